@@ -1,0 +1,107 @@
+"""Reads an encoder's sizes from ``config.json`` and writes them as fairseq's model options."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fairseq_adv.checkpoints.errors import ConversionError
+from fairseq_adv.checkpoints.key_map import Family, Sizes
+
+# Hugging Face's hidden_act -> fairseq's --activation-fn, where the two are the same function.
+ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
+
+# The architecture that gives the sizes not named by a flag; every size is named, so it only names the model.
+ARCH = "roberta_base"
+
+_FLAGS = (
+    "arch",
+    "encoder_layers",
+    "encoder_embed_dim",
+    "encoder_ffn_embed_dim",
+    "encoder_attention_heads",
+    "max_positions",
+    "activation_fn",
+)
+
+
+def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
+    """Returns the sizes in ``config``, checked.
+
+    Args:
+        config: the content of ``config.json``.
+        source: that file, for messages.
+        family: whose position table's first rows are not positions.
+
+    Raises:
+        ConversionError: a size is absent or senseless, or the model has a part that fairseq's RobertaModel lacks.
+    """
+
+    def size(key: str, at_least: int = 1) -> int:
+        value = config.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+            raise ConversionError(f"{source}: {key} is {value!r}, expected a whole number of at least {at_least}")
+        return value
+
+    sizes = Sizes(
+        vocabulary=size("vocab_size"),
+        layers=size("num_hidden_layers"),
+        width=size("hidden_size"),
+        inner_width=size("intermediate_size"),
+        heads=size("num_attention_heads"),
+        position_rows=size("max_position_embeddings", family.first_position + 1),
+        segment_rows=size("type_vocab_size", 0),
+        first_position=family.first_position,
+    )
+    if sizes.width % sizes.heads:
+        raise ConversionError(f"{source}: hidden_size {sizes.width} is no multiple of num_attention_heads {sizes.heads}")
+    position_type = config.get("position_embedding_type", "absolute")
+    if position_type not in ("absolute", None):
+        raise ConversionError(
+            f"{source}: position_embedding_type is {position_type!r}; fairseq's RobertaModel has absolute ones only"
+        )
+    if config.get("hidden_act") not in ACTIVATIONS:
+        raise ConversionError(
+            f"{source}: hidden_act is {config.get('hidden_act')!r}; supported are {', '.join(sorted(ACTIVATIONS))}"
+        )
+    if config.get("is_decoder") or config.get("add_cross_attention"):
+        raise ConversionError(f"{source}: is_decoder or add_cross_attention is set; only encoders are converted")
+    return sizes
+
+
+def fairseq_model_config(config: dict[str, Any], sizes: Sizes, untied: bool) -> dict[str, Any]:
+    """Returns all options of fairseq's ``RobertaModel`` for this encoder, as plain values.
+
+    Args:
+        config: the content of ``config.json``; dropout probabilities are taken from it.
+        sizes: the encoder's sizes.
+        untied: whether the masked-LM head has an output matrix of its own.
+    """
+    from fairseq.models.roberta import RobertaModel
+    from fairseq.models.roberta.model import base_architecture
+
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS, add_help=False)
+    RobertaModel.add_args(parser)
+    options = parser.parse_args([])
+    options.arch = ARCH
+    options.encoder_layers = sizes.layers
+    options.encoder_embed_dim = sizes.width
+    options.encoder_ffn_embed_dim = sizes.inner_width
+    options.encoder_attention_heads = sizes.heads
+    options.max_positions = sizes.position_rows - sizes.first_position
+    options.activation_fn = ACTIVATIONS[config["hidden_act"]]
+    options.untie_weights_roberta = untied
+    options.dropout = float(config.get("hidden_dropout_prob", 0.1))
+    options.attention_dropout = float(config.get("attention_probs_dropout_prob", 0.1))
+    options.load_checkpoint_heads = False
+    base_architecture(options)
+    return {"_name": ARCH, **{key: value for key, value in vars(options).items()}}
+
+
+def fairseq_flags(model_config: dict[str, Any]) -> list[str]:
+    """Returns the ``fairseq-train`` flags without which the weights would not fit; dropout is left to the recipe."""
+    flags: list[str] = []
+    for key in _FLAGS:
+        flags += ["--" + key.replace("_", "-"), str(model_config[key])]
+    return flags + (["--untie-weights-roberta"] if model_config["untie_weights_roberta"] else [])

