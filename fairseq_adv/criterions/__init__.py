@@ -1,0 +1,10 @@
+"""HOW it is learned: one file a method, each readable beside its paper's algorithm.
+
+Importing this room registers every method with fairseq. ``adversarial.py`` holds what they share and
+``training_pass.py`` one forward-backward inside fairseq's trainer. FreeAT, YOPO, ALUM, SMART and
+Flooding will stand here, a file each.
+"""
+
+from fairseq_adv.criterions import freelb, pgd
+
+__all__ = ["freelb", "pgd"]

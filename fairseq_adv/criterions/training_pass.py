@@ -1,0 +1,76 @@
+"""One forward-backward of a mini-batch, exact under everything that fairseq's trainer does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, ContextManager
+
+import torch
+from fairseq.optim.amp_optimizer import AMPOptimizer
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from fairseq_adv.objectives import Objective
+from fairseq_adv.objectives.base import Sample
+
+
+class TrainingPass:
+    """What ``FairseqTask.train_step`` does for one mini-batch, cut so that a method can repeat it.
+
+    Args:
+        objective: what is learned.
+        sample: the mini-batch, already on the model's device.
+        model: the model as the trainer holds it, perhaps wrapped for distributed training.
+        optimizer: the trainer's ``FairseqOptimizer``; its ``backward`` applies the loss scale.
+        ignore_grad: the batch is a dummy, run only to keep step with the other workers.
+    """
+
+    def __init__(
+        self, objective: Objective, sample: Sample, model: nn.Module, optimizer: Any, ignore_grad: bool
+    ) -> None:
+        self.objective = objective
+        self.sample = sample
+        self.model = model
+        self.optimizer = optimizer
+        self.ignore_grad = ignore_grad
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """(predictions, summed loss) under the optimizer's precision."""
+        enabled = isinstance(self.optimizer, AMPOptimizer)
+        with torch.autograd.profiler.record_function("forward"), torch.autocast("cuda", enabled=enabled):
+            predictions = self.objective.predict(self.model, self.sample)
+            return predictions, self.objective.loss(predictions, self.sample)
+
+    def backward(self, loss: Tensor) -> None:
+        """Accumulates the gradient of ``loss``, or of zero for a dummy batch."""
+        with torch.autograd.profiler.record_function("backward"):
+            self.optimizer.backward(loss * 0 if self.ignore_grad else loss)
+
+    def no_sync_unless(self, last: bool) -> ContextManager[Any]:
+        """Keeps gradients local in every pass but the last, so that an update costs one all-reduce.
+
+        Inside the trainer's own ``no_sync`` (earlier micro-batches of ``--update-freq``) the last
+        pass stays local as well. Only torch's DDP reduces during backward; ``legacy_ddp`` does so
+        once before the optimizer's step, and an error inside its ``no_sync`` would turn it off for good.
+        """
+        for model in (self.model, getattr(self.model, "module", None)):
+            if isinstance(model, DistributedDataParallel) and not last:
+                return model.no_sync()  # type: ignore[no-untyped-call, no-any-return]
+        return nullcontext()
+
+    @contextmanager
+    def frozen_parameters(self) -> Iterator[None]:
+        """A backward in here reaches the perturbation alone and computes no weight gradient.
+
+        Freezing, rather than ``autograd.grad``, because the loss scale of ``optimizer.backward`` and
+        re-computed activations (``--checkpoint-activations``) then work as in any other backward.
+        """
+        trainable = [p for p in self.model.parameters() if p.requires_grad]
+        for parameter in trainable:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in trainable:
+                parameter.requires_grad_(True)

@@ -1,0 +1,66 @@
+"""What a method needs to know of an objective, and nothing more."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from fairseq.tasks.fairseq_task import FairseqTask
+from torch import Tensor, nn
+
+from fairseq_adv.perturbation import Groups
+
+Sample = dict[str, Any]  # a mini-batch as fairseq's data sets collate it
+
+
+class Objective(ABC):
+    """Turns a mini-batch into predictions, a loss and metrics; knows nothing of perturbations."""
+
+    def __init__(self, cfg: Any, task: FairseqTask) -> None:
+        self.cfg = cfg
+        self.task = task
+
+    @abstractmethod
+    def check_model(self, model: nn.Module) -> None:
+        """Raises ValueError if ``model`` can't be trained with this objective; called before training."""
+
+    @abstractmethod
+    def predict(self, model: nn.Module, sample: Sample) -> Tensor:
+        """The model's outputs for the batch, in the shape that :meth:`loss` takes."""
+
+    @abstractmethod
+    def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
+        """The loss in nats, summed over the batch: a scalar in fp32."""
+
+    @abstractmethod
+    def sample_size(self, sample: Sample) -> int:
+        """What the trainer divides the summed gradient by."""
+
+    @abstractmethod
+    def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
+        """Sums for this objective's metrics over one batch.
+
+        Args:
+            predictions: what :meth:`predict` returned.
+            sample: the batch.
+            gather: also hand over the single predictions, for metrics that are no function of sums.
+        """
+
+    @property
+    @abstractmethod
+    def needs_gathering(self) -> bool:
+        """True if validation's metrics need the single predictions of all workers, not only sums."""
+
+    @staticmethod
+    @abstractmethod
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
+        """Logs the metrics of :meth:`logging_output`'s sums into fairseq's meters."""
+
+    def groups(self, sample: Sample) -> Groups | None:
+        """The rows of the embedded batch that make one example; ``None``: every row is one."""
+        return None
+
+    def row_ids(self, sample: Sample) -> list[int]:
+        """The id of each row of the embedded batch, in the data set's numbering."""
+        ids: list[int] = sample["id"].tolist()
+        return ids

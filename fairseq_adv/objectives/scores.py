@@ -1,0 +1,62 @@
+"""GLUE's scores from counts or predictions of a whole split. All are returned x 100, as fairseq logs them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+
+def f1(true_positives: float, predicted_positives: float, labelled_positives: float) -> float:
+    """F1 of the positive class x 100; 0 where it is undefined, as scikit-learn has it."""
+    total = predicted_positives + labelled_positives
+    return 200.0 * true_positives / total if total else 0.0
+
+
+def matthews(correct: float, predicted: list[float], labelled: list[float]) -> float:
+    """Matthews correlation x 100 for any number of classes (Gorodkin 2004, R_K); 0 where undefined.
+
+    Args:
+        correct: number of right predictions.
+        predicted: how often each class was predicted.
+        labelled: how often each class is the label.
+    """
+    total = sum(labelled)
+    covariance = correct * total - sum(p * t for p, t in zip(predicted, labelled))
+    spread = total**2 - sum(p * p for p in predicted), total**2 - sum(t * t for t in labelled)
+    if spread[0] <= 0 or spread[1] <= 0:
+        return 0.0
+    return 100.0 * covariance / (math.sqrt(spread[0]) * math.sqrt(spread[1]))
+
+
+def pearson(x: FloatArray, y: FloatArray) -> float:
+    """Pearson correlation x 100; 0 where one side is constant.
+
+    Args:
+        x: (n,) predictions.
+        y: (n,) targets.
+    """
+    x = x - x.mean()
+    y = y - y.mean()
+    spread = float(np.sqrt((x * x).sum()) * np.sqrt((y * y).sum()))
+    return 100.0 * float((x * y).sum()) / spread if spread > 0 else 0.0
+
+
+def spearman(x: FloatArray, y: FloatArray) -> float:
+    """Spearman rank correlation x 100, ties at their mean rank; 0 where one side is constant.
+
+    Args:
+        x: (n,) predictions.
+        y: (n,) targets.
+    """
+    return pearson(_mean_ranks(x), _mean_ranks(y))
+
+
+def _mean_ranks(x: FloatArray) -> FloatArray:
+    _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    ranks: FloatArray = (last - (counts - 1) / 2.0)[inverse]
+    return ranks

@@ -1,0 +1,203 @@
+"""Sentence (pair) classification and regression, as fairseq's ``sentence_prediction`` task reads them.
+
+The loss equals fairseq's own ``sentence_prediction`` criterion to the bit. The metrics are GLUE's:
+accuracy, F1 and Matthews for classes, Pearson and Spearman for a regression, over the whole split.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from fairseq.logging import metrics
+from fairseq.logging.meters import Meter, MetersDict
+from fairseq.tasks.fairseq_task import FairseqTask
+from torch import Tensor, nn
+
+from fairseq_adv.objectives import scores
+from fairseq_adv.objectives.base import Objective, Sample
+
+
+class SentencePrediction(Objective):
+    """One label, or one number, for each sentence or pair of sentences.
+
+    Options: ``classification_head_name``, ``regression_target``, ``positive_label``.
+
+    Raises:
+        ValueError: ``label/dict.txt`` does not hold ``--num-classes`` labels.
+    """
+
+    def __init__(self, cfg: Any, task: FairseqTask) -> None:
+        super().__init__(cfg, task)
+        self.head = cfg.classification_head_name
+        self.is_regression = bool(cfg.regression_target)
+        self.positive_class = None if self.is_regression else self._positive_class()
+        if not self.is_regression:
+            self._check_labels()
+
+    @property
+    def needs_gathering(self) -> bool:
+        return self.is_regression  # ranks are no function of sums
+
+    def check_model(self, model: nn.Module) -> None:
+        heads = getattr(model, "classification_heads", None)
+        if heads is None or self.head not in heads:
+            raise ValueError(
+                f"the model has no classification head named {self.head!r} "
+                f"(it has: {', '.join(heads) if heads else 'none'}). Use an --arch with sentence classification "
+                "heads, such as roberta_base, and the same --classification-head-name for task and criterion."
+            )
+        args = getattr(model, "args", None)
+        for option in ("mha_reg_scale_factor", "ffn_reg_scale_factor"):
+            if getattr(args, option, 0.0):
+                raise ValueError(
+                    f"--{option.replace('_', '-')} has no effect with the adversarial criterions; "
+                    "leave it out or train with --criterion sentence_prediction."
+                )
+
+    def predict(self, model: nn.Module, sample: Sample) -> Tensor:
+        """(sentences, classes) logits, or (sentences, 1) values."""
+        logits, _ = model(**sample["net_input"], features_only=True, classification_head_name=self.head)
+        return logits  # type: ignore[no-any-return]
+
+    def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
+        """Summed cross-entropy in nats, or summed squared error."""
+        targets = sample["target"].view(-1)
+        if self.is_regression:
+            return F.mse_loss(predictions.view(-1).float(), targets.float(), reduction="sum")
+        return F.nll_loss(F.log_softmax(predictions, dim=-1, dtype=torch.float32), targets, reduction="sum")
+
+    def sample_size(self, sample: Sample) -> int:
+        return int(sample["target"].numel())
+
+    def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
+        targets = sample["target"].view(-1)
+        if self.is_regression:
+            values = predictions.detach().view(-1)
+            return {"predictions": Predictions(values, targets)} if gather else {}
+        classes = predictions.size(1)
+        best = predictions.detach().argmax(dim=1)
+        output = {
+            "ncorrect": (best == targets).sum(),
+            "predicted_counts": _count(best, classes),
+            "label_counts": _count(targets, classes),
+        }
+        if self.positive_class is not None:
+            positive = targets == self.positive_class
+            output["true_positives"] = (positive & (best == targets)).sum()
+            output["predicted_positives"] = (best == self.positive_class).sum()
+            output["labelled_positives"] = positive.sum()
+        return output
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
+        present = [log for log in logging_outputs if "ncorrect" in log]
+        if present:
+            _log_classification(present)
+        batches = [log["predictions"] for log in logging_outputs if "predictions" in log]
+        if batches:
+            metrics.log_custom(PredictionsMeter, "_predictions", batches)
+            metrics.log_derived("pearson", lambda meters: _correlation(meters, scores.pearson))
+            metrics.log_derived("spearman", lambda meters: _correlation(meters, scores.spearman))
+            metrics.log_derived(
+                "pearson_and_spearman",
+                lambda m: round((_correlation(m, scores.pearson) + _correlation(m, scores.spearman)) / 2, 2),
+            )
+
+    def _labels(self) -> list[str]:
+        """The task's labels, without the special and padding symbols that fairseq adds to a dictionary."""
+        dictionary = self.task.label_dictionary
+        symbols = [dictionary[i] for i in range(dictionary.nspecial, len(dictionary))]
+        return [s for s in symbols if s != "<mask>" and not s.startswith("madeupword")]
+
+    def _check_labels(self) -> None:
+        labels, classes = self._labels(), self.task.cfg.num_classes
+        if len(labels) != classes:
+            raise ValueError(
+                f"--num-classes {classes}, but {self.task.cfg.data}/label/dict.txt lists {len(labels)} "
+                f"labels: {', '.join(labels[:10])}{', …' if len(labels) > 10 else ''}. "
+                f"Pass --num-classes {len(labels)}, or prepare the data again."
+            )
+
+    def _positive_class(self) -> int | None:
+        """The class of ``positive_label``. fairseq orders labels by frequency: in MRPC "1" is class 0."""
+        labels = self._labels()
+        return labels.index(self.cfg.positive_label) if self.cfg.positive_label in labels else None
+
+
+def _count(labels: Tensor, classes: int) -> Tensor:
+    """How often each class occurs; unlike bincount it does not wait for the GPU."""
+    return (labels.unsqueeze(1) == torch.arange(classes, device=labels.device)).sum(dim=0)
+
+
+class Predictions:
+    """Predictions and targets of one batch, small to send between workers and short when printed."""
+
+    def __init__(self, predictions: Tensor, targets: Tensor) -> None:
+        self.predictions = predictions.float().cpu().numpy()
+        self.targets = targets.float().cpu().numpy()
+
+    def __repr__(self) -> str:
+        return f"<{self.predictions.size}>"
+
+
+class PredictionsMeter(Meter):
+    """Collects the predictions of a validation; used there only, so it is never in a checkpoint."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.batches: list[Predictions] = []
+
+    def update(self, batches: list[Predictions]) -> None:
+        self.batches.extend(batches)
+
+    @property
+    def smoothed_value(self) -> float:
+        return float(sum(batch.predictions.size for batch in self.batches))
+
+
+def _correlation(meters: MetersDict, score: Any) -> float:
+    batches = meters["_predictions"].batches
+    x = np.concatenate([b.predictions for b in batches]).astype(np.float64)
+    y = np.concatenate([b.targets for b in batches]).astype(np.float64)
+    return round(score(x, y), 2)
+
+
+def _log_classification(logs: list[dict[str, Any]]) -> None:
+    """Keeps the counts in summing meters and derives the scores from them: exact over the whole split."""
+    classes = len(logs[0]["label_counts"])
+    for name in ("ncorrect", "true_positives", "predicted_positives", "labelled_positives"):
+        if name in logs[0]:
+            metrics.log_scalar_sum(f"_{name}", sum(log[name] for log in logs))
+    for name in ("predicted_counts", "label_counts"):
+        counts = sum(log[name] for log in logs)
+        for k in range(classes):
+            metrics.log_scalar_sum(f"_{name}_{k}", counts[k])
+
+    def count(meters: MetersDict, name: str) -> float:
+        return float(meters[f"_{name}"].sum)
+
+    def counts_of(meters: MetersDict, name: str) -> list[float]:
+        return [count(meters, f"{name}_{k}") for k in range(classes)]
+
+    def accuracy(meters: MetersDict) -> float:
+        total = sum(counts_of(meters, "label_counts"))
+        return round(100.0 * count(meters, "ncorrect") / total, 2) if total else 0.0
+
+    def matthews(meters: MetersDict) -> float:
+        sides = (counts_of(meters, name) for name in ("predicted_counts", "label_counts"))
+        return round(scores.matthews(count(meters, "ncorrect"), *sides), 2)
+
+    def f1(meters: MetersDict) -> float:
+        names = ("true_positives", "predicted_positives", "labelled_positives")
+        return round(scores.f1(*(count(meters, name) for name in names)), 2)
+
+    metrics.log_derived("accuracy", accuracy, priority=15)
+    metrics.log_derived("mcc", matthews, priority=16)
+    if "true_positives" in logs[0]:
+        metrics.log_derived("f1", f1, priority=16)
+        metrics.log_derived("acc_and_f1", lambda m: round((accuracy(m) + f1(m)) / 2, 2), priority=16)

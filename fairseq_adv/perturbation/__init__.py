@@ -1,0 +1,10 @@
+"""WHERE and HOW FAR the embeddings move: hooks, geometry and replayed dropout.
+
+This room imports only torch. It knows no trainer, no loss and no configuration.
+"""
+
+from fairseq_adv.perturbation.dropout import DropoutReplay
+from fairseq_adv.perturbation.embeddings import Perturbation, find_token_embedding
+from fairseq_adv.perturbation.geometry import Groups
+
+__all__ = ["DropoutReplay", "Groups", "Perturbation", "find_token_embedding"]

@@ -1,0 +1,160 @@
+"""Finds the token-embedding layer of a model and perturbs what it puts out.
+
+A forward hook adds the perturbation. Handing perturbed embeddings to a fairseq model as a keyword
+does not work: ``RobertaEncoder.forward`` drops ``token_embeddings`` without a word (0.12.2), and
+training goes on with clean text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_adv.perturbation import geometry
+from fairseq_adv.perturbation.geometry import Groups
+
+
+def find_token_embedding(model: nn.Module) -> nn.Module:
+    """The one layer that embeds the encoder's tokens, also inside DDP and fairseq's wrappers.
+
+    Raises:
+        ValueError: the model has no such layer, more than one, or one that a decoder uses too.
+    """
+    found: dict[int, list[str]] = {}
+    layers: dict[int, nn.Module] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        if name.split(".")[-1] == "embed_tokens":
+            found.setdefault(id(module), []).append(name)
+            layers[id(module)] = module
+    encoders = {
+        key: names for key, names in found.items() if not any("decoder" in n.split(".") for n in names)
+    }
+    if len(encoders) == 1:
+        return layers[next(iter(encoders))]
+    listed = ", ".join(name for names in found.values() for name in names) or "none"
+    raise ValueError(
+        f"{type(model).__name__} has no single token embedding that can be perturbed (layers named "
+        f"embed_tokens: {listed}). Adversarial criterions need an encoder such as fairseq's roberta, whose "
+        "encoder.sentence_encoder.embed_tokens no decoder shares."
+    )
+
+
+class Perturbation:
+    """delta on the output of one embedding layer, for one mini-batch.
+
+    delta is made when the layer is first called in :meth:`applied`, from the tokens it is called
+    with. It is a leaf of shape (rows, tokens, dim) in fp32, zero on padding, and is cast to the
+    layer's type where it is added.
+
+    Args:
+        embedding: the layer, called with (rows, tokens) int64 and returning (rows, tokens, dim).
+        padding_idx: the token that is never perturbed.
+        start: makes delta_0, (rows, tokens, dim) fp32, from a mask (rows, tokens) that is true on
+            real tokens, and dim.
+        norm_type: ``l2`` or ``linf``; the norm of the step and of the ball.
+        radius: epsilon of the ball; 0 or less: none.
+        groups: the rows of each example; ``None``: every row is an example.
+
+    Attributes:
+        delta: the perturbation, ``None`` before the first pass.
+        embedding_norm: (examples,) fp32, ||X||_F of the real tokens' embeddings.
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Module,
+        padding_idx: int,
+        start: Callable[[Tensor, int], Tensor],
+        *,
+        norm_type: str = "l2",
+        radius: float = 0.0,
+        groups: Groups | None = None,
+    ) -> None:
+        self.embedding = embedding
+        self.padding_idx = padding_idx
+        self.start = start
+        self.norm_type = norm_type
+        self.radius = radius
+        self.groups = groups
+        self.delta: Tensor | None = None
+        self.embedding_norm: Tensor | None = None
+
+    @contextmanager
+    def applied(self, differentiable: bool = True) -> Iterator[None]:
+        """While it lasts, the layer returns X + delta; the layer must be called exactly once.
+
+        Args:
+            differentiable: keep what is needed for :meth:`ascend` after a backward.
+
+        Raises:
+            RuntimeError: the layer was not called, or called more than once.
+        """
+        calls = 0
+
+        def add_delta(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            nonlocal calls
+            calls += 1
+            if self.delta is None:
+                self._begin(inputs[0], output.detach())
+            assert self.delta is not None  # for mypy: _begin made it
+            self.delta.grad = None
+            self.delta.requires_grad_(differentiable)
+            return output + self.delta.to(output.dtype)
+
+        handle = self.embedding.register_forward_hook(add_delta)
+        try:
+            yield
+        finally:
+            handle.remove()
+        if calls != 1:
+            raise RuntimeError(
+                f"the token embedding was called {calls} times in one forward pass, expected once: the "
+                "perturbation would have no effect, or a wrong one. Does the model embed its tokens elsewhere?"
+            )
+
+    def ascend(self, step_size: float) -> None:
+        """delta <- projection(delta + step_size * g / ||g||), g from the backward of the last pass.
+
+        (FreeLB, Algorithm 1, lines 8 and 9.) An example without a finite, non-zero gradient stays.
+
+        Raises:
+            RuntimeError: no gradient has reached delta.
+        """
+        if self.delta is None or self.delta.grad is None:
+            raise RuntimeError("no gradient has reached the perturbation: run a backward pass before a step")
+        with torch.no_grad():
+            direction = geometry.ascent_direction(self.delta.grad, self.norm_type, self.groups)
+            moved = self.delta.detach() + step_size * direction
+            self.delta = geometry.project(moved, self.radius, self.norm_type, self.groups)
+
+    def norm(self) -> Tensor:
+        """||delta|| of each example, (examples,) fp32, in the perturbation's own norm.
+
+        Raises:
+            RuntimeError: no pass has been run yet.
+        """
+        if self.delta is None:
+            raise RuntimeError("the perturbation has no norm before the first pass")
+        return geometry.example_norm(self.delta.detach(), self.norm_type, self.groups)
+
+    def relative_norm(self) -> Tensor:
+        """||delta||_F / ||X||_F of each example, (examples,) fp32: how large delta is for this encoder.
+
+        Raises:
+            RuntimeError: no pass has been run yet.
+        """
+        if self.delta is None or self.embedding_norm is None:
+            raise RuntimeError("the perturbation has no norm before the first pass")
+        frobenius = geometry.example_norm(self.delta.detach(), "l2", self.groups)
+        return frobenius / self.embedding_norm
+
+    @torch.no_grad()
+    def _begin(self, tokens: Tensor, embedded: Tensor) -> None:
+        mask = tokens.ne(self.padding_idx)
+        start = self.start(mask, embedded.size(-1))
+        self.delta = geometry.project(start, self.radius, self.norm_type, self.groups)
+        real = embedded * mask.unsqueeze(-1)
+        self.embedding_norm = geometry.example_norm(real, "l2", self.groups)

@@ -1,0 +1,171 @@
+"""Pure tensor functions on a perturbation: its start, its norm, its step and its projection.
+
+A perturbation has the shape (rows, tokens, dim) of the embedded batch. Its norm belongs to an
+*example*, which is one row, or several: all candidates of a question are one example, and the norm
+is taken over their concatenation (FreeLB, appendix A.1). :class:`Groups` says which.
+All arithmetic is in fp32, whatever the model computes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+NORM_TYPES = ("l2", "linf")
+
+
+class Groups(NamedTuple):
+    """Which example each row belongs to.
+
+    Attributes:
+        index: (rows,) int64, the example of each row, in 0 … count - 1.
+        count: number of examples.
+    """
+
+    index: Tensor
+    count: int
+
+
+def example_norm(x: Tensor, norm_type: str = "l2", groups: Groups | None = None) -> Tensor:
+    """Norm of each example: Frobenius over its rows x tokens x dim, or the largest entry (linf).
+
+    Args:
+        x: (rows, tokens, dim), any floating type.
+        norm_type: ``l2`` or ``linf``.
+        groups: the rows of each example; ``None``: every row is an example.
+
+    Returns:
+        (examples,) fp32.
+    """
+    flat = x.flatten(1).float()
+    if norm_type == "l2":
+        rows = torch.linalg.vector_norm(flat, dim=1)
+        if groups is None:
+            return rows
+        return rows.new_zeros(groups.count).index_add(0, groups.index, rows.square()).sqrt()
+    rows = flat.abs().amax(dim=1)
+    if groups is None:
+        return rows
+    return rows.new_zeros(groups.count).scatter_reduce(0, groups.index, rows, "amax")
+
+
+def per_row(values: Tensor, groups: Groups | None) -> Tensor:
+    """Spreads one value per example, (examples,), over rows so that it multiplies (rows, tokens, dim)."""
+    rows = values if groups is None else values[groups.index]
+    return rows.view(-1, 1, 1)
+
+
+def uniform_start(
+    mask: Tensor,
+    dim: int,
+    magnitude: float,
+    seeds: Sequence[int],
+    norm_type: str = "l2",
+    groups: Groups | None = None,
+) -> Tensor:
+    """The random start of a perturbation (FreeLB, Algorithm 1, line 4), zero on padding.
+
+    l2: U(-m, m) / sqrt(L * D) with L the number of real tokens of the example, so that the expected
+    norm is about m / sqrt(3) at every length. linf: U(-m, m).
+
+    Each row has a seed of its own and draws for its real tokens only. The start of an example is
+    therefore the same however the batch is padded, cut or spread over workers.
+
+    Args:
+        mask: (rows, tokens) bool, true on real tokens.
+        dim: embedding dimension D.
+        magnitude: m, not negative. 0 gives zeros.
+        seeds: one integer per row.
+        norm_type: ``l2`` or ``linf``.
+        groups: the rows of each example; ``None``: every row is an example.
+
+    Returns:
+        (rows, tokens, dim) fp32 on the device of ``mask``.
+    """
+    start = torch.zeros(*mask.shape, dim, device=mask.device)
+    if magnitude == 0:
+        return start
+    generator = torch.Generator(device=mask.device)
+    noise = []
+    for seed, length in zip(seeds, mask.sum(dim=1).tolist()):
+        generator.manual_seed(seed)
+        noise.append(torch.rand(length, dim, generator=generator, device=mask.device))
+    start[mask] = torch.cat(noise).mul_(2 * magnitude).sub_(magnitude)
+    if norm_type == "l2":
+        lengths = mask.sum(dim=1).float()
+        if groups is not None:
+            lengths = lengths.new_zeros(groups.count).index_add(0, groups.index, lengths)
+        start *= per_row((lengths * dim).clamp(min=1).rsqrt(), groups)
+    return start
+
+
+def ascent_direction(grad: Tensor, norm_type: str = "l2", groups: Groups | None = None) -> Tensor:
+    """g / ||g|| per example; zero for an example whose gradient is zero or not finite.
+
+    A gradient of zero has no direction, and one that overflowed under a loss scale tells none:
+    such an example stays where it is and the rest of the batch moves.
+
+    Args:
+        grad: (rows, tokens, dim), any floating type, under any loss scale (it cancels).
+        norm_type: ``l2`` or ``linf``.
+        groups: the rows of each example; ``None``: every row is an example.
+
+    Returns:
+        (rows, tokens, dim) fp32.
+    """
+    norm = example_norm(grad, norm_type, groups)
+    usable = torch.isfinite(norm) & (norm > 0)
+    inverse = torch.where(usable, norm, torch.ones_like(norm)).reciprocal()
+    direction = grad.float() * per_row(inverse, groups)
+    return torch.where(per_row(usable, groups), direction, torch.zeros_like(direction))
+
+
+def project(delta: Tensor, radius: float, norm_type: str = "l2", groups: Groups | None = None) -> Tensor:
+    """The nearest point of the ball of ``radius`` around 0, per example (FreeLB, Algorithm 1, line 9).
+
+    Args:
+        delta: (rows, tokens, dim) fp32.
+        radius: epsilon; 0 or less means that there is no ball, and delta is returned as it is.
+        norm_type: ``l2`` or ``linf``.
+        groups: the rows of each example; ``None``: every row is an example.
+
+    Returns:
+        (rows, tokens, dim) fp32.
+    """
+    if radius <= 0:
+        return delta
+    if norm_type == "linf":
+        return delta.clamp(-radius, radius)
+    norm = example_norm(delta, norm_type, groups)
+    # The largest of norm and radius is never 0, so no guard against 0/0 is needed.
+    return delta * per_row(radius / norm.clamp(min=radius), groups)
+
+
+def row_seeds(seed: int, update: int, ids: Sequence[int]) -> list[int]:
+    """Well-mixed 63-bit seeds for the rows of a batch, from the run's seed, the update and the row's id.
+
+    Rows that share an id (the candidates of a question) get different seeds by their order.
+    """
+    seen: dict[int, int] = {}
+    seeds = []
+    for row_id in ids:
+        nth = seen[row_id] = seen.get(row_id, -1) + 1
+        state = 0
+        for part in (seed, update, row_id, nth):
+            state = _split_mix(state ^ (part & _64_BITS))
+        seeds.append(state >> 1)
+    return seeds
+
+
+_64_BITS = (1 << 64) - 1
+
+
+def _split_mix(value: int) -> int:
+    """SplitMix64 (Steele, Lea, Flood 2014): neighbouring inputs give unrelated outputs."""
+    value = (value + 0x9E3779B97F4A7C15) & _64_BITS
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _64_BITS
+    return value ^ (value >> 31)

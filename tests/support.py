@@ -1,0 +1,150 @@
+"""Small real fairseq set-ups for tests: a binarised data set, a trainer in this process, a command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Iterator
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils, options, tasks
+from fairseq.data import Dictionary, indexed_dataset
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
+from fairseq.trainer import Trainer
+
+import fairseq_adv
+
+PLUGIN = str(Path(fairseq_adv.__file__).parent)
+VOCABULARY = [f"w{i}" for i in range(40)]
+
+
+def write_task(folder: Path, *, train: int = 16, valid: int = 8, classes: int = 2, seed: int = 0) -> Path:
+    """A sentence_prediction data folder; the label depends on the words. classes=1: a regression."""
+    rng = np.random.default_rng(seed)
+    words = Dictionary()
+    for word in VOCABULARY:
+        words.add_symbol(word)
+    words.finalize(padding_factor=1)
+    labels = Dictionary()
+    for k in range(classes):
+        # The most frequent label comes first, as fairseq-preprocess orders them.
+        labels.add_symbol(str(classes - 1 - k), n=classes - k)
+    labels.finalize(padding_factor=8)
+    for name, dictionary in (("input0", words), ("label", labels)):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        dictionary.save(str(folder / name / "dict.txt"))
+    for split, count in (("train", train), ("valid", valid)):
+        sentences = [rng.integers(0, len(VOCABULARY), size=rng.integers(3, 9)) for _ in range(count)]
+        values = [float(np.mean(s)) / len(VOCABULARY) for s in sentences]
+        ids = [[words.index(VOCABULARY[w]) for w in s] + [words.eos()] for s in sentences]
+        _write(folder / "input0" / split, ids, len(words))
+        if classes == 1:
+            (folder / "label" / f"{split}.label").write_text("".join(f"{v:.6f}\n" for v in values))
+        else:
+            names = [str(min(int(v * classes * 1.0), classes - 1)) for v in values]
+            _write(folder / "label" / split, [[labels.index(n), labels.eos()] for n in names], len(labels))
+    return folder
+
+
+def _write(prefix: Path, rows: list[list[int]], vocabulary: int) -> None:
+    builder = indexed_dataset.make_builder(f"{prefix}.bin", impl="mmap", vocab_size=vocabulary)
+    for row in rows:
+        builder.add_item(torch.tensor(row))
+    builder.finalize(f"{prefix}.idx")
+
+
+def train_args(
+    data: Path, save: Path | None, criterion: str = "freelb", *extra: str, classes: int = 2
+) -> list[str]:
+    """A tiny RoBERTa without dropout on the CPU; later options in ``extra`` win."""
+    saving = ["--no-save"] if save is None else ["--save-dir", str(save)]
+    regression = ["--regression-target", "--best-checkpoint-metric", "loss"] if classes == 1 else []
+    return [
+        str(data), "--user-dir", PLUGIN, "--task", "sentence_prediction", "--criterion", criterion,
+        "--num-classes", str(classes), "--init-token", "0", "--separator-token", "2",
+        "--arch", "roberta_base", "--encoder-layers", "2", "--encoder-embed-dim", "16",
+        "--encoder-ffn-embed-dim", "32", "--encoder-attention-heads", "2", "--max-positions", "16",
+        "--dropout", "0", "--attention-dropout", "0", "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)",
+        "--lr", "0.01", "--batch-size", "4", "--required-batch-size-multiple", "1", "--max-epoch", "2",
+        "--cpu", "--seed", "7", "--log-format", "json", "--log-interval", "1", "--num-workers", "0",
+        "--valid-subset", "valid", *regression, *saving, *extra,
+    ]  # fmt: skip
+
+
+def build(args: list[str]) -> SimpleNamespace:
+    """What ``fairseq-train`` builds from ``args``, in this process: cfg, task, model, criterion, trainer."""
+    metrics.reset()
+    parser = options.get_training_parser()
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, input_args=args))
+    torch.manual_seed(cfg.common.seed)
+    np.random.seed(cfg.common.seed)
+    task = tasks.setup_task(cfg.task)
+    model = task.build_model(cfg.model)
+    criterion = task.build_criterion(cfg.criterion)
+    task.load_dataset("train")
+    task.load_dataset("valid")
+    trainer = Trainer(cfg, task, model, criterion)
+    return SimpleNamespace(
+        cfg=cfg, task=task, model=trainer.get_model(), criterion=trainer.get_criterion(), trainer=trainer
+    )
+
+
+def batch(run: SimpleNamespace, rows: list[int], split: str = "train") -> dict[str, Any]:
+    """The rows of a split as one mini-batch."""
+    data = run.task.dataset(split)
+    return data.collater([data[i] for i in rows])  # type: ignore[no-any-return]
+
+
+def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """A copy of every gradient."""
+    return {n: p.grad.detach().clone() for n, p in model.named_parameters() if p.grad is not None}
+
+
+def flat_gradient(model: torch.nn.Module) -> torch.Tensor:
+    """All gradients in one fp64 vector."""
+    return torch.cat([g.double().flatten() for g in gradients(model).values()])
+
+
+def command(name: str) -> str:
+    """The console script of the running Python's environment."""
+    return str(Path(sys.executable).parent / name)
+
+
+def run_command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command line to its end; the caller looks at the return code."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **environment}
+    return subprocess.run(list(words), capture_output=True, text=True, env=env, timeout=600)
+
+
+def fairseq_train(*args: str, workers: int = 1, port: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    """``fairseq-train`` as a process, or as ``torchrun`` with several; fails the test if it fails."""
+    words = [command("fairseq-train"), *args]
+    if workers > 1:
+        launcher = [command("torchrun"), "--standalone", "--nproc_per_node", str(workers)]
+        words = [*launcher, *words, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    done = run_command(*words, **environment)
+    assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done
+
+
+def logged(done: subprocess.CompletedProcess[str], tag: str) -> list[dict[str, float]]:
+    """The json lines that fairseq logged with ``tag`` (train_inner, train, valid)."""
+    return list(_logged(done.stdout + done.stderr, tag))
+
+
+def _logged(text: str, tag: str) -> Iterator[dict[str, float]]:
+    for line in text.splitlines():
+        if f"| {tag} | {{" in line:
+            values = json.loads(line[line.index("{") :])
+            yield {k: float(v) for k, v in values.items()}
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    """The model's weights in a checkpoint."""
+    return checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]  # type: ignore[no-any-return]
