@@ -131,7 +131,7 @@ class AdversarialCriterion(FairseqCriterion):
         )
         return Perturbation(
             find_token_embedding(model),
-            self.padding_idx,
+            self.objective.padding_idx,
             start,
             norm_type=str(cfg.adv_norm_type),
             radius=cfg.adv_max_norm,

@@ -19,6 +19,7 @@ class Objective(ABC):
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         self.cfg = cfg
         self.task = task
+        self.padding_idx: int = task.source_dictionary.pad()
 
     @abstractmethod
     def check_model(self, model: nn.Module) -> None:

@@ -1,0 +1,140 @@
+"""The loss of a trained model under the worst perturbation that projected gradient ascent finds.
+
+FreeLB, eq. 5: max over ||delta|| <= epsilon of L(X + delta), approached by many steps of eq. 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_adv.objectives import Objective
+from fairseq_adv.objectives.base import Sample
+from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry
+
+
+@dataclass
+class Attack:
+    """An attack's radius and schedule, in the units of the embeddings, per example.
+
+    Attributes:
+        epsilon: radius of the l2 ball.
+        step_size: length of an ascent step; with 20 steps, epsilon / 4 reaches the ball's edge and turns there.
+        steps: number of ascent steps.
+        start: m of the random start; 0: from the clean embeddings.
+        seed: of the random start.
+    """
+
+    epsilon: float
+    step_size: float
+    steps: int = 20
+    start: float = 0.0
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.epsilon > 0 or not self.step_size > 0 or self.steps < 1 or self.start < 0:
+            raise ValueError(
+                f"an attack needs epsilon and step size above 0, 1 step or more and a start of 0 or more, not {self}"
+            )
+
+
+@dataclass
+class Robustness:
+    """Sums over the examples seen; the properties are means.
+
+    Attributes:
+        examples: how many.
+        clean: summed loss at X, in nats.
+        perturbed: summed loss at X + delta, in nats.
+        clean_correct: right predictions at X; 0 for a regression.
+        perturbed_correct: right predictions at X + delta; 0 for a regression.
+    """
+
+    examples: int = 0
+    clean: float = 0.0
+    perturbed: float = 0.0
+    clean_correct: int = 0
+    perturbed_correct: int = 0
+
+    def means(self) -> dict[str, float]:
+        """Mean losses in nats, and accuracies x 100, per example."""
+        n = max(self.examples, 1)
+        return {
+            "examples": self.examples,
+            "loss": self.clean / n,
+            "perturbed_loss": self.perturbed / n,
+            "accuracy": 100.0 * self.clean_correct / n,
+            "perturbed_accuracy": 100.0 * self.perturbed_correct / n,
+        }
+
+
+def attack(model: nn.Module, objective: Objective, samples: Iterable[Sample], how: Attack) -> Robustness:
+    """Attacks every mini-batch once and measures the loss before and after.
+
+    The model is put into evaluation mode (no dropout) and its parameters are frozen meanwhile.
+
+    Args:
+        model: a fairseq encoder model.
+        objective: predicts and scores.
+        samples: mini-batches with labels, on the model's device.
+        how: the attack.
+    """
+    was_training = model.training
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    model.eval()
+    _use_differentiable_layers(model)
+    for parameter in trainable:
+        parameter.requires_grad_(False)
+    result = Robustness()
+    try:
+        for sample in samples:
+            _attack_batch(model, objective, sample, how, result)
+    finally:
+        for parameter in trainable:
+            parameter.requires_grad_(True)
+        model.train(was_training)
+    return result
+
+
+def _attack_batch(
+    model: nn.Module, objective: Objective, sample: Sample, how: Attack, result: Robustness
+) -> None:
+    seeds = geometry.row_seeds(how.seed, 0, objective.row_ids(sample))
+    perturbation = Perturbation(
+        find_token_embedding(model),
+        objective.padding_idx,
+        partial(geometry.uniform_start, magnitude=how.start, seeds=seeds, groups=objective.groups(sample)),
+        radius=how.epsilon,
+        groups=objective.groups(sample),
+    )
+    with torch.no_grad():
+        predictions = objective.predict(model, sample)
+        result.clean += objective.loss(predictions, sample).item()
+        result.clean_correct += _correct(objective, predictions, sample)
+    for _ in range(how.steps):
+        with perturbation.applied():
+            loss = objective.loss(objective.predict(model, sample), sample)
+        loss.backward()
+        perturbation.ascend(how.step_size)
+    with torch.no_grad(), perturbation.applied(differentiable=False):
+        predictions = objective.predict(model, sample)
+        result.perturbed += objective.loss(predictions, sample).item()
+        result.perturbed_correct += _correct(objective, predictions, sample)
+    result.examples += objective.sample_size(sample)
+
+
+def _correct(objective: Objective, predictions: Tensor, sample: Sample) -> int:
+    counts: dict[str, Any] = objective.logging_output(predictions, sample, gather=False)
+    return int(counts.get("ncorrect", 0))
+
+
+def _use_differentiable_layers(model: nn.Module) -> None:
+    """Turns off fairseq's fused layer for inference, which has no gradient, as a training pass would."""
+    for module in model.modules():
+        if hasattr(module, "ever_training"):
+            module.ever_training = True

@@ -1,0 +1,132 @@
+"""The hook on the embedding layer: it has an effect, on real tokens only, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from fairseq_adv.perturbation import Perturbation, find_token_embedding
+from fairseq_adv.perturbation.geometry import uniform_start
+from torch import nn
+
+TOKENS = torch.tensor([[4, 5, 6], [7, 8, 1]])  # 1 is padding
+
+
+class Bag(nn.Module):
+    """Sum of embeddings -> linear: the gradient of every token is the weight vector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Module()
+        self.encoder.embed_tokens = nn.Embedding(10, 4, padding_idx=1)
+        self.output = nn.Linear(4, 1, bias=False)
+        self.output.weight.data = torch.tensor([[1.0, 2.0, 2.0, 4.0]])  # norm 5
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        embedded = self.encoder.embed_tokens(tokens)
+        return self.output((embedded * tokens.ne(1).unsqueeze(-1)).sum(dim=1))  # type: ignore[no-any-return]
+
+
+def perturbation(model: nn.Module, magnitude: float = 0.0, radius: float = 0.0) -> Perturbation:
+    start = partial(uniform_start, magnitude=magnitude, seeds=[1, 2])
+    return Perturbation(find_token_embedding(model), 1, start, radius=radius)
+
+
+def test_a_step_by_hand() -> None:
+    """g of a token is w; over an example of L tokens its norm is 5 sqrt(L); the loss rises by alpha * 5 sqrt(L)."""
+    model = Bag()
+    delta = perturbation(model)
+    with delta.applied():
+        clean = model(TOKENS)
+    clean.sum().backward()
+    delta.ascend(0.5)
+    with delta.applied():
+        moved = model(TOKENS)
+    expected = 0.5 * 5 * torch.tensor([[3.0], [2.0]]).sqrt()
+    torch.testing.assert_close(moved - clean, expected, rtol=1e-5, atol=1e-6)
+    assert delta.norm().tolist() == pytest.approx([0.5, 0.5], rel=1e-6)
+    assert delta.delta is not None and not delta.delta[1, 2].any()  # padding
+
+
+def test_norms_stay_in_the_ball_from_the_start() -> None:
+    model = Bag()
+    delta = perturbation(model, magnitude=9.0, radius=0.3)
+    for _ in range(4):
+        with delta.applied():
+            loss = model(TOKENS).sum()
+        assert (delta.norm() <= 0.3 * (1 + 1e-6)).all()
+        loss.backward()
+        delta.ascend(0.2)
+    assert delta.norm().tolist() == pytest.approx([0.3, 0.3], rel=1e-5)
+
+
+def test_relative_norm_counts_real_tokens_only() -> None:
+    model = Bag()
+    model.encoder.embed_tokens.weight.data.fill_(1.0)  # padding's row too, as in converted checkpoints
+    delta = perturbation(model)
+    with delta.applied():
+        model(TOKENS).sum().backward()
+    delta.ascend(0.5)
+    # ||X||_F = sqrt(tokens * 4)
+    assert delta.relative_norm().tolist() == pytest.approx([0.5 / 12**0.5, 0.5 / 8**0.5], rel=1e-6)
+
+
+def test_the_hook_is_gone_after_an_error() -> None:
+    model = Bag()
+    with pytest.raises(ZeroDivisionError), perturbation(model, magnitude=1.0).applied():
+        raise ZeroDivisionError
+    assert not model.encoder.embed_tokens._forward_hooks
+
+
+@pytest.mark.parametrize("calls", [0, 2])
+def test_a_layer_that_is_not_called_exactly_once_is_an_error(calls: int) -> None:
+    model = Bag()
+    with pytest.raises(RuntimeError, match=f"called {calls} times"), perturbation(model).applied():
+        for _ in range(calls):
+            model(TOKENS)
+
+
+def test_a_step_needs_a_gradient() -> None:
+    delta = perturbation(Bag())
+    with pytest.raises(RuntimeError, match="backward"):
+        delta.ascend(0.1)
+
+
+def test_half_precision_layers_keep_delta_in_fp32() -> None:
+    model = Bag().to(torch.bfloat16)
+    delta = perturbation(model)
+    with delta.applied():
+        out = model(TOKENS)
+    out.sum().backward()
+    delta.ascend(0.5)
+    assert out.dtype == torch.bfloat16
+    assert delta.delta is not None and delta.delta.dtype == torch.float32
+
+
+def test_finds_the_layer_inside_a_wrapper() -> None:
+    model = Bag()
+    wrapper = nn.Module()
+    wrapper.module = nn.Module()
+    wrapper.module.module = model
+    assert find_token_embedding(wrapper) is model.encoder.embed_tokens
+
+
+def test_a_model_without_an_encoder_embedding_is_refused() -> None:
+    with pytest.raises(ValueError, match="embed_tokens: none"):
+        find_token_embedding(nn.Linear(2, 2))
+
+
+def test_an_embedding_that_a_decoder_shares_is_refused() -> None:
+    model = Bag()
+    model.decoder = nn.Module()
+    model.decoder.embed_tokens = model.encoder.embed_tokens
+    with pytest.raises(ValueError, match="decoder"):
+        find_token_embedding(model)
+
+
+def test_a_decoder_with_its_own_embedding_does_not_matter() -> None:
+    model = Bag()
+    model.decoder = nn.Module()
+    model.decoder.embed_tokens = nn.Embedding(3, 4)
+    assert find_token_embedding(model) is model.encoder.embed_tokens
