@@ -1,0 +1,92 @@
+"""The classes and functions that a fairseq checkpoint may name: all of them only hold data.
+
+A name is what stands in the pickle (``module.name``); it is looked up in these tables and never
+imported, so what is not listed cannot be reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import enum
+import pickle
+import sys
+import typing
+from typing import Any
+
+import numpy as np
+
+__all__ = ["fairseq_globals", "plain_globals"]
+
+
+def numpy_scalar(dtype: Any, data: Any = b"") -> Any:
+    """A numpy number from the bytes of its pickle, as a metric computed with numpy leaves it behind.
+
+    Raises:
+        pickle.UnpicklingError: if it is not a bool, an integer, a float or a complex number.
+    """
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "biufc" or not isinstance(data, bytes):
+        raise pickle.UnpicklingError(f"GLOBAL numpy.core.multiarray.scalar of {dtype!r}")
+    return np.frombuffer(data, dtype)[0]
+
+
+def plain_globals() -> dict[str, Any]:
+    """What every fairseq checkpoint may name besides tensors: name in the pickle -> object.
+
+    ``args``/``cfg``: Namespace and omegaconf's containers; ``extra_state``: meters (whole objects in
+    checkpoints of fairseq < 0.9, under their old module name too) and numpy numbers; ``task_state``:
+    dictionaries.
+    """
+    from fairseq.data.dictionary import Dictionary
+    from fairseq.logging import meters
+    from omegaconf import base, dictconfig, listconfig, nodes
+
+    found: dict[str, Any] = {
+        "argparse.Namespace": argparse.Namespace,
+        "collections.defaultdict": collections.defaultdict,
+        "typing.Any": typing.Any,
+        "fairseq.data.dictionary.Dictionary": Dictionary,
+        "numpy.core.multiarray.scalar": numpy_scalar,
+        "numpy._core.multiarray.scalar": numpy_scalar,
+        "numpy.dtype": np.dtype,
+    }
+    for kind in (bool, dict, float, int, list, str, tuple):
+        found[f"builtins.{kind.__name__}"] = kind
+    for meter in (meters.AverageMeter, meters.SumMeter, meters.StopwatchMeter, meters.TimeMeter):
+        found[f"fairseq.meters.{meter.__name__}"] = meter
+        found[f"fairseq.logging.meters.{meter.__name__}"] = meter
+    for kind in (
+        base.Metadata, base.ContainerMetadata, dictconfig.DictConfig, listconfig.ListConfig,
+        nodes.AnyNode, nodes.BooleanNode, nodes.EnumNode, nodes.FloatNode, nodes.IntegerNode, nodes.StringNode,
+    ):  # fmt: skip
+        found[f"{kind.__module__}.{kind.__qualname__}"] = kind
+    for code in "?bBhHiIlLqQefdgFDG":
+        kind = type(np.dtype(code))  # a pickled dtype sets the state of an object of this class
+        found[f"{kind.__module__}.{kind.__qualname__}"] = kind
+    return found
+
+
+def fairseq_globals() -> dict[str, Any]:
+    """Configuration classes and enums of fairseq and of plug-ins, as far as they have been imported.
+
+    A ``DictConfig`` made from a dataclass names that dataclass as its type. So does the state that rank 0
+    upgraded from ``args`` and passes to the other workers, which have imported the same classes; in it
+    a placeholder stands for each tensor.
+    """
+    from fairseq.dataclass import FairseqDataclass
+    from fairseq.distributed.utils import _TensorPlaceholder
+
+    configs = [FairseqDataclass, *_subclasses(FairseqDataclass), _TensorPlaceholder]
+    enums = [kind for kind in _subclasses(enum.Enum) if kind.__module__.startswith("fairseq.")]
+    return {
+        f"{kind.__module__}.{kind.__qualname__}": kind
+        for kind in configs + enums
+        if getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
+    }
+
+
+def _subclasses(kind: type) -> list[type]:
+    found = []
+    for child in type.__subclasses__(kind):
+        found += [child, *_subclasses(child)]
+    return found
