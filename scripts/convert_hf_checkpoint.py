@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Converts a BERT- or RoBERTa-family folder in Hugging Face's layout into a fairseq checkpoint with its dictionary.
+"""Converts a BERT- or RoBERTa-family folder in Hugging Face's layout into a fairseq checkpoint and dictionary.
 
 Train from it:  fairseq-train DATA $(cat OUT/model_args.txt) --finetune-from-model OUT/model.pt …
 Load it:        RobertaModel.from_pretrained("OUT", "model.pt", bpe=None)
@@ -15,9 +15,15 @@ from fairseq_adv.checkpoints.errors import ConversionError
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("hf_folder", type=Path, help="folder with config.json, the weights and the tokeniser's files")
-    parser.add_argument("out", type=Path, help="folder to write; kept as it is if it already holds this conversion")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "hf_folder", type=Path, help="folder with config.json, the weights and the tokeniser's files"
+    )
+    parser.add_argument(
+        "out", type=Path, help="folder to write; kept as it is if it already holds this conversion"
+    )
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     try:

@@ -12,7 +12,9 @@ from fairseq_adv.checkpoints.minilm import fetch_minilm
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path, help="folder to write; kept as it is if it already holds the right weights")
+    parser.add_argument(
+        "out", type=Path, help="folder to write; kept as it is if it already holds the right weights"
+    )
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     try:

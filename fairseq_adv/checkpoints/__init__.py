@@ -1,5 +1,6 @@
 """Pre-trained encoders in: folders in Hugging Face's layout become fairseq checkpoints.
 
-``hf_folder`` reads and checks such a folder, ``vocabulary`` and ``bpe_vocabulary`` put its tokens in fairseq's order,
-``key_map`` renames its tensors, ``convert`` writes the result, and ``minilm`` fetches the encoder of the quickstart.
+``convert`` is the whole way. ``hf_folder`` reads such a folder, ``model_config`` its sizes, ``vocabulary``
+(with one module a kind) puts its tokens in fairseq's order, ``key_map`` rearranges its tensors,
+``fairseq_state`` makes the checkpoint. ``minilm`` fetches the encoder of the quickstart.
 """

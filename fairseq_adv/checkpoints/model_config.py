@@ -32,51 +32,61 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
     Args:
         config: the content of ``config.json``.
         source: that file, for messages.
-        family: whose position table's first rows are not positions.
+        family: how the source counts positions.
 
     Raises:
-        ConversionError: a size is absent or senseless, or the model has a part that fairseq's RobertaModel lacks.
+        ConversionError: a size is absent or senseless, or the model has what fairseq's RobertaModel lacks.
     """
 
     def size(key: str, at_least: int = 1) -> int:
         value = config.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-            raise ConversionError(f"{source}: {key} is {value!r}, expected a whole number of at least {at_least}")
+            raise ConversionError(
+                f"{source}: {key} is {value!r}, expected a whole number of at least {at_least}"
+            )
         return value
 
+    first_position = size("pad_token_id", 0) + 1 if family.positions_skip_pad else 0
     sizes = Sizes(
         vocabulary=size("vocab_size"),
         layers=size("num_hidden_layers"),
         width=size("hidden_size"),
         inner_width=size("intermediate_size"),
         heads=size("num_attention_heads"),
-        position_rows=size("max_position_embeddings", family.first_position + 1),
+        position_rows=size("max_position_embeddings", first_position + 1),
         segment_rows=size("type_vocab_size", 0),
-        first_position=family.first_position,
+        first_position=first_position,
+        # transformers' default is yes.
+        tied=config.get("tie_word_embeddings") is not False,
     )
     if sizes.width % sizes.heads:
-        raise ConversionError(f"{source}: hidden_size {sizes.width} is no multiple of num_attention_heads {sizes.heads}")
+        raise ConversionError(
+            f"{source}: hidden_size {sizes.width} is no multiple of num_attention_heads {sizes.heads}"
+        )
     position_type = config.get("position_embedding_type", "absolute")
     if position_type not in ("absolute", None):
         raise ConversionError(
-            f"{source}: position_embedding_type is {position_type!r}; fairseq's RobertaModel has absolute ones only"
+            f"{source}: position_embedding_type is {position_type!r}; fairseq's RobertaModel only has "
+            "'absolute'"
         )
     if config.get("hidden_act") not in ACTIVATIONS:
         raise ConversionError(
-            f"{source}: hidden_act is {config.get('hidden_act')!r}; supported are {', '.join(sorted(ACTIVATIONS))}"
+            f"{source}: hidden_act is {config.get('hidden_act')!r}, which fairseq's RobertaModel does not "
+            f"have in the same form; supported: {', '.join(sorted(ACTIVATIONS))}"
         )
     if config.get("is_decoder") or config.get("add_cross_attention"):
-        raise ConversionError(f"{source}: is_decoder or add_cross_attention is set; only encoders are converted")
+        raise ConversionError(
+            f"{source}: is_decoder or add_cross_attention is set; only encoders are converted"
+        )
     return sizes
 
 
-def fairseq_model_config(config: dict[str, Any], sizes: Sizes, untied: bool) -> dict[str, Any]:
+def fairseq_model_config(config: dict[str, Any], sizes: Sizes) -> dict[str, Any]:
     """Returns all options of fairseq's ``RobertaModel`` for this encoder, as plain values.
 
     Args:
         config: the content of ``config.json``; dropout probabilities are taken from it.
         sizes: the encoder's sizes.
-        untied: whether the masked-LM head has an output matrix of its own.
     """
     from fairseq.models.roberta import RobertaModel
     from fairseq.models.roberta.model import base_architecture
@@ -91,16 +101,16 @@ def fairseq_model_config(config: dict[str, Any], sizes: Sizes, untied: bool) -> 
     options.encoder_attention_heads = sizes.heads
     options.max_positions = sizes.position_rows - sizes.first_position
     options.activation_fn = ACTIVATIONS[config["hidden_act"]]
-    options.untie_weights_roberta = untied
+    options.untie_weights_roberta = not sizes.tied
     options.dropout = float(config.get("hidden_dropout_prob", 0.1))
     options.attention_dropout = float(config.get("attention_probs_dropout_prob", 0.1))
     options.load_checkpoint_heads = False
     base_architecture(options)
-    return {"_name": ARCH, **{key: value for key, value in vars(options).items()}}
+    return {"_name": ARCH, **vars(options)}
 
 
 def fairseq_flags(model_config: dict[str, Any]) -> list[str]:
-    """Returns the ``fairseq-train`` flags without which the weights would not fit; dropout is left to the recipe."""
+    """Returns the ``fairseq-train`` flags that the weights need to fit; dropout is left to the recipe."""
     flags: list[str] = []
     for key in _FLAGS:
         flags += ["--" + key.replace("_", "-"), str(model_config[key])]

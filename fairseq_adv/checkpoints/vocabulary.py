@@ -1,6 +1,7 @@
-"""Puts a model's tokens in the order of a fairseq dictionary, and finds each token's row in the model's own tables.
+"""Puts a model's tokens in the order of a fairseq dictionary, and finds each one's row in the model's tables.
 
-fairseq's order is ``<s> <pad> </s> <unk>``, the lines of ``dict.txt``, and ``<mask>``, which the tasks append.
+fairseq's order is ``<s> <pad> </s> <unk>``, then the lines of ``dict.txt``, then ``<mask>``, which tasks
+append.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Vocabulary:
     """A vocabulary in fairseq's order.
 
     Attributes:
-        symbols: the tokens of ``dict.txt``, one a line.
+        symbols: the words of ``dict.txt``, one a line.
         rows: for each fairseq index (specials, ``symbols``, mask) the row in the source's embedding table.
         bpe: fairseq's name of the tokeniser (``wordpiece``, ``gpt2``).
         files: the tokeniser's files: name -> content.
@@ -41,53 +42,64 @@ class Vocabulary:
 
 
 def order_for_fairseq(
-    tokens: Sequence[str], specials: dict[str, str], source: Path
+    tokens: Sequence[str], specials: dict[str, str], source: Path, words: dict[str, str] | None = None
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Returns (tokens of ``dict.txt``, source row per fairseq index).
+    """Returns (words of ``dict.txt``, source row per fairseq index).
+
+    A token that is empty or holds white space cannot stand in a line ``<word> <count>``; its row is kept
+    under the name ``[rowN]``. No tokeniser that splits at white space ever produces such a token.
 
     Args:
         tokens: the source's tokens; a token's place is its row.
         specials: fairseq's five special symbols -> the source's tokens for them.
         source: the file to name in messages.
+        words: token -> its word in ``dict.txt``, where the two differ.
 
     Raises:
-        ConversionError: a special token is absent or has two roles; a token that ``dict.txt`` cannot hold, or twice.
+        ConversionError: a special token is absent or has two roles; two tokens with the same word.
     """
-    row_of: dict[str, int] = {}
-    for row, token in enumerate(tokens):
-        if token in row_of:
-            raise ConversionError(f"{source}: token {token!r} stands in rows {row_of[token]} and {row}; remove one")
-        row_of[token] = row
+    row_of = {token: row for row, token in enumerate(tokens)}
+    if len(row_of) != len(tokens):
+        twice = next(token for row, token in enumerate(tokens) if row_of[token] != row)
+        raise ConversionError(
+            f"{source}: token {twice!r} stands in rows {tokens.index(twice)} and {row_of[twice]}"
+        )
     for symbol, token in specials.items():
         if token not in row_of:
-            raise ConversionError(f"{source}: has no token {token!r}, which is needed as fairseq's {symbol}")
-    taken = set(specials.values())
-    if len(taken) != len(specials):
+            raise ConversionError(
+                f"{source}: has no token {token!r}, which fairseq needs as {symbol}; if the model names it "
+                "otherwise, say so in tokenizer_config.json (cls_token, pad_token, sep_token, unk_token, "
+                "mask_token)"
+            )
+    if len(set(specials.values())) != len(specials):
         raise ConversionError(f"{source}: one token cannot have two special roles: {specials}")
-    symbols = [token for token in tokens if token not in taken]
-    for symbol in symbols:
-        _check_symbol(symbol, row_of[symbol], source)
+    taken = {row_of[token] for token in specials.values()}
+    rest = [row for row in range(len(tokens)) if row not in taken]
+    symbols = [_word(tokens[row], row, words or {}) for row in rest]
+    _check_symbols(symbols, rest, source)
     first = [row_of[specials[symbol]] for symbol in FAIRSEQ_FIRST]
-    rows = [*first, *(row_of[symbol] for symbol in symbols), row_of[specials[FAIRSEQ_MASK]]]
-    return tuple(symbols), tuple(rows)
+    return tuple(symbols), (*first, *rest, row_of[specials[FAIRSEQ_MASK]])
 
 
-def _check_symbol(symbol: str, row: int, source: Path) -> None:
-    """Refuses what a line ``<token> <count>`` would not give back."""
-    if symbol in FAIRSEQ_FIRST or symbol == FAIRSEQ_MASK:
-        raise ConversionError(
-            f"{source}: row {row} is the ordinary token {symbol!r}, which fairseq uses for one of its special symbols; "
-            "name the special tokens in tokenizer_config.json or rename this one"
-        )
-    if symbol == "" or any(character.isspace() for character in symbol):
-        raise ConversionError(
-            f"{source}: row {row} is {symbol!r}; a token that is empty or holds white space cannot stand in a fairseq "
-            "dictionary; rename it (a tokeniser that splits at white space never produces it)"
-        )
+def _word(token: str, row: int, words: dict[str, str]) -> str:
+    word = words.get(token, token)
+    return f"[row{row}]" if word == "" or any(character.isspace() for character in word) else word
+
+
+def _check_symbols(symbols: Sequence[str], rows: Sequence[int], source: Path) -> None:
+    seen = {symbol: -1 for symbol in (*FAIRSEQ_FIRST, FAIRSEQ_MASK)}
+    for symbol, row in zip(symbols, rows):
+        if seen.setdefault(symbol, row) != row:
+            other = (
+                "one of fairseq's special symbols" if seen[symbol] < 0 else f"the word of row {seen[symbol]}"
+            )
+            raise ConversionError(
+                f"{source}: row {row} would be {symbol!r} in dict.txt, which is {other} already"
+            )
 
 
 def special_tokens(folder: Path, defaults: dict[str, str]) -> dict[str, str]:
-    """Returns fairseq symbol -> the source's token, as the folder's tokeniser files name it, else from ``defaults``.
+    """Returns fairseq symbol -> the source's token, as the tokeniser's files name it, else from ``defaults``.
 
     Args:
         folder: the model's folder.
@@ -97,7 +109,13 @@ def special_tokens(folder: Path, defaults: dict[str, str]) -> dict[str, str]:
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         if (folder / name).is_file():
             named.update(read_json_object(folder / name))
-    roles = {"<s>": "cls_token", "<pad>": "pad_token", "</s>": "sep_token", "<unk>": "unk_token", "<mask>": "mask_token"}
+    roles = {
+        "<s>": "cls_token",
+        "<pad>": "pad_token",
+        "</s>": "sep_token",
+        "<unk>": "unk_token",
+        "<mask>": "mask_token",
+    }
     found: dict[str, str] = {}
     for symbol, key in roles.items():
         value = named.get(key)
@@ -107,13 +125,17 @@ def special_tokens(folder: Path, defaults: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def read_token_list(path: Path) -> list[str]:
-    """Returns the tokens of a ``vocab.txt``: one a line, the line's number is the row."""
+def read_lines(path: Path) -> list[str]:
+    """Returns the lines of a UTF-8 file such as ``vocab.txt``; only LF and CR LF end a line.
+
+    Raises:
+        ConversionError: not UTF-8.
+    """
     try:
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConversionError(f"{path}: not UTF-8 ({error}); fetch the file again") from error
-    # Only real line ends separate tokens: str.splitlines would also split at U+2028 or U+0085, which can be tokens.
+    # str.splitlines would also split at U+2028 or U+0085, which can stand in tokens.
     lines = text.replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines and lines[-1] == "" else lines
 
@@ -126,55 +148,33 @@ def tokens_in_order(vocabulary: dict[str, Any], source: Path) -> list[str]:
     """
     by_row = {row: token for token, row in vocabulary.items()}
     if len(by_row) != len(vocabulary) or set(by_row) != set(range(len(by_row))):
-        raise ConversionError(f"{source}: rows of the {len(vocabulary)} tokens are not 0 … {len(vocabulary) - 1}, each once")
+        raise ConversionError(
+            f"{source}: rows of the {len(vocabulary)} tokens are not 0 … {len(vocabulary) - 1}, each once"
+        )
     return [by_row[row] for row in range(len(by_row))]
 
 
-def wordpiece_vocabulary(folder: Path) -> Vocabulary:
-    """Reads a BERT folder's WordPiece vocabulary from ``vocab.txt``, else from ``tokenizer.json``.
+def read_fast_tokenizer(folder: Path, kind: str) -> dict[str, Any]:
+    """Returns ``tokenizer.json`` of the folder if its model is of the type ``kind``, else an empty dict."""
+    if not (folder / "tokenizer.json").is_file():
+        return {}
+    fast = read_json_object(folder / "tokenizer.json")
+    model = fast.get("model")
+    return fast if isinstance(model, dict) and model.get("type") == kind else {}
 
-    Raises:
-        ConversionError: neither is there, or its tokens cannot form a fairseq dictionary.
+
+def add_tokens(folder: Path, vocabulary: dict[str, int], fast: dict[str, Any]) -> dict[str, int]:
+    """Returns ``vocabulary`` (token -> row) with the tokens that were added after training.
+
+    Args:
+        folder: may hold ``added_tokens.json``.
+        vocabulary: token -> row.
+        fast: the content of ``tokenizer.json``, or empty.
     """
-    source = folder / "vocab.txt"
-    fast = read_json_object(folder / "tokenizer.json") if (folder / "tokenizer.json").is_file() else {}
-    if source.is_file():
-        tokens = read_token_list(source)
-    elif fast.get("model", {}).get("type") == "WordPiece":
-        source = folder / "tokenizer.json"
-        tokens = tokens_in_order(with_added_tokens(fast), source)
-    else:
-        raise ConversionError(f"{folder}: needs vocab.txt, or a tokenizer.json of the type WordPiece")
-    defaults = {
-        "cls_token": "[CLS]",
-        "pad_token": "[PAD]",
-        "sep_token": "[SEP]",
-        "unk_token": "[UNK]",
-        "mask_token": "[MASK]",
-    }
-    specials = special_tokens(folder, defaults)
-    symbols, rows = order_for_fairseq(tokens, specials, source)
-    files = {"vocab.txt": "".join(f"{token}\n" for token in tokens).encode("utf-8")}
-    about = {"specials": specials, "lower_case": _lower_case(folder, fast)}
-    return Vocabulary(symbols, rows, "wordpiece", files, about)
-
-
-def with_added_tokens(fast: dict[str, Any]) -> dict[str, int]:
-    """Returns token -> row of a ``tokenizer.json``, with the tokens added after training."""
-    vocabulary = dict(fast.get("model", {}).get("vocab", {}))
-    for token in fast.get("added_tokens", []):
-        vocabulary.setdefault(token["content"], token["id"])
-    return vocabulary
-
-
-def _lower_case(folder: Path, fast: dict[str, Any]) -> bool:
-    """Whether text is lower-cased before it is split, as the folder says; transformers' default for BERT is yes."""
-    if (folder / "tokenizer_config.json").is_file():
-        value = read_json_object(folder / "tokenizer_config.json").get("do_lower_case")
-        if isinstance(value, bool):
-            return value
-    value = (fast.get("normalizer") or {}).get("lowercase")
-    return value if isinstance(value, bool) else True
+    added = {str(token["content"]): int(token["id"]) for token in fast.get("added_tokens", [])}
+    if (folder / "added_tokens.json").is_file():
+        added.update(read_json_object(folder / "added_tokens.json"))
+    return {**added, **vocabulary}
 
 
 def write_json(value: dict[str, Any]) -> bytes:
