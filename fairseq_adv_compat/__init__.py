@@ -9,6 +9,7 @@ first to import that name, and imports only ``sys`` here, to cost nothing at sta
 
 import sys
 
+# Annotations that need an import are left out here: it would cost start-up time.
 __all__ = ["install"]
 
 # Module that is imported -> our module whose `apply(module)` runs (before it, after it). Each is one
@@ -40,7 +41,7 @@ class _Finder:
                 spec = finder.find_spec(name, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    _mend_on_exec(spec.loader, *_MENDS[name])
+                    _mend_on_exec(spec.loader, *_MENDS[name])  # type: ignore[no-untyped-call]
                 return spec
         return None
 

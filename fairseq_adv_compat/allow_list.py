@@ -50,14 +50,15 @@ def plain_globals() -> dict[str, Any]:
         "numpy._core.multiarray.scalar": numpy_scalar,
         "numpy.dtype": np.dtype,
     }
+    kind: Any
     for kind in (bool, dict, float, int, list, str, tuple):
         found[f"builtins.{kind.__name__}"] = kind
     for meter in (meters.AverageMeter, meters.SumMeter, meters.StopwatchMeter, meters.TimeMeter):
         found[f"fairseq.meters.{meter.__name__}"] = meter
         found[f"fairseq.logging.meters.{meter.__name__}"] = meter
     for kind in (
-        base.Metadata, base.ContainerMetadata, dictconfig.DictConfig, listconfig.ListConfig,
-        nodes.AnyNode, nodes.BooleanNode, nodes.EnumNode, nodes.FloatNode, nodes.IntegerNode, nodes.StringNode,
+        base.Metadata, base.ContainerMetadata, dictconfig.DictConfig, listconfig.ListConfig, nodes.AnyNode,
+        nodes.BooleanNode, nodes.EnumNode, nodes.FloatNode, nodes.IntegerNode, nodes.StringNode,
     ):  # fmt: skip
         found[f"{kind.__module__}.{kind.__qualname__}"] = kind
     for code in "?bBhHiIlLqQefdgFDG":
@@ -76,17 +77,19 @@ def fairseq_globals() -> dict[str, Any]:
     from fairseq.dataclass import FairseqDataclass
     from fairseq.distributed.utils import _TensorPlaceholder
 
-    configs = [FairseqDataclass, *_subclasses(FairseqDataclass), _TensorPlaceholder]
-    enums = [kind for kind in _subclasses(enum.Enum) if kind.__module__.startswith("fairseq.")]
-    return {
-        f"{kind.__module__}.{kind.__qualname__}": kind
-        for kind in configs + enums
-        if getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
-    }
+    kinds: list[Any] = [FairseqDataclass, *_subclasses(FairseqDataclass), _TensorPlaceholder]
+    kinds += [kind for kind in _subclasses(enum.Enum) if kind.__module__.startswith("fairseq.")]
+    return {f"{kind.__module__}.{kind.__qualname__}": kind for kind in kinds if _is_found_by_name(kind)}
+
+
+def _is_found_by_name(kind: Any) -> bool:
+    """False for fairseq's ``ChoiceEnum`` classes, which pickle cannot write either."""
+    return getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
 
 
 def _subclasses(kind: type) -> list[type]:
-    found = []
-    for child in type.__subclasses__(kind):
+    found: list[type] = []
+    children: list[type] = type.__subclasses__(kind)
+    for child in children:
         found += [child, *_subclasses(child)]
     return found

@@ -23,7 +23,7 @@ NATIVE = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
 
 
 def apply(module: ModuleType) -> None:
-    """Gives ``fairseq.checkpoint_utils`` or ``fairseq.distributed.utils`` the load below as ``torch.load``."""
+    """Makes ``torch.load`` the load below, for the one module of fairseq that is given."""
     module.torch = ModuleView(torch, load=load)  # type: ignore[attr-defined]
 
 
@@ -75,7 +75,8 @@ def _refusal(f: IO[bytes], reason: str) -> str:
     if name:
         found = f"it names `{name.group(1)}`"
     else:
-        found = "it cannot be read (" + reason.rpartition("WeightsUnpickler error: ")[2].partition("\n")[0] + ")"
+        # torch wraps the reason in advice that does not fit here.
+        found = f"it cannot be read ({reason.rpartition('WeightsUnpickler error: ')[2].splitlines()[0]})"
     source = getattr(f, "name", "the state that another worker sent")
     return (
         f"{source} was not loaded: {found}, which fairseq's checkpoints do not hold and which might run "

@@ -33,12 +33,13 @@ def _is_ours(cls: type) -> bool:
 
 def _make_hashable(cls: type, name: str) -> None:
     """Gives the class of ``cls``'s default for ``name`` the identity hash, if either is fairseq's."""
-    default = getattr(cls, name, None)
+    default: Any = getattr(cls, name, None)
     if isinstance(default, dataclasses.Field):
         default = default.default
-    kind: Any = type(default)
-    if kind.__hash__ is None and dataclasses.is_dataclass(kind) and (_is_ours(cls) or _is_ours(kind)):
-        kind.__hash__ = object.__hash__
+    kind = type(default)
+    unhashable = dataclasses.is_dataclass(default) and kind.__hash__ is None
+    if unhashable and (_is_ours(cls) or _is_ours(kind)):
+        type.__setattr__(kind, "__hash__", object.__hash__)
 
 
 def _take_dataclass_defaults() -> None:

@@ -50,19 +50,41 @@ def _refused(unpickler: Any) -> None:
     raise pickle.UnpicklingError("an instruction that torch.save does not write")
 
 
-def _checked(opcode: bytes, allowed: Callable[[Any], bool], what: str) -> Callable[[Any], None]:
-    """The instruction ``opcode``, carried out only if ``allowed(unpickler)``."""
-    run = _Base.dispatch[opcode[0]]
+def _checked(opcode: bytes, target: Callable[[Any], Any], allowed: Callable[[Any, Any], bool]) -> Any:
+    """The instruction ``opcode``, carried out only if ``allowed(unpickler, target(unpickler))``."""
+    carry_out = _Base.dispatch[opcode[0]]
 
     def checked(unpickler: Any) -> None:
-        if not allowed(unpickler):
-            raise pickle.UnpicklingError(f"{what} is not allowed")
-        run(unpickler)
+        value = target(unpickler)
+        if not allowed(unpickler, value):
+            raise pickle.UnpicklingError(f"an instruction that would call or change {value!r:.80}")
+        carry_out(unpickler)
 
     return checked
 
 
-_DICTS = (dict, collections.OrderedDict, collections.defaultdict)
+def _is_listed(unpickler: Any, value: Any) -> bool:
+    return id(value) in unpickler.listed_ids  # by identity: some classes have an `==` of their own
+
+
+def _is_storage_key(unpickler: Any, value: Any) -> bool:
+    return type(value) is tuple and value[:1] in (("storage",), (b"storage",))
+
+
+def _is_list(unpickler: Any, value: Any) -> bool:
+    return type(value) is list
+
+
+def _is_dict(unpickler: Any, value: Any) -> bool:
+    return type(value) in (dict, collections.OrderedDict, collections.defaultdict)
+
+
+def _below(depth: int) -> Callable[[Any], Any]:
+    return lambda unpickler: unpickler.stack[-1 - depth]
+
+
+def _below_mark(unpickler: Any) -> Any:
+    return unpickler.metastack[-1][-1]  # the items since the mark are a stack of their own
 
 
 class Unpickler(_Base):  # type: ignore[misc]
@@ -70,37 +92,23 @@ class Unpickler(_Base):  # type: ignore[misc]
 
     dispatch = {
         **_Base.dispatch,
-        pickle.REDUCE[0]: _checked(pickle.REDUCE, lambda u: u.is_listed(u.stack[-2]), "calling it"),
-        pickle.NEWOBJ[0]: _checked(pickle.NEWOBJ, lambda u: u.is_listed(u.stack[-2]), "making such an object"),
-        pickle.BUILD[0]: _checked(pickle.BUILD, lambda u: u.is_listed(type(u.stack[-2])), "changing its state"),
-        # Filled by their own methods, never by a method of a listed class. After a MARK the target
-        # lies under the items, on the stack that was put aside.
-        pickle.APPEND[0]: _checked(pickle.APPEND, lambda u: type(u.stack[-2]) is list, "appending to it"),
-        pickle.APPENDS[0]: _checked(pickle.APPENDS, lambda u: type(u.metastack[-1][-1]) is list, "extending it"),
-        pickle.SETITEM[0]: _checked(pickle.SETITEM, lambda u: type(u.stack[-3]) in _DICTS, "setting its items"),
-        pickle.SETITEMS[0]: _checked(
-            pickle.SETITEMS, lambda u: type(u.metastack[-1][-1]) in _DICTS, "setting its items"
-        ),
-        pickle.BINPERSID[0]: _checked(
-            pickle.BINPERSID,
-            lambda u: type(u.stack[-1]) is tuple and u.stack[-1][:1] in (("storage",), (b"storage",)),
-            "a persistent object other than a storage",
-        ),
-        **dict.fromkeys(
-            (code[0] for code in (pickle.INST, pickle.OBJ, pickle.NEWOBJ_EX, pickle.PERSID)), _refused
-        ),
-        **dict.fromkeys((code[0] for code in (pickle.EXT1, pickle.EXT2, pickle.EXT4)), _refused),
+        pickle.REDUCE[0]: _checked(pickle.REDUCE, _below(1), _is_listed),
+        pickle.NEWOBJ[0]: _checked(pickle.NEWOBJ, _below(1), _is_listed),
+        pickle.BUILD[0]: _checked(pickle.BUILD, lambda u: type(u.stack[-2]), _is_listed),
+        pickle.BINPERSID[0]: _checked(pickle.BINPERSID, _below(0), _is_storage_key),
+        # Lists and dicts are filled by their own methods, never by a method of a listed class.
+        pickle.APPEND[0]: _checked(pickle.APPEND, _below(1), _is_list),
+        pickle.APPENDS[0]: _checked(pickle.APPENDS, _below_mark, _is_list),
+        pickle.SETITEM[0]: _checked(pickle.SETITEM, _below(2), _is_dict),
+        pickle.SETITEMS[0]: _checked(pickle.SETITEMS, _below_mark, _is_dict),
+        **dict.fromkeys(pickle.INST + pickle.OBJ + pickle.NEWOBJ_EX + pickle.PERSID, _refused),
+        **dict.fromkeys(pickle.EXT1 + pickle.EXT2 + pickle.EXT4, _refused),
     }
 
     def __init__(self, file: IO[bytes], **options: Any) -> None:
         super().__init__(file, **options)
         self.listed = {**_tensor_globals(), **plain_globals(), **fairseq_globals()}
-        # By identity: some of the classes have an `==` of their own.
-        self._listed_ids = {id(value) for value in self.listed.values()}
-
-    def is_listed(self, value: Any) -> bool:
-        """Whether ``value`` is itself one of the listed objects."""
-        return id(value) in self._listed_ids
+        self.listed_ids = {id(value) for value in self.listed.values()}
 
     def find_class(self, module: str, name: str) -> Any:
         """The listed object of this name (torch's own subclass takes the names of storages before).

@@ -1,0 +1,199 @@
+"""``fairseq-adv doctor``: what is installed, what is wrong with it, and what to do about that.
+
+Reads metadata and looks for files; only the facts about CUDA need torch, and a process of its own
+imports it. So the doctor can speak where the import of fairseq or torch is what fails.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import find_user_dir
+
+_ASK_TORCH = """
+import torch
+cuda = torch.version.cuda
+names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+print((f"built for CUDA {cuda}, " if cuda else "built for CPU only, ") + (", ".join(names) or "no GPU seen"))
+"""
+_TORCH_TIMEOUT = 120  # seconds; the import takes 1 to 5, on a cold network disk far more
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report: ``problem`` and ``mend`` are empty where all is well."""
+
+    name: str
+    value: str
+    problem: str = ""
+    mend: str = ""
+    broken: bool = True  # with a problem: False if it only needs to be known
+
+
+def run_doctor() -> int:
+    """Prints the report to stdout; returns 1 if anything is broken, else 0."""
+    findings = examine()
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
+        print(f"{finding.name:<{width}}  {finding.value}")
+        if finding.problem:
+            print(f"{'':<{width}}  {'WRONG' if finding.broken else 'note'}: {finding.problem}")
+            print(f"{'':<{width}}  mend: {finding.mend}")
+    broken = [finding.name for finding in findings if finding.problem and finding.broken]
+    print(f"\nbroken: {', '.join(broken)}" if broken else "\nnothing is broken")
+    return 1 if broken else 0
+
+
+def examine() -> list[Finding]:
+    """Every check, in the order in which one thing depends on another."""
+    return [
+        _python(),
+        _pip(),
+        _numpy(),
+        _torch(),
+        _cuda(),
+        _pinned("fairseq", "0.12.2", "pip install fairseq==0.12.2 (with pip < 24.1)"),
+        _fairseq_extensions(),
+        _pinned("hydra-core", "1.0", "pip install hydra-core==1.0.7"),
+        _pinned("omegaconf", "2.0", "pip install omegaconf==2.0.6 (with pip < 24.1)"),
+        _compat(),
+        _apex(),
+        _user_dir(),
+    ]
+
+
+def installed(name: str) -> str:
+    """The version that is installed of the distribution ``name``; an empty string if none is."""
+    try:
+        return importlib.metadata.version(name) or ""
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def numbers(version: str) -> tuple[int, int]:
+    """The first two numbers of a version: ``"2.13.0+cpu"`` -> ``(2, 13)``; what is no number counts as 0."""
+    parts = [*version.split("+")[0].split("."), "0"][:2]
+    major, minor = (int("".join(filter(str.isdigit, part)) or 0) for part in parts)
+    return major, minor
+
+
+def _python() -> Finding:
+    value = f"{platform.python_version()}  {sys.executable}"
+    if not (3, 9) <= sys.version_info[:2] <= (3, 13):
+        return Finding("Python", value, "fairseq 0.12.2 is made to work on 3.9 to 3.13", "use one of these")
+    return Finding("Python", value)
+
+
+def _pip() -> Finding:
+    version = installed("pip")
+    if numbers(version) >= (24, 1):
+        return Finding(
+            "pip", version, "from 24.1 on it refuses to install omegaconf 2.0.x, which fairseq asks for",
+            "pip install 'pip<24.1' before you install or upgrade", broken=False,
+        )  # fmt: skip
+    return Finding("pip", version or "none")
+
+
+def _numpy() -> Finding:
+    version, torch = installed("numpy"), installed("torch")
+    if not version:
+        return Finding("numpy", "none", "numpy is not installed", "pip install numpy")
+    if numbers(version) >= (2, 0) and torch and numbers(torch) < (2, 3):
+        problem = f"torch {torch} was built for numpy 1 and fails with numpy 2"
+        return Finding("numpy", version, problem, "pip install 'numpy<2'")
+    return Finding("numpy", version)
+
+
+def _torch() -> Finding:
+    version = installed("torch")
+    if not version:
+        return Finding("torch", "none", "torch is not installed", "pip install torch")
+    if numbers(version) < (1, 13):
+        return Finding("torch", version, "fairseq_adv needs 1.13 or newer", "pip install -U torch")
+    return Finding("torch", version)
+
+
+def _cuda() -> Finding:
+    if not installed("torch"):
+        return Finding("CUDA", "unknown without torch")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", _ASK_TORCH],
+            capture_output=True, text=True, timeout=_TORCH_TIMEOUT, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        problem = f"`import torch` took more than {_TORCH_TIMEOUT} s"
+        mend = "look for a slow disk or a GPU driver that hangs (nvidia-smi)"
+        return Finding("CUDA", "unknown", problem, mend)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        return Finding("CUDA", "unknown", f"`import torch` fails: {last}", "install torch again")
+    return Finding("CUDA", (done.stdout.strip().splitlines() or ["unknown"])[-1])
+
+
+def _pinned(name: str, wanted: str, mend: str) -> Finding:
+    version = installed(name)
+    if version == wanted or version.startswith(wanted + "."):
+        return Finding(name, version)
+    return Finding(name, version or "none", f"fairseq_adv works with {wanted}", mend)
+
+
+def _fairseq_extensions() -> Finding:
+    """fairseq falls back to nothing: without these two its data sets cannot be read."""
+    spec = importlib.util.find_spec("fairseq")
+    if spec is None or not spec.submodule_search_locations:
+        return Finding("fairseq's C++", "unknown without fairseq")
+    folder = Path(next(iter(spec.submodule_search_locations))) / "data"
+    missing = [
+        name
+        for name in ("data_utils_fast", "token_block_utils_fast")
+        if not any((folder / (name + end)).exists() for end in importlib.machinery.EXTENSION_SUFFIXES)
+    ]
+    if missing:
+        return Finding(
+            "fairseq's C++", "not built", f"{' and '.join(missing)} are missing in {folder}",
+            "with a C++ compiler and Python.h at hand: "
+            "pip install --force-reinstall --no-deps --no-cache-dir fairseq==0.12.2",
+        )  # fmt: skip
+    return Finding("fairseq's C++", "built")
+
+
+def _compat() -> Finding:
+    finders = [getattr(finder, "__module__", "") for finder in sys.meta_path]
+    if "fairseq_adv_compat" in finders:
+        return Finding("compat .pth", "active")
+    found = importlib.util.find_spec("fairseq_adv_compat") is not None
+    value = "not active" if found else "the package fairseq_adv_compat is missing"
+    return Finding(
+        "compat .pth", value,
+        "fairseq_adv_compat.pth was not run when Python started: fairseq fails on Python >= 3.11, and "
+        "checkpoints load unchecked on torch < 2.6",
+        "pip install fairseq_adv again (not with PYTHONPATH alone, not with python -S or -I from elsewhere)",
+    )  # fmt: skip
+
+
+def _apex() -> Finding:
+    """Two projects have the name: NVIDIA's (fused kernels, from GitHub) and PyPI's (a web toolkit)."""
+    spec = importlib.util.find_spec("apex")
+    if spec is None:
+        return Finding("apex", "none (NVIDIA's only makes some GPU runs faster)")
+    places = [Path(place) for place in spec.submodule_search_locations or []]
+    version = installed("apex") or "of unknown version"
+    if any((place / "multi_tensor_apply").is_dir() for place in places):
+        return Finding("apex", f"{version} (NVIDIA's)")
+    problem = "this is not NVIDIA's apex but another project of that name, and fairseq imports it"
+    return Finding("apex", f"{version} (PyPI's)", problem, "pip uninstall apex")
+
+
+def _user_dir() -> Finding:
+    folder = find_user_dir()
+    if folder is None:
+        return Finding("fairseq_adv", "none", "it is not installed", "pip install -e . in its folder")
+    return Finding("fairseq_adv", f"{installed('fairseq_adv') or 'not installed, on the path'}  {folder}")
