@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Converts a BERT- or RoBERTa-family folder in Hugging Face's layout into a fairseq checkpoint and dictionary.
+"""Converts a BERT or RoBERTa folder in Hugging Face's layout into a fairseq checkpoint and dictionary.
 
 Train from it:  fairseq-train DATA $(cat OUT/model_args.txt) --finetune-from-model OUT/model.pt …
 Load it:        RobertaModel.from_pretrained("OUT", "model.pt", bpe=None)

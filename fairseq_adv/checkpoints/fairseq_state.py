@@ -72,7 +72,9 @@ def add_fresh_head(converted: Converted, sizes: Sizes, activation: str) -> None:
         head = RobertaLMHead(sizes.width, sizes.vocabulary, activation, weight=torch.nn.Parameter(words))
         head.apply(init_bert_params)
     for name, tensor in head.state_dict().items():
-        converted.model[f"encoder.lm_head.{name}"] = words if name == "weight" and sizes.tied else tensor.clone()
+        converted.model[f"encoder.lm_head.{name}"] = (
+            words if name == "weight" and sizes.tied else tensor.clone()
+        )
 
 
 def check_with_fairseq(

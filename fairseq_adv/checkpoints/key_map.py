@@ -98,7 +98,7 @@ class _Source:
         for name, tensor in tensors.items():
             short = name[len(family.prefix) :] if name.startswith(family.prefix) else name
             # Checkpoints that came from TensorFlow call LayerNorm's tensors gamma and beta.
-            if short.endswith(".gamma") or short.endswith(".beta"):
+            if short.endswith((".gamma", ".beta")):
                 short = short.replace(".gamma", ".weight").replace(".beta", ".bias")
             self._left[short] = tensor
         self.problems: list[str] = []
@@ -232,8 +232,8 @@ def _head(
         return False
     _put(model, "encoder.lm_head.dense", source.take_module(family.head_dense, (sizes.width, sizes.width)))
     _put(model, "encoder.lm_head.layer_norm", source.take_module(family.head_norm, (sizes.width,)))
-    # As transformers does: tied (the default), the decoder is the word embeddings with the head's own bias, whatever
-    # else the file holds; untied, the decoder's tensors count.
+    # As transformers does: tied (the default), the decoder is the word embeddings with the head's own bias,
+    # whatever else the file holds; untied, the decoder's tensors count.
     names = [family.head_bias, f"{family.head_decoder}.bias"]
     name = next((n for n in (names if sizes.tied else reversed(names)) if source.has(n)), names[0])
     model["encoder.lm_head.bias"] = source.take(name, (sizes.vocabulary,))[order].clone()

@@ -87,7 +87,7 @@ def _word(token: str, row: int, words: dict[str, str]) -> str:
 
 
 def _check_symbols(symbols: Sequence[str], rows: Sequence[int], source: Path) -> None:
-    seen = {symbol: -1 for symbol in (*FAIRSEQ_FIRST, FAIRSEQ_MASK)}
+    seen = dict.fromkeys((*FAIRSEQ_FIRST, FAIRSEQ_MASK), -1)
     for symbol, row in zip(symbols, rows):
         if seen.setdefault(symbol, row) != row:
             other = (

@@ -1,4 +1,4 @@
-"""Small random encoders in Hugging Face's layout, made with transformers, and how to compare them with fairseq's."""
+"""Small random encoders in Hugging Face's layout, and how to compare them with fairseq's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SENTENCES = [
     "Is that really what twelve dollars buys you in this town?",
     "Her brother, who never reads, finished the whole book in one night.",
     "They did not refund us.",
-    "A slow start, a clumsy middle, and then forty minutes of the best acting I have seen in years; go and see it.",
+    "A slow start, a clumsy middle, and then forty minutes of the best acting I have seen in years.",
     "The café on the corner opens at 7:30 a.m. on weekdays.",
     "Nobody told the drivers that the bridge was closed, so the queue grew until it reached the motorway.",
     "It's fine, I suppose.",
@@ -26,7 +26,7 @@ BERT_SPECIALS = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[UNK]": "<u
 
 
 def bert_vocabulary() -> list[str]:
-    """A WordPiece vocabulary in BERT's order: specials scattered, letters, and tokens that are hard for dict.txt."""
+    """A WordPiece vocabulary: specials scattered, letters, words, and tokens that are hard for dict.txt."""
     letters = [chr(c) for c in range(ord("a"), ord("z") + 1)] + list("0123456789.,;:?'-é")
     odd = ["\u2028", "\u00a0", "a b", "", "#fairseq:overwrite", "中", "##ñ", "\u200b", "1"]
     words = ["the", "film", "##ing", "and", "was", "##s", "this", "never", "##er"]
@@ -36,7 +36,7 @@ def bert_vocabulary() -> list[str]:
 
 
 def sizes(vocabulary: int, **other: Any) -> dict[str, Any]:
-    """Config options of a small encoder; width and inner width, heads and layers differ, so that none can be swapped."""
+    """Config options of a small encoder; all sizes differ, so that none can be swapped unnoticed."""
     return {
         "vocab_size": vocabulary,
         "hidden_size": 24,
@@ -82,11 +82,17 @@ def save_roberta(folder: Path, **config: Any) -> Any:
     trainer.train_from_iterator(SENTENCES, vocab_size=330, min_frequency=1, show_progress=False)
     folder.mkdir(parents=True, exist_ok=True)
     trainer.save_model(str(folder))
-    # RoBERTa's order: fairseq's specials, the tokens (here reversed: any order is possible), fillers, the mask.
+    # RoBERTa's order: specials, tokens (here reversed: any order is possible), fillers, the mask.
     made = list(json.loads((folder / "vocab.json").read_text(encoding="utf-8")))
     tokens = ["<s>", "<pad>", "</s>", "<unk>", *reversed(made), "<|endoftext|>", "madeupword0000", "<mask>"]
     (folder / "vocab.json").write_text(json.dumps({t: i for i, t in enumerate(tokens)}), encoding="utf-8")
-    special = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
+    special = {
+        "pad_token_id": 1,
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
+    }
     model = RobertaForMaskedLM(RobertaConfig(**sizes(len(tokens), **special, **config)))
     randomise(model)
     model.eval().save_pretrained(folder)
@@ -119,7 +125,7 @@ def set_epsilon(model: torch.nn.Module, epsilon: float) -> None:
 
 
 def differences(theirs: Any, ours: Any, mask: torch.Tensor) -> list[float]:
-    """The largest difference over real (not padding) tokens, for each pair of tensors (batch, length, width)."""
+    """Largest difference over real (not padding) tokens for each pair of tensors (batch, length, width)."""
     assert len(theirs) == len(ours)
     real = mask.bool()
     return [float((a[real] - b[real]).detach().abs().max()) for a, b in zip(theirs, ours)]
