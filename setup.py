@@ -82,7 +82,7 @@ setup(
         "tqdm",
     ],
     extras_require={
-        "test": ["mypy", "pytest", "ruff", "scikit-learn", "scipy", "transformers", "types-tqdm"],
+        "test": ["mypy", "pytest", "ruff", "scikit-learn", "scipy", "setuptools>=64", "transformers"],
     },
     entry_points={"console_scripts": ["fairseq-adv=fairseq_adv_cli:main"]},
     cmdclass={"build_py": BuildPyWithPth, "editable_wheel": EditableWheelWithPth},

@@ -1,0 +1,23 @@
+"""Lets pytest start beside hydra 1.0.7 on Python >= 3.11.
+
+hydra is a pytest plugin, so pytest imports it at its own start, through an import hook (for its
+``assert`` messages) that stands in front of ours: the mends of hydra would be passed over.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from . import MENDED_MODULES
+
+
+def apply(module: ModuleType) -> None:
+    """Makes the hook of ``_pytest.assertion.rewrite`` leave the modules that are mended to our finder."""
+    hook: Any = module.AssertionRewritingHook
+    original = hook.find_spec
+
+    def find_spec(self: Any, name: str, path: Any = None, target: Any = None) -> Any:
+        return None if name in MENDED_MODULES else original(self, name, path, target)
+
+    hook.find_spec = find_spec
