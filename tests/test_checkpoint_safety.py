@@ -1,0 +1,328 @@
+"""Checkpoints load, and nothing in them is ever run: by torch's own check and by ours for older torch."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import fractions
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils, meters
+from fairseq.models.roberta import RobertaModel
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from support import command, run_command, write_task
+
+from fairseq_adv_compat import checkpoints
+from fairseq_adv_compat.allow_list import numpy_scalar
+
+NATIVE = [False, pytest.param(True, marks=pytest.mark.skipif(not checkpoints.NATIVE, reason="torch < 2.6"))]
+
+
+@pytest.fixture(params=NATIVE, ids=lambda native: "torch's check" if native else "our check")
+def either_check(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Runs the test by torch's ``weights_only`` (torch >= 2.6) and by our unpickler (every torch)."""
+    monkeypatch.setattr(checkpoints, "NATIVE", request.param)
+    monkeypatch.delenv(checkpoints.OPT_OUT, raising=False)
+    return bool(request.param)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with checkpoint_last.pt of the stock sentence_prediction task, and its data in data/."""
+    folder = tmp_path_factory.mktemp("trained")
+    done = run_command(*train_words(folder, 2))
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def train_words(folder: Path, updates: int) -> list[str]:
+    data = folder / "data"
+    if not data.exists():
+        write_task(data)
+    return [
+        command("fairseq-train"), str(data), "--task", "sentence_prediction", "--criterion",
+        "sentence_prediction", "--num-classes", "2", "--init-token", "0", "--arch", "roberta",
+        "--encoder-layers", "1", "--encoder-embed-dim", "8", "--encoder-ffn-embed-dim", "16",
+        "--encoder-attention-heads", "2", "--max-positions", "16", "--batch-size", "4", "--optimizer", "adam",
+        "--lr", "0.001", "--cpu", "--num-workers", "0", "--no-epoch-checkpoints", "--log-format", "simple",
+        "--save-dir", str(folder), "--max-update", str(updates),
+    ]  # fmt: skip
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The checkpoint as it lies in the file, by fairseq's own function."""
+    with path.open("rb") as file:
+        return checkpoints.load(file, "cpu")  # type: ignore[no-any-return]
+
+
+def old_style(state: dict[str, Any]) -> dict[str, Any]:
+    """``state`` as fairseq wrote it before 0.9: a Namespace, and meters as whole objects."""
+    train_meters: collections.OrderedDict[str, Any] = collections.OrderedDict()
+    for name in ("train_loss", "train_nll_loss", "valid_loss", "gnorm", "clip", "oom"):
+        train_meters[name] = meters.AverageMeter()
+        train_meters[name].update(1.5)
+    train_meters["wps"] = train_meters["ups"] = train_meters["wall"] = meters.TimeMeter()
+    train_meters["train_wall"] = meters.StopwatchMeter()
+    for kind in (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter):
+        assert kind.__module__ == "fairseq.logging.meters"
+    history = {"criterion_name": "MaskedLmLoss", "optimizer_name": "FairseqAdam", "num_updates": 3}
+    history["lr_scheduler_state"] = {"best": None}
+    iterator = {"epoch": 1, "iterations_in_epoch": 0, "shuffle": True}
+    extra = {"train_iterator": iterator, "train_meters": train_meters, "best": 2.5, "val_loss": 2.5}
+    return {
+        "args": state["cfg"]["model"], "model": state["model"], "optimizer_history": [history],
+        "extra_state": extra, "last_optimizer_state": None,
+    }  # fmt: skip
+
+
+# --- what has to load ---------------------------------------------------------------------------
+
+
+def test_a_trained_checkpoint_resumes(trained: Path, tmp_path: Path) -> None:
+    done = run_command(*train_words(trained, 4), "--restore-file", str(trained / "checkpoint_last.pt"))
+    assert done.returncode == 0, done.stderr
+    assert "@ 2 updates" in done.stderr + done.stdout and "num_updates 4" in done.stderr + done.stdout
+
+
+def test_a_trained_checkpoint_loads_whole(trained: Path, either_check: bool) -> None:
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(trained / "checkpoint_last.pt"))
+    assert isinstance(state["cfg"], DictConfig)
+    assert isinstance(state["cfg"].model, argparse.Namespace)
+    assert state["last_optimizer_state"]["state"][0]["exp_avg"].dtype == torch.float32
+    model = RobertaModel.from_pretrained(str(trained), "checkpoint_last.pt", str(trained / "data"), bpe=None)
+    assert model.extract_features(torch.tensor([0, 5, 6, 2])).shape == (1, 4, 8)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("module", ["fairseq.logging.meters", "fairseq.meters"])
+def test_an_old_checkpoint_loads(
+    trained: Path, tmp_path: Path, either_check: bool, zipped: bool, module: str
+) -> None:
+    """As the published RoBERTa models are: Namespace, meters under either module name, either file format."""
+    old = old_style(read(trained / "checkpoint_last.pt"))
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (meters.AverageMeter, meters.TimeMeter, meters.StopwatchMeter):
+            patch.setattr(kind, "__module__", module)
+        torch.save(old, tmp_path / "old.pt", _use_new_zipfile_serialization=zipped)
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "old.pt"))
+    assert state["cfg"].model.encoder_embed_dim == 8
+    restored = read(tmp_path / "old.pt")["extra_state"]["train_meters"]
+    assert restored["train_loss"].avg == 1.5 and type(restored["wall"]) is meters.TimeMeter
+
+
+def test_omegaconf_containers_and_numpy_numbers_load(tmp_path: Path, either_check: bool) -> None:
+    """Checkpoints of fairseq 0.10 hold a DictConfig; a metric computed with numpy leaves numpy numbers."""
+    config = OmegaConf.create({"task": {"data": "x", "sizes": [1, 2.5, None, True]}})
+    numbers = [np.float64(0.25), np.float32(0.5), np.int64(-3), np.bool_(True)]
+    torch.save({"cfg": config, "best": numbers, "counts": collections.defaultdict(int)}, tmp_path / "x.pt")
+    state = read(tmp_path / "x.pt")
+    assert state["cfg"] == config and isinstance(state["cfg"].task.sizes, ListConfig)
+    assert state["best"] == numbers and [type(n) for n in state["best"]] == [type(n) for n in numbers]
+
+
+def test_a_dataclass_config_loads(tmp_path: Path, either_check: bool) -> None:
+    """Rank 0 sends such a one to the other workers, after it upgraded the Namespace of an old checkpoint."""
+    from fairseq.dataclass.configs import CheckpointConfig
+
+    torch.save({"cfg": OmegaConf.structured(CheckpointConfig)}, tmp_path / "x.pt")
+    assert OmegaConf.get_type(read(tmp_path / "x.pt")["cfg"]) is CheckpointConfig
+
+
+@pytest.mark.skipif(not checkpoints.NATIVE, reason="torch < 2.6 reads it in any case")
+def test_a_users_own_torch_load_reads_it_too(trained: Path) -> None:
+    state = torch.load(trained / "checkpoint_last.pt", weights_only=True)
+    assert isinstance(state["cfg"]["model"], argparse.Namespace)
+
+
+def test_torch_load_is_left_alone_for_everybody_else() -> None:
+    assert torch.load.__module__ == "torch.serialization"
+    assert checkpoint_utils.torch.load is checkpoints.load
+    assert checkpoint_utils.torch.save is torch.save
+
+
+@pytest.mark.parametrize("dtype", [object, "S4", "f4,f4"])
+def test_only_numbers_come_back_as_numpy_scalars(dtype: Any) -> None:
+    with pytest.raises(pickle.UnpicklingError):
+        numpy_scalar(np.dtype(dtype), b"12345678")
+
+
+# --- what has to be refused ---------------------------------------------------------------------
+
+
+class Touch:
+    """Pickled, it is a call of os.system."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch '{self.path}'",)
+
+
+class Reduced:
+    """Pickled, it is a call of ``function(*args)``, then the state, as an attacker can write them."""
+
+    def __init__(self, function: Any, *args: Any, state: Any = None) -> None:
+        self.parts = (function, args) if state is None else (function, args, state)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.parts
+
+
+def _in_cfg(state: dict[str, Any], touch: Touch) -> None:
+    state["cfg"]["task"]["data"] = touch
+
+
+def _in_extra_state(state: dict[str, Any], touch: Touch) -> None:
+    state["extra_state"]["metrics"] = [touch]
+
+
+def _in_model(state: dict[str, Any], touch: Touch) -> None:
+    state["model"]["encoder.version"] = touch
+
+
+def _in_optimizer(state: dict[str, Any], touch: Touch) -> None:
+    state["last_optimizer_state"] = touch
+
+
+def _in_arguments_of_a_listed_class(state: dict[str, Any], touch: Touch) -> None:
+    state["extra_state"]["best"] = Reduced(collections.defaultdict, None, {"x": touch})
+
+
+def _in_state_of_a_listed_class(state: dict[str, Any], touch: Touch) -> None:
+    state["cfg"]["model"] = Reduced(argparse.Namespace, state={"data": touch})
+
+
+def _as_default_factory(state: dict[str, Any], touch: Touch) -> None:
+    state["extra_state"]["best"] = Reduced(collections.defaultdict, os.getcwd)
+
+
+def _as_eval(state: dict[str, Any], touch: Touch) -> None:
+    state["extra_state"]["best"] = Reduced(eval, f"__import__('os').system('touch {touch.path}')")
+
+
+def _as_import(state: dict[str, Any], touch: Touch) -> None:
+    state["extra_state"]["best"] = Reduced(__import__, "antigravity")
+
+
+def _as_getattr(state: dict[str, Any], touch: Touch) -> None:
+    state["extra_state"]["best"] = Reduced(getattr, Reduced(argparse.Namespace), "__class__")
+
+
+def _as_object_numpy_scalar(state: dict[str, Any], touch: Touch) -> None:
+    scalar = np.float64(1).__reduce__()[0]
+    state["extra_state"]["best"] = Reduced(scalar, np.dtype(object), pickle.dumps(touch))
+
+
+HIDING_PLACES: list[Callable[[dict[str, Any], Touch], None]] = [
+    _in_cfg, _in_extra_state, _in_model, _in_optimizer, _in_arguments_of_a_listed_class,
+    _in_state_of_a_listed_class, _as_default_factory, _as_eval, _as_import, _as_getattr,
+    _as_object_numpy_scalar,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "legacy"])
+@pytest.mark.parametrize("hide", HIDING_PLACES, ids=lambda hide: hide.__name__.strip("_"))
+def test_a_payload_is_refused_and_not_run(
+    trained: Path, tmp_path: Path, either_check: bool, zipped: bool, hide: Any
+) -> None:
+    state, touched, path = read(trained / "checkpoint_last.pt"), tmp_path / "touched", tmp_path / "bad.pt"
+    hide(state, Touch(touched))
+    torch.save(state, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(pickle.UnpicklingError) as refusal:
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    assert not touched.exists()
+    assert str(path) in str(refusal.value) and f"{checkpoints.OPT_OUT}=1" in str(refusal.value)
+
+
+def test_the_refusal_names_the_global(trained: Path, tmp_path: Path, either_check: bool) -> None:
+    state = read(trained / "checkpoint_last.pt")
+    state["extra_state"]["best"] = fractions.Fraction(1, 2)
+    torch.save(state, tmp_path / "bad.pt")
+    with pytest.raises(pickle.UnpicklingError, match=r"bad\.pt.*`fractions\.Fraction`.*files you trust"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "bad.pt"))
+
+
+def test_from_pretrained_refuses_it_too(trained: Path, tmp_path: Path, either_check: bool) -> None:
+    state = old_style(read(trained / "checkpoint_last.pt"))
+    state["args"].bpe = Touch(tmp_path / "touched")
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(pickle.UnpicklingError, match=r"model\.pt.*`posix\.system`"):
+        RobertaModel.from_pretrained(str(tmp_path), "model.pt", str(trained / "data"), bpe=None)
+    assert not (tmp_path / "touched").exists()
+
+
+def test_averaged_weights_refuse_it_too(tmp_path: Path, either_check: bool) -> None:
+    weights = {"w": torch.ones(2)}
+    torch.save({"extra_state": {"ema": weights}}, tmp_path / "good.pt")
+    assert checkpoint_utils.load_ema_from_checkpoint(str(tmp_path / "good.pt"))["model"]["w"].sum() == 2
+    torch.save({"extra_state": {"ema": weights, "x": Touch(tmp_path / "touched")}}, tmp_path / "bad.pt")
+    with pytest.raises(pickle.UnpicklingError, match=r"bad\.pt.*`posix\.system`"):
+        checkpoint_utils.load_ema_from_checkpoint(str(tmp_path / "bad.pt"))
+    assert not (tmp_path / "touched").exists()
+
+
+def test_the_command_refuses_it_and_the_opt_out_loads_it(trained: Path, tmp_path: Path) -> None:
+    """The second half shows that the payload is a real one: trusted, it runs."""
+    state, touched = read(trained / "checkpoint_last.pt"), tmp_path / "touched"
+    state["extra_state"]["best"] = Touch(touched)
+    torch.save(state, tmp_path / "bad.pt")
+    words = [*train_words(trained, 2), "--restore-file", str(tmp_path / "bad.pt")]
+    words += ["--reset-meters", "--no-save"]
+    refused = run_command(*words)
+    assert refused.returncode != 0 and "`posix.system`" in refused.stderr and "bad.pt" in refused.stderr
+    assert not touched.exists()
+    trusted = run_command(*words, **{checkpoints.OPT_OUT: "1"})
+    assert trusted.returncode == 0, trusted.stderr
+    assert touched.exists()
+
+
+# What no pickler writes but an attacker can, in instructions of protocol 2; and what the refusal says.
+RAW = {
+    "state of a class": (b"cargparse\nNamespace\n}(X\x01\x00\x00\x00xK\x01ub.", "change <class 'type'>"),
+    "append to a listed object": (b"cargparse\nNamespace\n)RK\x01a.", r"call or change Namespace\(\)"),
+    "items of a listed object": (b"cargparse\nNamespace\n)RX\x01\x00\x00\x00xK\x01s.", r"Namespace\(\)"),
+    "call of a result": (b"cargparse\nNamespace\n)R)R.", r"call or change Namespace\(\)"),
+    "new object of a result": (b"cargparse\nNamespace\n)R)\x81.", r"call or change Namespace\(\)"),
+    "INST": (b"(X\x01\x00\x00\x00xicollections\nOrderedDict\n.", "torch.save does not write"),
+    "OBJ": (b"(ccollections\nOrderedDict\no.", "torch.save does not write"),
+    "dotted name": (b"cargparse\nNamespace.__init__\n)R.", "GLOBAL argparse.Namespace.__init__"),
+    "module through a listed one": (b"cargparse\n_sys.modules\n.", "GLOBAL argparse._sys.modules"),
+    "persistent id": (b"X\x01\x00\x00\x00xQ.", "call or change 'x'"),
+    "codec": (b"c_codecs\nencode\n(X\x01\x00\x00\x00xX\x05\x00\x00\x00rot13tR.", "_codecs.encode"),
+}
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_instructions_that_no_checkpoint_holds_are_refused(tmp_path: Path, name: str) -> None:
+    """Our own unpickler; torch's is torch's."""
+    instructions, message = RAW[name]
+    torch.save({"x": 1}, tmp_path / "good.pt")
+    with zipfile.ZipFile(tmp_path / "good.pt") as good, zipfile.ZipFile(tmp_path / "bad.pt", "w") as bad:
+        for entry in good.infolist():
+            is_pickle = entry.filename.endswith("data.pkl")
+            bad.writestr(entry, b"\x80\x02" + instructions if is_pickle else good.read(entry))
+    with (tmp_path / "bad.pt").open("rb") as file, pytest.raises(pickle.UnpicklingError, match=message):
+        checkpoints._load_restricted(file, "cpu")
+
+
+def test_a_torchscript_program_is_refused(tmp_path: Path) -> None:
+    """torch < 2.6 would hand it to torch.jit, which runs its code; newer torch refuses by itself."""
+
+    class Program(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    torch.jit.script(Program()).save(str(tmp_path / "program.pt"))
+    program = tmp_path / "program.pt"
+    with program.open("rb") as file, pytest.raises(pickle.UnpicklingError, match="TorchScript"):
+        checkpoints._load_restricted(file, "cpu")
+    with pytest.raises((pickle.UnpicklingError, RuntimeError), match="TorchScript"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "program.pt"))

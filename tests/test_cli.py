@@ -1,0 +1,190 @@
+"""The console command ``fairseq-adv``."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import command, run_command
+
+import fairseq_adv_cli
+from fairseq_adv_cli import doctor
+
+ROOT = Path(__file__).resolve().parent.parent
+USER_DIR = str(ROOT / "fairseq_adv")
+
+
+def python_cli(*words: str) -> subprocess.CompletedProcess[str]:
+    return run_command(sys.executable, "-m", "fairseq_adv_cli", *words)
+
+
+def console_script() -> str:
+    path = command("fairseq-adv")
+    if not Path(path).exists():
+        pytest.skip("fairseq_adv is on the path but not installed: scripts/setup_env.sh does that")
+    return path
+
+
+def is_ours(path: str) -> bool:
+    """Whether ``path`` is a folder with the plug-in: the checkout's, or a copy that pip made."""
+    return path == USER_DIR or (Path(path) / "criterions" / "freelb.py").exists()
+
+
+def test_user_dir_answers_in_a_few_hundredths_of_a_second() -> None:
+    """Best of several, for the command as a shell calls it."""
+    script, times = console_script(), []
+    for _ in range(8):
+        start = time.perf_counter()
+        done = subprocess.run([script, "user-dir"], capture_output=True, text=True, check=True)
+        times.append(time.perf_counter() - start)
+        assert is_ours(done.stdout.rstrip("\n")) and done.stderr == ""
+    assert min(times) < 0.1
+
+
+@pytest.mark.parametrize("words", [["user-dir"], ["--help"], ["doctor"]])
+def test_it_imports_neither_torch_nor_fairseq(words: list[str]) -> None:
+    code = (
+        "import sys, fairseq_adv_cli\n"
+        f"try: fairseq_adv_cli.main({words})\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'numpy', 'fairseq', 'fairseq_adv', 'hydra', 'omegaconf'}\n"
+        "print('heavy:', sorted(heavy & set(sys.modules)))"
+    )
+    done = run_command(sys.executable, "-c", code)
+    assert done.stdout.splitlines()[-1] == "heavy: []", done.stdout + done.stderr
+
+
+def test_user_dir_is_a_folder_that_fairseq_imports() -> None:
+    found = python_cli("user-dir").stdout.rstrip("\n")
+    code = (
+        "from argparse import Namespace; from fairseq import utils, criterions;"
+        f"utils.import_user_module(Namespace(user_dir={found!r}));"
+        "print('freelb' in criterions.CRITERION_REGISTRY)"
+    )
+    assert run_command(sys.executable, "-c", code).stdout.splitlines()[-1] == "True"
+
+
+def test_user_dir_without_the_package(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fairseq_adv_cli.importlib.util, "find_spec", lambda name: None)
+    assert fairseq_adv_cli.main(["user-dir"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.startswith("error: ") and "pip install" in captured.err
+
+
+def test_a_wrong_command_exits_with_2() -> None:
+    done = python_cli("user-directory")
+    assert done.returncode == 2 and "user-directory" in done.stderr and "Traceback" not in done.stderr
+
+
+# --- doctor -------------------------------------------------------------------------------------
+
+HEALTHY = {
+    "torch": "2.13.0+cpu", "numpy": "2.4.6", "fairseq": "0.12.2", "hydra-core": "1.0.7", "omegaconf": "2.0.6",
+    "pip": "23.2.1", "fairseq_adv": "0.1.0",
+}  # fmt: skip
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """``report(torch="1.12")`` -> exit status and text of the doctor on a machine with these versions."""
+
+    def run(**changed: str) -> tuple[int, str]:
+        versions = {**HEALTHY, **{name.replace("_core", "-core"): v for name, v in changed.items()}}
+        monkeypatch.setattr(doctor, "installed", lambda name: versions.get(name, ""))
+        monkeypatch.setattr(doctor, "_cuda", lambda: doctor.Finding("CUDA", "built for CPU only"))
+        monkeypatch.setattr(doctor, "_compat", lambda: doctor.Finding("compat .pth", "active"))
+        status = doctor.run_doctor()
+        return status, capsys.readouterr().out
+
+    return run
+
+
+def test_doctor_on_this_machine() -> None:
+    done = python_cli("doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("Python", "pip", "numpy", "torch", "CUDA", "fairseq", "hydra-core", "omegaconf", "apex"):
+        assert re.search(rf"^{re.escape(name)} +\S", done.stdout, re.MULTILINE), name
+    assert re.search(r"^compat \.pth +active", done.stdout, re.MULTILINE)
+    assert re.search(r"^fairseq's C\+\+ +built", done.stdout, re.MULTILINE)
+    assert "nothing is broken" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("changed", "name", "mend"),
+    [
+        ({"torch": ""}, "torch", "pip install torch"),
+        ({"torch": "1.12.1", "numpy": "1.26.4"}, "torch", "pip install -U torch"),
+        ({"torch": "2.2.2"}, "numpy", "pip install 'numpy<2'"),
+        ({"numpy": ""}, "numpy", "pip install numpy"),
+        ({"fairseq": "0.12.3"}, "fairseq", "pip install fairseq==0.12.2"),
+        ({"fairseq": ""}, "fairseq", "pip install fairseq==0.12.2"),
+        ({"hydra_core": "1.3.2"}, "hydra-core", "pip install hydra-core==1.0.7"),
+        ({"omegaconf": "2.3.0"}, "omegaconf", "pip install omegaconf==2.0.6"),
+    ],
+)
+def test_doctor_names_what_is_broken_and_the_mend(
+    report: Any, changed: dict[str, str], name: str, mend: str
+) -> None:
+    status, text = report(**changed)
+    assert status == 1
+    assert text.splitlines()[-1] == f"broken: {name}"
+    assert f"mend: {mend}" in text
+
+
+@pytest.mark.parametrize(("torch", "numpy"), [("2.2.2", "1.26.4"), ("2.3.0", "2.0.2"), ("1.13.1", "1.24.4")])
+def test_doctor_finds_nothing_where_nothing_is_wrong(report: Any, torch: str, numpy: str) -> None:
+    status, text = report(torch=torch, numpy=numpy)
+    assert status == 0 and "WRONG" not in text and "note" not in text
+
+
+def test_a_new_pip_is_only_a_note(report: Any) -> None:
+    status, text = report(pip="24.1")
+    assert status == 0 and "note: from 24.1 on" in text and "pip install 'pip<24.1'" in text
+
+
+@pytest.mark.parametrize(
+    ("inside", "status", "said"),
+    [("multi_tensor_apply", 0, "(NVIDIA's)"), ("views", 1, "mend: pip uninstall apex")],
+)
+def test_doctor_tells_the_two_projects_named_apex_apart(
+    report: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str, status: int, said: str
+) -> None:
+    (tmp_path / "apex" / inside).mkdir(parents=True)
+    (tmp_path / "apex" / "__init__.py").write_text("raise RuntimeError('the doctor imports nothing')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found, text = report()
+    assert found == status and said in text
+
+
+def test_doctor_sees_that_the_extensions_are_missing(report: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.machinery, "EXTENSION_SUFFIXES", [".of-another-python.so"])
+    status, text = report()
+    assert status == 1 and "data_utils_fast and token_block_utils_fast are missing" in text
+
+
+def test_doctor_sees_that_the_hook_did_not_run() -> None:
+    """-S: Python starts without site-packages' .pth files."""
+    code = (
+        f"import sys; sys.path[:0] = {[str(ROOT), *sys.path]!r};"
+        "from fairseq_adv_cli import main; sys.exit(main(['doctor']))"
+    )
+    done = run_command(sys.executable, "-S", "-c", code)
+    assert done.returncode == 1
+    assert re.search(r"^compat \.pth +not active", done.stdout, re.MULTILINE)
+    assert "compat .pth" in done.stdout.splitlines()[-1]
+
+
+def test_doctor_shows_why_torch_cannot_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libcublas.so.11: cannot open it')\n")
+    done = run_command(sys.executable, "-m", "fairseq_adv_cli", "doctor", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "`import torch` fails: ImportError: libcublas.so.11" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr

@@ -1,0 +1,158 @@
+"""The wheel and the editable wheel bring the start-up hook, pip takes it away again; the set-up script."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from support import run_command
+
+ROOT = Path(__file__).resolve().parent.parent
+PTH = "fairseq_adv_compat.pth"
+PACKAGES = ("fairseq_adv", "fairseq_adv_compat", "fairseq_adv_cli")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what a wheel is built from: building writes beside the sources."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "LICENSE", "README.md", PTH):
+        if (ROOT / name).exists():
+            shutil.copy(ROOT / name, folder / name)
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def build(kind: str, source: Path, out: Path) -> Path:
+    """The wheel that pip has setuptools build for ``pip install .`` ("wheel") or ``-e .`` ("editable")."""
+    pytest.importorskip("setuptools", minversion="64", reason="builds wheels with the setuptools at hand")
+    code = f"import setuptools.build_meta as backend; backend.build_{kind}({str(out)!r})"
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def plain(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", source, tmp_path_factory.mktemp("plain"))
+
+
+@pytest.fixture(scope="module")
+def editable(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("editable", source, tmp_path_factory.mktemp("editable"))
+
+
+@pytest.fixture(params=["plain", "editable"])
+def wheel(request: pytest.FixtureRequest) -> Path:
+    """Either of the two."""
+    built: Path = request.getfixturevalue(request.param)
+    return built
+
+
+def test_every_file_is_recorded_with_its_hash(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (record,) = [name for name in names if name.endswith(".dist-info/RECORD")]
+        rows = list(csv.reader(io.StringIO(archive.read(record).decode())))
+        assert sorted(row[0] for row in rows) == sorted(names) and len(set(names)) == len(names)
+        for name, digest, size in rows:
+            if name != record:
+                data = archive.read(name)
+                expected = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                assert (digest, int(size)) == (f"sha256={expected}", len(data)), name
+        assert archive.read(PTH) == (ROOT / PTH).read_bytes()
+
+
+def test_the_wheel_holds_every_module(plain: Path, source: Path) -> None:
+    with zipfile.ZipFile(plain) as archive:
+        names = set(archive.namelist())
+    for package in PACKAGES:
+        modules = {str(path.relative_to(source)) for path in source.glob(f"{package}/**/*.py")}
+        assert modules and modules <= names
+    assert not [name for name in names if name.startswith(("tests", "benchmarks", "scripts", "examples"))]
+
+
+def test_pip_installs_it_the_hook_runs_and_uninstalls_clean(wheel: Path, tmp_path: Path) -> None:
+    python = str(tmp_path / "env" / "bin" / "python")
+    assert run_command(sys.executable, "-m", "venv", str(tmp_path / "env")).returncode == 0
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = Path(run_command(python, "-c", ask).stdout.strip())
+    before = sorted(path.name for path in site.iterdir())
+    installed = run_command(python, "-m", "pip", "install", "--no-deps", "--no-index", str(wheel))
+    assert installed.returncode == 0, installed.stderr
+
+    ask = "import sys; print('fairseq_adv_compat' in [getattr(f, '__module__', '') for f in sys.meta_path])"
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [python, "-c", ask], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout.strip(), done.stderr) == ("True", "")
+    assert (site / PTH).is_file()
+    script = tmp_path / "env" / "bin" / "fairseq-adv"
+    folder = Path(run_command(str(script), "user-dir").stdout.strip())
+    assert folder.name == "fairseq_adv" and (folder / "__init__.py").is_file()
+
+    removed = run_command(python, "-m", "pip", "uninstall", "-y", "fairseq_adv")
+    assert removed.returncode == 0, removed.stderr
+    assert sorted(path.name for path in site.iterdir()) == before
+    assert not script.exists()
+
+
+def test_an_editable_install_costs_no_import_hook_at_start_up(editable: Path, source: Path) -> None:
+    """Its .pth file is a plain path: setuptools' own finder would import pathlib and more at every start."""
+    with zipfile.ZipFile(editable) as archive:
+        (path,) = [name for name in archive.namelist() if name.startswith("__editable__")]
+        assert Path(archive.read(path).decode().strip()).samefile(source)
+
+
+# --- scripts/setup_env.sh -----------------------------------------------------------------------
+
+
+def set_up(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return run_command("bash", str(ROOT / "scripts" / "setup_env.sh"), *words, **environment)
+
+
+def test_set_up_says_that_there_is_no_such_python(tmp_path: Path) -> None:
+    done = set_up(PYTHON=str(tmp_path / "python3.99"), VENV=str(tmp_path / "env"))
+    assert done.returncode == 2 and done.stderr.startswith("error: ") and "PYTHON=" in done.stderr
+    assert not (tmp_path / "env").exists()
+
+
+def test_set_up_refuses_a_python_that_fairseq_cannot_run_on(tmp_path: Path) -> None:
+    old = tmp_path / "python"
+    old.write_text("#!/bin/sh\necho 3.8.18\n")
+    old.chmod(0o755)
+    done = set_up(PYTHON=str(old), VENV=str(tmp_path / "env"))
+    assert done.returncode == 2 and "3.8.18" in done.stderr and "3.9 to 3.13" in done.stderr
+
+
+def test_set_up_says_that_the_compiler_is_missing(tmp_path: Path) -> None:
+    done = set_up(PYTHON=sys.executable, VENV=str(tmp_path / "env"), CXX=str(tmp_path / "no-compiler"))
+    assert done.returncode == 2 and "no C++ compiler" in done.stderr and "build-essential" in done.stderr
+    assert not (tmp_path / "env").exists()
+
+
+def test_set_up_says_that_python_h_is_missing(tmp_path: Path) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\nexit 1\n")
+    compiler.chmod(0o755)
+    done = set_up(PYTHON=sys.executable, VENV=str(tmp_path / "env"), CXX=str(compiler))
+    assert done.returncode == 2 and "Python.h" in done.stderr and "python3-dev" in done.stderr
+
+
+def test_set_up_refuses_an_unknown_option(tmp_path: Path) -> None:
+    done = set_up("--notest", VENV=str(tmp_path / "env"))
+    assert done.returncode == 2 and "'--notest'" in done.stderr
+    assert "PYTHON=python3.12" in set_up("--help").stdout
