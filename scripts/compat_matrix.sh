@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Installs and runs fairseq_adv on every Python it supports, with the oldest and the newest torch for each,
+# and prints the table of the README. Downloads gigabytes and takes hours; not part of .ci/run.
+#
+#   scripts/compat_matrix.sh            every cell that has not passed yet
+#   scripts/compat_matrix.sh CELL...    these cells again, as named by --list (3.9-oldest, 3.12-newest, ...)
+#   scripts/compat_matrix.sh --list     the cells
+#   scripts/compat_matrix.sh --table    the table of what has been run
+#
+# Each cell gets a fresh environment, which is removed after it: an install (with -e and without, in turn),
+# scripts/compat_smoke.py, and the tests of the compatibility code. Logs and rows stay in .matrix/.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+repo=$PWD
+out=$repo/.matrix
+
+# name, Python, what pip is asked for, how it is installed
+cells='
+3.9-oldest   3.9   torch==1.13.1 numpy<2   -e
+3.9-newest   3.9   torch         numpy     wheel
+3.10-oldest  3.10  torch==1.13.1 numpy<2   wheel
+3.10-newest  3.10  torch         numpy     -e
+3.11-oldest  3.11  torch==1.13.1 numpy<2   -e
+3.11-newest  3.11  torch         numpy     wheel
+3.12-oldest  3.12  torch==2.2.0  numpy<2   wheel
+3.12-newest  3.12  torch         numpy     -e
+3.13-oldest  3.13  torch==2.5.0  numpy     -e
+3.13-newest  3.13  torch         numpy     wheel
+'
+cells=$(grep -v '^$' <<<"$cells")
+
+table() {
+    echo '| Python | torch | numpy | installed | result | notes |'
+    echo '|---|---|---|---|---|---|'
+    while read -r name _; do
+        [ ! -f "$out/$name/row" ] || cat "$out/$name/row"
+    done <<<"$cells"
+}
+
+# A Python of this version: python3.X if it runs, else pyenv's newest 3.X.
+find_python() {
+    local found
+    for found in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python; do
+        if "$found" -c '' 2>/dev/null; then
+            echo "$found"
+            return
+        fi
+    done
+    return 1
+}
+
+# Leaves the row of the table behind; the exit status says whether the cell passed.
+run_cell() {
+    local name=$1 version=$2 torch=$3 numpy=$4 how=$5
+    local dir=$out/$name started=$SECONDS python step result notes
+    rm -rf "$dir"
+    mkdir -p "$dir"
+    local log=$dir/log.txt
+    if ! python=$(find_python "$version"); then
+        echo "| $version | ${torch#torch==} | | | not run | no Python $version on this machine |" >"$dir/row"
+        return 1
+    fi
+    echo "== $name: $torch $numpy, $how (log: $log)"
+    step='install'
+    local target=() bin=$dir/venv/bin
+    if [ "$how" = -e ]; then target=(-e "$repo"); else target=("$repo"); fi
+    if "$python" -m venv "$dir/venv" >>"$log" 2>&1 &&
+        "$bin/python" -m pip install --disable-pip-version-check -q 'pip<24.1' >>"$log" 2>&1 &&
+        "$bin/python" -m pip install --disable-pip-version-check "$torch" "$numpy" pytest 'setuptools>=64' \
+            "${target[@]}" >>"$log" 2>&1; then
+        step='smoke'
+        # Away from the checkout, so that the installed packages are what is imported.
+        if (cd "$dir" && "$bin/python" "$repo/scripts/compat_smoke.py" "$dir/smoke") 2>&1 | tee -a "$log"; then
+            step='tests'
+            if (cd "$dir" && "$bin/pytest" -q -c "$repo/pyproject.toml" --rootdir "$repo" -p no:cacheprovider \
+                "$repo/tests/test_compat.py" "$repo/tests/test_checkpoint_safety.py") 2>&1 | tee -a "$log" | tail -n 4; then
+                step=''
+            fi
+        fi
+    fi
+    result=${step:+"fails in $step"}
+    notes="$(grep -cE '^.*: ok, [0-9]+ s$' "$log" || true) commands, $(tail -n 1 "$log" | tr -d '=' | xargs)"
+    [ -z "$step" ] || notes=$(grep -E 'Error|ERROR|error:' "$log" | tail -n 1 | tr '|' '/' | cut -c 1-160)
+    "$bin/python" - "$version" "${torch#torch==}" "$how" "${result:-works}" "$notes" >"$dir/row" <<'PYTHON'
+import platform, sys
+from importlib.metadata import PackageNotFoundError, version
+
+def have(name, otherwise):
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return otherwise
+
+_, python, torch, how, result, notes = sys.argv
+how = "`pip install -e .`" if how == "-e" else "`pip install .`"
+print(f"| {platform.python_version()} | {have('torch', torch)} | {have('numpy', '')} | {how} | {result} | {notes} |")
+PYTHON
+    rm -rf "$dir/venv" "$dir/smoke"
+    echo "== $name: ${result:-works} after $((SECONDS - started)) s"
+    [ -z "$step" ]
+}
+
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+wanted=''
+case "${1:-}" in
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --list) awk '{ print $1 }' <<<"$cells"; exit 0 ;;
+    --table) table; exit 0 ;;
+    *) wanted=" $* " ;;
+esac
+for name in "$@"; do
+    grep -q "^$name " <<<"$cells" || { echo "error: no cell '$name' (see $0 --list)" >&2; exit 2; }
+done
+
+failed=0
+while read -r name version torch numpy how <&3; do
+    if [ "$#" -eq 0 ]; then
+        ! grep -q '| works |' "$out/$name/row" 2>/dev/null || continue
+    elif [[ $wanted != *" $name "* ]]; then
+        continue
+    fi
+    run_cell "$name" "$version" "$torch" "$numpy" "$how" || failed=1
+done 3<<<"$cells"
+echo
+table
+exit "$failed"
