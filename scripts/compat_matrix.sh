@@ -52,18 +52,19 @@ find_python() {
 # Leaves the row of the table behind; the exit status says whether the cell passed.
 run_cell() {
     local name=$1 version=$2 torch=$3 numpy=$4 how=$5
-    local dir=$out/$name started=$SECONDS python step result notes
+    local dir=$out/$name started=$SECONDS python step result notes log bin
     rm -rf "$dir"
     mkdir -p "$dir"
-    local log=$dir/log.txt
+    log=$dir/log.txt
+    bin=$dir/venv/bin
     if ! python=$(find_python "$version"); then
         echo "| $version | ${torch#torch==} | | | not run | no Python $version on this machine |" >"$dir/row"
         return 1
     fi
     echo "== $name: $torch $numpy, $how (log: $log)"
     step='install'
-    local target=() bin=$dir/venv/bin
-    if [ "$how" = -e ]; then target=(-e "$repo"); else target=("$repo"); fi
+    local target=("$repo")
+    [ "$how" != -e ] || target=(-e "$repo")
     if "$python" -m venv "$dir/venv" >>"$log" 2>&1 &&
         "$bin/python" -m pip install --disable-pip-version-check -q 'pip<24.1' >>"$log" 2>&1 &&
         "$bin/python" -m pip install --disable-pip-version-check "$torch" "$numpy" pytest 'setuptools>=64' \
@@ -81,6 +82,7 @@ run_cell() {
     result=${step:+"fails in $step"}
     notes="$(grep -cE '^.*: ok, [0-9]+ s$' "$log" || true) commands, $(tail -n 1 "$log" | tr -d '=' | xargs)"
     [ -z "$step" ] || notes=$(grep -E 'Error|ERROR|error:' "$log" | tail -n 1 | tr '|' '/' | cut -c 1-160)
+    [ -x "$bin/python" ] || bin=$(dirname "$python")
     "$bin/python" - "$version" "${torch#torch==}" "$how" "${result:-works}" "$notes" >"$dir/row" <<'PYTHON'
 import platform, sys
 from importlib.metadata import PackageNotFoundError, version
