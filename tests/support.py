@@ -63,14 +63,15 @@ def train_args(
     data: Path, save: Path | None, criterion: str = "freelb", *extra: str, classes: int = 2
 ) -> list[str]:
     """A tiny RoBERTa without dropout on the CPU; later options in ``extra`` win."""
-    saving = ["--no-save"] if save is None else ["--save-dir", str(save)]
+    # fairseq makes the folder even when it saves nothing.
+    saving = ["--no-save", "--save-dir", str(data / "unused")] if save is None else ["--save-dir", str(save)]
     regression = ["--regression-target", "--best-checkpoint-metric", "loss"] if classes == 1 else []
     return [
         str(data), "--user-dir", PLUGIN, "--task", "sentence_prediction", "--criterion", criterion,
         "--num-classes", str(classes), "--init-token", "0", "--separator-token", "2",
         "--arch", "roberta_base", "--encoder-layers", "2", "--encoder-embed-dim", "16",
         "--encoder-ffn-embed-dim", "32", "--encoder-attention-heads", "2", "--max-positions", "16",
-        "--dropout", "0", "--attention-dropout", "0", "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)",
+        "--dropout", "0", "--attention-dropout", "0", "--optimizer", "adam",
         "--lr", "0.01", "--batch-size", "4", "--required-batch-size-multiple", "1", "--max-epoch", "2",
         "--cpu", "--seed", "7", "--log-format", "json", "--log-interval", "1", "--num-workers", "0",
         "--valid-subset", "valid", *regression, *saving, *extra,
@@ -146,5 +147,11 @@ def _logged(text: str, tag: str) -> Iterator[dict[str, float]]:
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
-    """The model's weights in a checkpoint."""
-    return checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]  # type: ignore[no-any-return]
+    """The model's trained weights in a checkpoint.
+
+    fairseq's encoder layer also keeps copies for its fused inference, made when a checkpoint is
+    loaded and never trained; what they hold depends on what was loaded last, so they are left out.
+    """
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]
+    copies = ("in_proj_", "out_proj_", "fc1_", "fc2_")
+    return {name: value for name, value in state.items() if not name.split(".")[-1].startswith(copies)}

@@ -94,9 +94,10 @@ class AdversarialCriterion(FairseqCriterion):
         find_token_embedding(model)
         self.objective.check_model(model)
 
-    def logging_outputs_can_be_summed(self) -> bool:  # type: ignore[override]
-        """Sums are enough in training; validation may have to gather the single predictions."""
-        return self.training or not self.objective.needs_gathering
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """Every logging output is a sum, or a vector that can be summed."""
+        return True
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:

@@ -47,11 +47,6 @@ class Objective(ABC):
             gather: also hand over the single predictions, for metrics that are no function of sums.
         """
 
-    @property
-    @abstractmethod
-    def needs_gathering(self) -> bool:
-        """True if validation's metrics need the single predictions of all workers, not only sums."""
-
     @staticmethod
     @abstractmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:

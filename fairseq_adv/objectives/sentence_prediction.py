@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from fairseq.logging import metrics
 from fairseq.logging.meters import Meter, MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample
@@ -36,10 +36,6 @@ class SentencePrediction(Objective):
         self.positive_class = None if self.is_regression else self._positive_class()
         if not self.is_regression:
             self._check_labels()
-
-    @property
-    def needs_gathering(self) -> bool:
-        return self.is_regression  # ranks are no function of sums
 
     def check_model(self, model: nn.Module) -> None:
         heads = getattr(model, "classification_heads", None)
@@ -75,8 +71,7 @@ class SentencePrediction(Objective):
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
         targets = sample["target"].view(-1)
         if self.is_regression:
-            values = predictions.detach().view(-1)
-            return {"predictions": Predictions(values, targets)} if gather else {}
+            return self._gathered(predictions.detach().view(-1), targets, sample["id"]) if gather else {}
         classes = predictions.size(1)
         best = predictions.detach().argmax(dim=1)
         output = {
@@ -97,6 +92,7 @@ class SentencePrediction(Objective):
         if present:
             _log_classification(present)
         batches = [log["predictions"] for log in logging_outputs if "predictions" in log]
+        batches += [_seen_rows(log) for log in logging_outputs if "rows_seen" in log]
         if batches:
             metrics.log_custom(PredictionsMeter, "_predictions", batches)
             metrics.log_derived("pearson", lambda meters: _correlation(meters, scores.pearson))
@@ -105,6 +101,21 @@ class SentencePrediction(Objective):
                 "pearson_and_spearman",
                 lambda m: round((_correlation(m, scores.pearson) + _correlation(m, scores.spearman)) / 2, 2),
             )
+
+    def _gathered(self, predictions: Tensor, targets: Tensor, ids: Tensor) -> dict[str, Any]:
+        """The single predictions, because ranks are no function of sums.
+
+        Over several workers they travel in vectors as long as the data set, each at its row, which
+        fairseq sums; its own gathering of python objects needs a GPU and limits their size.
+        """
+        if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
+            return {"predictions": Predictions(predictions, targets)}
+        rows = max(len(data) for data in self.task.datasets.values())
+        columns = {"row_predictions": predictions, "row_targets": targets, "rows_seen": torch.ones_like(targets)}
+        return {
+            name: torch.zeros(rows, dtype=torch.float64, device=ids.device).index_copy_(0, ids, values.double())
+            for name, values in columns.items()
+        }
 
     def _labels(self) -> list[str]:
         """The task's labels, without the special and padding symbols that fairseq adds to a dictionary."""
@@ -133,7 +144,7 @@ def _count(labels: Tensor, classes: int) -> Tensor:
 
 
 class Predictions:
-    """Predictions and targets of one batch, small to send between workers and short when printed."""
+    """Predictions and targets of one batch; short where fairseq-validate prints it."""
 
     def __init__(self, predictions: Tensor, targets: Tensor) -> None:
         self.predictions = predictions.float().cpu().numpy()
@@ -158,6 +169,11 @@ class PredictionsMeter(Meter):
     @property
     def smoothed_value(self) -> float:
         return float(sum(batch.predictions.size for batch in self.batches))
+
+
+def _seen_rows(log: dict[str, Any]) -> Predictions:
+    seen = log["rows_seen"] > 0
+    return Predictions(log["row_predictions"][seen], log["row_targets"][seen])
 
 
 def _correlation(meters: MetersDict, score: Any) -> float:

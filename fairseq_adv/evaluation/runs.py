@@ -1,0 +1,133 @@
+"""Reads what training runs left behind and sets them side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fairseq_adv.evaluation.attack import Attack
+from fairseq_adv.evaluation.checkpoint import attack_checkpoint
+
+_PAIR = re.compile(r"\| (\w+) (-?[\d.]+(?:e[+-]?\d+)?)(?= |$)")
+
+
+@dataclass
+class RunLog:
+    """The epochs of one run.
+
+    Attributes:
+        train: fairseq's averages over each training epoch, by name (loss, adv_ratio, ups, …).
+        valid: fairseq's scores on the first validation set after each epoch.
+    """
+
+    train: list[dict[str, float]]
+    valid: list[dict[str, float]]
+
+    def best(self, name: str) -> float:
+        """The highest value of a validation score over the epochs."""
+        return max(epoch[name] for epoch in self.valid)
+
+    def seconds_per_update(self) -> float:
+        """Mean wall time of an update over the epochs; fairseq leaves the first ten updates out."""
+        return sum(1 / epoch["ups"] for epoch in self.train) / len(self.train)
+
+
+def read_log(path: Path) -> RunLog:
+    """Reads what ``fairseq-train --log-file`` wrote with ``--log-format tqdm`` or ``simple``.
+
+    Raises:
+        ValueError: there is no finished epoch in it.
+    """
+    log = RunLog([], [])
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("epoch ") or "/" in line.split("|")[0]:
+            continue
+        values = {name: float(value) for name, value in _PAIR.findall(line)}
+        (log.valid if "| valid on " in line else log.train).append(values)
+    if not log.train or not log.valid:
+        raise ValueError(f"{path}: no finished epoch in this log; was it written by fairseq-train --log-file?")
+    return log
+
+
+@dataclass
+class Summary:
+    """One row of a comparison.
+
+    Attributes:
+        name: of the run.
+        score: best validation score, x 100.
+        loss: of the best checkpoint on the clean split, in nats.
+        perturbed_loss: the same under attack.
+        perturbed_accuracy: accuracy x 100 under attack.
+        seconds_per_update: wall time.
+        ratio: mean ||delta||/||X|| of the last epoch; 0 for a run without perturbation.
+    """
+
+    name: str
+    score: float
+    loss: float
+    perturbed_loss: float
+    perturbed_accuracy: float
+    seconds_per_update: float
+    ratio: float
+
+
+def summarise(folder: Path, how: Attack, metric: str = "accuracy", data: str | None = None) -> Summary:
+    """Summarises a run's folder, which holds ``train.log`` and ``checkpoint_best.pt``.
+
+    The attack's outcome is kept in ``attack.json`` beside the checkpoint and used again for the same
+    attack on the same file.
+
+    Raises:
+        ValueError: the log holds no finished epoch.
+        FileNotFoundError: the log or the checkpoint is missing.
+    """
+    log = read_log(folder / "train.log")
+    means = _attack_once(folder, how, data)
+    return Summary(
+        name=folder.name,
+        score=log.best(metric),
+        loss=means["loss"],
+        perturbed_loss=means["perturbed_loss"],
+        perturbed_accuracy=means["perturbed_accuracy"],
+        seconds_per_update=log.seconds_per_update(),
+        ratio=log.train[-1].get("adv_ratio", 0.0),
+    )
+
+
+def _attack_once(folder: Path, how: Attack, data: str | None) -> dict[str, float]:
+    checkpoint, kept = folder / "checkpoint_best.pt", folder / "attack.json"
+    if not checkpoint.is_file():
+        raise FileNotFoundError(f"{checkpoint}: no such checkpoint")
+    stat = checkpoint.stat()
+    key = {"attack": asdict(how), "data": data, "size": stat.st_size, "time": stat.st_mtime_ns}
+    if kept.is_file():
+        found = json.loads(kept.read_text())
+        if found["key"] == key:
+            means: dict[str, float] = found["means"]
+            return means
+    means = attack_checkpoint(str(checkpoint), how, data)
+    beside = kept.with_suffix(".tmp")
+    beside.write_text(json.dumps({"key": key, "means": means}))
+    os.replace(beside, kept)
+    return means
+
+
+def table(rows: Sequence[Summary], how: Attack, metric: str = "accuracy") -> str:
+    """The rows as a table for a terminal, with a line that says what was measured."""
+    width = max(len("method"), *(len(row.name) for row in rows))
+    head = f"{'method':{width}}  {'dev ' + metric:>14}  {'dev loss':>9}  {'perturbed':>9}  {'s/update':>8}"
+    lines = [head, "-" * len(head)]
+    for row in rows:
+        lines.append(
+            f"{row.name:{width}}  {row.score:14.2f}  {row.loss:9.3f}  {row.perturbed_loss:9.3f}"
+            f"  {row.seconds_per_update:8.2f}"
+        )
+    lines.append(
+        f"Losses in nats, of the best checkpoint; perturbed: after {how.steps} ascent steps within epsilon {how.epsilon:g}."
+    )
+    return "\n".join(lines)

@@ -1,0 +1,125 @@
+"""The same update whether a batch comes whole, in micro-batches or over two processes; and after kill -9."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from support import command, fairseq_train, logged, train_args, weights, write_task
+
+METHODS = ["freelb", "pgd"]
+ADVERSARIAL = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
+# Adam's first updates divide the gradient by its own size: differences of rounding in small entries show as
+# differences of up to lr = 1e-3 in a weight. Plain gradient descent shows them as what they are.
+SGD = ["--optimizer", "sgd", "--lr", "0.1"]
+
+
+def run(data: Path, save: Path, method: str, *extra: str, workers: int = 1) -> dict[str, torch.Tensor]:
+    args = train_args(data, save, method, *ADVERSARIAL, *SGD, "--no-epoch-checkpoints", "--max-epoch", "1", *extra)
+    fairseq_train(*args, workers=workers)
+    return weights(save / "checkpoint_last.pt")
+
+
+def assert_close(ours: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], atol: float) -> None:
+    assert ours.keys() == expected.keys()
+    for name in expected:
+        torch.testing.assert_close(ours[name], expected[name], rtol=0, atol=atol, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_whole_equals_update_freq_equals_two_processes(tmp_path: Path, method: str) -> None:
+    """One batch of 16 = two micro-batches of 8 = 8 on each of two workers: fp32 rounding of sums only."""
+    data = write_task(tmp_path / "data")
+    whole = run(data, tmp_path / "whole", method, "--batch-size", "16")
+    parts = run(data, tmp_path / "parts", method, "--batch-size", "8", "--update-freq", "2")
+    workers = run(data, tmp_path / "workers", method, "--batch-size", "8", workers=2)
+    assert_close(parts, whole, atol=2e-6)
+    assert_close(workers, whole, atol=2e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_process_with_a_batch_more_than_the_other(tmp_path: Path, method: str) -> None:
+    """12 sentences in 3 batches on two workers: the second update has a dummy batch on one of them.
+
+    Each update must equal the update on the real sentences alone.
+    """
+    data = write_task(tmp_path / "data", train=12)
+    workers = run(data, tmp_path / "workers", method, "--batch-size", "4", workers=2)
+    single = run(data, tmp_path / "single", method, "--batch-size", "4", "--update-freq", "2")
+    assert_close(workers, single, atol=2e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_validation_is_the_same_on_two_processes(tmp_path: Path, method: str) -> None:
+    """An uneven split of 9 sentences: every score is of the whole split, not a mean over batches or workers."""
+    data = write_task(tmp_path / "data", valid=9)
+    args = train_args(data, None, method, "--max-epoch", "1", "--batch-size-valid", "2", "--lr", "0")
+    one = logged(fairseq_train(*args, "--batch-size", "16"), "valid")[-1]
+    two = logged(fairseq_train(*args, "--batch-size", "8", workers=2), "valid")[-1]
+    for key in ("valid_accuracy", "valid_mcc", "valid_f1", "valid_loss"):
+        assert two[key] == one[key], key
+
+
+def test_spearman_is_the_same_on_two_processes(tmp_path: Path) -> None:
+    data = write_task(tmp_path / "data", valid=9, classes=1)
+    args = train_args(data, None, "freelb", "--max-epoch", "1", "--batch-size-valid", "2", "--lr", "0", classes=1)
+    one = logged(fairseq_train(*args, "--batch-size", "16"), "valid")[-1]
+    two = logged(fairseq_train(*args, "--batch-size", "8", workers=2), "valid")[-1]
+    for key in ("valid_pearson", "valid_spearman"):
+        assert two[key] == one[key] != 0.0, key
+
+
+@pytest.mark.parametrize("workers", [1, 2], ids=["one-process", "two-processes"])
+def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(tmp_path: Path, workers: int) -> None:
+    """With dropout, Adam and a schedule: the same weights to the bit."""
+    data = write_task(tmp_path / "data", train=64)
+    initial = run(data, tmp_path / "initial", "freelb", "--max-update", "1")
+    assert initial
+    schedule = [
+        "--finetune-from-model", str(tmp_path / "initial" / "checkpoint_last.pt"),
+        "--dropout", "0.1", "--attention-dropout", "0.1", "--max-epoch", "2", "--batch-size", "4",
+        "--optimizer", "adam", "--lr", "0.001", "--lr-scheduler", "polynomial_decay", "--total-num-update", "40",
+        "--save-interval-updates", "3", "--keep-interval-updates", "1",
+    ]  # fmt: skip
+    args = train_args(data, tmp_path / "killed", "freelb", *ADVERSARIAL, *schedule, "--no-epoch-checkpoints")
+    killed_at = start_and_kill(args, workers, after_update=4)
+    assert (tmp_path / "killed" / "checkpoint_last.pt").exists()
+    done = fairseq_train(*args, workers=workers)
+    resumed = re.search(r"Loaded checkpoint .*checkpoint_last.pt \(epoch 1 @ (\d+) updates\)", done.stdout + done.stderr)
+    assert resumed and 3 <= int(resumed.group(1)) <= killed_at
+    expected = run(data, tmp_path / "straight", "freelb", *schedule, workers=workers)
+    killed = weights(tmp_path / "killed" / "checkpoint_last.pt")
+    assert all(torch.equal(killed[name], expected[name]) for name in expected)
+
+
+def start_and_kill(args: list[str], workers: int, after_update: int) -> int:
+    """Starts a run, kills its whole process group with SIGKILL after an update, returns the last update seen."""
+    words = [command("fairseq-train"), *args]
+    if workers > 1:
+        launcher = [command("torchrun"), "--standalone", "--nproc_per_node", str(workers)]
+        words = [*launcher, *words, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, start_new_session=True
+    )
+    last = 0
+    assert process.stdout is not None
+    deadline = time.monotonic() + 120
+    for line in process.stdout:
+        found = re.search(r'"num_updates": "(\d+)"', line)
+        last = int(found.group(1)) if found else last
+        if last >= after_update or time.monotonic() > deadline:
+            os.killpg(process.pid, signal.SIGKILL)
+            break
+    rest = process.stdout.read()
+    for number in re.findall(r'"num_updates": "(\d+)"', rest):
+        last = max(last, int(number))
+    process.wait()
+    assert after_update <= last < 30, f"the run was not killed in mid-epoch: {rest[-2000:]}"
+    return last

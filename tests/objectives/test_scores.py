@@ -1,0 +1,57 @@
+"""GLUE's scores against scikit-learn and scipy, and by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fairseq_adv.objectives import scores
+from scipy import stats
+from sklearn import metrics as sk
+
+
+def counts(predicted: np.ndarray, labels: np.ndarray, classes: int) -> tuple[float, list[float], list[float]]:
+    return (
+        float((predicted == labels).sum()),
+        np.bincount(predicted, minlength=classes).tolist(),
+        np.bincount(labels, minlength=classes).tolist(),
+    )
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_matthews_equals_scikit_learn(classes: int) -> None:
+    rng = np.random.default_rng(classes)
+    for _ in range(20):
+        labels = rng.integers(0, classes, 200)
+        predicted = np.where(rng.random(200) < 0.6, labels, rng.integers(0, classes, 200))
+        ours = scores.matthews(*counts(predicted, labels, classes))
+        assert ours == pytest.approx(100 * sk.matthews_corrcoef(labels, predicted), abs=1e-9)
+
+
+def test_f1_equals_scikit_learn_for_either_positive_class() -> None:
+    rng = np.random.default_rng(0)
+    labels, predicted = rng.integers(0, 2, 300), rng.integers(0, 2, 300)
+    for positive in (0, 1):
+        hits = ((labels == positive) & (predicted == positive)).sum()
+        ours = scores.f1(hits, (predicted == positive).sum(), (labels == positive).sum())
+        assert ours == pytest.approx(100 * sk.f1_score(labels, predicted, pos_label=positive), abs=1e-9)
+
+
+def test_correlations_equal_scipy_also_with_ties() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=400), rng.normal(size=400).round(1)
+    y = y + x.round(1)
+    assert scores.pearson(x, y) == pytest.approx(100 * stats.pearsonr(x, y)[0], abs=1e-9)
+    assert scores.spearman(x, y) == pytest.approx(100 * stats.spearmanr(x, y)[0], abs=1e-9)
+
+
+def test_by_hand() -> None:
+    assert scores.f1(1, 2, 2) == 50.0
+    assert scores.matthews(4, [2.0, 2.0], [2.0, 2.0]) == pytest.approx(100.0)
+    assert scores.matthews(0, [2.0, 2.0], [2.0, 2.0]) == pytest.approx(-100.0)
+    assert scores.spearman(np.array([1.0, 2.0, 3.0]), np.array([9.0, 10.0, 99.0])) == pytest.approx(100.0)
+
+
+def test_undefined_scores_are_zero_as_in_scikit_learn() -> None:
+    assert scores.f1(0, 0, 0) == 0.0
+    assert scores.matthews(3, [5.0, 0.0], [3.0, 2.0]) == 0.0
+    assert scores.pearson(np.ones(3), np.arange(3.0)) == 0.0

@@ -1,0 +1,107 @@
+"""Metrics over a whole split, the positive class, and what is refused before training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.logging import metrics
+from sklearn import metrics as sk
+from support import batch, build, train_args, write_task
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_task(tmp_path_factory.mktemp("classes"), train=30, valid=23)
+
+
+def predictions(run: SimpleNamespace, split: str) -> tuple[np.ndarray, np.ndarray]:
+    rows = list(range(len(run.task.dataset(split))))
+    sample = batch(run, rows, split)
+    run.model.eval()
+    with torch.no_grad():
+        logits = run.criterion.objective.predict(run.model, sample)
+    return logits.numpy(), sample["target"].view(-1).numpy()
+
+
+def spread_the_scores(run: SimpleNamespace) -> None:
+    """Moves the head so that both classes are predicted."""
+    with torch.no_grad():
+        head = run.model.classification_heads["sentence_classification_head"]
+        head.out_proj.weight.normal_(0, 3)
+        logits, _ = predictions(run, "valid")
+        margin = torch.tensor(logits[:, 0] - logits[:, 1])
+        head.out_proj.bias[0] -= margin.quantile(0.3)  # seven in ten are class 0
+
+
+def validate(run: SimpleNamespace, size: int) -> dict[str, float]:
+    with metrics.aggregate(new_root=True) as agg:
+        rows = list(range(len(run.task.dataset("valid"))))
+        for i in range(0, len(rows), size):
+            run.trainer.valid_step(batch(run, rows[i : i + size], "valid"))
+    return agg.get_smoothed_values()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("size", [3, 23])
+def test_scores_are_of_the_whole_split_and_of_the_right_class(data: Path, size: int) -> None:
+    """The most frequent label, "1", is class 0 of fairseq's dictionary; F1 is that of the label "1"."""
+    run = build(train_args(data, None))
+    assert run.task.label_dictionary.index("1") - run.task.label_dictionary.nspecial == 0
+    torch.manual_seed(1)
+    spread_the_scores(run)
+    logits, targets = predictions(run, "valid")
+    predicted = logits.argmax(axis=1)
+    assert 0 < predicted.sum() < len(predicted)
+    logged = validate(run, size)
+    assert logged["accuracy"] == round(100 * sk.accuracy_score(targets, predicted), 2)
+    assert logged["f1"] == round(100 * sk.f1_score(targets, predicted, pos_label=0), 2)
+    assert logged["f1"] != round(100 * sk.f1_score(targets, predicted, pos_label=1), 2)
+    assert logged["mcc"] == round(100 * sk.matthews_corrcoef(targets, predicted), 2)
+    assert logged["acc_and_f1"] == pytest.approx((logged["accuracy"] + logged["f1"]) / 2, abs=0.01)
+
+
+def test_the_positive_label_can_be_named_and_without_it_there_is_no_f1(data: Path) -> None:
+    run = build(train_args(data, None, "freelb", "--positive-label", "0"))
+    torch.manual_seed(1)
+    spread_the_scores(run)
+    logits, targets = predictions(run, "valid")
+    assert validate(run, 5)["f1"] == round(100 * sk.f1_score(targets, logits.argmax(axis=1), pos_label=1), 2)
+    run = build(train_args(data, None, "freelb", "--positive-label", "entailment"))
+    assert "f1" not in validate(run, 5)
+
+
+def test_three_classes(tmp_path: Path) -> None:
+    run = build(train_args(write_task(tmp_path, train=30, valid=30, classes=3), None, classes=3))
+    torch.manual_seed(2)
+    spread_the_scores(run)
+    logits, targets = predictions(run, "valid")
+    assert validate(run, 7)["mcc"] == round(100 * sk.matthews_corrcoef(targets, logits.argmax(axis=1)), 2)
+
+
+def test_loss_equals_fairseq_s_own_criterion_to_the_bit(data: Path, tmp_path: Path) -> None:
+    for folder, classes in ((data, 2), (write_task(tmp_path, classes=1), 1)):
+        ours = build(train_args(folder, None, "freelb", classes=classes))
+        stock = build(train_args(folder, None, "sentence_prediction", classes=classes))
+        stock.model.load_state_dict(ours.model.state_dict())
+        sample = batch(ours, [0, 1, 2])
+        loss, size, _ = ours.criterion.eval()(ours.model.eval(), sample)
+        expected, expected_size, _ = stock.criterion.eval()(stock.model.eval(), sample)
+        assert torch.equal(loss, expected) and size == expected_size
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_labels_that_do_not_match_num_classes_are_refused(data: Path, classes: int) -> None:
+    with pytest.raises(ValueError, match=f"--num-classes {classes}, but .*label/dict.txt lists 2 labels: 1, 0"):
+        build(train_args(data, None, "freelb", "--num-classes", str(classes)))
+
+
+def test_a_task_without_an_objective_is_refused(data: Path) -> None:
+    run = build(train_args(data, None))
+    other = SimpleNamespace(cfg=run.task.cfg)
+    from fairseq_adv.objectives import build_objective
+
+    with pytest.raises(ValueError, match="no objective for SimpleNamespace; they train SentencePredictionTask"):
+        build_objective(run.cfg.criterion, other)  # type: ignore[arg-type]
