@@ -79,7 +79,8 @@ def main() -> None:
     train = [
         BIN / "fairseq-train", data, "--user-dir", plugin, "--task", "sentence_prediction",
         "--num-classes", 2, "--init-token", 0, "--arch", "roberta", *model,
-        "--criterion", "freelb", "--adv-steps", 2, "--batch-size", 4, "--optimizer", "adam", "--lr", "0.001", "--cpu", "--num-workers", 0,
+        "--criterion", "freelb", "--adv-steps", 2, "--batch-size", 4,
+        "--optimizer", "adam", "--lr", "0.001", "--cpu", "--num-workers", 0,
         "--no-epoch-checkpoints", "--log-format", "simple",
     ]  # fmt: skip
     run("fairseq-train freelb", *train, "--save-dir", save, "--max-update", 4, expect="done training")
