@@ -1,0 +1,88 @@
+"""BERT's WordPiece tokenizer from a vocab.txt, through the compiled ``tokenizers`` library."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from fairseq_adv.data.errors import DataError
+
+_UNKNOWN = "[UNK]"
+
+
+def wordpiece_engine(vocab: Path, cased: Optional[bool] = None) -> Any:
+    """A BERT tokenizer (``tokenizers.Tokenizer``) from a vocab.txt, adding no special tokens.
+
+    Text such as ``[SEP]`` is ordinary text here: data must not be able to write an encoder's control tokens.
+
+    Args:
+        vocab: one token a line, in the order of their ids.
+        cased: keep upper case and accents. None: what a tokenizer_config.json beside ``vocab`` says, else
+            lower case.
+
+    Raises:
+        DataError: the file is missing, not UTF-8, holds a token twice, or lacks ``[UNK]``.
+    """
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    ids: Dict[str, int] = {}
+    for number, line in enumerate(_read_lines(vocab, "a WordPiece vocabulary (vocab.txt)"), start=1):
+        token = line.rstrip("\r")
+        if token in ids:
+            raise DataError(
+                f"{vocab}:{number}: token {token!r} stands on line {ids[token] + 1} too. Remove one."
+            )
+        ids[token] = number - 1
+    if _UNKNOWN not in ids:
+        raise DataError(
+            f"{vocab}: has no line {_UNKNOWN}, so it is not a BERT vocabulary (one token a line)."
+        )
+    settings = _tokenizer_config(vocab.parent / "tokenizer_config.json")
+    lowercase = settings.get("do_lower_case", True) if cased is None else not cased
+    engine = Tokenizer(models.WordPiece(vocab=ids, unk_token=_UNKNOWN, max_input_chars_per_word=100))
+    engine.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        strip_accents=settings.get("strip_accents"),
+        lowercase=lowercase,
+    )
+    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    return engine
+
+
+def _tokenizer_config(path: Path) -> Dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(
+            f"{path}: not valid JSON ({error}). Mend it, or remove it and say --cased if need be."
+        ) from error
+    if not isinstance(settings, dict):
+        raise DataError(f"{path}: must hold a JSON object.")
+    return settings
+
+
+def _read_lines(path: Path, what: str) -> List[str]:
+    """The lines of a UTF-8 file, split at line feeds only.
+
+    Raises:
+        DataError: the file is missing or is not UTF-8.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file. It must be {what}.")
+    lines = path.read_bytes().split(b"\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    decoded = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            decoded.append(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path}:{number}: not UTF-8 ({error.reason}). Save the file as UTF-8."
+            ) from error
+    return decoded

@@ -1,0 +1,170 @@
+"""An output folder that appears whole or not at all, and that a second run can continue.
+
+Everything is written into ``OUT.partial`` beside ``OUT``; each file appears there under its name only when it
+is complete. At the end the folder is renamed. A manifest in it says what the folder is made from; a folder
+made from the same is continued or reused, another is refused. A lock keeps a second process out of the same
+folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence
+
+from fairseq_adv.data.errors import DataError
+
+MANIFEST = "manifest.json"
+_NEW_MANIFEST = MANIFEST + ".new"
+_WRITING = ".writing"
+
+
+class Workspace:
+    """The folder under way; made by :func:`workspace`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def has(self, files: Sequence[str]) -> bool:
+        """Whether all these files (paths inside the folder) are complete."""
+        return all((self.folder / name).is_file() for name in files)
+
+    def write(self, files: Sequence[str], writer: Callable[[Path], None]) -> None:
+        """Lets ``writer(folder)`` write these files under their base names, then puts them in place."""
+        scratch = self.folder / _WRITING
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        writer(scratch)
+        for name in files:
+            source, target = scratch / Path(name).name, self.folder / name
+            _flush(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(source, target)
+        shutil.rmtree(scratch)
+
+
+def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
+    """Whether ``out`` is already there, complete and made from the same.
+
+    Raises:
+        DataError: ``out`` is there but is something else, or is damaged, and ``overwrite`` is false; or it
+            was not made by this program, which ``overwrite`` does not replace either.
+    """
+    if not out.exists():
+        return False
+    if out.is_dir() and not any(out.iterdir()):
+        return False
+    manifest = _read_manifest(out)
+    if manifest is None:
+        raise DataError(
+            f"{out}: exists and was not made by this program (no {MANIFEST}). Give another output folder."
+        )
+    if overwrite:
+        return False
+    if manifest.get("made_from") != json.loads(json.dumps(made_from)):
+        differing = [key for key in made_from if manifest.get("made_from", {}).get(key) != made_from[key]]
+        raise DataError(
+            f"{out}: was made from other files or options ({', '.join(differing)}). "
+            "Use --overwrite, or give another output folder."
+        )
+    for name, size in manifest.get("files", {}).items():
+        path = out / name
+        if not path.is_file() or path.stat().st_size != size:
+            raise DataError(f"{path}: is missing or has another size than when it was made. Use --overwrite.")
+    return True
+
+
+@contextmanager
+def workspace(out: Path, made_from: Mapping[str, Any]) -> Iterator[Workspace]:
+    """Opens ``OUT.partial``, goes on with what lies there if made from the same; renames it at the end.
+
+    Whatever ``out`` is at the end is replaced: ask :func:`finished` first.
+
+    Raises:
+        DataError: another process is preparing the same folder, or ``OUT.partial`` was not made by this
+            program.
+    """
+    out = Path(os.path.abspath(out))
+    folder = out.with_name(out.name + ".partial")
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        manifest = _read_manifest(folder)
+        if manifest is None and {path.name for path in folder.iterdir()} - {_NEW_MANIFEST}:
+            raise DataError(f"{folder}: is in the way and was not made by this program. Move it elsewhere.")
+        if manifest is None or manifest["made_from"] != json.loads(json.dumps(made_from)):
+            _clear(folder)
+            _write_manifest(folder, {"made_from": made_from})
+        yield Workspace(folder)
+        shutil.rmtree(folder / _WRITING, ignore_errors=True)
+        sizes = {
+            str(path.relative_to(folder)): path.stat().st_size
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and path.name not in (MANIFEST, _NEW_MANIFEST)
+        }
+        _write_manifest(folder, {"made_from": made_from, "files": sizes})
+        _publish(folder, out)
+
+
+def _publish(folder: Path, out: Path) -> None:
+    old = out.with_name(out.name + ".replaced")
+    if _read_manifest(old) is not None:  # left by a run that was killed right here
+        shutil.rmtree(old)
+    if out.is_dir() and not any(out.iterdir()):
+        out.rmdir()
+    if out.exists():
+        if old.exists():
+            raise DataError(f"{old}: is in the way and was not made by this program. Move it elsewhere.")
+        os.replace(out, old)
+    os.replace(folder, out)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _read_manifest(folder: Path) -> Optional[Dict[str, Any]]:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return manifest if isinstance(manifest, dict) and "made_from" in manifest else None
+
+
+def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    scratch = folder / _NEW_MANIFEST
+    scratch.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    _flush(scratch)
+    os.replace(scratch, folder / MANIFEST)
+
+
+def _clear(folder: Path) -> None:
+    # The manifest goes last: while it stands, the folder is known to be ours.
+    for path in sorted(folder.iterdir(), key=lambda one: one.name == MANIFEST):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _flush(path: Path) -> None:
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(
+                f"{folder}: another process is preparing this folder. Wait for it to end."
+            ) from None
+        except OSError:
+            pass  # some network file systems cannot lock a folder; the files still appear whole
+        yield
+    finally:
+        os.close(handle)
