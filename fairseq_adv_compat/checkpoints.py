@@ -60,14 +60,15 @@ def _load_native(f: IO[bytes], map_location: Any) -> Any:
 def _load_restricted(f: IO[bytes], map_location: Any) -> Any:
     from . import restricted_pickle
 
-    serialization: Any = torch.serialization
-    if serialization._is_zipfile(f):
-        with serialization._open_zipfile_reader(f) as archive:
-            is_torchscript = serialization._is_torchscript_zip(archive)
-        f.seek(0)
-        if is_torchscript:  # torch.load would hand it to torch.jit, which runs its code
+    # The two readers behind torch.load (the same in every torch < 2.6), because 1.13's torch.load does not
+    # heed its `pickle_module`.
+    readers: Any = torch.serialization
+    if not readers._is_zipfile(f):
+        return readers._legacy_load(f, map_location, restricted_pickle, encoding="utf-8")
+    with readers._open_zipfile_reader(f) as archive:
+        if readers._is_torchscript_zip(archive):  # torch.load would have torch.jit run its code
             raise pickle.UnpicklingError("a TorchScript program")
-    return torch.load(f, map_location=map_location, pickle_module=restricted_pickle, weights_only=False)
+        return readers._load(archive, map_location, restricted_pickle, encoding="utf-8")
 
 
 def _refusal(f: IO[bytes], reason: str) -> str:

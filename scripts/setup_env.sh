@@ -5,7 +5,7 @@
 #   scripts/setup_env.sh              with what the tests need
 #   scripts/setup_env.sh --no-test    only what using it needs
 #
-#   PYTHON=python3.12  the Python to take (3.9 to 3.13; default: python3)
+#   PYTHON=python3.12  the Python to take (3.9 to 3.13; default: the environment's own, else python3)
 #   VENV=DIR           where the environment goes (default: .venv in the project)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -21,8 +21,12 @@ case "${1:-}" in
     *) die "unknown option '$1' (see $0 --help)" ;;
 esac
 
-python=${PYTHON:-python3}
 venv=${VENV:-.venv}
+python=${PYTHON:-}
+if [ -z "$python" ]; then  # an environment that is there keeps its Python
+    python=python3
+    ! "$venv/bin/python" -c '' 2>/dev/null || python=$venv/bin/python
+fi
 command -v "$python" >/dev/null || die "'$python' was not found: install Python 3.9 to 3.13, or set PYTHON=/path/to/python3"
 version=$("$python" -c 'import platform; print(platform.python_version())')
 case "$version" in
@@ -31,7 +35,7 @@ case "$version" in
 esac
 
 # What the environment was made from. One with the test tools also serves where they are not asked for.
-made_from=$({ cat setup.py constraints.txt pyproject.toml; echo "$version"; } | "$python" -c \
+made_from=$({ cat setup.py constraints.txt fairseq_adv_compat.pth; echo "$version"; } | "$python" -c \
     'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())')
 stamp=$venv/fairseq_adv.stamp
 if [ -x "$venv/bin/python" ] && [ -f "$stamp" ]; then
