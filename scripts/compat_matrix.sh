@@ -14,13 +14,15 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 repo=$PWD
 out=$repo/.matrix
 
-# name, Python, what pip is asked for, how it is installed
+# name, Python, what pip is asked for, how it is installed. torch 2.6 is the first whose own check of
+# checkpoints is used.
 cells='
 3.9-oldest   3.9   torch==1.13.1 numpy<2   -e
 3.9-newest   3.9   torch         numpy     wheel
 3.10-oldest  3.10  torch==1.13.1 numpy<2   wheel
 3.10-newest  3.10  torch         numpy     -e
 3.11-oldest  3.11  torch==1.13.1 numpy<2   -e
+3.11-2.6     3.11  torch==2.6.0  numpy     -e
 3.11-newest  3.11  torch         numpy     wheel
 3.12-oldest  3.12  torch==2.2.0  numpy<2   wheel
 3.12-newest  3.12  torch         numpy     -e
@@ -63,6 +65,7 @@ run_cell() {
     fi
     echo "== $name: $torch $numpy, $how (log: $log)"
     step='install'
+    rm -rf "$repo/build"  # left by an earlier `pip install .`, which would pack what lies there
     local target=("$repo")
     [ "$how" != -e ] || target=(-e "$repo")
     if "$python" -m venv "$dir/venv" >>"$log" 2>&1 &&
