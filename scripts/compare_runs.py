@@ -9,8 +9,12 @@ from pathlib import Path
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    options.add_argument("runs", nargs="+", type=Path, help="--save-dir of each run, with its --log-file train.log")
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    options.add_argument(
+        "runs", nargs="+", type=Path, help="--save-dir of each run, with its --log-file train.log"
+    )
     options.add_argument("--metric", default="accuracy", help="validation score to show")
     options.add_argument("--epsilon", type=float, required=True, help="radius of the attack, per example")
     options.add_argument("--steps", type=int, default=5, help="ascent steps of the attack")

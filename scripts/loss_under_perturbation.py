@@ -9,14 +9,18 @@ import sys
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     options.add_argument("checkpoint", help="a checkpoint that fairseq-train wrote")
     options.add_argument("--data", help="binarised data folder (default: the one it was trained on)")
     options.add_argument("--split", default="valid", help="which split")
     options.add_argument("--epsilon", type=float, required=True, help="radius of the l2 ball, per example")
     options.add_argument("--step-size", type=float, help="length of an ascent step (default: epsilon / 4)")
     options.add_argument("--steps", type=int, default=20, help="number of ascent steps")
-    options.add_argument("--start", type=float, default=0.0, help="m of the random start; 0: from the clean text")
+    options.add_argument(
+        "--start", type=float, default=0.0, help="m of the random start; 0: from the clean text"
+    )
     options.add_argument("--seed", type=int, default=1, help="of the random start")
     options.add_argument("--batch-size", type=int, default=32, help="sentences in a mini-batch")
     options.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")

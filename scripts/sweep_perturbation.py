@@ -16,11 +16,15 @@ def floats(text: str) -> list[float]:
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     options.add_argument("data", type=Path, help="binarised sentence_prediction folder with train and valid")
     options.add_argument("encoder", type=Path, help="folder made by scripts/convert_hf_checkpoint.py")
     options.add_argument("out", type=Path, help="folder for the runs and RESULTS.md")
-    options.add_argument("--ratios", type=floats, default=[0.005, 0.01, 0.02, 0.04, 0.08], help="epsilon / ||X||")
+    options.add_argument(
+        "--ratios", type=floats, default=[0.005, 0.01, 0.02, 0.04, 0.08], help="epsilon / ||X||"
+    )
     options.add_argument("--alphas", type=floats, default=[0.33], help="alpha / epsilon")
     options.add_argument("--starts", type=floats, default=[0.5], help="m / epsilon")
     options.add_argument("--seeds", type=int, default=2, help="runs of each setting, seeds 1, 2, …")
@@ -30,7 +34,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--epochs", type=int, default=3)
     options.add_argument("--batch-size", type=int, default=16)
     options.add_argument("--lr", type=float, default=5e-5)
-    options.add_argument("--metric", default="accuracy", help="validation score that picks the best checkpoint")
+    options.add_argument(
+        "--metric", default="accuracy", help="validation score that picks the best checkpoint"
+    )
     return options
 
 

@@ -123,7 +123,9 @@ def run_command(*words: str, **environment: str) -> subprocess.CompletedProcess[
     return subprocess.run(list(words), capture_output=True, text=True, env=env, timeout=600)
 
 
-def fairseq_train(*args: str, workers: int = 1, port: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+def fairseq_train(
+    *args: str, workers: int = 1, port: int = 0, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """``fairseq-train`` as a process, or as ``torchrun`` with several; fails the test if it fails."""
     words = [command("fairseq-train"), *args]
     if workers > 1:

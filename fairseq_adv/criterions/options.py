@@ -1,4 +1,4 @@
-"""The options that adversarial criterions share, with one name, default and meaning on the command line and in yaml."""
+"""The options that adversarial criterions share; the same on the command line and in yaml."""
 
 import math
 from dataclasses import dataclass, field
@@ -25,7 +25,9 @@ class ObjectiveConfig(FairseqDataclass):
     )
     positive_label: str = field(
         default="1",
-        metadata={"help": "label, as written in label/dict.txt, whose F1 is logged; without it no F1 is logged"},
+        metadata={
+            "help": "label, as written in label/dict.txt, whose F1 is logged; without it no F1 is logged"
+        },
     )
     # Known to the criterion so that it can check and seed; set by fairseq's own options of these names.
     restore_file: str = II("checkpoint.restore_file")
@@ -39,7 +41,7 @@ class PerturbationConfig(ObjectiveConfig):
     adv_steps: int = field(
         default=3,
         metadata={
-            "help": "K of the algorithm. freelb: K forward-backward passes, so K - 1 ascent steps have an effect; "
+            "help": "K of the algorithm. freelb: K forward-backward passes, K - 1 ascent steps have an effect; "
             "the authors' fairseq script with adv_steps=k makes k + 1 passes, which is --adv-steps k+1 here. "
             "pgd: K ascent steps, then one descent"
         },
@@ -50,7 +52,9 @@ class PerturbationConfig(ObjectiveConfig):
     )
     adv_max_norm: float = field(
         default=0.0,
-        metadata={"help": "epsilon, radius of the ball around the embeddings, per example; <= 0: no projection"},
+        metadata={
+            "help": "epsilon, radius of the ball around the embeddings, per example; <= 0: no projection"
+        },
     )
     adv_init_mag: float = field(
         default=0.0,

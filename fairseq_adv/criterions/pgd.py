@@ -41,5 +41,7 @@ class PGDCriterion(AdversarialCriterion):
                 _, loss = step.forward()
             step.backward(loss)
         losses.append(loss.detach())
-        log = self.adversarial_logging_output(first_predictions, losses, losses[-1], perturbation, step.sample)
+        log = self.adversarial_logging_output(
+            first_predictions, losses, losses[-1], perturbation, step.sample
+        )
         return losses[-1], log["sample_size"], log

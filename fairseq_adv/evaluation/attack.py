@@ -24,7 +24,7 @@ class Attack:
 
     Attributes:
         epsilon: radius of the l2 ball.
-        step_size: length of an ascent step; with 20 steps, epsilon / 4 reaches the ball's edge and turns there.
+        step_size: length of an ascent step.
         steps: number of ascent steps.
         start: m of the random start; 0: from the clean embeddings.
         seed: of the random start.
@@ -39,7 +39,7 @@ class Attack:
     def __post_init__(self) -> None:
         if not self.epsilon > 0 or not self.step_size > 0 or self.steps < 1 or self.start < 0:
             raise ValueError(
-                f"an attack needs epsilon and step size above 0, 1 step or more and a start of 0 or more, not {self}"
+                f"an attack needs epsilon > 0, step size > 0, steps >= 1 and start >= 0, not {self}"
             )
 
 
@@ -119,7 +119,7 @@ def _attack_batch(
     for _ in range(how.steps):
         with perturbation.applied():
             loss = objective.loss(objective.predict(model, sample), sample)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         perturbation.ascend(how.step_size)
     with torch.no_grad(), perturbation.applied(differentiable=False):
         predictions = objective.predict(model, sample)
@@ -137,4 +137,4 @@ def _use_differentiable_layers(model: nn.Module) -> None:
     """Turns off fairseq's fused layer for inference, which has no gradient, as a training pass would."""
     for module in model.modules():
         if hasattr(module, "ever_training"):
-            module.ever_training = True
+            module.ever_training = True  # type: ignore[assignment]

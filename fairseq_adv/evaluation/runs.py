@@ -49,7 +49,9 @@ def read_log(path: Path) -> RunLog:
         values = {name: float(value) for name, value in _PAIR.findall(line)}
         (log.valid if "| valid on " in line else log.train).append(values)
     if not log.train or not log.valid:
-        raise ValueError(f"{path}: no finished epoch in this log; was it written by fairseq-train --log-file?")
+        raise ValueError(
+            f"{path}: no finished epoch in this log; was it written by fairseq-train --log-file?"
+        )
     return log
 
 
@@ -128,6 +130,7 @@ def table(rows: Sequence[Summary], how: Attack, metric: str = "accuracy") -> str
             f"  {row.seconds_per_update:8.2f}"
         )
     lines.append(
-        f"Losses in nats, of the best checkpoint; perturbed: after {how.steps} ascent steps within epsilon {how.epsilon:g}."
+        "Losses in nats, of the best checkpoint; "
+        f"perturbed: after {how.steps} ascent steps within epsilon {how.epsilon:g}."
     )
     return "\n".join(lines)

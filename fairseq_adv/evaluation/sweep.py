@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from fairseq.data import Dictionary, data_utils
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+from fairseq.data import Dictionary, data_utils
 
 import fairseq_adv
 from fairseq_adv.evaluation.attack import Attack
@@ -87,7 +87,8 @@ class Sweep:
         if setting.ratio:
             method = [
                 "--criterion", o.method, "--adv-steps", str(o.steps), "--adv-max-norm", f"{epsilon:.4g}",
-                "--adv-lr", f"{setting.alpha * epsilon:.4g}", "--adv-init-mag", f"{setting.start * epsilon:.4g}",
+                "--adv-lr", f"{setting.alpha * epsilon:.4g}",
+                "--adv-init-mag", f"{setting.start * epsilon:.4g}",
             ]  # fmt: skip
         return [
             str(Path(sys.executable).with_name("fairseq-train")), str(o.data),
@@ -111,7 +112,8 @@ class Sweep:
             f"{self.attack.step_size:.3g} within epsilon {self.attack.epsilon:.3g}, loss in nats. "
             "Mean over the seeds (lowest to highest).",
             "",
-            f"| eps/‖X‖ | α/ε | m/ε | measured ‖δ‖/‖X‖ | dev {self.options.metric} | dev loss | loss perturbed | seeds |",
+            f"| ε/‖X‖ | α/ε | m/ε | measured ‖δ‖/‖X‖ | dev {self.options.metric} | dev loss "
+            "| loss perturbed | seeds |",
             "|---|---|---|---|---|---|---|---|",
         ]
         for setting, seeds in rows.items():

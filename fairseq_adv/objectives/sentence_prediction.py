@@ -6,6 +6,7 @@ accuracy, F1 and Matthews for classes, Pearson and Spearman for a regression, ov
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class SentencePrediction(Objective):
         if heads is None or self.head not in heads:
             raise ValueError(
                 f"the model has no classification head named {self.head!r} "
-                f"(it has: {', '.join(heads) if heads else 'none'}). Use an --arch with sentence classification "
+                f"(it has: {', '.join(heads) if heads else 'none'}). Use an --arch with classification "
                 "heads, such as roberta_base, and the same --classification-head-name for task and criterion."
             )
         args = getattr(model, "args", None)
@@ -108,12 +109,20 @@ class SentencePrediction(Objective):
         Over several workers they travel in vectors as long as the data set, each at its row, which
         fairseq sums; its own gathering of python objects needs a GPU and limits their size.
         """
-        if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
+        if not (
+            distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+        ):
             return {"predictions": Predictions(predictions, targets)}
         rows = max(len(data) for data in self.task.datasets.values())
-        columns = {"row_predictions": predictions, "row_targets": targets, "rows_seen": torch.ones_like(targets)}
+        columns = {
+            "row_predictions": predictions,
+            "row_targets": targets,
+            "rows_seen": torch.ones_like(targets),
+        }
         return {
-            name: torch.zeros(rows, dtype=torch.float64, device=ids.device).index_copy_(0, ids, values.double())
+            name: torch.zeros(rows, dtype=torch.float64, device=ids.device).index_copy_(
+                0, ids, values.double()
+            )
             for name, values in columns.items()
         }
 
@@ -176,7 +185,7 @@ def _seen_rows(log: dict[str, Any]) -> Predictions:
     return Predictions(log["row_predictions"][seen], log["row_targets"][seen])
 
 
-def _correlation(meters: MetersDict, score: Any) -> float:
+def _correlation(meters: MetersDict, score: Callable[[scores.FloatArray, scores.FloatArray], float]) -> float:
     batches = meters["_predictions"].batches
     x = np.concatenate([b.predictions for b in batches]).astype(np.float64)
     y = np.concatenate([b.targets for b in batches]).astype(np.float64)

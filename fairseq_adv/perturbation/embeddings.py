@@ -112,7 +112,7 @@ class Perturbation:
         if calls != 1:
             raise RuntimeError(
                 f"the token embedding was called {calls} times in one forward pass, expected once: the "
-                "perturbation would have no effect, or a wrong one. Does the model embed its tokens elsewhere?"
+                "perturbation would have no effect, or a wrong one. Does the model embed tokens elsewhere?"
             )
 
     def ascend(self, step_size: float) -> None:

@@ -9,7 +9,7 @@ All arithmetic is in fp32, whatever the model computes in.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,7 +17,8 @@ from torch import Tensor
 NORM_TYPES = ("l2", "linf")
 
 
-class Groups(NamedTuple):
+@dataclass(frozen=True)
+class Groups:
     """Which example each row belongs to.
 
     Attributes:
@@ -42,7 +43,7 @@ def example_norm(x: Tensor, norm_type: str = "l2", groups: Groups | None = None)
     """
     flat = x.flatten(1).float()
     if norm_type == "l2":
-        rows = torch.linalg.vector_norm(flat, dim=1)
+        rows: Tensor = torch.linalg.vector_norm(flat, dim=1)
         if groups is None:
             return rows
         return rows.new_zeros(groups.count).index_add(0, groups.index, rows.square()).sqrt()

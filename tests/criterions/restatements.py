@@ -24,7 +24,9 @@ def _step(delta: Tensor, grad: Tensor, alpha: float, epsilon: float) -> Tensor:
     return torch.stack(moved).detach()
 
 
-def freelb(loss: Loss, delta: Tensor, parameters: Sequence[Tensor], k: int, alpha: float, epsilon: float) -> list[Tensor]:
+def freelb(
+    loss: Loss, delta: Tensor, parameters: Sequence[Tensor], k: int, alpha: float, epsilon: float
+) -> list[Tensor]:
     """FreeLB, Algorithm 1, lines 4 to 11."""
     total = [torch.zeros_like(p) for p in parameters]
     for _ in range(k):
@@ -35,7 +37,9 @@ def freelb(loss: Loss, delta: Tensor, parameters: Sequence[Tensor], k: int, alph
     return total
 
 
-def pgd(loss: Loss, delta: Tensor, parameters: Sequence[Tensor], k: int, alpha: float, epsilon: float) -> list[Tensor]:
+def pgd(
+    loss: Loss, delta: Tensor, parameters: Sequence[Tensor], k: int, alpha: float, epsilon: float
+) -> list[Tensor]:
     """FreeLB, eq. 2: k ascent steps, then the gradient at the end point."""
     for _ in range(k):
         delta = delta.detach().requires_grad_()

@@ -10,10 +10,11 @@ from typing import Any, Iterator
 import pytest
 import torch
 import torch.nn.functional as F
+from support import batch, build, flat_gradient, gradients, train_args, write_task
+
 from criterions import restatements
 from fairseq_adv.perturbation import Perturbation
 from fairseq_adv.perturbation.geometry import row_seeds, uniform_start
-from support import batch, build, flat_gradient, gradients, train_args, write_task
 
 ROWS = [0, 1, 2, 3, 4]
 ALPHA, EPSILON, START = 0.4, 0.6, 0.5
@@ -30,7 +31,9 @@ def regression_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_task(tmp_path_factory.mktemp("regression"), classes=1)
 
 
-def options(alpha: float = ALPHA, epsilon: float = EPSILON, start: float = START, steps: int = 3) -> list[str]:
+def options(
+    alpha: float = ALPHA, epsilon: float = EPSILON, start: float = START, steps: int = 3
+) -> list[str]:
     return [
         "--adv-steps", str(steps), "--adv-lr", str(alpha),
         "--adv-max-norm", str(epsilon), "--adv-init-mag", str(start),
@@ -131,7 +134,9 @@ def test_freelb_equals_a_larger_batch_of_constant_perturbations(
 
 
 @pytest.mark.parametrize("precision", [[], [FP16]], ids=["fp32", "fp16"])
-@pytest.mark.parametrize("method_options", [["--adv-steps", "1"], ["--adv-start-update", "5"]], ids=["k1", "not-yet"])
+@pytest.mark.parametrize(
+    "method_options", [["--adv-steps", "1"], ["--adv-start-update", "5"]], ids=["k1", "not-yet"]
+)
 def test_freelb_without_a_perturbation_is_the_plain_step_to_the_bit(
     data: Path, method_options: list[str], precision: list[str]
 ) -> None:
@@ -160,7 +165,9 @@ def test_a_step_of_zero_from_a_clean_start_is_the_plain_gradient(data: Path, met
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_deltas_stay_in_the_ball_and_off_the_padding(data: Path, norm: str) -> None:
-    run = build(train_args(data, None, "freelb", *options(alpha=0.3, epsilon=0.4, start=3.0), "--adv-norm-type", norm))
+    run = build(
+        train_args(data, None, "freelb", *options(alpha=0.3, epsilon=0.4, start=3.0), "--adv-norm-type", norm)
+    )
     sample = batch(run, ROWS)
     with recorded() as deltas:
         _, _, log = one_step(run, sample)
@@ -210,7 +217,16 @@ def masks_of(run: SimpleNamespace, sample: dict[str, Any], update: int) -> list[
 
 @pytest.mark.parametrize("method", ["freelb", "pgd"])
 def test_dropout_masks_are_those_of_the_first_pass_and_new_in_each_update(data: Path, method: str) -> None:
-    dropout = ["--dropout", "0.3", "--attention-dropout", "0.3", "--pooler-dropout", "0.5", "--encoder-layerdrop", "0.5"]
+    dropout = [
+        "--dropout",
+        "0.3",
+        "--attention-dropout",
+        "0.3",
+        "--pooler-dropout",
+        "0.5",
+        "--encoder-layerdrop",
+        "0.5",
+    ]
     run = build(train_args(data, None, method, *options(), *dropout))
     sample = batch(run, ROWS)
     first, *others = masks_of(run, sample, update=0)
@@ -306,5 +322,7 @@ def test_logs_are_means_over_examples(data: Path) -> None:
     embedded = run.model.encoder.sentence_encoder.embed_tokens(tokens) * tokens.ne(1).unsqueeze(-1)
     norms = deltas[-1].flatten(1).norm(dim=1)
     assert log["adv_norm"].item() == pytest.approx(norms.sum().item(), rel=1e-5)
-    assert log["adv_ratio"].item() == pytest.approx((norms / embedded.flatten(1).norm(dim=1)).sum().item(), rel=1e-5)
+    assert log["adv_ratio"].item() == pytest.approx(
+        (norms / embedded.flatten(1).norm(dim=1)).sum().item(), rel=1e-5
+    )
     assert log["nexamples"] == len(ROWS)

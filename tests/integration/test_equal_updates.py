@@ -21,7 +21,9 @@ SGD = ["--optimizer", "sgd", "--lr", "0.1"]
 
 
 def run(data: Path, save: Path, method: str, *extra: str, workers: int = 1) -> dict[str, torch.Tensor]:
-    args = train_args(data, save, method, *ADVERSARIAL, *SGD, "--no-epoch-checkpoints", "--max-epoch", "1", *extra)
+    args = train_args(
+        data, save, method, *ADVERSARIAL, *SGD, "--no-epoch-checkpoints", "--max-epoch", "1", *extra
+    )
     fairseq_train(*args, workers=workers)
     return weights(save / "checkpoint_last.pt")
 
@@ -29,7 +31,9 @@ def run(data: Path, save: Path, method: str, *extra: str, workers: int = 1) -> d
 def assert_close(ours: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], atol: float) -> None:
     assert ours.keys() == expected.keys()
     for name in expected:
-        torch.testing.assert_close(ours[name], expected[name], rtol=0, atol=atol, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            ours[name], expected[name], rtol=0, atol=atol, msg=lambda m, n=name: f"{n}: {m}"
+        )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -57,7 +61,7 @@ def test_a_process_with_a_batch_more_than_the_other(tmp_path: Path, method: str)
 
 @pytest.mark.parametrize("method", METHODS)
 def test_validation_is_the_same_on_two_processes(tmp_path: Path, method: str) -> None:
-    """An uneven split of 9 sentences: every score is of the whole split, not a mean over batches or workers."""
+    """An uneven split of 9 sentences: scores are of the whole split, not means over batches."""
     data = write_task(tmp_path / "data", valid=9)
     args = train_args(data, None, method, "--max-epoch", "1", "--batch-size-valid", "2", "--lr", "0")
     one = logged(fairseq_train(*args, "--batch-size", "16"), "valid")[-1]
@@ -68,7 +72,9 @@ def test_validation_is_the_same_on_two_processes(tmp_path: Path, method: str) ->
 
 def test_spearman_is_the_same_on_two_processes(tmp_path: Path) -> None:
     data = write_task(tmp_path / "data", valid=9, classes=1)
-    args = train_args(data, None, "freelb", "--max-epoch", "1", "--batch-size-valid", "2", "--lr", "0", classes=1)
+    args = train_args(
+        data, None, "freelb", "--max-epoch", "1", "--batch-size-valid", "2", "--lr", "0", classes=1
+    )
     one = logged(fairseq_train(*args, "--batch-size", "16"), "valid")[-1]
     two = logged(fairseq_train(*args, "--batch-size", "8", workers=2), "valid")[-1]
     for key in ("valid_pearson", "valid_spearman"):
@@ -84,14 +90,16 @@ def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(tmp_path: Path, wo
     schedule = [
         "--finetune-from-model", str(tmp_path / "initial" / "checkpoint_last.pt"),
         "--dropout", "0.1", "--attention-dropout", "0.1", "--max-epoch", "2", "--batch-size", "4",
-        "--optimizer", "adam", "--lr", "0.001", "--lr-scheduler", "polynomial_decay", "--total-num-update", "40",
-        "--save-interval-updates", "3", "--keep-interval-updates", "1",
+        "--optimizer", "adam", "--lr", "0.001", "--lr-scheduler", "polynomial_decay",
+        "--total-num-update", "40", "--save-interval-updates", "3", "--keep-interval-updates", "1",
     ]  # fmt: skip
     args = train_args(data, tmp_path / "killed", "freelb", *ADVERSARIAL, *schedule, "--no-epoch-checkpoints")
     killed_at = start_and_kill(args, workers, after_update=4)
     assert (tmp_path / "killed" / "checkpoint_last.pt").exists()
     done = fairseq_train(*args, workers=workers)
-    resumed = re.search(r"Loaded checkpoint .*checkpoint_last.pt \(epoch 1 @ (\d+) updates\)", done.stdout + done.stderr)
+    resumed = re.search(
+        r"Loaded checkpoint .*checkpoint_last.pt \(epoch 1 @ (\d+) updates\)", done.stdout + done.stderr
+    )
     assert resumed and 3 <= int(resumed.group(1)) <= killed_at
     expected = run(data, tmp_path / "straight", "freelb", *schedule, workers=workers)
     killed = weights(tmp_path / "killed" / "checkpoint_last.pt")
@@ -99,15 +107,13 @@ def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(tmp_path: Path, wo
 
 
 def start_and_kill(args: list[str], workers: int, after_update: int) -> int:
-    """Starts a run, kills its whole process group with SIGKILL after an update, returns the last update seen."""
+    """Starts a run, kills all its processes with SIGKILL after an update, returns the last update seen."""
     words = [command("fairseq-train"), *args]
     if workers > 1:
         launcher = [command("torchrun"), "--standalone", "--nproc_per_node", str(workers)]
         words = [*launcher, *words, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, start_new_session=True
-    )
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
     last = 0
     assert process.stdout is not None
     deadline = time.monotonic() + 120
@@ -115,7 +121,8 @@ def start_and_kill(args: list[str], workers: int, after_update: int) -> int:
         found = re.search(r'"num_updates": "(\d+)"', line)
         last = int(found.group(1)) if found else last
         if last >= after_update or time.monotonic() > deadline:
-            os.killpg(process.pid, signal.SIGKILL)
+            for pid in [process.pid, *descendants(process.pid)]:
+                os.kill(pid, signal.SIGKILL)
             break
     rest = process.stdout.read()
     for number in re.findall(r'"num_updates": "(\d+)"', rest):
@@ -123,3 +130,11 @@ def start_and_kill(args: list[str], workers: int, after_update: int) -> int:
     process.wait()
     assert after_update <= last < 30, f"the run was not killed in mid-epoch: {rest[-2000:]}"
     return last
+
+
+def descendants(pid: int) -> list[int]:
+    """Children and their children: torchrun gives each worker a session of its own, so a group won't do."""
+    children: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        children += [int(word) for word in (task / "children").read_text().split()]
+    return children + [deeper for child in children for deeper in descendants(child)]

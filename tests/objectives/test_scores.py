@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fairseq_adv.objectives import scores
 from scipy import stats
 from sklearn import metrics as sk
+
+from fairseq_adv.objectives import scores
 
 
 def counts(predicted: np.ndarray, labels: np.ndarray, classes: int) -> tuple[float, list[float], list[float]]:

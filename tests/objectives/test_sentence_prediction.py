@@ -94,7 +94,9 @@ def test_loss_equals_fairseq_s_own_criterion_to_the_bit(data: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("classes", [1, 3])
 def test_labels_that_do_not_match_num_classes_are_refused(data: Path, classes: int) -> None:
-    with pytest.raises(ValueError, match=f"--num-classes {classes}, but .*label/dict.txt lists 2 labels: 1, 0"):
+    with pytest.raises(
+        ValueError, match=f"--num-classes {classes}, but .*label/dict.txt lists 2 labels: 1, 0"
+    ):
         build(train_args(data, None, "freelb", "--num-classes", str(classes)))
 
 
@@ -103,5 +105,7 @@ def test_a_task_without_an_objective_is_refused(data: Path) -> None:
     other = SimpleNamespace(cfg=run.task.cfg)
     from fairseq_adv.objectives import build_objective
 
-    with pytest.raises(ValueError, match="no objective for SimpleNamespace; they train SentencePredictionTask"):
+    with pytest.raises(
+        ValueError, match="no objective for SimpleNamespace; they train SentencePredictionTask"
+    ):
         build_objective(run.cfg.criterion, other)  # type: ignore[arg-type]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from fairseq_adv.perturbation import DropoutReplay
 from torch.nn.functional import dropout
+
+from fairseq_adv.perturbation import DropoutReplay
 
 ONES = torch.ones(1000)
 

@@ -6,9 +6,10 @@ from functools import partial
 
 import pytest
 import torch
+from torch import nn
+
 from fairseq_adv.perturbation import Perturbation, find_token_embedding
 from fairseq_adv.perturbation.geometry import uniform_start
-from torch import nn
 
 TOKENS = torch.tensor([[4, 5, 6], [7, 8, 1]])  # 1 is padding
 
@@ -34,7 +35,7 @@ def perturbation(model: nn.Module, magnitude: float = 0.0, radius: float = 0.0) 
 
 
 def test_a_step_by_hand() -> None:
-    """g of a token is w; over an example of L tokens its norm is 5 sqrt(L); the loss rises by alpha * 5 sqrt(L)."""
+    """g of a token is w: over L tokens its norm is 5 sqrt(L), and the loss rises by alpha 5 sqrt(L)."""
     model = Bag()
     delta = perturbation(model)
     with delta.applied():
@@ -82,9 +83,15 @@ def test_the_hook_is_gone_after_an_error() -> None:
 @pytest.mark.parametrize("calls", [0, 2])
 def test_a_layer_that_is_not_called_exactly_once_is_an_error(calls: int) -> None:
     model = Bag()
-    with pytest.raises(RuntimeError, match=f"called {calls} times"), perturbation(model).applied():
-        for _ in range(calls):
-            model(TOKENS)
+    delta = perturbation(model)
+
+    def forward() -> None:
+        with delta.applied():
+            for _ in range(calls):
+                model(TOKENS)
+
+    with pytest.raises(RuntimeError, match=f"called {calls} times"):
+        forward()
 
 
 def test_a_step_needs_a_gradient() -> None:

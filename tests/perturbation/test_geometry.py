@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+
 from fairseq_adv.perturbation.geometry import (
     Groups,
     ascent_direction,
@@ -28,7 +29,9 @@ def test_norms_by_hand() -> None:
 
 
 def test_norm_of_half_precision_is_taken_in_fp32() -> None:
-    big = torch.full((1, 100, 100), 300.0, dtype=torch.float16)  # the sum of squares is 9e8, above fp16's 65504
+    big = torch.full(
+        (1, 100, 100), 300.0, dtype=torch.float16
+    )  # the sum of squares is 9e8, above fp16's 65504
     assert example_norm(big).item() == pytest.approx(300.0 * 100, rel=1e-6)
     assert example_norm(big).dtype == torch.float32
 
@@ -36,7 +39,9 @@ def test_norm_of_half_precision_is_taken_in_fp32() -> None:
 def test_direction_by_hand() -> None:
     expected = torch.stack([X[0] / 5, X[1] / 13])
     torch.testing.assert_close(ascent_direction(X), expected, rtol=1e-7, atol=0)
-    torch.testing.assert_close(ascent_direction(X, "linf"), torch.stack([X[0] / 4, X[1] / 12]), rtol=1e-7, atol=0)
+    torch.testing.assert_close(
+        ascent_direction(X, "linf"), torch.stack([X[0] / 4, X[1] / 12]), rtol=1e-7, atol=0
+    )
     torch.testing.assert_close(ascent_direction(X, groups=ONE_EXAMPLE), X / math.sqrt(194), rtol=1e-6, atol=0)
 
 
