@@ -7,6 +7,7 @@ import csv
 import hashlib
 import io
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -156,3 +157,34 @@ def test_set_up_refuses_an_unknown_option(tmp_path: Path) -> None:
     done = set_up("--notest", VENV=str(tmp_path / "env"))
     assert done.returncode == 2 and "'--notest'" in done.stderr
     assert "PYTHON=python3.12" in set_up("--help").stdout
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An environment to keep; without a compiler, so that a set-up that would go on stops with status 2."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    return {"VENV": str(tmp_path), "CXX": str(tmp_path / "no-compiler"), "PYTHON": ""}
+
+
+def stamp(environment: dict[str, str], extras: str, changed: bytes = b"") -> None:
+    """Marks the environment as made by the set-up script from the present files."""
+    files = [ROOT / name for name in ("setup.py", "constraints.txt", PTH)]
+    made_from = b"".join(path.read_bytes() for path in files) + platform.python_version().encode() + b"\n"
+    digest = hashlib.sha256(made_from + changed).hexdigest()
+    (Path(environment["VENV"]) / "fairseq_adv.stamp").write_text(f"{digest} {extras}\n")
+
+
+@pytest.mark.parametrize("words", [[], ["--no-test"]])
+def test_set_up_does_nothing_while_nothing_changed(environment: dict[str, str], words: list[str]) -> None:
+    stamp(environment, "[test]")
+    done = set_up(*words, **environment)
+    assert done.returncode == 0 and f"up to date (Python {platform.python_version()})" in done.stdout
+    stamp(environment, "[test]", changed=b"x")
+    assert set_up(*words, **environment).returncode == 2
+
+
+def test_set_up_adds_the_test_tools_where_they_are_missing(environment: dict[str, str]) -> None:
+    stamp(environment, "")
+    assert set_up("--no-test", **environment).returncode == 0
+    assert set_up(**environment).returncode == 2
