@@ -135,11 +135,7 @@ def _checked_label(path: Path, number: int, task: TaskLayout, cell: str) -> str:
                 f"{task.name} has {', '.join(task.classes)}.{hint}"
             )
         return label
-    if not _NUMBER.fullmatch(label):
-        raise DataError(
-            f"{path}:{number}: {'empty score' if not label else f'score {label!r} is not a number'}."
-        )
-    score = float(label)
-    if not 0.0 <= score <= 5.0:
-        raise DataError(f"{path}:{number}: score {label} is not between 0 and 5, the range of {task.name}.")
-    return "%.6g" % (score / 5.0)  # as awk prints $1 / 5.0
+    if not _NUMBER.fullmatch(label) or not 0.0 <= float(label) <= 5.0:
+        problem = f"score {label!r} is not a number from 0 to 5" if label else "empty score"
+        raise DataError(f"{path}:{number}: {problem}. {task.name} needs one in its last column.")
+    return "%.6g" % (float(label) / 5.0)  # as awk prints $1 / 5.0

@@ -83,12 +83,13 @@ def _load(encoder_json: Path, vocab_bpe: Path) -> Encoder:
             raise DataError(f"{path}: no such file. It must be the {what} of the encoder's GPT-2 BPE.")
     try:
         encoder = get_encoder(str(encoder_json), str(vocab_bpe))
-    except ValueError as error:
-        raise DataError(f"{encoder_json} or {vocab_bpe} cannot be read: {error}") from error
+    except (ValueError, AttributeError) as error:  # not JSON, not UTF-8, or JSON that is no object
+        raise DataError(
+            f"{encoder_json} (a JSON object, token to number) or {vocab_bpe} (UTF-8) cannot be "
+            f"read: {error}. Fetch them again."
+        ) from error
     if any(len(merge) != 2 for merge in encoder.bpe_ranks):
         raise DataError(f"{vocab_bpe}: a line is not a merge '<left> <right>'. Is it the vocab.bpe of GPT-2?")
-    if not isinstance(encoder.encoder, dict):
-        raise DataError(f"{encoder_json}: must hold a JSON object, token to number.")
     return encoder
 
 

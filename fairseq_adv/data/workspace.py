@@ -74,6 +74,7 @@ def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
         path = out / name
         if not path.is_file() or path.stat().st_size != size:
             raise DataError(f"{path}: is missing or has another size than when it was made. Use --overwrite.")
+    _discard(_replaced(out))
     return True
 
 
@@ -109,17 +110,29 @@ def workspace(out: Path, made_from: Mapping[str, Any]) -> Iterator[Workspace]:
 
 
 def _publish(folder: Path, out: Path) -> None:
-    old = out.with_name(out.name + ".replaced")
-    if _read_manifest(old) is not None:  # left by a run that was killed right here
-        shutil.rmtree(old)
+    old = _replaced(out)
+    _discard(old)
     if out.is_dir() and not any(out.iterdir()):
         out.rmdir()
     if out.exists():
-        if old.exists():
-            raise DataError(f"{old}: is in the way and was not made by this program. Move it elsewhere.")
         os.replace(out, old)
     os.replace(folder, out)
-    shutil.rmtree(old, ignore_errors=True)
+    _discard(old)
+
+
+def _replaced(out: Path) -> Path:
+    out = Path(os.path.abspath(out))
+    return out.with_name(out.name + ".replaced")
+
+
+def _discard(old: Path) -> None:
+    """Removes an output that was replaced; a run that was killed may have left it, or a part of it."""
+    if not old.exists():
+        return
+    if _read_manifest(old) is None and any(old.iterdir()):
+        raise DataError(f"{old}: is in the way and was not made by this program. Move it elsewhere.")
+    _clear(old)
+    old.rmdir()
 
 
 def _read_manifest(folder: Path) -> Optional[Dict[str, Any]]:

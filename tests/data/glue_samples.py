@@ -1,0 +1,187 @@
+"""GLUE files with awkward rows, and a small real byte-level BPE to encode them with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Sequence
+
+MNLI_TEST = (
+    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
+    "sentence2_parse\tsentence1\tsentence2"
+)
+MNLI_TRAIN = MNLI_TEST + "\tlabel1\tgold_label"
+MNLI_DEV = MNLI_TEST + "\tlabel1\tlabel2\tlabel3\tlabel4\tlabel5\tgold_label"
+STSB_TEST = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
+
+# What a csv reader, str.splitlines, a tokenizer with control tokens, or a Unicode table could get wrong.
+AWKWARD = [
+    'He said "no" and left .',
+    '"An opening quote that never ends',
+    "two  spaces   here, and none",
+    "  blanks around it \u00a0",
+    "",
+    "   ",
+    "\u00a0",
+    "a no-break\u00a0space and a thin\u2009one",
+    "an ideographic\u3000space",
+    "emoji \U0001f600 \U0001f468‍\U0001f469‍\U0001f467 and a new one \U0001fae8",
+    "<|endoftext|> is text, <s> and </s> and <unk> too",
+    "[CLS] [SEP] [MASK] [UNK]",
+    "line\u2028and paragraph\u2029separators, next\x85line",
+    "form\x0cfeed, vertical\x0btab, file\x1cgroup\x1drecord\x1eunit\x1fseparators",
+    "\x1c leading and trailing separators \x85",
+    "naïve café — “quoted” … €5 ½ x² Ⅷ",
+    "e\u0301 combining, soft\u00adhyphen, zero\u200bwidth, \ufeffbyte order mark",
+    "Привет мир! 你好，世界。 こんにちは 안녕 สวัสดี नमस्ते שלום مرحبا",
+    "numerals ١٢٣ ௧ 𝟙 and letters 𝔸 ꟊ 𞤀",
+    "don't we'll I'd they're CAN'T I'M we've",
+    "a\\tb \\n & < > ' ` ´",
+    "0",
+    "-",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa bbbbbbbb zzzzzzzzzzzzzzzzzzzzzzzzzz",
+    "http://example.org/~a_b?c=d&e=%20#f",
+    "The committee, which had met twice before, agreed at last to publish the whole report.",
+]
+
+
+def write(path: Path, lines: Sequence[str], end: str = "\n", last: bool = True) -> Path:
+    """Writes lines byte for byte; ``last``: whether the last line has an end too."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes((end.join(lines) + (end if last else "")).encode("utf-8"))
+    return path
+
+
+def pairs(count: int = len(AWKWARD), shift: int = 5) -> list[tuple[str, str]]:
+    """Awkward sentences, each with another."""
+    rows = [AWKWARD[i % len(AWKWARD)] for i in range(count + shift)]
+    return list(zip(rows[:count], rows[shift:]))
+
+
+def sst2(folder: Path) -> None:
+    """SST-2; the first rows decide that label 1 is the more frequent one."""
+    write(
+        folder / "train.tsv",
+        ["sentence\tlabel", *(f"{a}\t{int(i % 3 > 0)}" for i, (a, _) in enumerate(pairs(60)))],
+    )
+    write(
+        folder / "dev.tsv",
+        ["sentence\tlabel", *(f"{a}\t{i % 2}" for i, (a, _) in enumerate(pairs()))],
+        last=False,
+    )
+    write(folder / "test.tsv", ["index\tsentence", *(f"{i}\t{a}" for i, (a, _) in enumerate(pairs()))])
+
+
+def stsb(folder: Path) -> None:
+    """STS-B with scores in every way that they are written."""
+    scores = [
+        "5.000",
+        "0.000",
+        "3.8",
+        "2.75",
+        "4",
+        "1.333",
+        "0.2",
+        "4.999",
+        "3.141592653",
+        "0",
+        "5",
+        ".5",
+        "1e0",
+    ]
+    start = "main-captions\tMSRvid\t2012test\t0001\tnone\tnone"
+
+    def row(i: int, a: str, b: str) -> str:
+        return f"{i}\t{start}\t{a}\t{b}"
+
+    for file, count in (("train", 60), ("dev", 30)):
+        rows = [f"{row(i, a, b)}\t{scores[i % len(scores)]}" for i, (a, b) in enumerate(pairs(count))]
+        write(folder / f"{file}.tsv", [STSB_TEST + "\tscore", *rows])
+    write(folder / "test.tsv", [STSB_TEST, *(row(i, a, b) for i, (a, b) in enumerate(pairs()))])
+
+
+def qqp(folder: Path) -> None:
+    """QQP with rows broken over several lines, as its train file has them."""
+    broken = [
+        '17\t1\t2\t"A question broken',
+        "by a line end?\tAnother?\t1",
+        "",
+        "x\ty",
+        "1\t2\t3\t4\t5\t6\t7",
+        "\r",
+    ]
+    for file, count in (("train", 60), ("dev", 30)):
+        rows = [f"{i}\t{i}\t{i + 1}\t{a}\t{b}\t{int(i % 4 == 0)}" for i, (a, b) in enumerate(pairs(count))]
+        rows[7:7] = broken
+        write(folder / f"{file}.tsv", ["id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", *rows, *broken])
+    rows = [f"{i}\t{a}\t{b}" for i, (a, b) in enumerate(pairs())]
+    write(folder / "test.tsv", ["id\tquestion1\tquestion2", *rows])
+
+
+def mnli(folder: Path) -> None:
+    """MNLI: two dev and two test files; its dev files have the label in another column."""
+    labels = ["neutral", "entailment", "contradiction", "entailment", "neutral"]  # a tie: then by name
+
+    def row(i: int, a: str, b: str) -> str:
+        return f"{i}\t{i}p\t{i}e\tfiction\t( a )\t( b )\t(ROOT a)\t(ROOT b)\t{a}\t{b}"
+
+    rows = [f"{row(i, a, b)}\tneutral\t{labels[i % 5]}" for i, (a, b) in enumerate(pairs(60))]
+    write(folder / "train.tsv", [MNLI_TRAIN, *rows])
+    for file, shift in (("matched", 3), ("mismatched", 9)):
+        dev = [
+            f"{row(i, a, b)}\tneutral\t\t\tentailment\t\t{labels[i % 5]}"
+            for i, (a, b) in enumerate(pairs(26, shift))
+        ]
+        write(folder / f"dev_{file}.tsv", [MNLI_DEV, *dev])
+        test = [row(i, a, b) for i, (a, b) in enumerate(pairs(27, shift))]
+        write(folder / f"test_{file}.tsv", [MNLI_TEST, *test])
+
+
+def rte(folder: Path, end: str = "\n") -> None:
+    """RTE. With ``end="\\r\\n"``: a copy with Windows line ends. Some rows have columns behind the label."""
+    labels = ["not_entailment", "entailment", "entailment "]
+    for file, count in (("train", 60), ("dev", 30)):
+        rows = [
+            f"{i}\t{a}\t{b}\t{labels[i % 3]}" + "\tmore\tcolumns" * (i % 7 == 6)
+            for i, (a, b) in enumerate(pairs(count))
+        ]
+        write(folder / f"{file}.tsv", ["\ufeffindex\tsentence1\tsentence2\tlabel", *rows], end)
+    rows = [f"{i}\t{a}\t{b}" for i, (a, b) in enumerate(pairs())]
+    write(folder / "test.tsv", ["index\tsentence1\tsentence2", *rows], end)
+
+
+WRITERS = {"SST-2": sst2, "STS-B": stsb, "QQP": qqp, "MNLI": mnli, "RTE": rte}
+
+
+def small_bpe(folder: Path) -> Path:
+    """Trains a byte-level BPE on the awkward sentences and writes encoder.json, vocab.bpe and a dict.txt.
+
+    The dictionary lacks some tokens, which become <unk>, and has its own order.
+    """
+    from tokenizers import ByteLevelBPETokenizer
+
+    trained = ByteLevelBPETokenizer()
+    trained.train_from_iterator(AWKWARD * 2, vocab_size=500, min_frequency=2, show_progress=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    trained.save_model(str(folder))
+    (folder / "merges.txt").rename(folder / "vocab.bpe")
+    (folder / "vocab.json").rename(folder / "encoder.json")
+    numbers = sorted(
+        json.loads((folder / "encoder.json").read_text()).values(), key=lambda n: (n * 7919) % 503
+    )
+    lines = [f"{number} {1000 - i}" for i, number in enumerate(numbers) if number % 9]
+    write(folder / "dict.txt", [*lines, "madeupword0000 0"])
+    return folder
+
+
+def small_wordpiece(folder: Path) -> Path:
+    """Trains a WordPiece vocabulary on the awkward sentences; writes vocab.txt and a converted dict.txt."""
+    from tokenizers import BertWordPieceTokenizer
+
+    trained = BertWordPieceTokenizer(lowercase=True)
+    trained.train_from_iterator(AWKWARD * 2, vocab_size=300, min_frequency=2, show_progress=False)
+    tokens = sorted(trained.get_vocab(), key=trained.get_vocab().__getitem__)
+    specials = ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")
+    write(folder / "vocab.txt", tokens)
+    write(folder / "dict.txt", [f"{token} 1" for token in tokens if token not in specials])
+    return folder

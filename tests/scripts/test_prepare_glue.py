@@ -1,0 +1,152 @@
+"""The command line of scripts/prepare_glue.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "prepare_glue.py"
+sys.path.insert(0, str(ROOT / "tests" / "data"))
+
+from glue_recipe import written  # noqa: E402
+from glue_samples import AWKWARD, rte, small_bpe, small_wordpiece, sst2, write  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("prepare_glue", SCRIPT)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_wordpiece(tmp_path_factory.mktemp("encoder"))
+
+
+def run(script: ModuleType, *arguments: object) -> int:
+    code: int = script.main([str(argument) for argument in arguments])
+    return code
+
+
+def test_help_is_quick() -> None:
+    command = [sys.executable, "-X", "importtime", str(SCRIPT), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "GLUE" in done.stdout
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert "argparse" in imported
+    assert not imported & {"torch", "numpy", "fairseq"}
+
+
+def test_one_task_and_again(
+    script: ModuleType, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sst2(tmp_path / "glue" / "SST-2")
+    out = tmp_path / "bin"
+    assert run(script, tmp_path / "glue", "SST-2", out, "--encoder", encoder) == 0
+    shown = capsys.readouterr()
+    assert f"SST-2: wrote {out} (train 60, valid {len(AWKWARD)}, test {len(AWKWARD)})" in shown.out
+    assert "SST-2: 100%" in shown.err  # the bar
+    assert run(script, tmp_path / "glue", "SST-2", out, "--encoder", encoder) == 0
+    assert "is already there and made from these files; nothing to do" in capsys.readouterr().out
+    # The same files given one by one, and in another way of asking, are the same.
+    files = "--wordpiece-vocab", encoder / "vocab.txt", "--srcdict", encoder / "dict.txt"
+    assert run(script, tmp_path / "glue", "SST-2", out, "--tokenizer", "wordpiece", *files) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert run(script, tmp_path / "glue", "SST-2", out, *files, "--cased") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and "was made from other files or options (tokenizer)" in error
+    assert run(script, tmp_path / "glue", "SST-2", out, *files, "--cased", "--overwrite") == 0
+
+
+def test_all_tasks_that_are_there(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sst2(tmp_path / "glue" / "SST-2")
+    rte(tmp_path / "glue" / "RTE")
+    files = small_bpe(tmp_path / "bpe")
+    options = ["--srcdict", files / "dict.txt"]
+    options += ["--encoder-json", files / "encoder.json", "--vocab-bpe", files / "vocab.bpe"]
+    assert run(script, tmp_path / "glue", "ALL", tmp_path / "bins", *options) == 0
+    assert sorted(path.name for path in (tmp_path / "bins").iterdir()) == ["RTE-bin", "SST-2-bin"]
+    assert "so not prepared: CoLA, MRPC, STS-B, QQP, MNLI, QNLI, WNLI" in capsys.readouterr().out
+    # --encoder with the same files is the same.
+    assert run(script, tmp_path / "glue", "RTE", tmp_path / "bins" / "RTE-bin", "--encoder", files) == 0
+    assert "nothing to do" in capsys.readouterr().out
+
+
+BAD_OPTIONS = [
+    ([], "--encoder-json is missing; gpt2 needs it. Or give --encoder."),
+    (["--encoder-json", "a", "--srcdict", "b"], "--vocab-bpe is missing; gpt2 needs it"),
+    (["--wordpiece-vocab", "a"], "--srcdict is missing; wordpiece needs it"),
+    (["--tokenizer", "wordpiece", "--srcdict", "a"], "--wordpiece-vocab is missing; wordpiece needs it"),
+    (["--encoder", "a", "--srcdict", "b"], "--srcdict says again what --encoder says"),
+    (["--encoder", "a", "--tokenizer", "gpt2"], "--tokenizer says again what --encoder says"),
+    (["--wordpiece-vocab", "a", "--srcdict", "b", "--vocab-bpe", "c"], "--vocab-bpe does not belong to"),
+    (["--encoder", "nowhere"], "nowhere: holds neither vocab.txt (WordPiece) nor"),
+    (["--encoder-json", "a", "--vocab-bpe", "b", "--srcdict", "c", "--cased"], "--cased is for WordPiece"),
+    (["--encoder-json", "a", "--vocab-bpe", "b", "--srcdict", "c"], "a: no such file"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD_OPTIONS, ids=range(len(BAD_OPTIONS)))
+def test_bad_options(
+    options: list[str], message: str, script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sst2(tmp_path / "SST-2")
+    assert run(script, tmp_path, "SST-2", tmp_path / "out", *options) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and message in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bad_file_ends_without_a_traceback(encoder: Path, tmp_path: Path) -> None:
+    sst2(tmp_path / "SST-2")
+    write(tmp_path / "SST-2" / "dev.tsv", ["sentence\tlabel", "good\tyes"])
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        str(tmp_path),
+        "SST-2",
+        str(tmp_path / "out"),
+        "--encoder",
+        str(encoder),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert f"error: {tmp_path}/SST-2/dev.tsv:2: unknown label 'yes'; SST-2 has 0, 1." in done.stderr
+
+
+def test_killed_for_real_and_run_again(encoder: Path, tmp_path: Path) -> None:
+    sst2(tmp_path / "glue" / "SST-2")
+    # Enough rows that the last part takes seconds after the first ones are there.
+    rows = [f"{i}\t{AWKWARD[i % len(AWKWARD)]} {i}" for i in range(60_000)]
+    write(tmp_path / "glue" / "SST-2" / "test.tsv", ["index\tsentence", *rows])
+    out, partial = tmp_path / "out", tmp_path / "out.partial"
+    command = [sys.executable, str(SCRIPT), str(tmp_path / "glue"), "SST-2"]
+    options = ["--encoder", str(encoder)]
+    process = subprocess.Popen(
+        [*command, str(out), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    while not (partial / "input0" / "train.idx").is_file() and process.poll() is None:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not out.exists()
+    done = subprocess.run([*command, str(out), *options], capture_output=True, text=True, check=True)
+    assert (
+        "SST-2: continued; already done: label/dict, label/train, label/valid, input0/dict, input0/train"
+        in done.stdout
+    )
+    subprocess.run([*command, str(tmp_path / "whole"), *options], capture_output=True, check=True)
+    assert written(out) == written(tmp_path / "whole") and not partial.exists()
