@@ -5,8 +5,7 @@ WordPiece tokeniser with fairseq, and does nothing else.
 """
 
 from fairseq_adv import criterions
+from fairseq_adv.data import wordpiece_bpe
 
-# from fairseq_adv.data import wordpiece_bpe
-
-__all__ = ["criterions"]
+__all__ = ["criterions", "wordpiece_bpe"]
 __version__ = "0.1.0"
