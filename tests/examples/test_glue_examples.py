@@ -1,0 +1,353 @@
+"""examples/glue: one set of numbers, the same on the command line and in the hydra yamls, and runs that agree."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Dict, Iterator, List
+
+import pytest
+import torch
+from fairseq import criterions, options, tasks
+from fairseq.dataclass.initialize import add_defaults, hydra_init
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from hydra.core.global_hydra import GlobalHydra
+from hydra.experimental import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from support import PLUGIN, build, command, run_command, train_args, write_task
+
+ROOT = Path(__file__).resolve().parents[2]
+GLUE = ROOT / "examples" / "glue"
+TASKS = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst_2", "sts_b"]
+TINY = {
+    "model.encoder_layers": "2", "model.encoder_embed_dim": "16", "model.encoder_ffn_embed_dim": "32",
+    "model.encoder_attention_heads": "2", "task.max_positions": "16", "optimization.max_update": "2",
+    "optimization.update_freq": "[2]", "dataset.num_workers": "0", "common.cpu": "true", "common.log_interval": "1",
+    "optimization.lr": "[0.01]", "common.seed": "7",
+}  # fmt: skip
+# Every option of the adversary, none at the value that the recipe gives it.
+OTHER_VALUES = {
+    "criterion.adv_steps": "3", "criterion.adv_lr": "0.3", "criterion.adv_max_norm": "0.25",
+    "criterion.adv_init_mag": "0.2", "criterion.adv_norm_type": "linf", "criterion.adv_start_update": "1",
+    "criterion.no_adv_share_dropout": "true", "criterion.positive_label": "0",
+    "criterion.classification_head_name": "another_head",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def recipe() -> ModuleType:
+    """make_configs.py, which is a script and no package."""
+    spec = importlib.util.spec_from_file_location("make_configs", GLUE / "make_configs.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def roberta(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder like roberta.large's: model.pt and dict.txt; tiny and untrained."""
+    folder = tmp_path_factory.mktemp("roberta")
+    data = write_task(folder / "data")
+    built = build(train_args(data, None, "sentence_prediction", "--no-save-optimizer-state"))
+    built.trainer.save_checkpoint(str(folder / "model.pt"), {})
+    shutil.copy(data / "input0" / "dict.txt", folder)
+    return folder
+
+
+def tiny_data(folder: Path, task: str) -> Path:
+    classes = {"sts_b": 1, "mnli": 3}.get(task, 2)
+    return write_task(folder / f"{task}-bin", train=32, valid=16, classes=classes)
+
+
+def as_options(overrides: Dict[str, str]) -> List[str]:
+    """hydra's overrides as fairseq-train's options."""
+    words = []
+    for key, value in overrides.items():
+        words.append("--" + key.split(".")[1].replace("_", "-"))
+        if value != "true":
+            words.append(value.strip("[]"))
+    return words
+
+
+def hydra_run(
+    task: str, data: Path, roberta: Path, save: Path, overrides: Dict[str, str], config: Path = GLUE / "config"
+) -> "subprocess.CompletedProcess[str]":
+    return run_command(
+        command("fairseq-hydra-train"), "--config-dir", str(config), "--config-name", task,
+        f"task.data={data}", f"checkpoint.finetune_from_model={roberta / 'model.pt'}",
+        f"common.user_dir={PLUGIN}", f"checkpoint.save_dir={save}",
+        *(f"{key}={value}" for key, value in overrides.items()),
+    )  # fmt: skip
+
+
+def shell_run(*words: str) -> "subprocess.CompletedProcess[str]":
+    """run.sh with this Python's commands first on the path."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return run_command(str(GLUE / "run.sh"), *words, PATH=path)
+
+
+def numbers(done: "subprocess.CompletedProcess[str]") -> Dict[str, List[Dict[str, float]]]:
+    """All that a run logged, without clocks and memory; hydra and fairseq-train write it into other frames."""
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    logs: Dict[str, List[Dict[str, float]]] = {"train_inner": [], "train": [], "valid": []}
+    clocks = ("wall", "wps", "ups", "wpb", "bsz", "gb_free")
+    for line in (done.stdout + done.stderr).splitlines():
+        tag = re.search(r"[\[ ](train_inner|train|valid)[\] ]", line)
+        if tag and line.endswith("}") and "{" in line:
+            found = json.loads(line[line.index("{") :])
+            kept = {k: float(v) for k, v in found.items() if not k.endswith(clocks)}
+            logs[tag.group(1)].append(kept)
+    assert len(logs["train_inner"]) == 2 and logs["valid"]
+    return logs
+
+
+# --- one place of the numbers
+
+
+def test_every_yaml_is_what_make_configs_writes(tmp_path: Path) -> None:
+    assert run_command(sys.executable, str(GLUE / "make_configs.py"), "--check").returncode == 0
+    copy = tmp_path / "glue"
+    shutil.copytree(GLUE, copy)
+    changed = copy / "config" / "rte.yaml"
+    changed.write_text(changed.read_text().replace("adv_lr: 0.03", "adv_lr: 0.06"))
+    (copy / "config" / "qqp.yaml").unlink()
+    done = run_command(sys.executable, str(copy / "make_configs.py"), "--check")
+    assert done.returncode == 1 and "config/rte.yaml" in done.stderr and "config/qqp.yaml" in done.stderr
+    assert run_command(sys.executable, str(copy / "make_configs.py")).returncode == 0
+    assert sorted(p.read_text() for p in (copy / "config").iterdir()) == sorted(
+        p.read_text() for p in (GLUE / "config").iterdir()
+    )
+
+
+@pytest.fixture
+def hydra_session() -> Iterator[None]:
+    GlobalHydra.instance().clear()
+    yield
+    GlobalHydra.instance().clear()
+
+
+def composed(task: str, overrides: List[str]) -> Any:
+    """What fairseq-hydra-train makes of the yaml before it trains."""
+    hydra_init(task)
+    with initialize_config_dir(config_dir=str(GLUE / "config")):
+        cfg = compose(config_name=task, overrides=overrides)
+    add_defaults(cfg)
+    return OmegaConf.create(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_yaml_and_the_options_are_one_configuration(
+    tmp_path: Path, recipe: ModuleType, hydra_session: None, task: str
+) -> None:
+    """Every key of every group, fairseq's own defaults included; then the task and the criterion are built."""
+    data = tiny_data(tmp_path, task)
+    cfg = composed(task, [
+        f"task.data={data}", f"common.user_dir={PLUGIN}", "checkpoint.save_dir=/save",
+        "checkpoint.finetune_from_model=/model.pt",
+    ])  # fmt: skip
+    words = [str(data), "--user-dir", PLUGIN, "--save-dir", "/save", "--finetune-from-model", "/model.pt"]
+    parser = options.get_training_parser()
+    namespace = options.parse_args_and_arch(parser, [*words, *recipe.options(recipe.config(task))])
+    converted = convert_namespace_to_omegaconf(namespace)
+    converted.model = None  # a namespace, which omegaconf copies nowhere
+    expected = OmegaConf.create(OmegaConf.to_container(converted, resolve=True, enum_to_str=True))
+    for group in ("common", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset",
+                  "distributed_training", "checkpoint", "ema"):  # fmt: skip
+        assert dict(cfg[group]) == dict(expected[group]), group
+    # The model is not configured by a dataclass: its namespace holds everything, so what the yaml says counts.
+    for key, value in cfg.model.items():
+        if key != "_name":
+            assert getattr(namespace, key) == value, key
+    assert namespace.arch == cfg.model._name
+    assert isinstance(cfg.optimization.lr[0], float) and isinstance(cfg.optimizer.adam_eps, float)
+    criterion = criterions.build_criterion(cfg.criterion, tasks.setup_task(cfg.task))
+    assert criterion.objective.is_regression == (task == "sts_b")
+    assert (criterion.objective.positive_class is None) == (task == "sts_b")
+
+
+def test_no_key_of_the_criterion_is_missing_from_the_yaml(recipe: ModuleType) -> None:
+    """A missing one could not be set without a +, and two of them a stock task looks up."""
+    from fairseq_adv.criterions.freelb import FreeLBConfig
+
+    interpolated = {"restore_file", "seed"}
+    assert set(recipe.config("rte")["criterion"]) == set(FreeLBConfig.__dataclass_fields__) - interpolated
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_freelb_makes_a_pass_more_than_the_authors_count_and_pgd_does_not(
+    recipe: ModuleType, task: str
+) -> None:
+    script = recipe.NUMBERS["adversary"]["authors_script"]
+    assert recipe.adversary(task, "freelb", "authors_script")["adv_steps"] == script["freelb"][task]["steps"] + 1
+    assert recipe.adversary(task, "pgd", "authors_script")["adv_steps"] == script["pgd"][task]["steps"]
+    paper = recipe.NUMBERS["adversary"]["paper"]["freelb"][task]
+    assert paper["steps"] == script["freelb"][task]["steps"], "why the paper's m is read as the scripts' adv_steps"
+    plain = recipe.adversary(task, "plain", "authors_script")
+    assert (plain["adv_steps"], plain["adv_init_mag"]) == (1, 0.0)
+
+
+def test_gpus_share_the_sentences_of_an_update(recipe: ModuleType) -> None:
+    for batch, parts, gpus in [(2, 8, 1), (2, 8, 2), (2, 8, 4), (8, 4, 8), (32, 1, 4), (3, 11, 3), (2, 8, 16)]:
+        each, times = recipe.share(batch, parts, gpus)
+        assert each * times * gpus == batch * parts and 1 <= each <= batch
+    with pytest.raises(ValueError, match="33 sentences"):
+        recipe.share(3, 11, 2)
+
+
+def test_the_readme_shows_these_numbers(recipe: ModuleType) -> None:
+    """The table of the adversary's sizes: scripts' and paper's alpha, steps, start, epsilon."""
+    rows = {
+        cells[0]: cells[1:]
+        for line in (GLUE / "README.md").read_text(encoding="utf-8").splitlines()
+        if len(cells := [c.strip(" `") for c in line.strip("|").split("|")]) == 9 and cells[0] in TASKS
+    }
+    for task in TASKS:
+        expected: List[float] = []
+        for source in ("authors_script", "paper"):
+            row = recipe.NUMBERS["adversary"][source]["freelb"][task]
+            expected += [row["alpha"], row["steps"], row["init"], row["epsilon"]]
+        assert [float(cell) for cell in rows[task]] == expected, task
+
+
+# --- runs
+
+
+@pytest.mark.parametrize("task", ["rte", "cola", "sts_b"])
+def test_the_yaml_and_run_sh_train_to_the_same_numbers(tmp_path: Path, roberta: Path, task: str) -> None:
+    data = tiny_data(tmp_path, task)
+    yaml = numbers(hydra_run(task, data, roberta, tmp_path / "yaml", TINY))
+    shell = numbers(shell_run(task, str(data), str(roberta), str(tmp_path / "shell"), *as_options(TINY)))
+    assert yaml == shell
+    metric = {"cola": "mcc", "sts_b": "pearson"}.get(task, "accuracy")
+    assert yaml["train_inner"][1]["adv_norm"] > 0
+    one, other = (torch.load(tmp_path / run / "checkpoint_best.pt") for run in ("yaml", "shell"))
+    assert one["extra_state"]["best"] == yaml["valid"][-1][f"valid_{metric}"]
+    assert all(torch.equal(one["model"][name], other["model"][name]) for name in other["model"])
+
+
+def test_every_option_of_the_adversary_has_the_same_effect_from_both(tmp_path: Path, roberta: Path) -> None:
+    data = tiny_data(tmp_path, "mrpc")
+    overrides = {**TINY, **OTHER_VALUES}
+    yaml = numbers(hydra_run("mrpc", data, roberta, tmp_path / "yaml", overrides))
+    shell = numbers(shell_run("MRPC", str(data), str(roberta), str(tmp_path / "sh"), *as_options(overrides)))
+    assert yaml == shell
+    first, second = yaml["train_inner"]
+    assert "adv_norm" not in first and 0 < second["adv_norm"], "adv_start_update=1: the first update is plain"
+    state = torch.load(tmp_path / "yaml" / "checkpoint_last.pt")
+    assert any(name.startswith("classification_heads.another_head.") for name in state["model"])
+    saved = state["cfg"]["criterion"]
+    for key, value in OTHER_VALUES.items():
+        assert str(saved[key.split(".")[1]]).lower() == value, key
+
+
+def test_a_stopped_run_goes_on_from_its_last_checkpoint(tmp_path: Path, roberta: Path) -> None:
+    """What slurm.sbatch builds upon, for a job that is queued again."""
+    data = str(tiny_data(tmp_path, "rte"))
+    words = ["rte", data, str(roberta), str(tmp_path / "save"), "--method", "pgd", *as_options(TINY)]
+    assert "loading pretrained model from" in shell_run(*words, "--max-update", "1").stdout
+    again = shell_run(*words, "--max-update", "3")
+    assert again.returncode == 0 and "loading pretrained model from" not in again.stdout
+    assert re.search(r"Loaded checkpoint \S*checkpoint_last.pt \(epoch \d+ @ 1 updates\)", again.stdout)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"criterion.adv_steps": "0"}, "--adv-steps 0: pass 1 or more"),
+        ({"criterion.adv_step": "3"}, "criterion.adv_step"),
+    ],
+    ids=["out-of-range", "unknown-key"],
+)
+def test_a_mistake_in_a_yaml_is_named(
+    tmp_path: Path, roberta: Path, overrides: Dict[str, str], message: str
+) -> None:
+    """As an override; in the file itself they take the same way."""
+    done = hydra_run("rte", tiny_data(tmp_path, "rte"), roberta, tmp_path / "save", {**TINY, **overrides})
+    assert done.returncode != 0 and message in done.stdout + done.stderr
+    assert not list(tmp_path.glob("save/*.pt"))
+
+
+def test_a_mistake_in_the_yaml_file_is_named(tmp_path: Path, roberta: Path) -> None:
+    config = tmp_path / "config"
+    shutil.copytree(GLUE / "config", config)
+    rte = config / "rte.yaml"
+    rte.write_text(rte.read_text().replace("  adv_lr: 0.03", "  adv_learning_rate: 0.03"))
+    done = hydra_run("rte", tiny_data(tmp_path, "rte"), roberta, tmp_path / "save", TINY, config)
+    assert done.returncode != 0 and "adv_learning_rate" in done.stdout + done.stderr
+
+
+# --- the shell scripts
+
+
+@pytest.mark.parametrize("name", ["run.sh", "slurm.sbatch"])
+def test_bash_reads_the_scripts(name: str) -> None:
+    assert run_command("bash", "-n", str(GLUE / name)).returncode == 0
+
+
+def test_run_sh_names_what_is_missing(tmp_path: Path, roberta: Path) -> None:
+    data = str(tiny_data(tmp_path, "rte"))
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "model.pt").touch()
+    (other / "dict.txt").write_text("hello 1\n")
+    save = str(tmp_path / "save")
+    for words, message in [
+        (["wnli", data, str(roberta), save], "invalid choice: 'wnli'"),
+        (["rte", data, str(tmp_path), save], f"{tmp_path}/model.pt: no such file"),
+        (["rte", str(tmp_path), str(roberta), save], "input0/dict.txt: no such file"),
+        (["rte", data, str(other), save], "another dictionary"),
+        (["rte", data, str(roberta), save, "--numbers", "paper", "--method", "pgd"], "has none for --method pgd"),
+        (["mnli", data, str(roberta), save, "--gpus", "2"], "33 sentences"),
+        (["rte", data, str(roberta), save, "--method"], "--method needs a value"),
+        (["rte", data], "usage: run.sh"),
+    ]:
+        done = shell_run(*words, "--dry-run") if len(words) > 2 and words[-1] != "--method" else shell_run(*words)
+        assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr, words
+    assert not Path(save).exists()
+
+
+def test_a_converted_encoder_brings_its_sizes_and_the_user_has_the_last_word(
+    tmp_path: Path, roberta: Path
+) -> None:
+    encoder = tmp_path / "encoder"
+    shutil.copytree(roberta, encoder)
+    (encoder / "model_args.txt").write_text("--arch roberta_base --encoder-layers 6\n")
+    data = str(tiny_data(tmp_path, "rte"))
+    done = shell_run("RTE", data, str(encoder), "save", "--dry-run", "--method=plain", "--encoder-layers", "5")
+    words = done.stdout.split()
+    assert [words[i + 1] for i, w in enumerate(words) if w == "--encoder-layers"] == ["24", "6", "5"]
+    assert words[words.index("--adv-steps") + 1] == "1"
+
+
+def test_slurm_runs_a_seed_and_queues_the_job_again_when_time_runs_out(tmp_path: Path) -> None:
+    """With stand-ins for SLURM's commands, of which only the way they are called counts."""
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    calls = tmp_path / "calls"
+    for name, body in {
+        "srun": f'echo "srun $*" >> {calls}; kill -USR1 $PPID; sleep 0.5; exit 3',
+        "scontrol": f'echo "scontrol $*" >> {calls}',
+    }.items():
+        (bin_folder / name).write_text(f"#!/bin/sh\n{body}\n")
+        (bin_folder / name).chmod(0o755)
+    path = os.pathsep.join([str(bin_folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+    slurm = {"SLURM_SUBMIT_DIR": str(ROOT), "SLURM_NNODES": "1", "SLURM_GPUS_ON_NODE": "4",
+             "SLURM_JOB_ID": "1234567", "PATH": path}  # fmt: skip
+    words = ["bash", str(GLUE / "slurm.sbatch"), "qqp", "data", "roberta", "out", "--fp16"]
+    done = run_command(*words, SLURM_ARRAY_TASK_ID="1", **slurm)
+    assert done.returncode == 3, "the job ends as srun does"
+    started, queued = calls.read_text().splitlines()
+    assert started == (
+        f"srun {GLUE}/run.sh qqp data roberta out/seed-7456 --gpus 4 --distributed-port 34567 --seed 7456 --fp16"
+    )
+    assert queued == "scontrol requeue 1234567"
+    done = run_command(*words, SLURM_ARRAY_TASK_ID="5", **slurm)
+    assert done.returncode == 2 and "there are 5 seeds: 0 to 4" in done.stderr
