@@ -123,6 +123,9 @@ def main(argv: Optional[List[str]] = None) -> int:
     except (DataError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -188,7 +188,7 @@ def _write_inputs(
                     bar.update(len(rows))
     if result.unknown_tokens:
         result.notes.append(
-            f"{result.unknown_tokens} of {result.tokens} tokens are not in dict.txt and became <unk>"
+            f"{result.unknown_tokens} of {result.tokens} tokens are <unk>: not in the vocabulary or dict.txt"
         )
 
 

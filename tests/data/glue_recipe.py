@@ -1,9 +1,9 @@
 """Runs fairseq's own GLUE recipe, the shell script itself, so that its output can be compared byte for byte.
 
 ``examples/roberta/preprocess_GLUE_tasks.sh`` runs unchanged but for two edits: fewer worker processes, and
-WNLI, which it leaves out, takes RTE's branch (their files look alike). Its calls of Python are answered by this
-process, which has fairseq imported already: the same functions with the same arguments, without 4 seconds of
-start-up each.
+WNLI, which it leaves out, takes RTE's branch (their files look alike). Its calls of Python are answered by
+this process, which has fairseq imported already: the same functions with the same arguments, without 4
+seconds of start-up each.
 """
 
 from __future__ import annotations

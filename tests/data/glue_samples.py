@@ -150,7 +150,27 @@ def rte(folder: Path, end: str = "\n") -> None:
     write(folder / "test.tsv", ["index\tsentence1\tsentence2", *rows], end)
 
 
-WRITERS = {"SST-2": sst2, "STS-B": stsb, "QQP": qqp, "MNLI": mnli, "RTE": rte}
+def cola(folder: Path) -> None:
+    """CoLA: no header in train and dev, and no line end at the end of dev, as in GLUE's own."""
+    for file, count in (("train", 60), ("dev", 30)):
+        rows = [f"gj04\t{int(i % 3 > 0)}\t{'*' * (i % 3 == 0)}\t{a}" for i, (a, _) in enumerate(pairs(count))]
+        write(folder / f"{file}.tsv", rows, last=file == "train")
+    write(folder / "test.tsv", ["index\tsentence", *(f"{i}\t{a}" for i, (a, _) in enumerate(pairs()))])
+
+
+def mrpc(folder: Path) -> None:
+    """MRPC, whose label stands before the sentences, so that nothing behind them shows a stray tab."""
+    header = "#1 ID\t#2 ID\t#1 String\t#2 String"
+    for file, first, count in (
+        ("train", "\ufeffQuality", 60),
+        ("dev", "\ufeffQuality", 30),
+        ("test", "index", 26),
+    ):
+        rows = [f"{int(i % 3 > 0)}\t70{i}\t80{i}\t{a}\t{b}" for i, (a, b) in enumerate(pairs(count))]
+        write(folder / f"{file}.tsv", [f"{first}\t{header}", *rows])
+
+
+WRITERS = {"CoLA": cola, "MRPC": mrpc, "SST-2": sst2, "STS-B": stsb, "QQP": qqp, "MNLI": mnli, "RTE": rte}
 
 
 def small_bpe(folder: Path) -> Path:

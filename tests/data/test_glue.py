@@ -90,7 +90,7 @@ def test_unknown_tokens_are_counted(tokenizer: TokenToIds, tmp_path: Path) -> No
     result = prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
     assert 0 < result.unknown_tokens < result.tokens
     assert (
-        f"{result.unknown_tokens} of {result.tokens} tokens are not in dict.txt and became <unk>"
+        f"{result.unknown_tokens} of {result.tokens} tokens are <unk>: not in the vocabulary or dict.txt"
         in result.notes
     )
 
@@ -163,6 +163,20 @@ BAD_ROWS = [
     ("RTE", "dev.tsv", 9, b"4\tA\tcaf\xe9\tentailment", r"dev.tsv:9: column 3 is not UTF-8"),
     ("RTE", "dev.tsv", 9, b"4\tA\rB\tC\tentailment", r"dev.tsv:9: a carriage return inside column 2"),
     ("RTE", "dev.tsv", 9, b"4\tA\tB\tentailment\r\r", r"dev.tsv:9: a carriage return inside column 4"),
+    (
+        "MRPC",
+        "train.tsv",
+        3,
+        b"1\t2\t3\tA\ttab\tB",
+        r"train.tsv:3: 6 column\(s\) instead of 5.* tab inside a sentence",
+    ),
+    (
+        "CoLA",
+        "train.tsv",
+        3,
+        b"gj04\t1\t\tA\ttab",
+        r"train.tsv:3: 5 column\(s\) instead of 4.* tab inside a sentence",
+    ),
     ("SST-2", "train.tsv", 2, b"A row without a label", r"train.tsv:2: 1 column\(s\) instead of 2"),
     ("SST-2", "train.tsv", 2, b"A row\t2", r"train.tsv:2: unknown label '2'; SST-2 has 0, 1"),
     ("QQP", "train.tsv", 2, b"1\t2\t3\ta\tb\tmaybe", r"train.tsv:2: unknown label 'maybe'"),
