@@ -84,7 +84,8 @@ def build(options: argparse.Namespace, folder: Path, criterion: list[str]) -> tu
     args = [
         str(folder), "--user-dir", str(Path(fairseq_adv.__file__).parent), "--task", "sentence_prediction",
         "--num-classes", "2", "--init-token", "0", "--arch", "roberta_base", "--encoder-layers", str(layers),
-        "--encoder-embed-dim", str(dim), "--encoder-ffn-embed-dim", str(ffn), "--encoder-attention-heads", str(heads),
+        "--encoder-embed-dim", str(dim), "--encoder-ffn-embed-dim", str(ffn),
+        "--encoder-attention-heads", str(heads),
         "--max-positions", "512", "--optimizer", "adam", "--lr", "0", "--batch-size", str(options.sentences),
         "--no-save", "--save-dir", str(folder / "unused"), *criterion, *(["--fp16"] if options.fp16 else []),
     ]  # fmt: skip
@@ -145,6 +146,10 @@ def memory_in_new_process(options: argparse.Namespace, side: str) -> float:
     return float(json.loads(output.splitlines()[-1])["mib"])
 
 
+def spread(values: list[float]) -> str:
+    return f"median {statistics.median(values):.4f} ({min(values):.4f} to {max(values):.4f})"
+
+
 def main() -> int:
     options = parser().parse_args()
     import torch
@@ -166,26 +171,17 @@ def main() -> int:
             ours.append(seconds(*sides[0], 1))
             plain.append(seconds(*sides[1], options.steps))
             ratios.append(ours[-1] / plain[-1])
-    memory = {
-        side: statistics.median(memory_in_new_process(options, side) for _ in range(3))
-        for side in ("freelb", "plain")
-    }
-    print(
-        f"{options.model}, {options.sentences} x {options.tokens} tokens, {'fp16' if options.fp16 else 'fp32'}, "
-        f"K={options.steps}, torch {torch.__version__}, {device}, {options.rounds} rounds"
-    )
-    print(
-        f"FreeLB-{options.steps} update   median {statistics.median(ours):8.4f} s  ({min(ours):.4f} to {max(ours):.4f})"
-    )
-    print(
-        f"{options.steps} plain passes    median {statistics.median(plain):8.4f} s  ({min(plain):.4f} to {max(plain):.4f})"
-    )
-    print(
-        f"ratio, pair by pair  median {statistics.median(ratios):8.4f}    ({min(ratios):.4f} to {max(ratios):.4f})"
-    )
-    print(
-        f"peak memory          {memory['freelb']:8.0f} MiB against {memory['plain']:.0f} MiB: {memory['freelb'] / memory['plain']:.4f}"
-    )
+    memory = {}
+    for side in ("freelb", "plain"):
+        memory[side] = statistics.median(memory_in_new_process(options, side) for _ in range(3))
+    precision = "fp16" if options.fp16 else "fp32"
+    size = f"{options.model}, {options.sentences} x {options.tokens} tokens, {precision}"
+    print(f"{size}, K={options.steps}, torch {torch.__version__}, {device}, {options.rounds} rounds")
+    print(f"FreeLB-{options.steps} update   {spread(ours)} s")
+    print(f"{options.steps} plain passes    {spread(plain)} s")
+    print(f"ratio, pair by pair  {spread(ratios)}")
+    ratio = memory["freelb"] / memory["plain"]
+    print(f"peak memory          {memory['freelb']:.0f} MiB against {memory['plain']:.0f} MiB: {ratio:.4f}")
     return 0
 
 

@@ -34,10 +34,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("user-dir", help='print the path for --user-dir "$(fairseq-adv user-dir)"')
     commands.add_parser("doctor", help="show the versions that matter, what is wrong with them and the mend")
-    if parser.parse_args(argv).command == "doctor":
+    options = commands.add_parser("options", help="list a criterion's options, which fairseq's --help leaves out")
+    options.add_argument("criterion", help="a criterion of this project, such as freelb")
+    args = parser.parse_args(argv)
+    if args.command == "doctor":
         from .doctor import run_doctor
 
         return run_doctor()
+    if args.command == "options":
+        from .options import show_options
+
+        return show_options(args.criterion)
     user_dir = find_user_dir()
     if user_dir is None:
         print(

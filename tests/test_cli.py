@@ -188,3 +188,16 @@ def test_doctor_shows_why_torch_cannot_be_imported(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "`import torch` fails: ImportError: libcublas.so.11" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_options_lists_what_fairseq_s_help_leaves_out() -> None:
+    done = python_cli("options", "freelb")
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "--adv-max-norm" in text and "epsilon, radius of the ball" in text and "(default: 3)" in text
+
+
+def test_options_of_an_unknown_criterion_names_the_known_ones() -> None:
+    done = python_cli("options", "cross_entropy")
+    assert done.returncode == 2
+    assert "error: no criterion 'cross_entropy' in fairseq_adv; it has freelb, pgd" in done.stderr

@@ -41,7 +41,7 @@ class PerturbationConfig(ObjectiveConfig):
     adv_steps: int = field(
         default=3,
         metadata={
-            "help": "K of the algorithm. freelb: K forward-backward passes, K - 1 ascent steps have an effect; "
+            "help": "K of the algorithm. freelb: K forward-backward passes, K - 1 of the ascent steps count; "
             "the authors' fairseq script with adv_steps=k makes k + 1 passes, which is --adv-steps k+1 here. "
             "pgd: K ascent steps, then one descent"
         },

@@ -42,17 +42,19 @@ def read_log(path: Path) -> RunLog:
     Raises:
         ValueError: there is no finished epoch in it.
     """
-    log = RunLog([], [])
+    # Keyed by update: fairseq adds a log handler with every progress bar, so lines come several times.
+    train: dict[float, dict[str, float]] = {}
+    valid: dict[float, dict[str, float]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("epoch ") or "/" in line.split("|")[0]:
             continue
         values = {name: float(value) for name, value in _PAIR.findall(line)}
-        (log.valid if "| valid on " in line else log.train).append(values)
-    if not log.train or not log.valid:
+        (valid if "| valid on " in line else train)[values["num_updates"]] = values
+    if not train or not valid:
         raise ValueError(
             f"{path}: no finished epoch in this log; was it written by fairseq-train --log-file?"
         )
-    return log
+    return RunLog(list(train.values()), list(valid.values()))
 
 
 @dataclass

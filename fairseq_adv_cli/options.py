@@ -1,0 +1,32 @@
+"""``fairseq-adv options CRITERION``.
+
+``fairseq-train --help`` ends before fairseq has looked at ``--criterion``, so it never lists the
+options of a criterion, its own or a plug-in's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def show_options(criterion: str) -> int:
+    """Prints a criterion's options with their defaults; 2 if there is no such criterion."""
+    from fairseq.criterions import CRITERION_REGISTRY
+
+    import fairseq_adv  # registers the criterions
+
+    package = f"{fairseq_adv.__name__}."
+    ours = sorted(name for name, kind in CRITERION_REGISTRY.items() if kind.__module__.startswith(package))
+    if criterion not in ours:
+        print(f"error: no criterion {criterion!r} in fairseq_adv; it has {', '.join(ours)}", file=sys.stderr)
+        return 2
+    parser = argparse.ArgumentParser(
+        prog=f"fairseq-train … --criterion {criterion}",
+        usage=argparse.SUPPRESS,
+        add_help=False,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    CRITERION_REGISTRY[criterion].add_args(parser)
+    print(parser.format_help())
+    return 0
