@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the hydra yamls and the options of fairseq-train from hyperparameters.json, the one place of the numbers.
+"""Makes the hydra yamls and fairseq-train's options from hyperparameters.json, the one place of the numbers.
 
   make_configs.py                                writes config/*.yaml
   make_configs.py --check                        says which yaml differs, if any; exit status 1 then
   make_configs.py --options rte [--method pgd]   prints fairseq-train's options, one a line; run.sh calls this
-  make_configs.py --seeds                        prints the seeds of the authors' scripts; slurm.sbatch calls this
+  make_configs.py --seeds                        prints seeds of the authors' scripts; slurm.sbatch calls this
 
 It needs nothing but Python: neither fairseq nor torch is imported.
 """
@@ -71,7 +71,7 @@ def config(task: str, method: str = "freelb", source: str = "authors_script", gp
     return groups
 
 
-def share(batch: int, parts: int, gpus: int) -> "tuple[int, int]":
+def share(batch: int, parts: int, gpus: int) -> tuple[int, int]:
     """(batch size, update freq) of each GPU, so that an update still sees ``batch`` x ``parts`` sentences.
 
     Raises:
@@ -82,8 +82,8 @@ def share(batch: int, parts: int, gpus: int) -> "tuple[int, int]":
         if total % (fewer * gpus) == 0:
             return total // (fewer * gpus), fewer
     raise ValueError(
-        f"--gpus {gpus}: the {total} sentences of an update cannot be shared out evenly. Take a divisor of {total}, "
-        "or leave --gpus out and pass --distributed-world-size, --batch-size and --update-freq yourself"
+        f"--gpus {gpus}: the {total} sentences of an update cannot be shared out evenly. Take a divisor of "
+        f"{total}, or leave --gpus out and pass --distributed-world-size, --batch-size, --update-freq yourself"
     )
 
 
@@ -105,8 +105,8 @@ def yaml(task: str) -> str:
     """The hydra yaml of one task, for FreeLB."""
     lines = [
         "# @package _group_",
-        "# Written by make_configs.py from hyperparameters.json: change the numbers there. Every key that a run",
-        "# may want to change stands here, because hydra wants a + before any other.",
+        "# Written by make_configs.py from hyperparameters.json: change the numbers there. Every key that",
+        "# a run may want to change stands here, because hydra wants a + before any other.",
         "",
         "hydra:",
         "  run:",
@@ -148,7 +148,9 @@ def differing() -> List[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--check", action="store_true", help="change nothing; fail if a yaml differs")
     what.add_argument("--options", metavar="TASK", choices=TASKS, help=", ".join(TASKS))
@@ -170,7 +172,7 @@ def main() -> int:
     elif args.check:
         wrong = differing()
         for name in wrong:
-            print(f"error: config/{name} is not what hyperparameters.json says; run make_configs.py", file=sys.stderr)
+            print(f"error: config/{name} is not what make_configs.py would write: run it", file=sys.stderr)
         return 1 if wrong else 0
     else:
         write_configs()

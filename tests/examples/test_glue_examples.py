@@ -1,4 +1,4 @@
-"""examples/glue: one set of numbers, the same on the command line and in the hydra yamls, and runs that agree."""
+"""examples/glue: one set of numbers, the same for the command line and the hydra yamls; runs that agree."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ TASKS = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst_2", "sts_b"]
 TINY = {
     "model.encoder_layers": "2", "model.encoder_embed_dim": "16", "model.encoder_ffn_embed_dim": "32",
     "model.encoder_attention_heads": "2", "task.max_positions": "16", "optimization.max_update": "2",
-    "optimization.update_freq": "[2]", "dataset.num_workers": "0", "common.cpu": "true", "common.log_interval": "1",
-    "optimization.lr": "[0.01]", "common.seed": "7",
+    "optimization.update_freq": "[2]", "dataset.num_workers": "0", "common.cpu": "true",
+    "common.log_interval": "1", "optimization.lr": "[0.01]", "common.seed": "7",
 }  # fmt: skip
 # Every option of the adversary, none at the value that the recipe gives it.
 OTHER_VALUES = {
@@ -78,8 +78,13 @@ def as_options(overrides: Dict[str, str]) -> List[str]:
 
 
 def hydra_run(
-    task: str, data: Path, roberta: Path, save: Path, overrides: Dict[str, str], config: Path = GLUE / "config"
-) -> "subprocess.CompletedProcess[str]":
+    task: str,
+    data: Path,
+    roberta: Path,
+    save: Path,
+    overrides: Dict[str, str],
+    config: Path = GLUE / "config",
+) -> subprocess.CompletedProcess[str]:
     return run_command(
         command("fairseq-hydra-train"), "--config-dir", str(config), "--config-name", task,
         f"task.data={data}", f"checkpoint.finetune_from_model={roberta / 'model.pt'}",
@@ -88,14 +93,14 @@ def hydra_run(
     )  # fmt: skip
 
 
-def shell_run(*words: str) -> "subprocess.CompletedProcess[str]":
+def shell_run(*words: str) -> subprocess.CompletedProcess[str]:
     """run.sh with this Python's commands first on the path."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return run_command(str(GLUE / "run.sh"), *words, PATH=path)
 
 
-def numbers(done: "subprocess.CompletedProcess[str]") -> Dict[str, List[Dict[str, float]]]:
-    """All that a run logged, without clocks and memory; hydra and fairseq-train write it into other frames."""
+def numbers(done: subprocess.CompletedProcess[str]) -> Dict[str, List[Dict[str, float]]]:
+    """All that a run logged, without clocks and memory; hydra and fairseq-train frame it differently."""
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     logs: Dict[str, List[Dict[str, float]]] = {"train_inner": [], "train": [], "valid": []}
     clocks = ("wall", "wps", "ups", "wpb", "bsz", "gb_free")
@@ -147,7 +152,7 @@ def composed(task: str, overrides: List[str]) -> Any:
 def test_the_yaml_and_the_options_are_one_configuration(
     tmp_path: Path, recipe: ModuleType, hydra_session: None, task: str
 ) -> None:
-    """Every key of every group, fairseq's own defaults included; then the task and the criterion are built."""
+    """Every key of every group, fairseq's own defaults too; then the task and the criterion are built."""
     data = tiny_data(tmp_path, task)
     cfg = composed(task, [
         f"task.data={data}", f"common.user_dir={PLUGIN}", "checkpoint.save_dir=/save",
@@ -162,7 +167,7 @@ def test_the_yaml_and_the_options_are_one_configuration(
     for group in ("common", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset",
                   "distributed_training", "checkpoint", "ema"):  # fmt: skip
         assert dict(cfg[group]) == dict(expected[group]), group
-    # The model is not configured by a dataclass: its namespace holds everything, so what the yaml says counts.
+    # The model has no dataclass and its namespace holds everything: compare what the yaml says.
     for key, value in cfg.model.items():
         if key != "_name":
             assert getattr(namespace, key) == value, key
@@ -186,16 +191,19 @@ def test_freelb_makes_a_pass_more_than_the_authors_count_and_pgd_does_not(
     recipe: ModuleType, task: str
 ) -> None:
     script = recipe.NUMBERS["adversary"]["authors_script"]
-    assert recipe.adversary(task, "freelb", "authors_script")["adv_steps"] == script["freelb"][task]["steps"] + 1
+    assert (
+        recipe.adversary(task, "freelb", "authors_script")["adv_steps"] == script["freelb"][task]["steps"] + 1
+    )
     assert recipe.adversary(task, "pgd", "authors_script")["adv_steps"] == script["pgd"][task]["steps"]
     paper = recipe.NUMBERS["adversary"]["paper"]["freelb"][task]
-    assert paper["steps"] == script["freelb"][task]["steps"], "why the paper's m is read as the scripts' adv_steps"
+    # Why the paper's m is read as the scripts' adv_steps.
+    assert paper["steps"] == script["freelb"][task]["steps"]
     plain = recipe.adversary(task, "plain", "authors_script")
     assert (plain["adv_steps"], plain["adv_init_mag"]) == (1, 0.0)
 
 
 def test_gpus_share_the_sentences_of_an_update(recipe: ModuleType) -> None:
-    for batch, parts, gpus in [(2, 8, 1), (2, 8, 2), (2, 8, 4), (8, 4, 8), (32, 1, 4), (3, 11, 3), (2, 8, 16)]:
+    for batch, parts, gpus in [(2, 8, 1), (2, 8, 2), (8, 4, 8), (32, 1, 4), (3, 11, 3), (2, 8, 16)]:
         each, times = recipe.share(batch, parts, gpus)
         assert each * times * gpus == batch * parts and 1 <= each <= batch
     with pytest.raises(ValueError, match="33 sentences"):
@@ -240,7 +248,7 @@ def test_every_option_of_the_adversary_has_the_same_effect_from_both(tmp_path: P
     shell = numbers(shell_run("MRPC", str(data), str(roberta), str(tmp_path / "sh"), *as_options(overrides)))
     assert yaml == shell
     first, second = yaml["train_inner"]
-    assert "adv_norm" not in first and 0 < second["adv_norm"], "adv_start_update=1: the first update is plain"
+    assert "adv_norm" not in first and second["adv_norm"] > 0, "adv_start_update=1: the first update is plain"
     state = torch.load(tmp_path / "yaml" / "checkpoint_last.pt")
     assert any(name.startswith("classification_heads.another_head.") for name in state["model"])
     saved = state["cfg"]["criterion"]
@@ -304,12 +312,15 @@ def test_run_sh_names_what_is_missing(tmp_path: Path, roberta: Path) -> None:
         (["rte", data, str(tmp_path), save], f"{tmp_path}/model.pt: no such file"),
         (["rte", str(tmp_path), str(roberta), save], "input0/dict.txt: no such file"),
         (["rte", data, str(other), save], "another dictionary"),
-        (["rte", data, str(roberta), save, "--numbers", "paper", "--method", "pgd"], "has none for --method pgd"),
+        (
+            ["rte", data, str(roberta), save, "--numbers", "paper", "--method", "pgd"],
+            "has none for --method pgd",
+        ),
         (["mnli", data, str(roberta), save, "--gpus", "2"], "33 sentences"),
         (["rte", data, str(roberta), save, "--method"], "--method needs a value"),
         (["rte", data], "usage: run.sh"),
     ]:
-        done = shell_run(*words, "--dry-run") if len(words) > 2 and words[-1] != "--method" else shell_run(*words)
+        done = shell_run(*words)
         assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr, words
     assert not Path(save).exists()
 
@@ -321,7 +332,9 @@ def test_a_converted_encoder_brings_its_sizes_and_the_user_has_the_last_word(
     shutil.copytree(roberta, encoder)
     (encoder / "model_args.txt").write_text("--arch roberta_base --encoder-layers 6\n")
     data = str(tiny_data(tmp_path, "rte"))
-    done = shell_run("RTE", data, str(encoder), "save", "--dry-run", "--method=plain", "--encoder-layers", "5")
+    done = shell_run(
+        "RTE", data, str(encoder), "save", "--dry-run", "--method=plain", "--encoder-layers", "5"
+    )
     words = done.stdout.split()
     assert [words[i + 1] for i, w in enumerate(words) if w == "--encoder-layers"] == ["24", "6", "5"]
     assert words[words.index("--adv-steps") + 1] == "1"
@@ -346,7 +359,8 @@ def test_slurm_runs_a_seed_and_queues_the_job_again_when_time_runs_out(tmp_path:
     assert done.returncode == 3, "the job ends as srun does"
     started, queued = calls.read_text().splitlines()
     assert started == (
-        f"srun {GLUE}/run.sh qqp data roberta out/seed-7456 --gpus 4 --distributed-port 34567 --seed 7456 --fp16"
+        f"srun {GLUE}/run.sh qqp data roberta out/seed-7456 --gpus 4 --distributed-port 34567 "
+        "--seed 7456 --fp16"
     )
     assert queued == "scontrol requeue 1234567"
     done = run_command(*words, SLURM_ARRAY_TASK_ID="5", **slurm)
