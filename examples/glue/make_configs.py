@@ -83,7 +83,7 @@ def share(batch: int, parts: int, gpus: int) -> tuple[int, int]:
             return total // (fewer * gpus), fewer
     raise ValueError(
         f"--gpus {gpus}: the {total} sentences of an update cannot be shared out evenly. Take a divisor of "
-        f"{total}, or leave --gpus out and pass --distributed-world-size, --batch-size, --update-freq yourself"
+        f"{total}, or leave --gpus out and set --distributed-world-size, --batch-size, --update-freq yourself"
     )
 
 
