@@ -89,7 +89,7 @@ train() {  # train NAME CRITERION [its options]
     touch "$run/done"
 }
 # Sizes for MiniLM-L6, whose embeddings are small; examples/glue/README.md tells how they were found.
-train freelb freelb --adv-steps 3 --adv-lr 0.03 --adv-max-norm 0.1 --adv-init-mag 0.05
+train freelb freelb --adv-steps 3 --adv-lr 0.016 --adv-max-norm 0.05 --adv-init-mag 0.025
 [ "$metric" != accuracy ] && plain=freelb plain_options=(--adv-steps 1) || plain=sentence_prediction plain_options=()
 train plain "$plain" ${plain_options[@]+"${plain_options[@]}"}
 

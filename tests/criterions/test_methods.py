@@ -133,6 +133,21 @@ def test_freelb_equals_a_larger_batch_of_constant_perturbations(
     assert (ours - expected).norm() <= tolerance * expected.norm()
 
 
+@pytest.mark.parametrize(("precision", "tolerance"), [([], 1e-6), ([FP16], 4e-3)], ids=["fp32", "fp16"])
+def test_pgd_descends_at_the_end_point_alone(data: Path, precision: list[str], tolerance: float) -> None:
+    """Eq. 2: the gradient is that of the loss at X + delta_K. Tolerances as above."""
+    run = build(train_args(data, None, "pgd", *options(), *precision, "--fp16-init-scale", "4"))
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        one_step(run, sample)
+    ours = flat_gradient(run.model)
+    assert len(deltas) == 4
+    run.trainer.zero_grad()
+    run.trainer.optimizer.backward(loss_at(run, sample, deltas[-1]))
+    expected = flat_gradient(run.model)
+    assert (ours - expected).norm() <= tolerance * expected.norm()
+
+
 @pytest.mark.parametrize("precision", [[], [FP16]], ids=["fp32", "fp16"])
 @pytest.mark.parametrize(
     "method_options", [["--adv-steps", "1"], ["--adv-start-update", "5"]], ids=["k1", "not-yet"]

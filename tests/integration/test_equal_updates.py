@@ -81,11 +81,13 @@ def test_spearman_is_the_same_on_two_processes(tmp_path: Path) -> None:
         assert two[key] == one[key] != 0.0, key
 
 
-@pytest.mark.parametrize("workers", [1, 2], ids=["one-process", "two-processes"])
-def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(tmp_path: Path, workers: int) -> None:
+@pytest.mark.parametrize(("method", "workers"), [("freelb", 1), ("freelb", 2), ("pgd", 1)])
+def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(
+    tmp_path: Path, method: str, workers: int
+) -> None:
     """With dropout, Adam and a schedule: the same weights to the bit."""
     data = write_task(tmp_path / "data", train=64)
-    initial = run(data, tmp_path / "initial", "freelb", "--max-update", "1")
+    initial = run(data, tmp_path / "initial", method, "--max-update", "1")
     assert initial
     schedule = [
         "--finetune-from-model", str(tmp_path / "initial" / "checkpoint_last.pt"),
@@ -93,7 +95,7 @@ def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(tmp_path: Path, wo
         "--optimizer", "adam", "--lr", "0.001", "--lr-scheduler", "polynomial_decay",
         "--total-num-update", "40", "--save-interval-updates", "3", "--keep-interval-updates", "1",
     ]  # fmt: skip
-    args = train_args(data, tmp_path / "killed", "freelb", *ADVERSARIAL, *schedule, "--no-epoch-checkpoints")
+    args = train_args(data, tmp_path / "killed", method, *ADVERSARIAL, *schedule, "--no-epoch-checkpoints")
     killed_at = start_and_kill(args, workers, after_update=4)
     assert (tmp_path / "killed" / "checkpoint_last.pt").exists()
     done = fairseq_train(*args, workers=workers)
@@ -101,7 +103,7 @@ def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(tmp_path: Path, wo
         r"Loaded checkpoint .*checkpoint_last.pt \(epoch 1 @ (\d+) updates\)", done.stdout + done.stderr
     )
     assert resumed and 3 <= int(resumed.group(1)) <= killed_at
-    expected = run(data, tmp_path / "straight", "freelb", *schedule, workers=workers)
+    expected = run(data, tmp_path / "straight", method, *schedule, workers=workers)
     killed = weights(tmp_path / "killed" / "checkpoint_last.pt")
     assert all(torch.equal(killed[name], expected[name]) for name in expected)
 
