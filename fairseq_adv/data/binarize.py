@@ -36,7 +36,7 @@ def label_dictionary(labels: Sequence[str]) -> Dictionary:
     It is padded with "madeupword" entries to a multiple of 8 types, fairseq's default.
     """
     dictionary = Dictionary()
-    for label, count in sorted(Counter(labels).items()):
+    for label, count in Counter(labels).items():
         dictionary.add_symbol(label, n=count)
     dictionary.finalize(padding_factor=8)
     return dictionary

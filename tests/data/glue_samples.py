@@ -176,7 +176,8 @@ WRITERS = {"CoLA": cola, "MRPC": mrpc, "SST-2": sst2, "STS-B": stsb, "QQP": qqp,
 def small_bpe(folder: Path) -> Path:
     """Trains a byte-level BPE on the awkward sentences and writes encoder.json, vocab.bpe and a dict.txt.
 
-    The dictionary lacks some tokens, which become <unk>, and has its own order.
+    Neither the numbers nor the dictionary are in the order of the merges, and the dictionary lacks some
+    tokens, which become <unk>.
     """
     from tokenizers import ByteLevelBPETokenizer
 
@@ -185,11 +186,11 @@ def small_bpe(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     trained.save_model(str(folder))
     (folder / "merges.txt").rename(folder / "vocab.bpe")
-    (folder / "vocab.json").rename(folder / "encoder.json")
-    numbers = sorted(
-        json.loads((folder / "encoder.json").read_text()).values(), key=lambda n: (n * 7919) % 503
-    )
-    lines = [f"{number} {1000 - i}" for i, number in enumerate(numbers) if number % 9]
+    ranks = json.loads((folder / "vocab.json").read_text())
+    (folder / "vocab.json").unlink()
+    numbers = {token: rank * 7919 % 503 for token, rank in ranks.items()}  # 503 is a prime: each number once
+    (folder / "encoder.json").write_text(json.dumps(numbers))
+    lines = [f"{number} {1000 - i}" for i, number in enumerate(sorted(numbers.values())) if number % 9]
     write(folder / "dict.txt", [*lines, "madeupword0000 0"])
     return folder
 
