@@ -166,7 +166,10 @@ def main() -> int:
             seconds[kind].append((a, b))
             print(f"run {run + 1} {kind}: fairseq {a:.2f} s, ours {b:.2f} s", file=sys.stderr)
     rows = sum(len((data / TASK / f"{split}.tsv").read_bytes().split(b"\n")) - 2 for split in SPLITS)
-    print(f"{TASK}, {rows} rows of two sentences, {os.cpu_count()} CPU cores, {options.runs} runs, medians\n")
+    print(
+        f"{TASK}, {rows} rows of two sentences, {os.cpu_count()} CPU cores, medians of {options.runs} turns"
+    )
+    print("(the last column is the median of the turns' own ratios)\n")
     print("| | fairseq's recipe | prepare_glue | times faster |\n|---|---|---|---|")
     for kind, pairs in seconds.items():
         a, b = (statistics.median(side) for side in zip(*pairs))
