@@ -37,6 +37,8 @@ case "$epochs" in '' | *[!0-9]* | 0) die "--epochs $epochs: pass 1 or more" ;; e
 
 scripts/setup_env.sh --no-test
 export PATH="${VENV:-$PWD/.venv}/bin:$PATH" PYTHONWARNINGS=ignore
+# Where other programs use the same cores, threads that spin while they wait make training several times slower.
+export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 
 say "1/4 the encoder: a pre-trained BERT as a fairseq checkpoint"
 name=minilm
