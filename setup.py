@@ -73,7 +73,11 @@ setup(
     python_requires=">=3.9",
     install_requires=[
         "fairseq==0.12.2",
-        "torch>=1.13",
+        # The oldest that works on each Python: torchrun of 1.13 fails on 3.11, that of 2.3 crashes on 3.12.
+        "torch>=1.13; python_version < '3.11'",
+        "torch>=2.0; python_version == '3.11'",
+        "torch>=2.4; python_version == '3.12'",
+        "torch>=2.5; python_version >= '3.13'",
         "numpy",
         "safetensors",
         "sentencepiece",

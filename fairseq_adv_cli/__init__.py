@@ -34,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("user-dir", help='print the path for --user-dir "$(fairseq-adv user-dir)"')
     commands.add_parser("doctor", help="show the versions that matter, what is wrong with them and the mend")
-    options = commands.add_parser("options", help="list a criterion's options, which fairseq's --help leaves out")
+    options_help = "list a criterion's options, which fairseq's --help leaves out"
+    options = commands.add_parser("options", help=options_help)
     options.add_argument("criterion", help="a criterion of this project, such as freelb")
     args = parser.parse_args(argv)
     if args.command == "doctor":

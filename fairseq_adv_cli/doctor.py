@@ -23,6 +23,8 @@ cuda = torch.version.cuda
 names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
 print((f"built for CUDA {cuda}, " if cuda else "built for CPU only, ") + (", ".join(names) or "no GPU seen"))
 """
+# Python -> the oldest torch that works on it, as in setup.py
+OLDEST_TORCH = {(3, 9): (1, 13), (3, 10): (1, 13), (3, 11): (2, 0), (3, 12): (2, 4), (3, 13): (2, 5)}
 _TORCH_TIMEOUT = 120  # seconds; the import takes 1 to 5, on a cold network disk far more
 
 
@@ -115,8 +117,10 @@ def _torch() -> Finding:
     version = installed("torch")
     if not version:
         return Finding("torch", "none", "torch is not installed", "pip install torch")
-    if numbers(version) < (1, 13):
-        return Finding("torch", version, "fairseq_adv needs 1.13 or newer", "pip install -U torch")
+    major, minor = OLDEST_TORCH.get(sys.version_info[:2], (1, 13))
+    if numbers(version) < (major, minor):
+        problem = f"fairseq_adv needs {major}.{minor} or newer on this Python"
+        return Finding("torch", version, problem, "pip install -U torch")
     return Finding("torch", version)
 
 

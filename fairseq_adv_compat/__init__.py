@@ -15,6 +15,7 @@ MENDED_MODULES = {
     "fairseq": ("interpreter", "safe_globals"),
     "hydra": ("interpreter", ""),
     "hydra._internal.utils": ("", "hydra_errors"),
+    "hydra.core.plugins": ("", "hydra_plugins"),
     "fairseq.checkpoint_utils": ("", "checkpoints"),
     "fairseq.distributed.utils": ("", "checkpoints"),
     "fairseq.data.data_utils": ("", "numpy_names"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.machinery
+import operator
 import re
 import subprocess
 import sys
@@ -131,18 +132,46 @@ def test_doctor_on_this_machine() -> None:
     ],
 )
 def test_doctor_names_what_is_broken_and_the_mend(
-    report: Any, changed: dict[str, str], name: str, mend: str
+    report: Any, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], name: str, mend: str
 ) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 10))
     status, text = report(**changed)
     assert status == 1
     assert text.splitlines()[-1] == f"broken: {name}"
     assert f"mend: {mend}" in text
 
 
-@pytest.mark.parametrize(("torch", "numpy"), [("2.2.2", "1.26.4"), ("2.3.0", "2.0.2"), ("1.13.1", "1.24.4")])
-def test_doctor_finds_nothing_where_nothing_is_wrong(report: Any, torch: str, numpy: str) -> None:
+@pytest.mark.parametrize(
+    ("python", "torch", "numpy"),
+    [
+        ((3, 9), "1.13.1", "1.24.4"), ((3, 11), "2.2.2", "1.26.4"), ((3, 10), "2.3.0", "2.0.2"),
+        ((3, 12), "2.4.0", "2.0.2"), ((3, 13), "2.5.0", "2.4.6"),
+    ],
+)  # fmt: skip
+def test_doctor_finds_nothing_where_nothing_is_wrong(
+    report: Any, monkeypatch: pytest.MonkeyPatch, python: tuple[int, int], torch: str, numpy: str
+) -> None:
+    monkeypatch.setattr(sys, "version_info", python)
     status, text = report(torch=torch, numpy=numpy)
     assert status == 0 and "WRONG" not in text and "note" not in text
+
+
+@pytest.mark.parametrize(("python", "torch"), [((3, 11), "1.13.1"), ((3, 12), "2.3.1"), ((3, 13), "2.4.1")])
+def test_doctor_knows_the_oldest_torch_for_each_python(
+    report: Any, monkeypatch: pytest.MonkeyPatch, python: tuple[int, int], torch: str
+) -> None:
+    monkeypatch.setattr(sys, "version_info", python)
+    status, text = report(torch=torch, numpy="1.26.4")
+    assert status == 1 and text.splitlines()[-1] == "broken: torch"
+
+
+def test_doctor_and_setup_agree_on_the_oldest_torch() -> None:
+    requirement = r"torch>=(\d+)\.(\d+); python_version (<|==|>=) '3\.(\d+)'"
+    asked = re.findall(requirement, (ROOT / "setup.py").read_text())
+    compare = {"<": operator.lt, "==": operator.eq, ">=": operator.ge}
+    for (_, minor), oldest in doctor.OLDEST_TORCH.items():
+        fitting = [(int(a), int(b)) for a, b, sign, limit in asked if compare[sign](minor, int(limit))]
+        assert fitting == [oldest], minor
 
 
 def test_a_new_pip_is_only_a_note(report: Any) -> None:
