@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What a FreeLB-K update costs, against K plain forward-backwards of the same model and batch.
 
-Both sides run in one process and take turns; each turn gives a ratio, and the medians are reported.
+Both sides run in one process and take turns; each turn gives a ratio, and the medians are reported. The
+plain passes accumulate their gradients, as under ``--update-freq K``, since FreeLB's do too.
 The optimizer's step, equal on both sides, is left out. Peak memory is measured in processes of their
 own: on a GPU by torch's allocator, on a CPU as the process's peak resident size.
 """
@@ -101,7 +102,6 @@ def build(options: argparse.Namespace, folder: Path, criterion: list[str]) -> tu
 
 
 def step(trainer: Any, batch: Any) -> None:
-    trainer.zero_grad()
     trainer.task.train_step(batch, trainer.model, trainer.criterion, trainer.optimizer, update_num=0)
 
 
@@ -109,6 +109,7 @@ def seconds(trainer: Any, batch: Any, times: int) -> float:
     import torch
 
     begin = time.perf_counter()
+    trainer.zero_grad()
     for _ in range(times):
         step(trainer, batch)
     if trainer.cuda:
@@ -171,9 +172,7 @@ def main() -> int:
             ours.append(seconds(*sides[0], 1))
             plain.append(seconds(*sides[1], options.steps))
             ratios.append(ours[-1] / plain[-1])
-    memory = {}
-    for side in ("freelb", "plain"):
-        memory[side] = statistics.median(memory_in_new_process(options, side) for _ in range(3))
+    memory = {side: memory_in_new_process(options, side) for side in ("freelb", "plain")}
     precision = "fp16" if options.fp16 else "fp32"
     size = f"{options.model}, {options.sentences} x {options.tokens} tokens, {precision}"
     print(f"{size}, K={options.steps}, torch {torch.__version__}, {device}, {options.rounds} rounds")
