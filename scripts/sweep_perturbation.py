@@ -27,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--alphas", type=floats, default=[0.33], help="alpha / epsilon")
     options.add_argument("--starts", type=floats, default=[0.5], help="m / epsilon")
+    options.add_argument("--attack-ratio", type=float, help="of the attack (default: the median of --ratios)")
     options.add_argument("--seeds", type=int, default=2, help="runs of each setting, seeds 1, 2, …")
     options.add_argument("--method", default="freelb", help="criterion")
     options.add_argument("--steps", type=int, default=3, help="--adv-steps")

@@ -48,7 +48,7 @@ class Sweep:
         self.options = options
         self.norm = embedding_norm(options.data, options.encoder)
         # One attack for all settings, in the middle of the range, so that their losses can be compared.
-        epsilon = statistics.median(options.ratios) * self.norm
+        epsilon = (options.attack_ratio or statistics.median(options.ratios)) * self.norm
         self.attack = Attack(epsilon=epsilon, step_size=epsilon / 2, steps=5)
 
     def settings(self) -> Iterator[Setting]:

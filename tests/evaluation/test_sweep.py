@@ -1,0 +1,64 @@
+"""The sweep, with real runs of a tiny encoder: it measures the norm, trains, resumes and writes the table."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from support import batch, build, fairseq_train, run_command, train_args, weights, write_task
+
+from fairseq_adv.evaluation.sweep import embedding_norm
+
+MODEL = (
+    "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
+    "--encoder-attention-heads 2 --max-positions 16"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``data`` and ``encoder`` as the scripts make them."""
+    folder = tmp_path_factory.mktemp("sweep")
+    write_task(folder / "data", train=12)
+    fairseq_train(*train_args(folder / "data", folder / "saved", "freelb", "--max-update", "1"))
+    (folder / "encoder").mkdir()
+    (folder / "saved" / "checkpoint_last.pt").rename(folder / "encoder" / "model.pt")
+    (folder / "encoder" / "model_args.txt").write_text(MODEL)
+    return folder
+
+
+def test_the_norm_is_that_of_the_embedded_sentences(folder: Path) -> None:
+    run = build(train_args(folder / "data", None))
+    sample = batch(run, list(range(12)))
+    table = weights(folder / "encoder" / "model.pt")["encoder.sentence_encoder.embed_tokens.weight"]
+    tokens = sample["net_input"]["src_tokens"]
+    embedded = table[tokens] * tokens.ne(1).unsqueeze(-1)
+    expected = embedded.flatten(1).norm(dim=1).mean().item()
+    assert embedding_norm(folder / "data", folder / "encoder") == pytest.approx(expected, rel=1e-5)
+
+
+def test_runs_every_setting_once_and_writes_the_table(repo: Path, folder: Path) -> None:
+    words = [
+        sys.executable, str(repo / "scripts" / "sweep_perturbation.py"), str(folder / "data"),
+        str(folder / "encoder"), str(folder / "out"), "--ratios", "0.1", "--seeds", "1", "--epochs", "1",
+        "--batch-size", "4",
+    ]  # fmt: skip
+    done = run_command(*words)
+    assert done.returncode == 0, done.stderr[-2000:]
+    table = (folder / "out" / "RESULTS.md").read_text()
+    assert done.stdout.rstrip().endswith(table.rstrip())
+    assert "| plain |" in table and "| 0.1 | 0.33 | 0.5 |" in table
+    norm = embedding_norm(folder / "data", folder / "encoder")
+    command = (folder / "out" / "eps0.1-alpha0.33-start0.5-seed1" / "command.txt").read_text()
+    assert f"--adv-max-norm {0.1 * norm:.4g} --adv-lr {0.033 * norm:.4g}" in command
+    before = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("checkpoint_best.pt")}
+    assert len(before) == 2
+    again = run_command(*words)
+    assert again.returncode == 0 and (folder / "out" / "RESULTS.md").read_text() == table
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_a_missing_encoder_is_told(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"model\.pt: no such file; make it with scripts/convert_hf"):
+        embedding_norm(folder / "data", tmp_path)
