@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests/support.py
-# fairseq installs torchaudio, which fails to load beside a CPU build of a newer torch. Nothing here needs it, but
-# transformers imports it where it finds it: let it find none.
+# fairseq installs torchaudio, which fails to load beside a CPU build of a newer torch. Nothing here needs it,
+# but transformers imports it where it finds it: let it find none.
 sys.modules["torchaudio"] = None  # type: ignore[assignment]
 
 ROOT = Path(__file__).resolve().parent.parent
