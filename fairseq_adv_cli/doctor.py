@@ -24,7 +24,7 @@ names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())
 print((f"built for CUDA {cuda}, " if cuda else "built for CPU only, ") + (", ".join(names) or "no GPU seen"))
 """
 # Python -> the oldest torch that works on it, as in setup.py
-OLDEST_TORCH = {(3, 9): (1, 13), (3, 10): (1, 13), (3, 11): (2, 0), (3, 12): (2, 4), (3, 13): (2, 5)}
+OLDEST_TORCH = {(3, 9): (1, 13), (3, 10): (1, 13), (3, 11): (2, 0), (3, 12): (2, 4), (3, 13): (2, 6)}
 _TORCH_TIMEOUT = 120  # seconds; the import takes 1 to 5, on a cold network disk far more
 
 

@@ -26,7 +26,7 @@ cells='
 3.11-newest  3.11  torch         numpy     wheel
 3.12-oldest  3.12  torch==2.4.0  numpy<2   wheel
 3.12-newest  3.12  torch         numpy     -e
-3.13-oldest  3.13  torch==2.5.0  numpy     -e
+3.13-oldest  3.13  torch==2.6.0  numpy     -e
 3.13-newest  3.13  torch         numpy     wheel
 '
 cells=$(grep -v '^$' <<<"$cells")
@@ -83,7 +83,7 @@ run_cell() {
         fi
     fi
     result=${step:+"fails in $step"}
-    notes="$(grep -cE '^.*: ok, [0-9]+ s$' "$log" || true) commands, $(tail -n 1 "$log" | tr -d '=' | xargs)"
+    notes="$(grep -cE ': ok, [0-9]+ s$' "$log") commands, $(tail -n 1 "$log" | sed -E 's/(, [0-9]+ warnings?)? in .*//')"
     [ -z "$step" ] || notes=$(grep -E 'Error|ERROR|error:' "$log" | tail -n 1 | tr '|' '/' | cut -c 1-160)
     [ -x "$bin/python" ] || bin=$(dirname "$python")
     "$bin/python" - "$version" "${torch#torch==}" "$how" "${result:-works}" "$notes" >"$dir/row" <<'PYTHON'

@@ -145,7 +145,7 @@ def test_doctor_names_what_is_broken_and_the_mend(
     ("python", "torch", "numpy"),
     [
         ((3, 9), "1.13.1", "1.24.4"), ((3, 11), "2.2.2", "1.26.4"), ((3, 10), "2.3.0", "2.0.2"),
-        ((3, 12), "2.4.0", "2.0.2"), ((3, 13), "2.5.0", "2.4.6"),
+        ((3, 12), "2.4.0", "2.0.2"), ((3, 13), "2.6.0", "2.4.6"),
     ],
 )  # fmt: skip
 def test_doctor_finds_nothing_where_nothing_is_wrong(
@@ -156,7 +156,7 @@ def test_doctor_finds_nothing_where_nothing_is_wrong(
     assert status == 0 and "WRONG" not in text and "note" not in text
 
 
-@pytest.mark.parametrize(("python", "torch"), [((3, 11), "1.13.1"), ((3, 12), "2.3.1"), ((3, 13), "2.4.1")])
+@pytest.mark.parametrize(("python", "torch"), [((3, 11), "1.13.1"), ((3, 12), "2.3.1"), ((3, 13), "2.5.1")])
 def test_doctor_knows_the_oldest_torch_for_each_python(
     report: Any, monkeypatch: pytest.MonkeyPatch, python: tuple[int, int], torch: str
 ) -> None:
