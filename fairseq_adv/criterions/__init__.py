@@ -5,6 +5,6 @@ Importing this room registers every method with fairseq. ``adversarial.py`` hold
 Flooding will stand here, a file each.
 """
 
-from fairseq_adv.criterions import freelb, pgd
+from fairseq_adv.criterions import freelb, pgd, standard
 
-__all__ = ["freelb", "pgd"]
+__all__ = ["freelb", "pgd", "standard"]

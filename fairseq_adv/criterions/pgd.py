@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import torch
 from fairseq.criterions import register_criterion
 
-from fairseq_adv.criterions.adversarial import AdversarialCriterion, StepOutput
+from fairseq_adv.criterions.adversarial import AdversarialCriterion
 from fairseq_adv.criterions.options import PerturbationConfig
+from fairseq_adv.criterions.standard import StepOutput
 from fairseq_adv.criterions.training_pass import TrainingPass
 from fairseq_adv.perturbation import DropoutReplay, Perturbation
 

@@ -1,7 +1,7 @@
 """WHAT is learned: predict -> loss -> metrics, one file a kind.
 
-``build_objective`` picks the objective that belongs to a task. Ranking, masked language modelling
-and WSC will stand here beside sentence prediction, a file each.
+``build_objective`` picks the objective that belongs to a task. Masked language modelling will stand
+here beside the others, in a file of its own.
 """
 
 from __future__ import annotations
@@ -13,10 +13,16 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from fairseq_adv.objectives.base import Objective
 from fairseq_adv.objectives.sentence_prediction import SentencePrediction
+from fairseq_adv.objectives.sentence_ranking import SentenceRanking
+from fairseq_adv.objectives.wsc import WSC
+from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
+from fairseq_adv.tasks.wsc import WSCTask
 
 # The first entry whose class the task is an instance of.
 OBJECTIVES: list[tuple[type[FairseqTask], type[Objective]]] = [
     (SentencePredictionTask, SentencePrediction),
+    (MultipleChoiceTask, SentenceRanking),
+    (WSCTask, WSC),
 ]
 
 
@@ -36,4 +42,4 @@ def build_objective(cfg: Any, task: FairseqTask) -> Objective:
     )
 
 
-__all__ = ["OBJECTIVES", "Objective", "SentencePrediction", "build_objective"]
+__all__ = ["OBJECTIVES", "WSC", "Objective", "SentencePrediction", "SentenceRanking", "build_objective"]

@@ -34,6 +34,13 @@ class Objective(ABC):
         """The loss in nats, summed over the batch: a scalar in fp32."""
 
     @abstractmethod
+    def log_probabilities(self, predictions: Tensor) -> Tensor:
+        """(examples, columns) fp32: log-probabilities of the classes or choices, -inf where there is none.
+
+        A regression: its values. WSC: mean log-probabilities of the query (column 0) and the candidates.
+        """
+
+    @abstractmethod
     def sample_size(self, sample: Sample) -> int:
         """What the trainer divides the summed gradient by."""
 

@@ -19,6 +19,7 @@ from torch import Tensor, distributed, nn
 
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample
+from fairseq_adv.objectives.heads import check_classification_head
 
 
 class SentencePrediction(Objective):
@@ -39,20 +40,7 @@ class SentencePrediction(Objective):
             self._check_labels()
 
     def check_model(self, model: nn.Module) -> None:
-        heads = getattr(model, "classification_heads", None)
-        if heads is None or self.head not in heads:
-            raise ValueError(
-                f"the model has no classification head named {self.head!r} "
-                f"(it has: {', '.join(heads) if heads else 'none'}). Use an --arch with classification "
-                "heads, such as roberta_base, and the same --classification-head-name for task and criterion."
-            )
-        args = getattr(model, "args", None)
-        for option in ("mha_reg_scale_factor", "ffn_reg_scale_factor"):
-            if getattr(args, option, 0.0):
-                raise ValueError(
-                    f"--{option.replace('_', '-')} has no effect with the adversarial criterions; "
-                    "leave it out or train with --criterion sentence_prediction."
-                )
+        check_classification_head(model, self.head)
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
         """(sentences, classes) logits, or (sentences, 1) values."""
@@ -64,7 +52,12 @@ class SentencePrediction(Objective):
         targets = sample["target"].view(-1)
         if self.is_regression:
             return F.mse_loss(predictions.view(-1).float(), targets.float(), reduction="sum")
-        return F.nll_loss(F.log_softmax(predictions, dim=-1, dtype=torch.float32), targets, reduction="sum")
+        return F.nll_loss(self.log_probabilities(predictions), targets, reduction="sum")
+
+    def log_probabilities(self, predictions: Tensor) -> Tensor:
+        return (
+            predictions.float() if self.is_regression else F.log_softmax(predictions, -1, dtype=torch.float32)
+        )
 
     def sample_size(self, sample: Sample) -> int:
         return int(sample["target"].numel())
@@ -89,7 +82,7 @@ class SentencePrediction(Objective):
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        present = [log for log in logging_outputs if "ncorrect" in log]
+        present = [log for log in logging_outputs if "label_counts" in log]
         if present:
             _log_classification(present)
         batches = [log["predictions"] for log in logging_outputs if "predictions" in log]

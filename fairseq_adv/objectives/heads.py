@@ -1,0 +1,30 @@
+"""Checks of a model's classification heads, made before training starts."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def check_classification_head(model: nn.Module, name: str) -> None:
+    """Raises ValueError if ``model`` lacks the head, or has an option that its ``forward`` alone would
+    apply.
+    """
+    heads = getattr(model, "classification_heads", None)
+    if heads is None or name not in heads:
+        raise ValueError(
+            f"the model has no classification head named {name!r} "
+            f"(it has: {', '.join(heads) if heads else 'none'}). Use an --arch with classification "
+            "heads, such as roberta_base, and the same --classification-head-name for task and criterion."
+        )
+    refuse_pruning_options(model)
+
+
+def refuse_pruning_options(model: nn.Module) -> None:
+    """Raises ValueError for the regularisers that only fairseq's own criterions add to the loss."""
+    args = getattr(model, "args", None)
+    for option in ("mha_reg_scale_factor", "ffn_reg_scale_factor"):
+        if getattr(args, option, 0.0):
+            raise ValueError(
+                f"--{option.replace('_', '-')} has no effect with the adversarial criterions; "
+                "leave it out or train with --criterion sentence_prediction."
+            )

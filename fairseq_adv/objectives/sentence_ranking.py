@@ -1,0 +1,113 @@
+"""Ranking the candidates of a question: a softmax over their scores (FreeLB, 4.2 and A.1).
+
+The candidates of all questions of a batch go through the model as the rows of one batch, whatever their
+number. A question with its candidates is one example: the norm of a perturbation is taken over all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq.logging import metrics
+from fairseq.logging.meters import MetersDict
+from torch import Tensor, nn
+
+from fairseq_adv.objectives.base import Objective, Sample
+from fairseq_adv.objectives.heads import check_classification_head
+from fairseq_adv.perturbation import Groups
+
+ABSENT = float("-inf")  # the score of a choice that a question does not have
+
+
+class SentenceRanking(Objective):
+    """One right candidate a question; batches as :class:`~fairseq_adv.data.ranking_dataset.RankingDataset`
+    makes them.
+
+    Options: ``classification_head_name``; the head has one output.
+    """
+
+    def check_model(self, model: nn.Module) -> None:
+        check_classification_head(model, self.cfg.classification_head_name)
+
+    def predict(self, model: nn.Module, sample: Sample) -> Tensor:
+        """(questions, most choices) scores, -inf where a question has no such choice."""
+        scores, _ = model(
+            **sample["net_input"],
+            features_only=True,
+            classification_head_name=self.cfg.classification_head_name,
+        )
+        padded = scores.new_full((sample["nsentences"], sample["max_choices"]), ABSENT)
+        return padded.index_put((sample["question"], sample["choice"]), scores.view(-1))  # type: ignore[no-any-return]
+
+    def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
+        """Summed cross-entropy in nats; zero for a split without answers."""
+        if "target" not in sample:
+            return predictions.masked_fill(predictions.isinf(), 0).float().sum() * 0
+        return F.nll_loss(self.log_probabilities(predictions), sample["target"], reduction="sum")
+
+    def log_probabilities(self, predictions: Tensor) -> Tensor:
+        return F.log_softmax(predictions, dim=-1, dtype=torch.float32)
+
+    def sample_size(self, sample: Sample) -> int:
+        return int(sample["nsentences"])
+
+    def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
+        if "target" not in sample:
+            return {}
+        right = is_right(predictions.detach(), sample["target"])
+        names: list[str] = self.task.source_names
+        output: dict[str, Any] = {"ncorrect": right.sum(), "nquestions": right.numel()}
+        if len(names) > 1:
+            for source, name in enumerate(names):
+                here = sample["source"] == source
+                output[f"ncorrect of {name}"] = (right & here).sum()
+                output[f"nquestions of {name}"] = here.sum()
+        return output
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
+        """Logs ``accuracy``, and ``accuracy_<data set>`` of each where there are several."""
+        logs = [log for log in logging_outputs if "nquestions" in log]
+        if not logs:
+            return
+        names = [key[len("nquestions") :] for key in logs[0] if key.startswith("nquestions")]
+        for name in names:
+            for count in ("ncorrect", "nquestions"):
+                metrics.log_scalar_sum(f"_{count}{name}", sum(log[f"{count}{name}"] for log in logs))
+            label = name.replace(" of ", "_")
+            metrics.log_derived(f"accuracy{label}", _Accuracy(name), priority=15)
+
+    def groups(self, sample: Sample) -> Groups:
+        return Groups(sample["question"], sample["nsentences"])
+
+    def row_ids(self, sample: Sample) -> list[int]:
+        ids: list[int] = sample["id"][sample["question"]].tolist()
+        return ids
+
+
+class _Accuracy:
+    """Right answers in 100 over the whole split, from meters that sum."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, meters: MetersDict) -> float:
+        questions = float(meters[f"_nquestions{self.name}"].sum)
+        return round(100.0 * float(meters[f"_ncorrect{self.name}"].sum) / questions, 2) if questions else 0.0
+
+
+def is_right(scores: Tensor, target: Tensor) -> Tensor:
+    """Whether the target scores strictly higher than every other choice: a tie is no right answer.
+
+    Args:
+        scores: (questions, choices), -inf for a choice that is not there.
+        target: (questions,) int64.
+
+    Returns:
+        (questions,) bool.
+    """
+    of_target = scores.gather(1, target.unsqueeze(1))
+    others = scores.scatter(1, target.unsqueeze(1), ABSENT)
+    return (of_target > others).all(dim=1)

@@ -1,0 +1,130 @@
+"""Which noun phrase a pronoun stands for, by the masked language model (FreeLB, 4.1: WNLI; fairseq's WSC
+recipe).
+
+The pronoun is replaced by a phrase, the phrase is masked, and its score is the mean log-probability of its
+tokens. The query and all candidates of all sentences of a batch are the rows of one batch; a sentence is one
+example.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq.logging import metrics
+from fairseq.logging.meters import MetersDict
+from fairseq.tasks.fairseq_task import FairseqTask
+from torch import Tensor, nn
+
+from fairseq_adv.objectives.base import Objective, Sample
+from fairseq_adv.objectives.heads import refuse_pruning_options
+from fairseq_adv.perturbation import Groups
+
+ABSENT = float("-inf")
+
+
+class WSC(Objective):
+    """The query against the candidates; only sentences whose query is right have a loss.
+
+    Options: ``wsc_cross_entropy``, ``wsc_margin_alpha``, ``wsc_margin_beta``. Batches as
+    :class:`~fairseq_adv.data.wsc_dataset.WSCDataset` makes them.
+    """
+
+    def __init__(self, cfg: Any, task: FairseqTask) -> None:
+        super().__init__(cfg, task)
+        self.mask_index: int = task.mask_index
+
+    def check_model(self, model: nn.Module) -> None:
+        if not hasattr(getattr(model, "encoder", None), "lm_head"):
+            raise ValueError(
+                f"{type(model).__name__} has no masked-LM head, which scores the phrases. Use an --arch "
+                "such as "
+                "roberta_base."
+            )
+        refuse_pruning_options(model)
+
+    def predict(self, model: nn.Module, sample: Sample) -> Tensor:
+        """(sentences, 1 + most candidates) fp32 scores: the query's, then the candidates'; -inf where there
+        is none.
+
+        Logits are made at the masked positions only.
+        """
+        tokens, span = sample["net_input"]["src_tokens"], sample["span"]
+        logits, _ = model(src_tokens=tokens.masked_fill(span, self.mask_index), masked_tokens=span)
+        log_probs = (
+            F.log_softmax(logits, dim=-1, dtype=torch.float32).gather(1, tokens[span].unsqueeze(1)).squeeze(1)
+        )
+        row = span.nonzero()[:, 0]
+        lengths = span.sum(dim=1)
+        sums = log_probs.new_zeros(len(tokens)).index_add(0, row, log_probs)
+        scores = sums / lengths
+        padded = scores.new_full((sample["nsentences"], sample["max_columns"]), ABSENT)
+        return padded.index_put((sample["sentence"], sample["column"]), scores)  # type: ignore[no-any-return]
+
+    def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
+        """Summed over the sentences whose query is right; a batch without one gives 0, with a path to the
+        weights.
+        """
+        there = predictions.isfinite()
+        if "target" not in sample:
+            return predictions.masked_fill(~there, 0).sum() * 0
+        right = sample["target"] == 1
+        if self.cfg.wsc_cross_entropy:
+            losses = -F.log_softmax(predictions, dim=-1)[:, 0]
+        else:
+            losses = self._margin(predictions, there)
+        # Not a product with 0: a sentence without a query has a loss of inf or nan.
+        return torch.where(right, losses, torch.zeros_like(losses)).sum()
+
+    def _margin(self, predictions: Tensor, there: Tensor) -> Tensor:
+        """(sentences,): -q + alpha * max(0, c - q + beta), summed over the candidates c."""
+        query = predictions[:, :1].masked_fill(~there[:, :1], 0)
+        candidates = predictions[:, 1:].masked_fill(~there[:, 1:], 0)
+        hinge = (candidates - query + self.cfg.wsc_margin_beta).clamp(min=0)
+        terms = -query + self.cfg.wsc_margin_alpha * hinge
+        return terms.masked_fill(~there[:, 1:], 0).sum(dim=1)  # type: ignore[no-any-return]
+
+    def log_probabilities(self, predictions: Tensor) -> Tensor:
+        return predictions.float()
+
+    def sample_size(self, sample: Sample) -> int:
+        return max(int(sample["nlabelled"]), 1)
+
+    def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
+        if "target" not in sample:
+            return {}
+        labelled = sample["target"] >= 0
+        correct = (chosen(predictions.detach()) == (sample["target"] == 1)) & labelled
+        return {"ncorrect": correct.sum(), "nqueries": labelled.sum()}
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
+        """Logs ``accuracy``: right decisions about the labelled queries of the whole split, in 100."""
+        logs = [log for log in logging_outputs if "nqueries" in log]
+        if not logs:
+            return
+        for count in ("ncorrect", "nqueries"):
+            metrics.log_scalar_sum(f"_{count}", sum(log[count] for log in logs))
+
+        def accuracy(meters: MetersDict) -> float:
+            queries = float(meters["_nqueries"].sum)
+            return round(100.0 * float(meters["_ncorrect"].sum) / queries, 2) if queries else 0.0
+
+        metrics.log_derived("accuracy", accuracy, priority=15)
+
+    def groups(self, sample: Sample) -> Groups:
+        return Groups(sample["sentence"], sample["nsentences"])
+
+    def row_ids(self, sample: Sample) -> list[int]:
+        ids: list[int] = sample["id"][sample["sentence"]].tolist()
+        return ids
+
+
+def chosen(scores: Tensor) -> Tensor:
+    """Whether the query scores as high as every candidate, (sentences,) bool; without a candidate it does.
+
+    Args:
+        scores: as :meth:`WSC.predict` returns them.
+    """
+    return (scores[:, :1] >= scores[:, 1:]).all(dim=1)

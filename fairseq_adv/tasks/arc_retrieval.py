@@ -1,0 +1,41 @@
+"""Questions with documents: ``<s> documents </s> question answer </s>`` (FreeLB, 4.2 and A.1).
+
+For ARC, OpenBookQA and the Regents questions the documents are each choice's ``para``, for RACE the article.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Tuple
+
+from fairseq.tasks import register_task
+
+from fairseq_adv.data.multiple_choice import Choice, Question
+from fairseq_adv.tasks.multiple_choice import MultipleChoiceConfig, MultipleChoiceTask
+
+_BLANK = re.compile("_+")
+
+
+@dataclass
+class ArcRetrievalConfig(MultipleChoiceConfig):
+    """Options of ``--task arc_retrieval``."""
+
+    no_documents: bool = field(
+        default=False, metadata={"help": "leave the documents out: what the retrieval is measured against"}
+    )
+
+
+@register_task("arc_retrieval", dataclass=ArcRetrievalConfig)
+class ArcRetrievalTask(MultipleChoiceTask):
+    """ARC, OpenBookQA, Regents and RACE, alone or together (``data`` a:b:c)."""
+
+    def texts(self, question: Question, choice: Choice) -> Tuple[str, ...]:
+        return "" if self.cfg.no_documents else choice.context, statement(question.stem, choice.text)
+
+
+def statement(stem: str, answer: str) -> str:
+    """Question and answer in one text; an answer fills the blanks of a cloze, as fairseq's RACE recipe has
+    it.
+    """
+    if "_" in stem:
+        return _BLANK.sub(lambda _: answer, stem)
+    return f"{stem} {answer}"

@@ -1,0 +1,245 @@
+"""What the multiple-choice tasks share: several data sets in one task, rows made from questions, a ranking
+head.
+"""
+
+# No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
+
+import logging
+import math
+from abc import abstractmethod
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, List, Optional, Tuple
+
+import numpy as np
+from fairseq.data import Dictionary
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks import FairseqTask
+from omegaconf import II, MISSING
+from torch import nn
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.multiple_choice import Choice, Question
+from fairseq_adv.data.question_files import find_split, read_split
+from fairseq_adv.data.ranking_dataset import RankingDataset
+from fairseq_adv.data.segments import SegmentTable
+from fairseq_adv.data.tokenizers import TokenToIds, tokenizer_for_encoder
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class MultipleChoiceConfig(FairseqDataclass):
+    """Options of all multiple-choice tasks."""
+
+    data: str = field(
+        default=MISSING,
+        metadata={
+            "help": "folder of the data set, or the first part of its files' names (arc/ARC-Easy); several, "
+            "joined by "
+            "a colon, are trained on together"
+        },
+    )
+    tokenizer_dir: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "folder with the encoder's dict.txt and its vocab.txt (WordPiece) or encoder.json and "
+            "vocab.bpe "
+            "(GPT-2 BPE); default: the first data folder"
+        },
+    )
+    sampling_weights: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "how often an example of each data set comes in an epoch, joined by a colon: 1:1:0.5; "
+            "default: once"
+        },
+    )
+    max_positions: int = field(
+        default=512,
+        metadata={
+            "help": "most tokens of a candidate; documents are cut to fit, questions and answers never"
+        },
+    )
+    no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
+    classification_head_name: str = II("criterion.classification_head_name")
+    seed: int = II("common.seed")
+
+
+class MultipleChoiceTask(FairseqTask):
+    """Questions with any number of choices, scored by a head with one output.
+
+    Raises:
+        DataError: an option is wrong, or a file can't be used; before training starts.
+    """
+
+    def __init__(self, cfg: MultipleChoiceConfig, tokenizer: TokenToIds) -> None:
+        super().__init__(cfg)
+        self.folders = [Path(part) for part in cfg.data.split(":") if part]
+        self.source_names = _distinct_names(self.folders)
+        self.weights = _weights(cfg.sampling_weights, len(self.folders))
+        if cfg.max_positions < 4:
+            raise DataError(f"--max-positions {cfg.max_positions}: pass 4 or more")
+        self.tokenizer = tokenizer
+        self.dictionary: Dictionary = tokenizer.dictionary
+        self.dictionary.add_symbol("<mask>")
+
+    @classmethod
+    def setup_task(cls, cfg: MultipleChoiceConfig, **kwargs: Any) -> "MultipleChoiceTask":
+        return cls(cfg, load_tokenizer(cfg.tokenizer_dir, cfg.data))
+
+    @abstractmethod
+    def texts(self, question: Question, choice: Choice) -> Tuple[str, ...]:
+        """The texts of a candidate: first one that may be cut or be empty, then those that are never cut."""
+
+    def read(self, folder: Path, split: str) -> List[Question]:
+        """The questions of one data set.
+
+        Raises:
+            DataError: see :func:`fairseq_adv.data.question_files.read_split`.
+        """
+        return read_split(folder, split)
+
+    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
+        """Reads, checks and tokenises a split of all data sets.
+
+        Raises:
+            DataError: naming file and line, or a question of the training or validation split has no answer.
+        """
+        training = split == "train"
+        questions: List[Question] = []
+        sources: List[int] = []
+        for source, folder in enumerate(self._folders_with(split)):
+            if folder is None:
+                continue
+            read = self.read(folder, split)
+            if not split.startswith("test"):
+                _need_answers(read, split)
+            questions += read
+            sources += [source] * len(read)
+        table = SegmentTable()
+        rows = np.array(
+            [[table.number(text) for text in self.texts(q, c)] for q in questions for c in q.choices]
+        )
+        dataset = RankingDataset(
+            questions,
+            table.encode(self.tokenizer),
+            rows,
+            np.array(sources, dtype=np.int64),
+            (self.dictionary.bos(), self.dictionary.pad(), self.dictionary.eos()),
+            self.cfg.max_positions,
+            weights=self.weights if training else None,
+            seed=self.cfg.seed,
+            shuffle=not self.cfg.no_shuffle,
+        )
+        _report(split, dataset, self.source_names)
+        self.datasets[split] = dataset
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
+        """The model with a head of one output, which scores a candidate.
+
+        Raises:
+            ValueError: the architecture has no classification heads.
+        """
+        model: nn.Module = super().build_model(cfg, from_checkpoint)
+        if not hasattr(model, "register_classification_head"):
+            raise ValueError(
+                f"{type(model).__name__} has no classification heads; use an --arch such as roberta_base"
+            )
+        model.register_classification_head(self.cfg.classification_head_name, num_classes=1)  # type: ignore[operator]
+        return model
+
+    def max_positions(self) -> int:
+        """Most tokens of a candidate."""
+        return int(self.cfg.max_positions)
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    def _folders_with(self, split: str) -> List[Optional[Path]]:
+        """The data sets; ``None`` in the place of one that lacks a split other than train."""
+        if split == "train" or len(self.folders) == 1:
+            return list(self.folders)
+        found: List[Optional[Path]] = []
+        for folder in self.folders:
+            try:
+                find_split(folder, split)
+                found.append(folder)
+            except DataError:
+                logger.warning("%s has no split %r: it is left out there", folder, split)
+                found.append(None)
+        if not any(found):
+            find_split(self.folders[0], split)  # says what was looked for
+        return found
+
+
+def load_tokenizer(tokenizer_dir: Optional[str], data: str) -> TokenToIds:
+    """The tokenizer in ``--tokenizer-dir``, or in the first data folder.
+
+    Raises:
+        DataError: no tokenizer there.
+    """
+    if tokenizer_dir:
+        return tokenizer_for_encoder(Path(tokenizer_dir))
+    folder = Path(data.split(":")[0])
+    if not (folder / "dict.txt").is_file():
+        raise DataError(
+            f"{folder}: holds no dict.txt. Name the encoder's folder, with dict.txt and its vocab.txt or "
+            "encoder.json "
+            "and vocab.bpe, by --tokenizer-dir."
+        )
+    return tokenizer_for_encoder(folder)
+
+
+def _distinct_names(folders: List[Path]) -> List[str]:
+    if not folders:
+        raise DataError("data: no folder given")
+    for parts in range(1, 8):
+        names = ["/".join(folder.parts[-parts:]) for folder in folders]
+        if len(set(names)) == len(names):
+            return names
+    repeated = next(name for name, count in Counter(map(str, folders)).items() if count > 1)
+    raise DataError(
+        f"data: {repeated} is given twice. Give it once, with a larger one of the --sampling-weights."
+    )
+
+
+def _weights(text: Optional[str], count: int) -> List[float]:
+    if text is None:
+        return [1.0] * count
+    try:
+        weights = [float(part) for part in str(text).split(":")]
+    except ValueError:
+        weights = []
+    if len(weights) != count or not all(math.isfinite(w) and w >= 0 for w in weights) or not sum(weights):
+        raise DataError(
+            f"--sampling-weights {text}: give {count} number{'s' if count > 1 else ''} of 0 or more, not "
+            "all 0, joined "
+            "by colons: one for each data folder"
+        )
+    return weights
+
+
+def _need_answers(questions: List[Question], split: str) -> None:
+    for question in questions:
+        if question.answer is None:
+            raise DataError(f"{question.where}: no answerKey, but the {split} split needs one. Add it.")
+
+
+def _report(split: str, dataset: RankingDataset, names: List[str]) -> None:
+    counts = [
+        f"{name} {int((dataset.sources == source).sum())} questions" for source, name in enumerate(names)
+    ]
+    logger.info(
+        "%s: %s; %d candidates, the documents of %d cut to fit",
+        split,
+        ", ".join(counts),
+        len(dataset.rows),
+        dataset.cut_rows,
+    )

@@ -1,0 +1,26 @@
+"""QNLI as pairwise ranking: ``<s> Q: question </s> A: sentence </s>``, the entailed sentence is the right
+choice.
+
+The pairs are made by ``scripts/prepare_qnli_ranking.py``.
+"""
+
+from dataclasses import dataclass
+from typing import Tuple
+
+from fairseq.tasks import register_task
+
+from fairseq_adv.data.multiple_choice import Choice, Question
+from fairseq_adv.tasks.multiple_choice import MultipleChoiceConfig, MultipleChoiceTask
+
+
+@dataclass
+class QNLIRankingConfig(MultipleChoiceConfig):
+    """Options of ``--task qnli_ranking``."""
+
+
+@register_task("qnli_ranking", dataclass=QNLIRankingConfig)
+class QNLIRankingTask(MultipleChoiceTask):
+    """Two sentences a question; a question left alone has one, and is there for prediction only."""
+
+    def texts(self, question: Question, choice: Choice) -> Tuple[str, ...]:
+        return "", f"Q: {question.stem}", f"A: {choice.text}"

@@ -1,0 +1,153 @@
+"""Winograd schemas as SuperGLUE writes them, and WNLI through them (FreeLB, 4.1).
+
+Each noun phrase takes the pronoun's place in turn; ``scripts/prepare_wsc.py`` writes them beside the
+sentences.
+"""
+
+# No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, List, Optional, Tuple
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II, MISSING
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.question_files import find_split
+from fairseq_adv.data.tokenizers import TokenToIds
+from fairseq_adv.data.wsc import PronounExample, read_wsc
+from fairseq_adv.data.wsc_dataset import MaskedRow, WSCDataset
+from fairseq_adv.tasks.multiple_choice import load_tokenizer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class WSCConfig(FairseqDataclass):
+    """Options of ``--task wsc``."""
+
+    data: str = field(
+        default=MISSING, metadata={"help": "folder with train.jsonl, valid.jsonl or val.jsonl, test.jsonl"}
+    )
+    tokenizer_dir: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "folder with the encoder's dict.txt and its vocab.txt (WordPiece) or encoder.json and "
+            "vocab.bpe "
+            "(GPT-2 BPE); default: the data folder"
+        },
+    )
+    max_positions: int = field(default=512, metadata={"help": "most tokens of a sentence"})
+    no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
+    seed: int = II("common.seed")
+
+
+@register_task("wsc", dataclass=WSCConfig)
+class WSCTask(FairseqTask):
+    """Sentences whose pronoun stands for the query, or does not.
+
+    Raises:
+        DataError: an option is wrong, or a file can't be used; before training starts.
+    """
+
+    def __init__(self, cfg: WSCConfig, tokenizer: TokenToIds) -> None:
+        super().__init__(cfg)
+        self.tokenizer = tokenizer
+        self.dictionary: Dictionary = tokenizer.dictionary
+        self.mask_index: int = self.dictionary.add_symbol("<mask>")
+
+    @classmethod
+    def setup_task(cls, cfg: WSCConfig, **kwargs: Any) -> "WSCTask":
+        return cls(cfg, load_tokenizer(cfg.tokenizer_dir, cfg.data))
+
+    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
+        """Reads, checks and tokenises a split.
+
+        Raises:
+            DataError: naming file and line.
+        """
+        examples = read_wsc(find_split(Path(self.cfg.data), split))
+        rows = [self._rows(example) for example in examples]
+        if split == "train" and not any(example.label for example in examples):
+            raise DataError(
+                f"{self.cfg.data}: no sentence of the training split has the label true: nothing to learn"
+            )
+        self.datasets[split] = WSCDataset(
+            examples, rows, self.dictionary.pad(), None if self.cfg.no_shuffle else self.cfg.seed
+        )
+        alone = sum(not example.candidates for example in examples)
+        logger.info(
+            "%s: %d sentences, %d of them without candidates; %d rows",
+            split,
+            len(rows),
+            alone,
+            sum(map(len, rows)),
+        )
+
+    def max_positions(self) -> int:
+        """Most tokens of a sentence."""
+        return int(self.cfg.max_positions)
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    def _rows(self, example: PronounExample) -> List[MaskedRow]:
+        phrases: List[Tuple[int, str]] = [] if example.query is None else [(0, example.query)]
+        phrases += list(enumerate(example.candidates, start=1))
+        if not phrases:
+            raise DataError(
+                f"{example.where}: neither a query nor candidates. Run scripts/prepare_wsc.py on the file."
+            )
+        rows = [self._row(example, phrase, column) for column, phrase in phrases]
+        longest = max(len(row.tokens) for row in rows)
+        if longest > self.cfg.max_positions:
+            raise DataError(
+                f"{example.where}: {longest} tokens, more than --max-positions {self.cfg.max_positions}. "
+                "Shorten it, "
+                "remove the line, or raise --max-positions as far as the model goes."
+            )
+        return rows
+
+    def _row(self, example: PronounExample, phrase: str, column: int) -> MaskedRow:
+        """The phrase in the pronoun's place; its tokens are those that the text gains over the text before
+        it.
+
+        GPT-2's BPE writes the space before a word into the word, so the space goes with the phrase
+        (fairseq's recipe).
+        """
+        before = example.prefix.rstrip()
+        space = example.prefix[len(before) :]
+        whole, first, second = self._encode(
+            before + space + phrase + example.suffix, before, before + space + phrase
+        )
+        start, end = _common(whole, first), _common(whole, second)
+        if end < len(second) or end == start:
+            end += 1  # a piece that reaches over the phrase's end counts as the phrase's
+        tokens = torch.from_numpy(np.concatenate([[self.dictionary.bos()], whole, [self.dictionary.eos()]]))
+        span = torch.zeros(len(tokens), dtype=torch.bool)
+        span[1 + start : 1 + end] = True
+        return MaskedRow(tokens, span, column)
+
+    def _encode(self, *texts: str) -> List["np.ndarray[Any, np.dtype[np.int64]]"]:
+        """The ids of each text, without ``</s>``."""
+        ids, lengths = self.tokenizer.encode([" ".join(text.splitlines()) for text in texts])
+        ends = np.cumsum(lengths)
+        return [ids[end - length : end - 1] for end, length in zip(ends, lengths)]
+
+
+def _common(whole: "np.ndarray[Any, Any]", part: "np.ndarray[Any, Any]") -> int:
+    """How many tokens the two share from the start."""
+    n = min(len(whole), len(part))
+    differing = np.flatnonzero(whole[:n] != part[:n])
+    return int(differing[0]) if len(differing) else n
