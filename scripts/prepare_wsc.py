@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes the candidates of each line into SuperGLUE's WSC files, for the task wsc.
 
-The output is the same lines with a key "candidates"; training and prediction then need no spaCy. Candidates are
-the noun phrases of the text (fairseq's way), which needs pip install 'fairseq_adv[wsc]' and a spaCy model.
+The output is the same lines with a key "candidates"; training and prediction then need no spaCy. Candidates
+are the noun phrases of the text (fairseq's way). That needs pip install 'fairseq_adv[wsc]' and a spaCy model.
 Without a model, --candidates spans takes the phrases that other lines of the same file ask about for the same
 text: fewer, chosen by the data set's makers, and none for a text that stands on one line.
 

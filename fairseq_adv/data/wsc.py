@@ -117,9 +117,9 @@ def example_of(row: dict[str, Any], number: int, where: str) -> PronounExample:
 def detokenised(example: PronounExample) -> PronounExample:
     """The example with "Adam , who" and "Chester 's" written as "Adam, who" and "Chester's".
 
-    Nearly half of the data set has such spaces; fairseq removes them with Moses' detokeniser, so that the text
-    looks like what the encoder was trained on. Only spaces before ``, . ; : ! ?``, closing brackets, ``'s`` and
-    ``n't`` go, and those after opening brackets.
+    Nearly half of the training lines have such spaces; fairseq removes them with Moses' detokeniser, so that
+    the text looks like what the encoder was trained on. Only spaces before ``, . ; : ! ?``, closing brackets,
+    ``'s`` and ``n't`` go, and those after opening brackets.
     """
     marked = _close_up(f"{example.prefix}\0{example.pronoun}\0{example.suffix}")
     prefix, pronoun, suffix = marked.split("\0")
