@@ -1,0 +1,38 @@
+"""scripts/prepare_qnli_ranking.py as a command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "prepare_qnli_ranking.py"
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(SCRIPT), *map(str, words)], capture_output=True, text=True)
+
+
+def write(folder: Path, label: str = "not_entailment") -> Path:
+    folder.mkdir()
+    rows = f"0\tA?\tb\tentailment\n1\tA?\tc\t{label}\n2\tD?\te\tentailment\n"
+    for name in ("train", "dev"):
+        (folder / f"{name}.tsv").write_text(f"index\tquestion\tsentence\tlabel\n{rows}")
+    return folder
+
+
+def test_says_what_it_made_and_what_has_no_partner(tmp_path: Path) -> None:
+    done = run(write(tmp_path / "QNLI"), tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "train: 1 questions from 3 rows\n  rows without a partner: 1, left out" in done.stdout
+    assert "test-dev: 2 questions from 3 rows\n  rows without a partner: 1, questions with one" in done.stdout
+    assert "note: test.tsv is not there" in done.stdout
+    again = run(tmp_path / "QNLI", tmp_path / "out")
+    assert again.returncode == 0 and "nothing to do" in again.stdout
+
+
+def test_a_mistake_ends_without_a_traceback(tmp_path: Path) -> None:
+    done = run(write(tmp_path / "QNLI", "no"), tmp_path / "out")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert f"error: {tmp_path}/QNLI/train.tsv:3: unknown label 'no'" in done.stderr
+    assert not (tmp_path / "out").exists()
