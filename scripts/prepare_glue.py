@@ -27,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("glue_dir", type=Path, help="the folder that holds CoLA, SST-2, …, or one of them")
     parser.add_argument(
-        "task", help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, or ALL that are there"
+        "task", help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, or ALL that are there"
     )
     parser.add_argument(
         "out", type=Path, help="the folder to make; with ALL, it will hold a <TASK>-bin for each task"

@@ -58,8 +58,8 @@ def find_task_folder(glue_dir: Path, task: TaskLayout) -> Path:
     Raises:
         DataError: neither is there; the message lists what was looked for.
     """
-    for folder in (glue_dir / task.name, glue_dir):
-        if all((folder / split.file).is_file() for split in task.splits if split.required):
+    for folder in (*(glue_dir / name for name in task.folders), glue_dir):
+        if all(split.path(folder).is_file() for split in task.splits if split.required):
             return folder
     looked = [glue_dir / task.name / split.file for split in task.splits if split.required]
     if glue_dir.name == task.name or (glue_dir / task.splits[0].file).is_file():
@@ -74,7 +74,7 @@ def tasks_in(glue_dir: Path) -> Tuple[List[str], List[str]]:
     Raises:
         DataError: there is none.
     """
-    present = [task.name for task in TASKS if (glue_dir / task.name).is_dir()]
+    present = [task.name for task in TASKS if any((glue_dir / name).is_dir() for name in task.folders)]
     absent = [task.name for task in TASKS if task.name not in present]
     if not present:
         raise DataError(f"{glue_dir}: holds none of the folders {', '.join(absent)}.")
@@ -109,14 +109,17 @@ def prepare(
     """
     layout = task_layout(task)
     folder = find_task_folder(glue_dir, layout)
-    present = [split for split in layout.splits if (folder / split.file).is_file()]
+    present = [split for split in layout.splits if split.path(folder).is_file()]
     absent = [split.file for split in layout.splits if split not in present]
     result = Prepared(layout.name, out, notes=[f"{name} is not there: no such split" for name in absent])
+    labels = _labels_of_other_task(layout, folder, result)
     made_from = _made_from(layout, folder, present, tokenizer)
+    if layout.labels_of:
+        made_from["labels"] = list(label_dictionary(labels).symbols)
     if finished(out, made_from, overwrite):
         result.reused = True
         return result
-    splits = [read_split(folder / split.file, layout, split) for split in present]
+    splits = [read_split(split.path(folder), layout, split) for split in present]
     _check_labels(layout, splits)
     for split in splits:
         result.rows[split.name] = len(split.lines)
@@ -125,7 +128,7 @@ def prepare(
                 f"{split.path.name}: {split.dropped} row(s) without 6 columns left out, as in the recipe"
             )
     with workspace(out, made_from) as space:
-        _write_labels(space, layout, splits, result)
+        _write_labels(space, layout, splits, labels or splits[0].labels, result)
         _write_inputs(space, splits, tokenizer, result, progress)
     return result
 
@@ -133,7 +136,7 @@ def prepare(
 def _made_from(
     layout: TaskLayout, folder: Path, present: Sequence[SplitLayout], tokenizer: TokenToIds
 ) -> Dict[str, Any]:
-    hashes = {split.file: hashlib.sha256((folder / split.file).read_bytes()).hexdigest() for split in present}
+    hashes = {split.file: hashlib.sha256(split.path(folder).read_bytes()).hexdigest() for split in present}
     return {
         "format": FORMAT_VERSION,
         "task": layout.name,
@@ -154,14 +157,38 @@ def _check_labels(layout: TaskLayout, splits: Sequence[Split]) -> None:
                 )
 
 
-def _write_labels(space: Workspace, layout: TaskLayout, splits: Sequence[Split], result: Prepared) -> None:
+def _labels_of_other_task(layout: TaskLayout, folder: Path, result: Prepared) -> List[str]:
+    """Labels whose dictionary is that of the task that ``layout`` is answered with; empty for the others.
+
+    A dictionary is ordered by frequency, so it comes from that task's training file where that is at hand.
+    """
+    if not layout.labels_of:
+        return []
+    other = task_layout(layout.labels_of)
+    for train in (place / other.name / other.splits[0].file for place in (folder, folder.parent)):
+        if train.is_file():
+            return read_split(train, other, other.splits[0]).labels
+    result.notes.append(
+        f"no {other.name}/{other.splits[0].file} beside it: the labels' order is that of GLUE's own "
+        f"{other.name}, {', '.join(layout.classes)}. It must be that of the model's label/dict.txt."
+    )
+    return [name for count, name in enumerate(reversed(layout.classes), start=1) for _ in range(count)]
+
+
+def _write_labels(
+    space: Workspace,
+    layout: TaskLayout,
+    splits: Sequence[Split],
+    train_labels: Sequence[str],
+    result: Prepared,
+) -> None:
     labelled = [split for split in splits if split.labels]
     if not layout.classes:
         for split in labelled:
             text = "".join(label + "\n" for label in split.labels)
             _part(space, result, f"label/{split.name}", [".label"], partial(_write_text, text=text))
         return
-    dictionary = label_dictionary(splits[0].labels)
+    dictionary = label_dictionary(train_labels)
     _part(space, result, "label/dict", [".txt"], partial(_save_dictionary, dictionary=dictionary))
     for split in labelled:
         ids = np.array(

@@ -1,12 +1,14 @@
 """Where GLUE keeps its sentences and labels: one :class:`TaskLayout` a task.
 
 The columns are those of fairseq's recipe ``examples/roberta/preprocess_GLUE_tasks.sh``, counted from 0 here
-and from 1 there. WNLI is not in the recipe; its files look like RTE's.
+and from 1 there. WNLI is not in the recipe; its files look like RTE's. AX, the diagnostic
+set, has a test file alone and is answered by a model of MNLI.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Optional, Tuple
 
 from fairseq_adv.data.errors import DataError
@@ -25,6 +27,7 @@ class SplitLayout:
         has_header: whether the first line names the columns.
         drops_malformed: whether the recipe leaves out rows that do not have exactly ``len(columns)`` fields.
         required: whether the task cannot be prepared without this file.
+        other_file: another name that the file goes by.
     """
 
     name: str
@@ -35,15 +38,33 @@ class SplitLayout:
     has_header: bool = True
     drops_malformed: bool = False
     required: bool = True
+    other_file: str = ""
+
+    def path(self, folder: Path) -> Path:
+        """The file in ``folder``, by its other name if it is there under that one only."""
+        path, other = folder / self.file, folder / self.other_file
+        return other if self.other_file and other.is_file() and not path.is_file() else path
 
 
 @dataclass(frozen=True)
 class TaskLayout:
-    """A GLUE task: its splits and labels. ``classes`` is empty for a regression (STS-B, scores 0 to 5)."""
+    """A GLUE task: its splits and labels. ``classes`` is empty for a regression (STS-B, scores 0 to 5).
+
+    Attributes:
+        labels_of: the task whose labels this one has, for one without training data (AX).
+        other_folder: another name that the task's folder goes by.
+    """
 
     name: str
     classes: Tuple[str, ...]
     splits: Tuple[SplitLayout, ...]
+    labels_of: str = ""
+    other_folder: str = ""
+
+    @property
+    def folders(self) -> Tuple[str, ...]:
+        """The names that the task's folder goes by."""
+        return (self.name, self.other_folder) if self.other_folder else (self.name,)
 
     @property
     def inputs(self) -> int:
@@ -121,6 +142,19 @@ def _mnli() -> TaskLayout:
     )
 
 
+def _ax() -> TaskLayout:
+    # The classes stand in the order of MNLI's label dictionary: by how often they occur in GLUE's train.tsv
+    # (130903, 130900, 130899).
+    split = SplitLayout("test", "diagnostic.tsv", tuple(_PAIR.split(",")), (1, 2), None, other_file="AX.tsv")
+    return TaskLayout(
+        "AX",
+        ("contradiction", "neutral", "entailment"),
+        (split,),
+        labels_of="MNLI",
+        other_folder="diagnostic",
+    )
+
+
 _PAIR = "index,sentence1,sentence2"
 _MRPC = "Quality,#1 ID,#2 ID,#1 String,#2 String"
 _STSB = "index,genre,filename,year,old_index,source1,source2,sentence1,sentence2"
@@ -142,6 +176,7 @@ TASKS: Tuple[TaskLayout, ...] = (
     ),
     _plain("RTE", "entailment,not_entailment", _PAIR + ",label", "sentence1,sentence2", "label", _PAIR),
     _plain("WNLI", "0,1", _PAIR + ",label", "sentence1,sentence2", "label", _PAIR),
+    _ax(),
 )
 
 

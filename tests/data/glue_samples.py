@@ -170,6 +170,11 @@ def mrpc(folder: Path) -> None:
         write(folder / f"{file}.tsv", [f"{first}\t{header}", *rows])
 
 
+def ax(path: Path) -> None:
+    """The diagnostic set: a test file alone."""
+    write(path, ["index\tsentence1\tsentence2", *(f"{i}\t{a}\t{b}" for i, (a, b) in enumerate(pairs()))])
+
+
 WRITERS = {"CoLA": cola, "MRPC": mrpc, "SST-2": sst2, "STS-B": stsb, "QQP": qqp, "MNLI": mnli, "RTE": rte}
 
 

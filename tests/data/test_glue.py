@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from glue_recipe import run_recipe, written
-from glue_samples import AWKWARD, WRITERS, rte, small_bpe, sst2, stsb, write
+from glue_samples import AWKWARD, WRITERS, ax, mnli, rte, small_bpe, sst2, stsb, write
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue import prepare, tasks_in
@@ -113,6 +113,35 @@ def test_tasks_in_a_folder(tmp_path: Path) -> None:
     assert present == ["SST-2"] and len(absent) == len(TASKS) - 1
     with pytest.raises(DataError, match=r"holds none of the folders CoLA, SST-2"):
         tasks_in(tmp_path / "SST-2")
+
+
+def labels_in(folder: Path) -> list[str]:
+    return [line.split()[0] for line in (folder / "label" / "dict.txt").read_text().splitlines()][:3]
+
+
+@pytest.mark.parametrize("file", ["diagnostic/diagnostic.tsv", "AX/diagnostic.tsv", "AX/AX.tsv", "AX.tsv"])
+def test_ax_has_a_test_split_alone_and_the_labels_of_mnli(
+    file: str, tokenizer: TokenToIds, tmp_path: Path
+) -> None:
+    ax(tmp_path / "glue" / file)
+    alone = prepare(tmp_path / "glue", "AX", tmp_path / "alone", tokenizer, progress=False)
+    assert alone.rows == {"test": len(AWKWARD)} and "no MNLI/train.tsv beside it" in alone.notes[0]
+    assert labels_in(tmp_path / "alone") == ["contradiction", "neutral", "entailment"]
+    assert not list((tmp_path / "alone" / "label").glob("test*"))
+    # Beside a copy of MNLI in which the labels are not as frequent as in GLUE's own, the order is that one's.
+    mnli(tmp_path / "glue" / "MNLI")
+    beside = prepare(tmp_path / "glue", "AX", tmp_path / "beside", tokenizer, progress=False)
+    prepare(tmp_path / "glue", "MNLI", tmp_path / "mnli", tokenizer, progress=False)
+    assert not any("MNLI" in note for note in beside.notes)
+    order = ["entailment", "neutral", "contradiction"]
+    assert labels_in(tmp_path / "beside") == labels_in(tmp_path / "mnli") == order
+
+
+def test_ax_is_found_among_all_tasks_and_missed_by_name(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    ax(tmp_path / "diagnostic" / "diagnostic.tsv")
+    assert tasks_in(tmp_path)[0] == ["AX"]
+    with pytest.raises(DataError, match=r"the files of AX are not all there"):
+        prepare(tmp_path / "nowhere", "AX", tmp_path / "out", tokenizer, progress=False)
 
 
 def test_task_names() -> None:
