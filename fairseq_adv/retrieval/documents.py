@@ -1,0 +1,115 @@
+"""Which of the sentences found are worth reading, and how they become one text."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.retrieval.query import CHOICE_TERMS, Engine, Hit, ladder
+
+MOST_HITS = 500
+"""Sentences that are looked at for one choice at most, as in ARC-Solvers."""
+_MARKUP = re.compile(r"https?:|www\.|[<>{}|\\@^_]|={2,}|\.{4,}|\[edit\]|&[a-z]+;", re.IGNORECASE)
+_SPACES = re.compile(r"\s+")
+_NOT_WORD = re.compile(r"[\W_]+")
+_ENDS = (".", "!", "?", "…")
+_CLOSING = "\"'”’)]"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is retrieved for a choice.
+
+    Attributes:
+        top: documents.
+        choice_terms: ``any`` or ``all`` of the choice's words are required.
+        longest: characters of a document; 300 as in ARC-Solvers.
+
+    Raises:
+        DataError: a number below 1, or an unknown word.
+    """
+
+    top: int = 10
+    choice_terms: str = "any"
+    longest: int = 300
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top <= MOST_HITS:
+            raise DataError(f"--top {self.top}: give a number from 1 to {MOST_HITS}.")
+        if self.longest < 1:
+            raise DataError(f"--longest {self.longest}: give a number of characters, 1 or more.")
+        if self.choice_terms not in CHOICE_TERMS:
+            raise DataError(f"--choice-terms {self.choice_terms}: give one of {', '.join(CHOICE_TERMS)}.")
+
+    def made_from(self) -> dict[str, Any]:
+        """For manifests."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """The documents for one choice.
+
+    Attributes:
+        documents: best first, at most ``top``.
+        fallback: whether the search that found them was not the strictest one.
+    """
+
+    documents: tuple[str, ...]
+    fallback: bool
+
+    @property
+    def text(self) -> str:
+        """The documents as one text, joined by a space; each ends with a full stop or its own mark."""
+        return " ".join(_ended(document) for document in self.documents)
+
+
+def retrieve(engine: Engine, question: str, choice: str, options: Options) -> Retrieved:
+    """The best documents for a question and one of its choices."""
+    queries = ladder(question, choice, options.choice_terms)
+    for step, query in enumerate(queries):
+        for limit in (5 * options.top, MOST_HITS):
+            found = engine.search(query, min(limit, MOST_HITS))
+            documents = choose(iter(found), options)
+            if len(documents) == options.top or not found.more:
+                break
+        if documents:
+            return Retrieved(documents, fallback=step > 0)
+    return Retrieved((), fallback=False)
+
+
+def choose(hits: Iterator[Hit], options: Options) -> tuple[str, ...]:
+    """The first ``top`` hits that are no junk and don't say again what an earlier one says.
+
+    Two sentences say the same if their letters and digits are the same, whatever their case and punctuation.
+    """
+    chosen: dict[str, str] = {}
+    for hit in hits:
+        text = _SPACES.sub(" ", hit.text).strip()
+        if is_junk(text, options.longest):
+            continue
+        chosen.setdefault(_NOT_WORD.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip(), text)
+        if len(chosen) == options.top:
+            break
+    return tuple(chosen.values())
+
+
+def is_junk(text: str, longest: int) -> bool:
+    """Whether a line is no sentence that could explain something.
+
+    Junk is: more than ``longest`` characters; fewer than three words; a question (a corpus from the web holds
+    the exam questions too); a web address, markup or a row of dots; under 60% letters among what isn't space
+    (tables, formulas).
+    """
+    if len(text) > longest or text.count(" ") < 2 or text.endswith("?") or _MARKUP.search(text):
+        return True
+    solid = [character for character in text if character != " "]
+    return sum(map(str.isalpha, solid)) < 0.6 * len(solid)
+
+
+def _ended(document: str) -> str:
+    return document if document.rstrip(_CLOSING).endswith(_ENDS) else document + "."
