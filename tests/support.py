@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -59,18 +59,96 @@ def _write(prefix: Path, rows: list[list[int]], vocabulary: int) -> None:
     builder.finalize(f"{prefix}.idx")
 
 
+def write_encoder(folder: Path) -> Path:
+    """The files of a tiny WordPiece tokenizer, as an encoder's folder holds them."""
+    words = [*VOCABULARY, *"qa:_?.", "he", "it"]
+    folder.mkdir(parents=True, exist_ok=True)
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in [*special, *words]))
+    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
+    return folder
+
+
+def _words(rng: np.random.Generator, least: int, most: int) -> list[str]:
+    return [VOCABULARY[w] for w in rng.integers(0, len(VOCABULARY), size=rng.integers(least, most + 1))]
+
+
+def question(rng: np.random.Generator, name: str, choices: int, para: bool = False) -> dict[str, Any]:
+    """A question as ARC writes it; the right choice repeats a word of the stem."""
+    stem, answer = _words(rng, 2, 5), int(rng.integers(choices))
+    options = []
+    for k in range(choices):
+        words = _words(rng, 1, 3) + ([stem[0]] if k == answer else [])
+        options.append({"label": "ABCDEFGH"[k], "text": " ".join(words)})
+        if para:
+            options[-1]["para"] = " ".join(_words(rng, 0, 30))
+    body = {"stem": " ".join(stem), "choices": options}
+    return {"id": name, "question": body, "answerKey": "ABCDEFGH"[answer]}
+
+
+def write_questions(
+    folder: Path, *, train: int = 16, valid: int = 8, choices: tuple[int, ...] = (3, 5, 4), seed: int = 0,
+    para: bool = False,
+) -> Path:  # fmt: skip
+    """A multiple-choice data folder with its tokenizer; the numbers of choices take turns."""
+    rng = np.random.default_rng(seed)
+    write_encoder(folder)
+    for split, count in (("train", train), ("valid", valid), ("test", 5)):
+        rows = [question(rng, f"{split}-{i}", choices[i % len(choices)], para) for i in range(count)]
+        if split == "test":
+            for row in rows:
+                del row["answerKey"]
+        write_json_lines(folder / f"{split}.jsonl", rows)
+    return folder
+
+
+def write_json_lines(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    """One json object a line."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def wsc_line(
+    rng: np.random.Generator, idx: int, label: bool | None, candidates: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """A sentence as SuperGLUE writes it, with its candidates beside it."""
+    words = _words(rng, 2, 4)
+    text = [*words, "he", *_words(rng, 1, 4)]
+    others = [" ".join(_words(rng, 1, 2)) for _ in range(int(rng.integers(1, 4)))]
+    target = {"span1_text": words[0], "span1_index": 0, "span2_text": "he", "span2_index": len(words)}
+    line: dict[str, Any] = {"text": " ".join(text), "target": target, "idx": idx}
+    line["candidates"] = others if candidates is None else list(candidates)
+    return line if label is None else {**line, "label": label}
+
+
+def write_wsc(folder: Path, *, train: int = 16, valid: int = 8, seed: int = 0) -> Path:
+    """A WSC data folder with its tokenizer: true and false queries, and a sentence without candidates."""
+    rng = np.random.default_rng(seed)
+    write_encoder(folder)
+    for split, count in (("train", train), ("valid", valid), ("test", 4)):
+        rows = [
+            wsc_line(rng, i, None if split == "test" else i % 3 != 1, candidates=[] if i == 3 else None)
+            for i in range(count)
+        ]
+        write_json_lines(folder / f"{split}.jsonl", rows)
+    return folder
+
+
 def train_args(
-    data: Path, save: Path | None, criterion: str = "freelb", *extra: str, classes: int = 2
-) -> list[str]:
+    data: Path, save: Path | None, criterion: str = "freelb", *extra: str, classes: int = 2,
+    task: str = "sentence_prediction",
+) -> list[str]:  # fmt: skip
     """A tiny RoBERTa without dropout on the CPU; later options in ``extra`` win."""
     # fairseq makes the folder even when it saves nothing.
     saving = ["--no-save", "--save-dir", str(data / "unused")] if save is None else ["--save-dir", str(save)]
     regression = ["--regression-target", "--best-checkpoint-metric", "loss"] if classes == 1 else []
+    layout = ["--num-classes", str(classes), "--init-token", "0", "--separator-token", "2"]
     return [
-        str(data), "--user-dir", PLUGIN, "--task", "sentence_prediction", "--criterion", criterion,
-        "--num-classes", str(classes), "--init-token", "0", "--separator-token", "2",
+        str(data), "--user-dir", PLUGIN, "--task", task, "--criterion", criterion,
+        *(layout if task == "sentence_prediction" else []),
         "--arch", "roberta_base", "--encoder-layers", "2", "--encoder-embed-dim", "16",
-        "--encoder-ffn-embed-dim", "32", "--encoder-attention-heads", "2", "--max-positions", "16",
+        "--encoder-ffn-embed-dim", "32", "--encoder-attention-heads", "2",
+        "--max-positions", "16" if task == "sentence_prediction" else "24",
         "--dropout", "0", "--attention-dropout", "0", "--optimizer", "adam",
         "--lr", "0.01", "--batch-size", "4", "--required-batch-size-multiple", "1", "--max-epoch", "2",
         "--cpu", "--seed", "7", "--log-format", "json", "--log-interval", "1", "--num-workers", "0",

@@ -69,8 +69,8 @@ class PerturbationConfig(ObjectiveConfig):
     adv_init_mag: float = field(
         default=0.0,
         metadata={
-            "help": "m of the random start U(-m, m)/sqrt(L*D), L tokens of D dimensions (linf: U(-m, m)); "
-            "0: the first pass is clean"
+            "help": "m of the random start U(-m, m)/sqrt(L*D), L tokens of D dimensions (linf: U(-m, m)); 0: "
+            "the first pass is clean"
         },
     )
     adv_norm_type: NORM_TYPE_CHOICES = field(  # type: ignore[valid-type]

@@ -1,7 +1,5 @@
-"""Finds the file of a split in the layouts in which multiple-choice data sets are distributed, and reads it.
-
-A data set is named by its folder, or by the first part of its files' names: ``arc/ARC-Easy`` stands for
-``arc/ARC-Easy-Train.jsonl`` and the like.
+"""Finds the file of a split in the layouts in which multiple-choice data sets are distributed, and reads
+it.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ def read_split(data: Path, split: str) -> list[Question]:
     """The questions of a split, from ``data``'s jsonl, CSV (Regents) or folder of articles (RACE).
 
     Args:
-        data: folder of the data set, or the first part of its files' names.
+        data: folder of the data set.
         split: train, valid or test; for RACE also valid-middle, test-high and so on.
 
     Raises:
@@ -52,39 +50,26 @@ def find_split(data: Path, split: str) -> Path:
     if found:
         raise DataError(
             f"{data}: the split {split!r} is there more than once: {', '.join(path.name for path in found)}. "
-            "Name one data set by the first part of its files' names, such as arc/ARC-Easy."
+            "Put each data set into a folder of its own."
         )
-    wanted = ", ".join(f"{name}.jsonl" for name in _names(split))
+    wanted = ", ".join(f"{name}.jsonl, …-{name.capitalize()}.jsonl" for name in _names(split))
     raise DataError(
-        f"{data}: has no split {split!r}. Looked for {wanted}, the same with .csv, a folder of RACE's "
-        "articles, and "
-        f"files that begin with {data.name}- and end so."
+        f"{data}: {'has no split ' + repr(split) if data.is_dir() else 'no such folder'}. Looked for "
+        f"{wanted}, the same with .csv, and a folder of RACE's articles."
     )
 
 
 def _names(split: str) -> list[str]:
-    names = list(_SPLITS.get(split, (split,)))
-    return names + ([_OFFICIAL[split]] if split in _OFFICIAL else [])
+    return [*_SPLITS.get(split, (split,)), *([_OFFICIAL[split]] if split in _OFFICIAL else [])]
 
 
 def _candidates(data: Path, split: str) -> list[Path]:
-    folder, prefix = (data, "") if data.is_dir() else (data.parent, f"{data.name}-")
-    names = [f"{prefix}{name}" for name in _names(split)]
-    names += [f"{prefix}{name.capitalize()}" for name in _names(split)]
-    paths = {folder / f"{name}{ending}" for name in names for ending in _ENDINGS}
-    if data.is_dir():
-        # ARC's own folders: ARC-Easy/ARC-Easy-Train.jsonl. Only if the folder holds one such data set.
-        ends = {f"-{name}{ending}" for name in (n.capitalize() for n in _names(split)) for ending in _ENDINGS}
-        paths |= {path for path in folder.iterdir() if path.name.endswith(tuple(ends))}
-        base, _, level = split.partition("-")
-        race = [
-            data / name / level if level in LEVELS else data / name for name in _SPLITS.get(base, (split,))
-        ]
-        paths |= {path for path in race if path.is_dir() and any(path.rglob("*.txt"))}
-    existing: dict[tuple[int, int], Path] = {}
-    for path in sorted(paths):
-        if path.exists():
-            status = path.stat()
-            # On a file system that ignores case, Train and train are one file.
-            existing.setdefault((status.st_dev, status.st_ino), path)
-    return list(existing.values())
+    if not data.is_dir():
+        return []
+    plain = {f"{name}{ending}" for name in _names(split) for ending in _ENDINGS}
+    # ARC's and AI2's names: ARC-Easy-Train.jsonl.
+    ends = tuple(f"-{name.capitalize()}{ending}" for name in _names(split) for ending in _ENDINGS)
+    files = [path for path in sorted(data.iterdir()) if path.name in plain or path.name.endswith(ends)]
+    base, _, level = split.partition("-")
+    names = [f"{name}/{level}" if level in LEVELS else name for name in _SPLITS.get(base, (split,))]
+    return files + [data / name for name in names if any((data / name).rglob("*.txt"))]

@@ -51,8 +51,7 @@ def _article(path: Path) -> Iterator[Question]:
     if not len(questions) == len(options) == len(answers):
         raise DataError(
             f"{where}: {len(questions)} questions, {len(options)} lists of options and {len(answers)} "
-            "answers; "
-            "there must be as many of each"
+            "answers; there must be as many of each"
         )
     name = str(row.get("id", path.name))
     for k, (stem, texts, answer) in enumerate(zip(questions, options, answers)):

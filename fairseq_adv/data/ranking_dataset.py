@@ -33,7 +33,8 @@ class RankingDataset(FairseqDataset):
         rows: (all choices, columns) numbers of texts in ``segments``; the first column may be cut.
         sources: (questions,) the data set of each question, ascending.
         special: the ids of ``<s>``, padding and ``</s>``.
-        max_positions: the most tokens of a row.
+        max_positions: the most tokens of a row; a question with its answer must fit.
+        longest: cut the documents where a row has this many tokens; ``None``: at ``max_positions``.
         weights: how often a question of each data set comes in an epoch; ``None``: not a training split,
             every
             question once, in the order of their lengths.
@@ -51,6 +52,7 @@ class RankingDataset(FairseqDataset):
         sources: IntArray,
         special: tuple[int, int, int],
         max_positions: int,
+        longest: int | None = None,
         weights: Sequence[float] | None = None,
         seed: int = 1,
         shuffle: bool = True,
@@ -65,7 +67,7 @@ class RankingDataset(FairseqDataset):
         self.labelled = bool((self.targets >= 0).all())
         kept = row_lengths(segments, rows)
         self._refuse_too_long(kept, max_positions)
-        self.room = max_positions - kept
+        self.room = np.maximum((longest or max_positions) - kept, 0)
         first = np.append(segments.lengths, 0)[rows[:, 0]]
         # As assemble: a cut text keeps at least one token beside its </s>, or is left out.
         taken = np.where(self.room >= 2, np.minimum(first, self.room), 0)
@@ -149,8 +151,6 @@ class RankingDataset(FairseqDataset):
         question = self.examples[int(np.searchsorted(self.starts, worst, side="right")) - 1]
         raise DataError(
             f"{question.where}: the question with its answer has {kept[worst]} tokens, more than "
-            "--max-positions "
-            f"{max_positions}; documents are cut to fit, questions and answers never. Shorten it, remove "
-            "the line, "
-            "or raise --max-positions as far as the model goes."
+            f"--max-positions {max_positions}; documents are cut to fit, questions and answers never. "
+            "Shorten it, remove the line, or raise --max-positions as far as the model goes."
         )

@@ -37,8 +37,8 @@ def build_objective(cfg: Any, task: FairseqTask) -> Objective:
             return objective_class(cfg, task)
     known = ", ".join(task_class.__name__ for task_class, _ in OBJECTIVES)
     raise ValueError(
-        f"the adversarial criterions have no objective for {type(task).__name__}; they train {known}. "
-        "Choose another --task, or another --criterion."
+        f"the adversarial criterions have no objective for {type(task).__name__}; they train {known}. Choose "
+        "another --task, or another --criterion."
     )
 
 

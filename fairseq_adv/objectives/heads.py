@@ -12,9 +12,9 @@ def check_classification_head(model: nn.Module, name: str) -> None:
     heads = getattr(model, "classification_heads", None)
     if heads is None or name not in heads:
         raise ValueError(
-            f"the model has no classification head named {name!r} "
-            f"(it has: {', '.join(heads) if heads else 'none'}). Use an --arch with classification "
-            "heads, such as roberta_base, and the same --classification-head-name for task and criterion."
+            f"the model has no classification head named {name!r} (it has: "
+            f"{', '.join(heads) if heads else 'none'}). Use an --arch with classification heads, such as "
+            "roberta_base, and the same --classification-head-name for task and criterion."
         )
     refuse_pruning_options(model)
 
@@ -25,6 +25,6 @@ def refuse_pruning_options(model: nn.Module) -> None:
     for option in ("mha_reg_scale_factor", "ffn_reg_scale_factor"):
         if getattr(args, option, 0.0):
             raise ValueError(
-                f"--{option.replace('_', '-')} has no effect with the adversarial criterions; "
-                "leave it out or train with --criterion sentence_prediction."
+                f"--{option.replace('_', '-')} has no effect with the adversarial criterions; leave it out "
+                "or train with --criterion sentence_prediction."
             )

@@ -130,8 +130,8 @@ class SentencePrediction(Objective):
         if len(labels) != classes:
             raise ValueError(
                 f"--num-classes {classes}, but {self.task.cfg.data}/label/dict.txt lists {len(labels)} "
-                f"labels: {', '.join(labels[:10])}{', …' if len(labels) > 10 else ''}. "
-                f"Pass --num-classes {len(labels)}, or prepare the data again."
+                f"labels: {', '.join(labels[:10])}{', …' if len(labels) > 10 else ''}. Pass --num-classes "
+                f"{len(labels)}, or prepare the data again."
             )
 
     def _positive_class(self) -> int | None:

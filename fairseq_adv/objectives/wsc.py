@@ -38,9 +38,8 @@ class WSC(Objective):
     def check_model(self, model: nn.Module) -> None:
         if not hasattr(getattr(model, "encoder", None), "lm_head"):
             raise ValueError(
-                f"{type(model).__name__} has no masked-LM head, which scores the phrases. Use an --arch "
-                "such as "
-                "roberta_base."
+                f"{type(model).__name__} has no masked-LM head, which scores the phrases. Use an --arch such "
+                "as roberta_base."
             )
         refuse_pruning_options(model)
 

@@ -35,18 +35,13 @@ class MultipleChoiceConfig(FairseqDataclass):
 
     data: str = field(
         default=MISSING,
-        metadata={
-            "help": "folder of the data set, or the first part of its files' names (arc/ARC-Easy); several, "
-            "joined by "
-            "a colon, are trained on together"
-        },
+        metadata={"help": "folder of the data set; several, joined by a colon, are trained on together"},
     )
     tokenizer_dir: Optional[str] = field(
         default=None,
         metadata={
             "help": "folder with the encoder's dict.txt and its vocab.txt (WordPiece) or encoder.json and "
-            "vocab.bpe "
-            "(GPT-2 BPE); default: the first data folder"
+            "vocab.bpe (GPT-2 BPE); default: the first data folder"
         },
     )
     sampling_weights: Optional[str] = field(
@@ -62,8 +57,20 @@ class MultipleChoiceConfig(FairseqDataclass):
             "help": "most tokens of a candidate; documents are cut to fit, questions and answers never"
         },
     )
+    tokens_per_sample: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "cut the documents already where a candidate has this many tokens; --max-positions is "
+            "the model's limit too and must be what the checkpoint was trained with"
+        },
+    )
     no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
-    classification_head_name: str = II("criterion.classification_head_name")
+    # No interpolation of the criterion's option: fairseq-validate, whose criterion may lack it, could not
+    # resolve it. On the command line one option sets both.
+    classification_head_name: str = field(
+        default="sentence_classification_head",
+        metadata={"help": "name of the head that scores a candidate; the same for task and criterion"},
+    )
     seed: int = II("common.seed")
 
 
@@ -79,8 +86,12 @@ class MultipleChoiceTask(FairseqTask):
         self.folders = [Path(part) for part in cfg.data.split(":") if part]
         self.source_names = _distinct_names(self.folders)
         self.weights = _weights(cfg.sampling_weights, len(self.folders))
-        if cfg.max_positions < 4:
-            raise DataError(f"--max-positions {cfg.max_positions}: pass 4 or more")
+        self.longest = cfg.tokens_per_sample or cfg.max_positions
+        if not 4 <= self.longest <= cfg.max_positions:
+            raise DataError(
+                f"--tokens-per-sample {self.longest}: pass 4 or more, and no more than --max-positions "
+                f"{cfg.max_positions}"
+            )
         self.tokenizer = tokenizer
         self.dictionary: Dictionary = tokenizer.dictionary
         self.dictionary.add_symbol("<mask>")
@@ -129,6 +140,7 @@ class MultipleChoiceTask(FairseqTask):
             np.array(sources, dtype=np.int64),
             (self.dictionary.bos(), self.dictionary.pad(), self.dictionary.eos()),
             self.cfg.max_positions,
+            self.longest,
             weights=self.weights if training else None,
             seed=self.cfg.seed,
             shuffle=not self.cfg.no_shuffle,
@@ -153,6 +165,10 @@ class MultipleChoiceTask(FairseqTask):
     def max_positions(self) -> int:
         """Most tokens of a candidate."""
         return int(self.cfg.max_positions)
+
+    def has_sharded_data(self, split: str) -> bool:
+        """False: to fairseq a colon joins shards, of which each epoch loads one; here it joins data sets."""
+        return False
 
     @property
     def source_dictionary(self) -> Dictionary:
@@ -191,8 +207,7 @@ def load_tokenizer(tokenizer_dir: Optional[str], data: str) -> TokenToIds:
     if not (folder / "dict.txt").is_file():
         raise DataError(
             f"{folder}: holds no dict.txt. Name the encoder's folder, with dict.txt and its vocab.txt or "
-            "encoder.json "
-            "and vocab.bpe, by --tokenizer-dir."
+            "encoder.json and vocab.bpe, by --tokenizer-dir."
         )
     return tokenizer_for_encoder(folder)
 
@@ -219,9 +234,8 @@ def _weights(text: Optional[str], count: int) -> List[float]:
         weights = []
     if len(weights) != count or not all(math.isfinite(w) and w >= 0 for w in weights) or not sum(weights):
         raise DataError(
-            f"--sampling-weights {text}: give {count} number{'s' if count > 1 else ''} of 0 or more, not "
-            "all 0, joined "
-            "by colons: one for each data folder"
+            f"--sampling-weights {text}: give {count} number{'s' if count > 1 else ''} of 0 or more, not all "
+            "0, joined by colons: one for each data folder"
         )
     return weights
 

@@ -39,8 +39,7 @@ class WSCConfig(FairseqDataclass):
         default=None,
         metadata={
             "help": "folder with the encoder's dict.txt and its vocab.txt (WordPiece) or encoder.json and "
-            "vocab.bpe "
-            "(GPT-2 BPE); default: the data folder"
+            "vocab.bpe (GPT-2 BPE); default: the data folder"
         },
     )
     max_positions: int = field(default=512, metadata={"help": "most tokens of a sentence"})
@@ -114,8 +113,7 @@ class WSCTask(FairseqTask):
         if longest > self.cfg.max_positions:
             raise DataError(
                 f"{example.where}: {longest} tokens, more than --max-positions {self.cfg.max_positions}. "
-                "Shorten it, "
-                "remove the line, or raise --max-positions as far as the model goes."
+                "Shorten it, remove the line, or raise --max-positions as far as the model goes."
             )
         return rows
 

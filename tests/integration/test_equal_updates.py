@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import command, fairseq_train, logged, train_args, weights, write_task
+from support import (
+    command,
+    fairseq_train,
+    logged,
+    train_args,
+    weights,
+    write_questions,
+    write_task,
+    write_wsc,
+)  # fmt: skip
 
 METHODS = ["freelb", "pgd"]
 ADVERSARIAL = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
@@ -20,10 +29,11 @@ ADVERSARIAL = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5", "
 SGD = ["--optimizer", "sgd", "--lr", "0.1"]
 
 
-def run(data: Path, save: Path, method: str, *extra: str, workers: int = 1) -> dict[str, torch.Tensor]:
-    args = train_args(
-        data, save, method, *ADVERSARIAL, *SGD, "--no-epoch-checkpoints", "--max-epoch", "1", *extra
-    )
+def run(
+    data: Path, save: Path, method: str, *extra: str, workers: int = 1, task: str = "sentence_prediction"
+) -> dict[str, torch.Tensor]:
+    words = [*ADVERSARIAL, *SGD, "--no-epoch-checkpoints", "--max-epoch", "1", *extra]
+    args = train_args(data, save, method, *words, task=task)
     fairseq_train(*args, workers=workers)
     return weights(save / "checkpoint_last.pt")
 
@@ -45,6 +55,17 @@ def test_whole_equals_update_freq_equals_two_processes(tmp_path: Path, method: s
     workers = run(data, tmp_path / "workers", method, "--batch-size", "8", workers=2)
     assert_close(parts, whole, atol=2e-6)
     assert_close(workers, whole, atol=2e-6)
+
+
+@pytest.mark.parametrize("task", ["commonsense_qa", "wsc"])
+def test_examples_of_several_rows_come_whole_in_parts_and_on_two_processes(tmp_path: Path, task: str) -> None:
+    """Questions of 3 to 5 choices, sentences with and without a loss: the same update each way."""
+    data = (write_wsc if task == "wsc" else write_questions)(tmp_path / "data")
+    whole = run(data, tmp_path / "whole", "freelb", "--batch-size", "16", task=task)
+    parts = run(data, tmp_path / "parts", "freelb", "--batch-size", "4", "--update-freq", "4", task=task)
+    workers = run(data, tmp_path / "workers", "freelb", "--batch-size", "8", workers=2, task=task)
+    assert_close(parts, whole, atol=3e-6)
+    assert_close(workers, whole, atol=3e-6)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -81,21 +102,37 @@ def test_spearman_is_the_same_on_two_processes(tmp_path: Path) -> None:
         assert two[key] == one[key] != 0.0, key
 
 
-@pytest.mark.parametrize(("method", "workers"), [("freelb", 1), ("freelb", 2), ("pgd", 1)])
+@pytest.mark.parametrize(
+    ("method", "workers", "task"),
+    [
+        ("freelb", 1, "sentence_prediction"),
+        ("freelb", 2, "sentence_prediction"),
+        ("pgd", 1, "sentence_prediction"),
+        ("freelb", 1, "arc_retrieval"),
+    ],
+)
 def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(
-    tmp_path: Path, method: str, workers: int
+    tmp_path: Path, method: str, workers: int, task: str
 ) -> None:
-    """With dropout, Adam and a schedule: the same weights to the bit."""
-    data = write_task(tmp_path / "data", train=64)
-    initial = run(data, tmp_path / "initial", method, "--max-update", "1")
+    """With dropout, Adam and a schedule, two data sets drawn by weight: the same weights to the bit."""
+    if task == "arc_retrieval":
+        folders = [
+            write_questions(tmp_path / name, train=50, para=True, seed=k) for k, name in enumerate("ab")
+        ]
+        data = Path(":".join(map(str, folders)))
+        drawn = ["--sampling-weights", "1:0.28"]
+    else:
+        data, drawn = write_task(tmp_path / "data", train=64), []
+    initial = run(data, tmp_path / "initial", method, "--max-update", "1", task=task)
     assert initial
     schedule = [
         "--finetune-from-model", str(tmp_path / "initial" / "checkpoint_last.pt"),
         "--dropout", "0.1", "--attention-dropout", "0.1", "--max-epoch", "2", "--batch-size", "4",
         "--optimizer", "adam", "--lr", "0.001", "--lr-scheduler", "polynomial_decay",
-        "--total-num-update", "40", "--save-interval-updates", "3", "--keep-interval-updates", "1",
+        "--total-num-update", "40", *drawn, "--save-interval-updates", "3", "--keep-interval-updates", "1",
     ]  # fmt: skip
-    args = train_args(data, tmp_path / "killed", method, *ADVERSARIAL, *schedule, "--no-epoch-checkpoints")
+    options = [*ADVERSARIAL, *schedule, "--no-epoch-checkpoints"]
+    args = train_args(data, tmp_path / "killed", method, *options, task=task)
     killed_at = start_and_kill(args, workers, after_update=4)
     assert (tmp_path / "killed" / "checkpoint_last.pt").exists()
     done = fairseq_train(*args, workers=workers)
@@ -103,7 +140,7 @@ def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(
         r"Loaded checkpoint .*checkpoint_last.pt \(epoch 1 @ (\d+) updates\)", done.stdout + done.stderr
     )
     assert resumed and 3 <= int(resumed.group(1)) <= killed_at
-    expected = run(data, tmp_path / "straight", method, *schedule, workers=workers)
+    expected = run(data, tmp_path / "straight", method, *schedule, workers=workers, task=task)
     killed = weights(tmp_path / "killed" / "checkpoint_last.pt")
     assert all(torch.equal(killed[name], expected[name]) for name in expected)
 

@@ -1,0 +1,152 @@
+"""Ranking: one flattened batch, any number of choices, fairseq's own loss, no credit for ties."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
+from fairseq.data import data_utils
+from fairseq.logging import metrics
+from support import batch, build, train_args, write_questions
+
+from fairseq_adv.objectives.sentence_ranking import is_right
+
+HEAD = "sentence_classification_head"
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """Questions of 3, 5, 4 and 2 choices."""
+    folder = write_questions(tmp_path_factory.mktemp("mixed"), choices=(3, 5, 4, 2), valid=11)
+    return build(train_args(folder, None, "standard", task="commonsense_qa"))
+
+
+def candidates_apart(run: SimpleNamespace, sample: dict[str, Any]) -> list[torch.Tensor]:
+    """Scores of each question, one call of the model for each candidate, without padding."""
+    tokens = sample["net_input"]["src_tokens"]
+    scores: list[list[torch.Tensor]] = [[] for _ in range(sample["nsentences"])]
+    for row, question in zip(tokens, sample["question"].tolist()):
+        alone = row[row != 1].unsqueeze(0)
+        scores[question].append(
+            run.model(alone, features_only=True, classification_head_name=HEAD)[0].view(())
+        )
+    return [torch.stack(one) for one in scores]
+
+
+def test_no_row_is_a_dummy(mixed: SimpleNamespace) -> None:
+    sample = batch(mixed, [0, 1, 2, 3])
+    assert sample["net_input"]["src_tokens"].size(0) == 3 + 5 + 4 + 2
+    assert sample["question"].tolist() == [0] * 3 + [1] * 5 + [2] * 4 + [3] * 2
+    assert sample["choice"].tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 1]
+    tokens = sample["net_input"]["src_tokens"]
+    assert tokens.ne(1).any(dim=1).all() and sample["ntokens"] == int(tokens.ne(1).sum())
+
+
+def test_a_flattened_forward_gives_the_logits_of_one_call_a_candidate(mixed: SimpleNamespace) -> None:
+    mixed.model.eval()
+    sample = batch(mixed, [0, 1, 2, 3, 4])
+    with torch.no_grad():
+        scores = mixed.criterion.objective.predict(mixed.model, sample)
+        apart = candidates_apart(mixed, sample)
+    for row, expected in zip(scores, apart):
+        # fp32; attention over masked padding adds exact zeros, matrix products of another shape round
+        # differently.
+        torch.testing.assert_close(row[: len(expected)], expected, rtol=0, atol=2e-6)
+        assert (row[len(expected) :] == -math.inf).all()
+
+
+def test_the_loss_is_a_softmax_over_the_choices_that_are_there(mixed: SimpleNamespace) -> None:
+    """By hand: scores 0, ln 2, ln 5 -> p = 1/8, 2/8, 5/8; two choices 0, ln 3 -> 1/4, 3/4."""
+    scores = torch.tensor(
+        [[0.0, math.log(2), math.log(5)], [0.0, math.log(3), -math.inf]], requires_grad=True
+    )
+    loss = mixed.criterion.objective.loss(scores, {"target": torch.tensor([1, 0])})
+    assert loss.item() == pytest.approx(math.log(4) + math.log(4), rel=1e-6)
+    loss.backward()
+    expected = torch.tensor([[1 / 8, 2 / 8 - 1, 5 / 8], [1 / 4 - 1, 3 / 4, 0.0]])
+    torch.testing.assert_close(scores.grad, expected, rtol=0, atol=1e-6)
+
+
+def test_the_loss_is_that_of_fairseqs_own_criterion(tmp_path: Path) -> None:
+    run = build(train_args(write_questions(tmp_path, choices=(4,)), None, "standard", task="commonsense_qa"))
+    run.model.eval()
+    sample = batch(run, [0, 1, 2, 3])
+    loss, size, log = run.criterion(run.model, sample)
+    inputs = {}
+    tokens = sample["net_input"]["src_tokens"]
+    for k in range(4):
+        rows = [row[row != 1] for row in tokens[sample["choice"] == k]]
+        inputs[f"net_input{k + 1}"] = {"src_tokens": data_utils.collate_tokens(rows, 1)}
+    stock = SentenceRankingCriterion(run.task, HEAD, None, 4)
+    given = {**inputs, "target": sample["target"], "ntokens": 1, "id": sample["id"]}
+    expected, expected_size, expected_log = stock(run.model, given)
+    assert size == expected_size
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert int(log["ncorrect"]) == int(expected_log["ncorrect"])
+
+
+@pytest.mark.parametrize(
+    ("scores", "target", "right"),
+    [([1.0, 0.0], 0, True), ([1.0, 0.0], 1, False), ([0.5, 0.5], 0, False), ([0.5, 0.5], 1, False),
+     ([0.0, 2.0, -math.inf], 1, True), ([2.0, 2.0, 1.0], 1, False), ([3.0], 0, True)],
+    ids=["higher", "lower", "tie-first", "tie-second", "absent-choice", "tie-of-three", "alone"],
+)  # fmt: skip
+def test_a_tie_is_not_right(scores: list[float], target: int, right: bool) -> None:
+    assert is_right(torch.tensor([scores]), torch.tensor([target])).tolist() == [right]
+
+
+def validate(run: SimpleNamespace, split: str, size: int) -> dict[str, float]:
+    rows = list(range(len(run.task.dataset(split))))
+    with metrics.aggregate(new_root=True) as agg:
+        for i in range(0, len(rows), size):
+            run.trainer.valid_step(batch(run, rows[i : i + size], split))
+    return agg.get_smoothed_values()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("size", [2, 11])
+def test_accuracy_is_of_the_whole_split(mixed: SimpleNamespace, size: int) -> None:
+    mixed.model.eval()
+    sample = batch(mixed, list(range(11)), "valid")
+    with torch.no_grad():
+        best = [int(scores.argmax()) for scores in candidates_apart(mixed, sample)]
+    right = sum(b == t for b, t in zip(best, sample["target"].tolist()))
+    assert 0 < right < 11
+    assert validate(mixed, "valid", size)["accuracy"] == round(100 * right / 11, 2)
+
+
+def test_each_data_set_has_its_accuracy(tmp_path: Path) -> None:
+    first = write_questions(tmp_path / "first", valid=6)
+    second = write_questions(tmp_path / "second", valid=4, seed=5)
+    saving = ["--save-dir", str(tmp_path / "unused")]
+    run = build(train_args(Path(f"{first}:{second}"), None, "standard", *saving, task="commonsense_qa"))
+    scores = validate(run, "valid", 3)
+    apart = []
+    for folder in (first, second):
+        alone = build(train_args(folder, None, "standard", task="commonsense_qa"))
+        alone.model.load_state_dict(run.model.state_dict())
+        apart.append(validate(alone, "valid", 10)["accuracy"])
+    assert [scores["accuracy_first"], scores["accuracy_second"]] == apart
+    assert scores["accuracy"] == pytest.approx((6 * apart[0] + 4 * apart[1]) / 10, abs=0.01)
+    assert apart[0] != apart[1]
+
+
+def test_a_split_without_answers_has_no_loss_and_no_accuracy(mixed: SimpleNamespace) -> None:
+    mixed.task.load_dataset("test")
+    sample = batch(mixed, [0, 1, 2], "test")
+    assert "target" not in sample
+    loss, size, log = mixed.criterion(mixed.model, sample)
+    assert loss.item() == 0.0 and size == 3 and "ncorrect" not in log
+    values = validate(mixed, "test", 2)
+    assert values["loss"] == 0.0 and "accuracy" not in values
+
+
+def test_a_model_without_the_head_is_refused(mixed: SimpleNamespace) -> None:
+    model = build(train_args(Path(mixed.cfg.task.data), None, "standard", task="commonsense_qa")).model
+    del model.classification_heads[HEAD]
+    with pytest.raises(ValueError, match="no classification head named 'sentence_classification_head'"):
+        mixed.criterion.objective.check_model(model)

@@ -1,0 +1,141 @@
+"""WSC: span scores, both losses by hand, sentences without candidates, batches without a loss."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.logging import metrics
+from support import batch, build, train_args, write_encoder, write_json_lines, write_wsc
+
+from fairseq_adv.objectives.wsc import chosen
+
+NONE = -math.inf
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    return build(train_args(write_wsc(tmp_path_factory.mktemp("wsc")), None, "standard", task="wsc"))
+
+
+def loss_of(run: SimpleNamespace, scores: torch.Tensor, target: list[int], **options: float) -> torch.Tensor:
+    objective = type(run.criterion.objective)(
+        SimpleNamespace(
+            **{"wsc_cross_entropy": False, "wsc_margin_alpha": 1.0, "wsc_margin_beta": 0.0, **options}
+        ),
+        run.task,
+    )
+    return objective.loss(scores, {"target": torch.tensor(target)})  # type: ignore[no-any-return]
+
+
+def test_margin_loss_by_hand(run: SimpleNamespace) -> None:
+    """q = -1, c = -2, -0.5, alpha = 3, beta = 0.2: (1 + 0) + (1 + 3 * 0.7) = 4.1; gradients -2 - 3 and 3."""
+    scores = torch.tensor([[-1.0, -2.0, -0.5], [-1.0, -9.0, NONE]], requires_grad=True)
+    loss = loss_of(run, scores, [1, 0], wsc_margin_alpha=3.0, wsc_margin_beta=0.2)
+    assert loss.item() == pytest.approx(4.1, rel=1e-6)
+    loss.backward()
+    assert scores.grad is not None
+    torch.testing.assert_close(scores.grad, torch.tensor([[-5.0, 0.0, 3.0], [0.0, 0.0, 0.0]]))
+
+
+def test_cross_entropy_by_hand(run: SimpleNamespace) -> None:
+    """q = 0 among 0, ln 2, ln 5: -ln 1/8; an absent candidate has no part: q = 0 among 0, ln 3: -ln 1/4."""
+    scores = torch.tensor([[0.0, math.log(2), math.log(5)], [0.0, math.log(3), NONE]], requires_grad=True)
+    loss = loss_of(run, scores, [1, 1], wsc_cross_entropy=True)
+    assert loss.item() == pytest.approx(math.log(8) + math.log(4), rel=1e-6)
+    loss.backward()
+    assert scores.grad is not None and scores.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("cross_entropy", [False, True], ids=["margin", "cross-entropy"])
+def test_without_candidates_there_is_nothing_to_learn(run: SimpleNamespace, cross_entropy: bool) -> None:
+    scores = torch.tensor([[-3.0, NONE], [-1.0, -2.0]], requires_grad=True)
+    alone = loss_of(run, scores, [1, 0], wsc_cross_entropy=cross_entropy)
+    alone.backward()
+    assert alone.item() == 0.0
+    assert scores.grad is not None and not scores.grad.any()
+    assert chosen(scores.detach()).tolist() == [True, True]
+
+
+@pytest.mark.parametrize("cross_entropy", [False, True], ids=["margin", "cross-entropy"])
+def test_a_sentence_without_a_query_does_not_spoil_the_others(
+    run: SimpleNamespace, cross_entropy: bool
+) -> None:
+    scores = torch.tensor([[NONE, -2.0], [-1.0, -0.5]], requires_grad=True)
+    loss = loss_of(run, scores, [-1, 1], wsc_cross_entropy=cross_entropy)
+    loss.backward()
+    assert loss.isfinite() and scores.grad is not None
+    assert scores.grad.isfinite().all() and not scores.grad[0].any() and scores.grad[1].any()
+
+
+def test_scores_are_mean_log_probabilities_of_the_masked_span(run: SimpleNamespace) -> None:
+    """Row by row over the whole vocabulary at all positions, as fairseq's WSC code does."""
+    run.model.eval()
+    sample = batch(run, [0, 1, 2, 3])
+    assert (sample["span"].sum(dim=1) > 1).any()
+    with torch.no_grad():
+        scores = run.criterion.objective.predict(run.model, sample)
+        for r, (tokens, span) in enumerate(zip(sample["net_input"]["src_tokens"], sample["span"])):
+            masked = tokens.masked_fill(span, run.task.mask_index)[tokens != 1].unsqueeze(0)
+            log_probs = run.model(src_tokens=masked)[0].log_softmax(-1)[0]
+            positions = span.nonzero().view(-1)
+            expected = log_probs[positions, tokens[positions]].mean()
+            got = scores[sample["sentence"][r], sample["column"][r]]
+            torch.testing.assert_close(got, expected, rtol=0, atol=5e-6)
+    there = torch.zeros_like(scores, dtype=torch.bool)
+    there[sample["sentence"], sample["column"]] = True
+    assert (scores[~there] == NONE).all() and (~there).any()
+
+
+def test_logits_are_made_at_masked_positions_only(run: SimpleNamespace) -> None:
+    shapes = []
+    handle = run.model.encoder.lm_head.register_forward_hook(lambda m, i, out: shapes.append(out.shape))
+    sample = batch(run, [0, 1, 2])
+    run.criterion.objective.predict(run.model, sample)
+    handle.remove()
+    assert shapes == [(int(sample["span"].sum()), len(run.task.dictionary))]
+
+
+def test_accuracy_counts_labelled_sentences_true_and_false(run: SimpleNamespace) -> None:
+    run.model.eval()
+    sample = batch(run, list(range(8)), "valid")
+    with torch.no_grad():
+        scores = run.criterion.objective.predict(run.model, sample)
+    decisions = [all(row[0] >= c for c in row[1:]) for row in scores]
+    right = sum(bool(t) == d for t, d in zip(sample["target"].tolist(), decisions))
+    assert 0 < right < 8
+    with metrics.aggregate(new_root=True) as agg:
+        for rows in ([0, 1, 2, 3, 4], [5, 6, 7]):
+            run.trainer.valid_step(batch(run, rows, "valid"))
+    assert agg.get_smoothed_values()["accuracy"] == round(100 * right / 8, 2)
+
+
+def test_an_all_negative_batch_gives_zero_with_a_path(run: SimpleNamespace) -> None:
+    negative = [i for i, example in enumerate(run.task.dataset("train").examples) if example.label is False]
+    run.trainer.zero_grad()
+    loss, size, _ = run.criterion(run.model, batch(run, negative))
+    loss.backward()
+    assert loss.item() == 0.0 and size == len(negative)
+    weight = run.model.encoder.sentence_encoder.embed_tokens.weight
+    assert weight.grad is not None and not weight.grad.any()
+
+
+def test_an_unlabelled_split_has_no_loss(run: SimpleNamespace) -> None:
+    run.task.load_dataset("test")
+    sample = batch(run, [0, 1, 2, 3], "test")
+    loss, size, log = run.criterion(run.model, sample)
+    assert "target" not in sample and loss.item() == 0.0 and size == 1 and "ncorrect" not in log
+
+
+def test_a_batch_whose_sentences_all_lack_candidates(tmp_path: Path) -> None:
+    write_encoder(tmp_path)
+    target = {"span1_text": "w1", "span1_index": 0, "span2_text": "he", "span2_index": 1}
+    line = {"text": "w1 he w2", "target": target, "candidates": [], "label": True}
+    for split in ("train", "valid"):
+        write_json_lines(tmp_path / f"{split}.jsonl", [{**line, "idx": 0}, {**line, "idx": 1}])
+    run = build(train_args(tmp_path, None, "freelb", task="wsc"))
+    run.trainer.train_step([batch(run, [0, 1])])
+    assert all(p.isfinite().all() for p in run.model.parameters())

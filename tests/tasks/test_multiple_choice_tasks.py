@@ -1,0 +1,224 @@
+"""Token layouts of the multiple-choice tasks, several data sets in one, and what is refused before
+training.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.models.roberta import RobertaModel
+from support import (
+    batch,
+    build,
+    command,
+    fairseq_train,
+    logged,
+    run_command,
+    train_args,
+    write_encoder,
+    write_json_lines,
+    write_questions,
+)  # fmt: skip
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.tasks.arc_retrieval import statement
+
+ROW = {
+    "id": "one",
+    "question": {
+        "stem": "w1 w2?",
+        "choices": [
+            {"label": "A", "text": "w3", "para": "w8 w9"}, {"label": "B", "text": "w4 w5"},
+            {"label": "C", "text": "w6"},
+        ],
+    },
+    "answerKey": "B",
+}  # fmt: skip
+
+
+def rows_of(run: SimpleNamespace) -> list[str]:
+    tokens = batch(run, [0])["net_input"]["src_tokens"]
+    return [" ".join(run.task.dictionary[int(t)] for t in row if t != 1) for row in tokens]
+
+
+def folder_with(tmp_path: Path, row: dict[str, object], **splits: dict[str, object]) -> Path:
+    write_encoder(tmp_path)
+    for split in ("train", "valid"):
+        write_json_lines(tmp_path / f"{split}.jsonl", [splits.get(split, row)])
+    return tmp_path
+
+
+@pytest.mark.parametrize("task", ["commonsense_qa", "qnli_ranking"])
+def test_layout_of_question_and_answer(tmp_path: Path, task: str) -> None:
+    run = build(train_args(folder_with(tmp_path, ROW), None, "standard", task=task))
+    assert rows_of(run) == [
+        "<s> q : w1 w2 ? </s> a : w3 </s>", "<s> q : w1 w2 ? </s> a : w4 w5 </s>", "<s> q : w1 w2 ? </s> a "
+        ": w6 </s>",
+    ]  # fmt: skip
+    sample = batch(run, [0])
+    assert sample["target"].tolist() == [1] and run.task.dataset("train").examples[0].id == "one"
+
+
+@pytest.mark.parametrize("extra", [[], ["--no-documents"]], ids=["documents", "no-documents"])
+def test_layout_of_documents(tmp_path: Path, extra: list[str]) -> None:
+    run = build(train_args(folder_with(tmp_path, ROW), None, "standard", *extra, task="arc_retrieval"))
+    first = "<s> w1 w2 ? w3 </s>" if extra else "<s> w8 w9 </s> w1 w2 ? w3 </s>"
+    assert rows_of(run) == [first, "<s> w1 w2 ? w4 w5 </s>", "<s> w1 w2 ? w6 </s>"]
+
+
+@pytest.mark.parametrize(
+    ("stem", "answer", "expected"),
+    [("Why?", "so", "Why? so"), ("It is _ .", "a bird", "It is a bird ."),
+     ("It is ____.", r"\1", r"It is \1."),
+     ("_ and _", "x", "x and x")],
+)  # fmt: skip
+def test_an_answer_fills_the_blanks(stem: str, answer: str, expected: str) -> None:
+    assert statement(stem, answer) == expected
+
+
+def test_documents_are_cut_to_fit_the_model_not_refused(tmp_path: Path) -> None:
+    row = json.loads(json.dumps(ROW))
+    row["question"]["choices"][0]["para"] = " ".join(["w7"] * 100)
+    run = build(train_args(folder_with(tmp_path, row), None, "standard", task="arc_retrieval"))
+    first = rows_of(run)[0].split()
+    assert len(first) == 24 and first[-5:] == ["w1", "w2", "?", "w3", "</s>"] and first[-6] == "</s>"
+    short = build(train_args(tmp_path, None, "standard", "--tokens-per-sample", "9", task="arc_retrieval"))
+    assert rows_of(short)[0] == "<s> w7 w7 </s> w1 w2 ? w3 </s>"
+
+
+def test_a_question_longer_than_the_model_is_named(tmp_path: Path) -> None:
+    row = json.loads(json.dumps(ROW))
+    row["question"]["stem"] = " ".join(["w7"] * 30)
+    with pytest.raises(DataError, match=r"train.jsonl:1: .* more than --max-positions 24"):
+        build(train_args(folder_with(tmp_path, ROW, train=row), None, "standard", task="commonsense_qa"))
+
+
+def test_an_answer_is_needed_in_training_and_validation(tmp_path: Path) -> None:
+    row = {key: value for key, value in ROW.items() if key != "answerKey"}
+    for split in ("train", "valid"):
+        with pytest.raises(
+            DataError, match=rf"{split}.jsonl:1: no answerKey, but the {split} split needs one"
+        ):
+            build(
+                train_args(folder_with(tmp_path, ROW, **{split: row}), None, "standard", task="arc_retrieval")
+            )
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [(["--tokens-per-sample", "25"], "--tokens-per-sample 25: pass 4 or more, and no more than --max-p"),
+     (["--tokens-per-sample", "3"], "--tokens-per-sample 3"),
+     (["--sampling-weights", "1:1"], "--sampling-weights 1:1: give 1 number of 0 or more"),
+     (["--sampling-weights", "x"], "--sampling-weights x"), (["--sampling-weights", "0"], "not all 0"),
+     (["--sampling-weights", "-1"], "--sampling-weights -1"),
+     (["--tokenizer-dir", "/nowhere"], "/nowhere: holds neither vocab.txt")],
+)  # fmt: skip
+def test_options_are_checked_when_the_task_is_built(tmp_path: Path, extra: list[str], message: str) -> None:
+    with pytest.raises(DataError) as error:
+        build(train_args(folder_with(tmp_path, ROW), None, "standard", *extra, task="arc_retrieval"))
+    assert message in str(error.value)
+
+
+def test_a_data_folder_without_a_tokenizer_says_what_to_give(tmp_path: Path) -> None:
+    (folder_with(tmp_path, ROW) / "dict.txt").unlink()
+    with pytest.raises(DataError, match=r"holds no dict.txt.*--tokenizer-dir"):
+        build(train_args(tmp_path, None, "standard", task="commonsense_qa"))
+
+
+def test_the_same_folder_twice_is_refused(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path / "one", ROW)
+    args = train_args(Path(f"{folder}:{folder}"), None, "standard", task="arc_retrieval")
+    with pytest.raises(DataError, match="is given twice"):
+        build([*args, "--save-dir", str(tmp_path / "unused")])
+
+
+def test_several_data_sets_through_the_command(tmp_path: Path) -> None:
+    """Weights 1 and 0.5: 12 + 4 of 8 questions an epoch, other ones in the next; each data set has its
+    accuracy.
+    """
+    first = write_questions(tmp_path / "first", train=12, valid=6, para=True)
+    second = write_questions(tmp_path / "second", train=8, valid=4, seed=3)
+    (second / "dev.jsonl").write_bytes((second / "valid.jsonl").read_bytes())
+    (second / "valid.jsonl").unlink()
+    args = train_args(Path(f"{first}:{second}"), tmp_path / "save", "freelb", task="arc_retrieval")
+    extra = ["--sampling-weights", "1:0.5", "--batch-size", "4", "--no-epoch-checkpoints", "--adv-steps", "2"]
+    done = fairseq_train(*args, *extra)
+    last = logged(done, "valid")[-1]
+    assert logged(done, "train")[-1]["train_num_updates"] == 2 * (12 + 4) / 4
+    expected = (6 * last["valid_accuracy_first"] + 4 * last["valid_accuracy_second"]) / 10
+    assert last["valid_accuracy"] == pytest.approx(expected, abs=0.01)
+    words = [
+        command("fairseq-validate"), f"{first}:{second}", "--user-dir", args[2], "--task", "arc_retrieval",
+        "--path", str(tmp_path / "save" / "checkpoint_last.pt"), "--cpu", "--batch-size", "3",
+        "--max-positions", "24", "--log-format", "json", "--num-workers", "0",
+    ]  # fmt: skip
+    validated = run_command(*words)
+    assert validated.returncode == 0, validated.stderr[-2000:]
+    assert (
+        f'"valid_accuracy_second": "{last["valid_accuracy_second"]:g}' in validated.stdout + validated.stderr
+    )
+
+
+def test_a_checkpoint_is_read_back_by_its_users(tmp_path: Path) -> None:
+    """``RobertaModel.from_pretrained`` scores a candidate with the trained head."""
+    folder = write_questions(tmp_path / "data")
+    fairseq_train(
+        *train_args(folder, tmp_path / "save", "freelb", "--max-update", "1", "--no-epoch-checkpoints",
+                    task="commonsense_qa")
+    )  # fmt: skip
+    bpe = {"bpe": "wordpiece", "bpe_wordpiece_vocab": str(folder / "vocab.txt")}
+    hub = RobertaModel.from_pretrained(str(tmp_path / "save"), "checkpoint_last.pt", str(folder), **bpe)
+    tokens = torch.tensor([0, 5, 6, 2, 7, 2])
+    assert hub.predict("sentence_classification_head", tokens, return_logits=True).shape == (1, 1)
+
+
+HYDRA = """\
+# @package _group_
+common: {{user_dir: {plugin}, cpu: true, seed: 7, log_format: json, log_interval: 1}}
+task: {{_name: arc_retrieval, data: "{data}", tokenizer_dir: null, sampling_weights: "1:0.5", max_positions:
+24,
+  tokens_per_sample: 20, no_documents: false, no_shuffle: false}}
+model: {{_name: roberta_base, encoder_layers: 2, encoder_embed_dim: 16, encoder_ffn_embed_dim: 32,
+  encoder_attention_heads: 2, max_positions: 24, dropout: 0.0, attention_dropout: 0.0}}
+criterion: {{_name: freelb, classification_head_name: sentence_classification_head, regression_target: false,
+adv_steps: 2}}
+dataset: {{batch_size: 4, required_batch_size_multiple: 1, num_workers: 0}}
+optimizer: {{_name: adam}}
+lr_scheduler: {{_name: fixed}}
+optimization: {{max_epoch: 1, lr: [0.01]}}
+checkpoint: {{save_dir: "{save}", no_epoch_checkpoints: true}}
+"""
+
+
+def test_hydra_gives_the_same_weights_as_the_command_line(tmp_path: Path) -> None:
+    first, second = (
+        write_questions(tmp_path / "first", para=True),
+        write_questions(tmp_path / "second", seed=3),
+    )
+    args = train_args(
+        Path(f"{first}:{second}"), tmp_path / "shell", "freelb", "--sampling-weights", "1:0.5",
+        "--adv-steps", "2", "--tokens-per-sample", "20", "--max-epoch", "1", "--no-epoch-checkpoints",
+        task="arc_retrieval",
+    )  # fmt: skip
+    fairseq_train(*args)
+    config = tmp_path / "config"
+    config.mkdir()
+    values = {"plugin": args[2], "data": f"{first}:{second}", "save": tmp_path / "hydra"}
+    (config / "small.yaml").write_text(HYDRA.format(**values))
+    done = run_command(
+        command("fairseq-hydra-train"),
+        "--config-dir",
+        str(config),
+        "--config-name",
+        "small",
+        f"hydra.run.dir={tmp_path}",
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    ours, expected = (torch.load(tmp_path / n / "checkpoint_last.pt")["model"] for n in ("hydra", "shell"))
+    assert ours.keys() == expected.keys() and all(
+        torch.equal(ours[name], expected[name]) for name in expected
+    )
