@@ -26,6 +26,7 @@ from fairseq_adv.data.wnli_alignment import (
     best_alignment,
     exact_alignments,
     reworded_alignments,
+    stands_in,
     words_of,
 )
 from fairseq_adv.data.wsc import PronounExample
@@ -141,7 +142,7 @@ def _match(row: WnliRow, examples: Mapping[int, PronounExample]) -> int | None:
             phrase = bare(hypothesis[found.first : found.last])
             if phrase == query:
                 same[number] = max(same.get(number, 0.0), found.points)
-            elif phrase and query and (phrase[-len(query) :] == query or query[-len(phrase) :] == phrase):
+            elif query and phrase and stands_in(premise, phrase) and _ends_alike(phrase, query):
                 ending[number] = max(ending.get(number, 0.0), found.points)
     if not (same or ending):
         reworded = _reworded(row, examples)
@@ -196,6 +197,11 @@ def _example(number: int, row: WnliRow) -> PronounExample:
         label=row.label,
         where=row.where,
     )
+
+
+def _ends_alike(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    size = min(len(one), len(other))
+    return one[-size:] == other[-size:]
 
 
 def _texts(words: Sequence[Word]) -> tuple[str, ...]:

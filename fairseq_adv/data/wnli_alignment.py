@@ -84,7 +84,7 @@ def reworded_alignments(
             phrase = bare(hypothesis[first:last])
             if not phrase or is_pronoun(hypothesis[first:last]):
                 continue
-            known = _KNOWN if _stands_in(premise, phrase) else 0.0
+            known = _KNOWN if stands_in(premise, phrase) else 0.0
             for pronoun in pronouns:
                 if _is_genitive(hypothesis, last) and premise[pronoun] not in GENITIVES:
                     continue  # "Alice's" can't stand for "she"
@@ -104,7 +104,7 @@ def best_alignment(premise: Sequence[str], hypothesis: Sequence[str]) -> Alignme
         found
         for found in exact_alignments(premise, hypothesis, pronouns)
         if not is_pronoun(hypothesis[found.first : found.last])
-        and _stands_in(premise, bare(hypothesis[found.first : found.last]))
+        and stands_in(premise, bare(hypothesis[found.first : found.last]))
     ]
     candidates = exact or list(reworded_alignments(premise, hypothesis, pronouns))
     return max(candidates, key=lambda found: found.points, default=None)
@@ -140,7 +140,7 @@ def _subsequence(one: Sequence[str], other: Sequence[str]) -> int:
     return row[-1]
 
 
-def _stands_in(premise: Sequence[str], phrase: tuple[str, ...]) -> bool:
+def stands_in(premise: Sequence[str], phrase: tuple[str, ...]) -> bool:
     """Whether the phrase is a part of the premise. Of "A, B and C" only the words must be in it."""
     text, size = bare(premise), len(phrase)
     if "and" in phrase:
