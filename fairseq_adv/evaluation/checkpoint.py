@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
 
 import torch
 from fairseq import checkpoint_utils, utils
@@ -15,6 +13,7 @@ from tqdm import tqdm
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample
+from fairseq_adv.prediction.checkpoint import objective_options
 
 
 def attack_checkpoint(
@@ -49,19 +48,9 @@ def attack_checkpoint(
     task.load_dataset(split)
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     model = models[0].to(device)
-    objective = build_objective(_objective_options(cfg), task)
+    objective = build_objective(objective_options(cfg), task)
     batches = _batches(task, model, split, batch_size, device)
     return attack(model, objective, batches, how).means()
-
-
-def _objective_options(cfg: Any) -> SimpleNamespace:
-    """The objective's options in a checkpoint; those that a stock criterion lacks at their defaults."""
-    saved = cfg.criterion
-    return SimpleNamespace(
-        classification_head_name=saved.classification_head_name,
-        regression_target=saved.regression_target,
-        positive_label=getattr(saved, "positive_label", None) or "1",
-    )
 
 
 def _batches(

@@ -1,0 +1,1 @@
+"""Checkpoints in, prediction files out: the leaderboards' files, ensembles and GLUE's submission."""

@@ -1,0 +1,62 @@
+"""The leaderboards' files.
+
+GLUE: ``index<TAB>prediction`` under a header. ARC and CommonsenseQA: ``id,label`` without a header, as in the
+sample predictions of AI2's evaluator. SuperGLUE's WSC: a json object a line, its label "True" or "False".
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq_adv.data.errors import DataError
+
+GLUE_HEADER = "index\tprediction"
+
+
+def glue_lines(answers: Sequence[str]) -> str:
+    """A GLUE file; position i is the row with index i."""
+    return "".join([f"{GLUE_HEADER}\n", *(f"{index}\t{answer}\n" for index, answer in enumerate(answers))])
+
+
+def stsb_answer(value: float) -> str:
+    """A similarity from 0 to 5 with three decimals.
+
+    Args:
+        value: the model's, in fifths of that (fairseq's recipe divides the scores by 5).
+    """
+    return f"{min(max(value * 5.0, 0.0), 5.0):.3f}"
+
+
+def choice_lines(ids: Sequence[str], answers: Sequence[str]) -> str:
+    """``id,label`` for each question; a comma or quote in an id is quoted."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(zip(ids, answers))
+    return text.getvalue()
+
+
+def wsc_lines(ids: Sequence[str], answers: Sequence[str]) -> str:
+    """SuperGLUE's WSC.jsonl.
+
+    Raises:
+        DataError: an id is no number, so the examples are not SuperGLUE's.
+    """
+    wrong = next((one for one in ids if not one.isascii() or not one.isdigit()), None)
+    if wrong is not None:
+        raise DataError(f"row {wrong}: its idx is no number. SuperGLUE's own files number their lines.")
+    return "".join(json.dumps({"idx": int(i), "label": answer}) + "\n" for i, answer in zip(ids, answers))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a file that appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".tmp")
+    with open(beside, "wb") as file:
+        file.write(text.encode("utf-8"))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
