@@ -9,6 +9,7 @@ text: fewer, chosen by the data set's makers, and none for a text that stands on
 Examples:
   prepare_wsc.py WSC/train.jsonl WSC/val.jsonl WSC/test.jsonl wsc-data
   prepare_wsc.py WSC wsc-data --candidates spans
+  prepare_wsc.py glue_data/WNLI/test.tsv wnli-data    # examples made from WNLI's rows, in their order
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
         "input",
         type=Path,
         nargs="+",
-        help="train.jsonl, val.jsonl, test.jsonl, or the folder that holds them",
+        help="train.jsonl, val.jsonl, test.jsonl (or WNLI's .tsv), or their folder",
     )
     parser.add_argument("out", type=Path, help="the folder to make: train.jsonl, valid.jsonl, test.jsonl")
     parser.add_argument(

@@ -21,6 +21,7 @@ from fairseq_adv.data.wnli_alignment import (
     ARTICLES,
     GENITIVES,
     PRONOUNS,
+    Alignment,
     Word,
     bare,
     best_alignment,
@@ -127,45 +128,44 @@ def examples_from_wnli(wnli: Path) -> list[PronounExample]:
 
 def _match(row: WnliRow, examples: Mapping[int, PronounExample]) -> int | None:
     """The first of the examples, all of this row's text, that fits best."""
-    hypothesis = _texts(words_of(row.hypothesis))
+    premise, hypothesis = _texts(words_of(row.premise)), _texts(words_of(row.hypothesis))
+    exact = {
+        number: list(exact_alignments(premise, hypothesis, [len(words_of(example.prefix))]))
+        for number, example in examples.items()
+    }
+    found = _best(premise, hypothesis, examples, exact)
+    if found is not None:
+        return found
+    # Reworded: only if the query explains the hypothesis as well as any other phrase would.
+    pronouns = [at for at, word in enumerate(premise) if word in PRONOUNS]
+    ways = list(reworded_alignments(premise, hypothesis, pronouns))
+    most = max((way.points for way in ways), default=0.0)
+    reworded = {
+        number: [w for w in ways if w.points == most and w.pronoun == len(words_of(example.prefix))]
+        for number, example in examples.items()
+    }
+    return _best(premise, hypothesis, examples, reworded)
+
+
+def _best(
+    premise: Sequence[str],
+    hypothesis: Sequence[str],
+    examples: Mapping[int, PronounExample],
+    ways: Mapping[int, Sequence[Alignment]],
+) -> int | None:
+    """The example whose query is what is put in; failing that, ends as it does."""
     same: dict[int, float] = {}
-    ending: dict[int, float] = {}
-    reworded: dict[int, float] = {}
+    alike: dict[int, float] = {}
     for number, example in examples.items():
-        words = words_of(example.text)
         query = bare(_texts(words_of(example.query or "")))
-        premise, pronouns = (
-            _texts(words),
-            [at for at, word in enumerate(words) if word.start == len(example.prefix)],
-        )
-        for found in exact_alignments(premise, hypothesis, pronouns):
-            phrase = bare(hypothesis[found.first : found.last])
-            if phrase == query:
-                same[number] = max(same.get(number, 0.0), found.points)
+        for way in ways[number]:
+            phrase = bare(hypothesis[way.first : way.last])
+            if query and phrase == query:
+                same[number] = max(same.get(number, 0.0), way.points)
             elif query and phrase and stands_in(premise, phrase) and _ends_alike(phrase, query):
-                ending[number] = max(ending.get(number, 0.0), found.points)
-    if not (same or ending):
-        reworded = _reworded(row, examples)
-    for points in (same, ending, reworded):
-        if points:
-            return max(points, key=lambda number: points[number])
-    return None
-
-
-def _reworded(row: WnliRow, examples: Mapping[int, PronounExample]) -> dict[int, float]:
-    """Examples whose query explains the hypothesis as well as any other phrase does."""
-    words, hypothesis = words_of(row.premise), _texts(words_of(row.hypothesis))
-    pronouns = [at for at, word in enumerate(words) if word.text in PRONOUNS]
-    explanations = [found.points for found in reworded_alignments(_texts(words), hypothesis, pronouns)]
-    best = max(explanations, default=0.0)
-    points: dict[int, float] = {}
-    for number, example in examples.items():
-        pronoun = len(words_of(example.prefix))
-        query = bare(_texts(words_of(example.query or "")))
-        for found in reworded_alignments(_texts(words), hypothesis, [pronoun]):
-            if bare(hypothesis[found.first : found.last]) == query and found.points >= best:
-                points[number] = found.points
-    return points
+                alike[number] = max(alike.get(number, 0.0), way.points)
+    points = same or alike
+    return max(points, key=lambda number: points[number], default=None)
 
 
 def _example(number: int, row: WnliRow) -> PronounExample:

@@ -82,12 +82,14 @@ def reworded_alignments(
     for first in range(size):
         for last in range(first + 1, size + 1):
             phrase = bare(hypothesis[first:last])
-            if not phrase or is_pronoun(hypothesis[first:last]):
+            if not phrase or hypothesis[first] == "s" or is_pronoun(hypothesis[first:last]):
                 continue
             known = _KNOWN if stands_in(premise, phrase) else 0.0
             for pronoun in pronouns:
                 if _is_genitive(hypothesis, last) and premise[pronoun] not in GENITIVES:
                     continue  # "Alice's" can't stand for "she"
+                if hypothesis[:first][-1:] == ("s",) and premise[:pronoun][-1:] != ("s",):
+                    continue  # of "Tina's drawing" all was put in
                 around = _side(hypothesis[:first][::-1], premise[:pronoun][::-1])
                 around += _side(hypothesis[last:], premise[pronoun + 1 :])
                 if around > 0:
@@ -144,5 +146,5 @@ def stands_in(premise: Sequence[str], phrase: tuple[str, ...]) -> bool:
     """Whether the phrase is a part of the premise. Of "A, B and C" only the words must be in it."""
     text, size = bare(premise), len(phrase)
     if "and" in phrase:
-        return set(text).issuperset(phrase)
+        return set(text).issuperset(phrase) and PRONOUNS.isdisjoint(phrase)
     return any(text[at : at + size] == phrase for at in range(len(text) - size + 1))

@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.multiple_choice import json_lines
 from fairseq_adv.data.noun_phrases import MODEL, noun_phrases, other_phrases, parse
+from fairseq_adv.data.wnli import examples_from_wnli
 from fairseq_adv.data.workspace import finished, workspace
 from fairseq_adv.data.wsc import PronounExample, read_wsc
 
@@ -55,7 +57,8 @@ def prepare_wsc(
     """Writes ``out/{train,valid,test}.jsonl``: the lines of the inputs, each with its ``candidates``.
 
     Args:
-        inputs: jsonl files named train, val (or valid, dev) and test, or folders that hold such.
+        inputs: jsonl files named train, val (or valid, dev) and test, or folders that hold such; or GLUE's WNLI
+            tsv files, whose rows are made into examples.
         source: where candidates come from. ``noun-phrases``: spaCy, as fairseq does. ``spans``: the queries
             that other lines of the same file list for the same text; no labels are looked at. ``both``: one
             after the other. None of them overlaps the line's own query.
@@ -109,14 +112,33 @@ def candidates_for(
 
 
 def _write(path: Path, name: str, source: str, model: str, folder: Path) -> None:
-    examples = read_wsc(path, with_candidates=False)  # checks all lines before the first is written
-    rows = (row for _, row in json_lines(path))
+    # All lines are checked before the first is written.
+    if path.suffix == ".tsv":
+        examples = examples_from_wnli(path)
+        rows = [_row_of(example) for example in examples]
+    else:
+        examples = read_wsc(path, with_candidates=False)
+        rows = [row for _, row in json_lines(path)]
     bar = tqdm(
         zip(rows, candidates_for(examples, source, model)), total=len(examples), desc=name, unit="line"
     )
     with open(folder / name, "w", encoding="utf-8") as file:
         for row, candidates in bar:
             file.write(json.dumps({**row, "candidates": candidates}, ensure_ascii=False) + "\n")
+
+
+def _row_of(example: PronounExample) -> dict[str, Any]:
+    """The example as a line of SuperGLUE's."""
+    row: dict[str, Any] = {
+        "text": example.text,
+        "target": {
+            "span1_text": example.query,
+            "span2_text": example.pronoun,
+            "span2_index": example.prefix.count(" "),
+        },
+        "idx": int(example.id),
+    }
+    return row if example.label is None else {**row, "label": example.label}
 
 
 def _spans(examples: Sequence[PronounExample]) -> dict[str, list[str]]:
@@ -136,13 +158,13 @@ def _words(text: str) -> str:
 def _by_split(inputs: Sequence[Path]) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for given in inputs:
-        names = [given / f"{name}.jsonl" for name in _SPLITS]
+        names = [given / f"{name}{ending}" for name in _SPLITS for ending in (".jsonl", ".tsv")]
         found = [path for path in names if path.is_file()] if given.is_dir() else [given]
         if not found:
-            raise DataError(f"{given}: holds no train.jsonl, val.jsonl (or valid, dev) or test.jsonl")
+            raise DataError(f"{given}: holds no train, val (or valid, dev) or test with .jsonl or .tsv")
         for path in found:
             split = _SPLITS.get(path.stem)
-            if split is None or path.suffix != ".jsonl":
+            if split is None or path.suffix not in (".jsonl", ".tsv"):
                 raise DataError(
                     f"{path}: its name tells no split. Call it train.jsonl, val.jsonl or test.jsonl."
                 )
