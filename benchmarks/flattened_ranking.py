@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""One flattened forward-backward of all candidates, against one call of the model for each choice, as
+fairseq has it.
+
+Three ways through the same questions: all candidates as one batch (this project); one call for the first
+choices of all questions, one for the second ones, … (fairseq's criterion; questions with fewer choices are
+filled up by a dummy); one call for each candidate. The ways take turns in one process. Scores are compared,
+and the largest difference is reported. Times are of forward and backward, in evaluation mode (no dropout);
+on a CPU, CPU seconds of the process.
+
+  flattened_ranking.py DATA --encoder ENCODER --task commonsense_qa
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+HEAD = "sentence_classification_head"
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("data", help="data folder of the task")
+    options.add_argument(
+        "--encoder", type=Path, required=True, help="made by scripts/convert_hf_checkpoint.py"
+    )
+    options.add_argument(
+        "--task", default="commonsense_qa", help="commonsense_qa (default), arc_retrieval, qnli_ranking"
+    )
+    options.add_argument(
+        "--tokens-per-sample", type=int, default=128, help="cut documents to this (default: 128)"
+    )
+    options.add_argument("--questions", type=int, default=16, help="questions in a batch (default: 16)")
+    options.add_argument(
+        "--batches", type=int, default=6, help="batches, after one that doesn't count (default: 6)"
+    )
+    options.add_argument("--fp16", action="store_true", help="half precision (needs a GPU)")
+    return options
+
+
+def build(options: argparse.Namespace, unused: str) -> Any:
+    """The task's trainer, as fairseq-train makes it, with the encoder's size and random weights."""
+    from fairseq import options as fairseq_options
+    from fairseq import tasks
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from fairseq.trainer import Trainer
+
+    import fairseq_adv
+
+    args = [
+        options.data, "--user-dir", str(Path(fairseq_adv.__file__).parent), "--task", options.task,
+        "--tokenizer-dir", str(options.encoder), "--tokens-per-sample", str(options.tokens_per_sample),
+        "--criterion", "standard", "--optimizer", "adam", "--lr", "0", "--batch-size", str(options.questions),
+        "--no-save", "--save-dir", unused, *(["--fp16"] if options.fp16 else []),
+        *(options.encoder / "model_args.txt").read_text().split(),
+    ]  # fmt: skip
+    cfg = convert_namespace_to_omegaconf(
+        fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), input_args=args)
+    )
+    task = tasks.setup_task(cfg.task)
+    trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+    task.load_dataset("train")
+    trainer.model.train()  # turns off fairseq's fused inference layer, which has no gradient
+    trainer.model.eval()
+    return trainer
+
+
+def score(trainer: Any, tokens: Any) -> Any:
+    return trainer.model(tokens, features_only=True, classification_head_name=HEAD)[0].view(-1)
+
+
+def flattened(trainer: Any, sample: Any) -> Any:
+    return score(trainer, sample["net_input"]["src_tokens"])
+
+
+def call_per_choice(trainer: Any, sample: Any) -> Any:
+    """The rows of each choice's number together, cut to their own longest; a question without it gets its
+    first.
+    """
+    import torch
+
+    tokens, choice, question = sample["net_input"]["src_tokens"], sample["choice"], sample["question"]
+    firsts = (choice == 0).nonzero().view(-1)
+    out = tokens.new_zeros(len(tokens), dtype=torch.float)
+    for k in range(sample["max_choices"]):
+        rows = firsts.clone()
+        there = (choice == k).nonzero().view(-1)
+        rows[question[there]] = there
+        scores = score(trainer, cut(tokens[rows])).float()
+        out = out.index_put((there,), scores[question[there]])
+    return out
+
+
+def call_per_candidate(trainer: Any, sample: Any) -> Any:
+    import torch
+
+    return torch.cat([score(trainer, cut(row.unsqueeze(0))) for row in sample["net_input"]["src_tokens"]])
+
+
+def cut(tokens: Any) -> Any:
+    return tokens[:, : int(tokens.ne(1).sum(dim=1).max())]
+
+
+def timed(way: Callable[[Any, Any], Any], trainer: Any, sample: Any) -> tuple[float, Any]:
+    import torch
+
+    trainer.zero_grad()
+    clock = time.perf_counter if trainer.cuda else time.process_time
+    if trainer.cuda:
+        torch.cuda.synchronize()
+    begin = clock()
+    scores = way(trainer, sample)
+    trainer.optimizer.backward(scores.float().sum())
+    if trainer.cuda:
+        torch.cuda.synchronize()
+    return clock() - begin, scores.detach().float()
+
+
+def main() -> int:
+    options = parser().parse_args()
+    import torch
+
+    with tempfile.TemporaryDirectory() as unused:
+        trainer = build(options, unused)
+        data = trainer.task.dataset("train")
+        order = data.ordered_indices()[: options.questions * (options.batches + 1)].reshape(
+            -1, options.questions
+        )
+        ways = {
+            "flattened": flattened,
+            "a call a choice": call_per_choice,
+            "a call a candidate": call_per_candidate,
+        }
+        times: dict[str, list[float]] = {name: [] for name in ways}
+        worst = 0.0
+        for number, rows in enumerate(order):
+            sample, _ = trainer._prepare_sample(data.collater([data[int(i)] for i in rows]))
+            measured = {name: timed(way, trainer, sample) for name, way in ways.items()}
+            worst = max(
+                worst, *(float((s - measured["flattened"][1]).abs().max()) for _, s in measured.values())
+            )
+            if number:
+                for name, (seconds, _) in measured.items():
+                    times[name].append(seconds)
+    device = torch.cuda.get_device_name() if trainer.cuda else f"CPU, {torch.get_num_threads()} threads"
+    print(
+        f"{options.task}, {options.questions} questions a batch, {options.batches} batches, {device}, torch "
+        f"{torch.__version__}"
+    )
+    for name, values in times.items():
+        ratios = [other / own for other, own in zip(values, times["flattened"])]
+        print(
+            f"{name:20} median {statistics.median(values):.3f} s ({min(values):.3f} to {max(values):.3f}); "
+            f"{statistics.median(ratios):.2f} x flattened ({min(ratios):.2f} to {max(ratios):.2f})"
+        )
+    print(f"largest difference of a score: {worst:.1e}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
