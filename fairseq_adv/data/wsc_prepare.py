@@ -57,7 +57,7 @@ def prepare_wsc(
     """Writes ``out/{train,valid,test}.jsonl``: the lines of the inputs, each with its ``candidates``.
 
     Args:
-        inputs: jsonl files named train, val (or valid, dev) and test, or folders that hold such; or GLUE's WNLI
+        inputs: jsonl files named train, val (or valid, dev) and test, or folders that hold such; or WNLI's
             tsv files, whose rows are made into examples.
         source: where candidates come from. ``noun-phrases``: spaCy, as fairseq does. ``spans``: the queries
             that other lines of the same file list for the same text; no labels are looked at. ``both``: one

@@ -1,0 +1,145 @@
+"""The command line of scripts/prepare_wsc.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fairseq_adv.data.wsc import read_wsc
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "prepare_wsc.py"
+TEXTS = [("Al hit Bo , so he ran.", 5, "Al"), ("Al hit Bo, so he ran.", 4, "Bo"), ("Cy is he.", 2, "Cy")]
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("prepare_wsc", SCRIPT)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def wsc(tmp_path: Path) -> Path:
+    folder = tmp_path / "WSC"
+    folder.mkdir()
+    for name in ("train", "val", "test"):
+        rows = [
+            {
+                "text": text,
+                "target": {"span1_text": query, "span2_text": "he", "span2_index": at},
+                "idx": number,
+            }
+            for number, (text, at, query) in enumerate(TEXTS)
+        ]
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))  # no line feed at the end
+    return folder
+
+
+def run(script: ModuleType, *arguments: object) -> int:
+    code: int = script.main([str(argument) for argument in arguments])
+    return code
+
+
+def test_help_is_quick() -> None:
+    command = [sys.executable, "-X", "importtime", str(SCRIPT), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert "argparse" in imported and not imported & {"torch", "spacy", "fairseq"}
+
+
+def test_spans(script: ModuleType, wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert run(script, wsc, out, "--candidates", "spans") == 0
+    shown = capsys.readouterr()
+    assert "valid: 3 examples, 0.7 candidates each, 1 without any" in shown.out and "100%" in shown.err
+    assert sorted(path.name for path in out.iterdir()) == [
+        "manifest.json",
+        "test.jsonl",
+        "train.jsonl",
+        "valid.jsonl",
+    ]
+    rows = [json.loads(line) for line in (out / "valid.jsonl").read_text().splitlines()]
+    assert [row.pop("candidates") for row in rows] == [["Bo"], ["Al"], []]
+    assert rows == [json.loads(line) for line in (wsc / "val.jsonl").read_text().splitlines()]
+    assert run(script, wsc, out, "--candidates", "spans") == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert run(script, wsc, out, "--candidates", "both") == 2
+    assert "was made from other files or options (candidates" in capsys.readouterr().err
+
+
+def test_noun_phrases(script: ModuleType, wsc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # No model can be had everywhere; what a model finds is replaced, what is made of it is not.
+    import fairseq_adv.data.wsc_prepare as module
+
+    monkeypatch.setattr(module, "parse", lambda texts, model: iter(f"{model} {text}" for text in texts))
+    monkeypatch.setattr(module, "noun_phrases", lambda doc: doc.split()[:4])
+    assert (
+        run(script, wsc / "test.jsonl", tmp_path / "out", "--spacy-model", "M", "--candidates", "both") == 0
+    )
+    found = [example.candidates for example in read_wsc(tmp_path / "out" / "test.jsonl")]
+    assert found == [("M", "hit", "Bo"), ("M", "Al", "hit"), ("M", "is", "he.")]
+
+
+def test_interrupted_and_run_again(
+    script: ModuleType, wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = (wsc / "test.jsonl").read_text()
+    (wsc / "test.jsonl").write_text(whole)
+    out, partial = tmp_path / "out", tmp_path / "out.partial"
+    import fairseq_adv.data.wsc_prepare as module
+
+    original = module._write
+
+    def stops(path: Path, *arguments: object) -> None:
+        if path.name == "test.jsonl":
+            raise KeyboardInterrupt
+        original(path, *arguments)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_write", stops)
+        assert run(script, wsc, out, "--candidates", "spans") == 130
+    assert not out.exists() and (partial / "valid.jsonl").is_file() and not (partial / "test.jsonl").exists()
+    assert "goes on from here" in capsys.readouterr().err
+    assert run(script, wsc, out, "--candidates", "spans") == 0
+    assert "continued; already done: train, valid" in capsys.readouterr().out and not partial.exists()
+
+
+def test_wnli(script: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "dev.tsv").write_text(
+        "index\tsentence1\tsentence2\tlabel\n0\tAl hit Bo so he ran.\tBo ran.\t1\n"
+    )
+    assert run(script, tmp_path / "dev.tsv", tmp_path / "out", "--candidates", "spans") == 0
+    (found,) = read_wsc(tmp_path / "out" / "valid.jsonl")
+    assert (found.prefix, found.pronoun, found.query, found.label) == ("Al hit Bo so ", "he", "Bo", True)
+
+
+def test_user_mistakes(
+    script: ModuleType, wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other.jsonl").write_text("{}")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "train.jsonl").write_text('{"text": "a"}')
+    cases = [
+        ([wsc, "--spacy-model", "no_such_model"], "scripts/prepare_wsc.py on a machine that has them"),
+        ([tmp_path / "other.jsonl"], "other.jsonl: its name tells no split"),
+        ([tmp_path / "empty"], "holds no train, val (or valid, dev) or test"),
+        ([wsc, wsc / "train.jsonl"], "is the train split too"),
+        ([wsc / "dev.jsonl"], "dev.jsonl: no such file"),
+        ([tmp_path / "train.jsonl"], "train.jsonl:1: the key target is missing"),
+    ]
+    for inputs, message in cases:
+        options = [] if "--spacy-model" in inputs else ["--candidates", "spans"]
+        places = [one for one in inputs if isinstance(one, Path)]
+        flags = [one for one in inputs if not isinstance(one, Path)]
+        assert run(script, *places, tmp_path / "out", *flags, *options) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith("error: ") and message in error
+        assert not (tmp_path / "out").exists()
