@@ -2,8 +2,8 @@
 """Indexes text files, a sentence a line, for scripts/retrieve_arc.py.
 
 Files can be gzip. OUT is a folder; with --engine opensearch, it is the name of an index on the server at
---url. A user's name and password go into OPENSEARCH_USER and OPENSEARCH_PASSWORD. An interrupted build goes on
-where it was.
+--url. A user's name and password go into OPENSEARCH_USER and OPENSEARCH_PASSWORD. An interrupted build goes
+on where it was.
 
 Examples:
   build_arc_index.py ARC_Corpus.txt arc-index

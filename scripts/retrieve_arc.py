@@ -3,8 +3,8 @@
 
 QUESTIONS are jsonl files of ARC, OpenBookQA or CommonsenseQA; all other keys are kept, a "para" that is there
 is replaced. OUT is a file; with several QUESTIONS, or where a folder of that name is there, it is a folder.
-Beside each file lies a manifest with the engine, its version and the options. An interrupted run goes on where
-it was.
+Beside each file lies a manifest with the engine, its version and the options. An interrupted run goes on
+where it was.
 
 Examples:
   retrieve_arc.py arc-index ARC-Easy-Dev.jsonl with-para/ARC-Easy-Dev.jsonl

@@ -23,8 +23,8 @@ from fairseq_adv.retrieval.query import ANALYSIS, Hit, Query, import_extra, text
 FORMAT_VERSION = 1
 _FOLDER = "tantivy"
 _ANALYZER = "english_words"
-# tantivy's default merge policy makes one segment of 8 of about the same size. So 8 commits of the same number
-# of sentences leave one segment, and each commit is a point from which a build goes on.
+# tantivy's default merge policy makes one segment of 8 of about the same size. So 8 commits of the same
+# number of sentences leave one segment, and each commit is a point from which a build goes on.
 _SLICES = 8
 _ONE_SLICE = 100_000
 """Sentences up to which a single commit is made: seconds of work."""
@@ -78,7 +78,7 @@ def build(corpus: Corpus, out: Path, overwrite: bool = False) -> Built:
         searcher = index.searcher()
         if searcher.num_docs != corpus.size:
             raise DataError(
-                f"{space.folder}: holds {searcher.num_docs} sentences, not {corpus.size}. Delete it, start again."
+                f"{space.folder}: holds {searcher.num_docs} sentences, not {corpus.size}. Delete it first."
             )
         segments = searcher.num_segments
     return Built(corpus.size, segments, False, start)

@@ -1,0 +1,255 @@
+"""The engine for an index that outgrows one machine: an OpenSearch server or cluster, by its official client.
+
+The query is the embedded engine's: the same words, ranked by the server's BM25 (k1 1.2, b 0.75) over an
+analyzer that makes the same terms; statistics are those of all shards. The scores differ by the constant
+k1 + 1, which Lucene leaves out. What the index is made from, and how far a build came, stands in the
+``_meta`` of its mapping.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from tqdm import tqdm
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.retrieval.corpus import Corpus
+from fairseq_adv.retrieval.query import ANALYSIS, Hit, Query, import_extra
+from fairseq_adv.retrieval.tantivy_index import Built
+
+FORMAT_VERSION = 1
+_META = "fairseq_adv"
+_SLICE = 50_000
+"""Sentences after which it is noted how far a build came."""
+_THREADS = 4
+_POOL = 32
+"""Connections that are kept open: searches come from several threads."""
+_SETTINGS = {
+    "refresh_interval": "-1",  # nothing searches it while it is built
+    "analysis": {
+        "tokenizer": {"words": {"type": "pattern", "pattern": r"[^\p{IsAlphabetic}\p{N}]+"}},
+        "filter": {
+            "short": {"type": "length", "max": ANALYSIS["longest"]},
+            "common": {"type": "stop", "stopwords": "_english_"},
+            "stem": {"type": "stemmer", "language": ANALYSIS["stemmer"]},
+        },
+        "analyzer": {
+            "english_words": {
+                "type": "custom",
+                "tokenizer": "words",
+                "filter": ["short", "lowercase", "common", "stem"],
+            }
+        },
+    },
+}
+_FIELDS = {
+    "text": {"type": "text", "analyzer": "english_words", "index_options": "freqs"},
+    "number": {"type": "long"},
+}
+
+
+def connect(url: Optional[str], ca_certs: Optional[Path] = None) -> Any:
+    """A client for the server; the user's name and password come from the environment.
+
+    Args:
+        url: such as https://localhost:9200.
+        ca_certs: certificates to trust instead of the system's.
+
+    Raises:
+        DataError: no URL, or one that is none; opensearch-py isn't installed.
+    """
+    if not url:
+        raise DataError(
+            "--url is missing; --engine opensearch needs it, such as --url https://localhost:9200."
+        )
+    if not url.startswith(("http://", "https://")):
+        raise DataError(f"--url {url}: begin it with https:// or http://.")
+    opensearch = import_extra("opensearchpy")
+    options: dict[str, Any] = {
+        "timeout": 120,
+        "max_retries": 3,
+        "retry_on_timeout": True,
+        "pool_maxsize": _POOL,
+    }
+    if "OPENSEARCH_USER" in os.environ:
+        options["http_auth"] = (os.environ["OPENSEARCH_USER"], os.environ.get("OPENSEARCH_PASSWORD", ""))
+    if ca_certs:
+        if not ca_certs.is_file():
+            raise DataError(f"--ca-certs {ca_certs}: no such file")
+        options["ca_certs"] = str(ca_certs)
+    return opensearch.OpenSearch(hosts=[url], **options)
+
+
+def build(client: Any, corpus: Corpus, name: str, overwrite: bool = False) -> Built:
+    """Indexes a corpus as ``name`` on the server; shows a bar.
+
+    A sentence's number is its id, so that a build that goes on, or two at a time, write nothing twice.
+
+    Raises:
+        DataError: the server can't be reached or refuses, or ``name`` is something else.
+    """
+    made_from = {
+        "kind": "opensearch index",
+        "format": FORMAT_VERSION,
+        "analysis": ANALYSIS,
+        **corpus.made_from(),
+    }
+    with _told(client):
+        state = _state(client, name)
+        if state and state["made_from"] != made_from and not overwrite:
+            raise DataError(
+                f"{name}: was made from other files or options. Use --overwrite, or give another name."
+            )
+        if state and state["complete"] and state["made_from"] == made_from and not overwrite:
+            return Built(corpus.size, 1, True, 0)
+        if state and (state["complete"] or state["made_from"] != made_from):
+            client.indices.delete(index=name)
+            state = None
+        if not state:
+            state = {"made_from": made_from, "done": 0, "complete": False}
+            mappings = {"_meta": {_META: state}, "properties": _FIELDS}
+            client.indices.create(index=name, body={"settings": _SETTINGS, "mappings": mappings})
+        start = state["done"]
+        _add(client, corpus, name, state)
+        client.indices.refresh(index=name)
+        found = client.count(index=name)["count"]
+        if found != corpus.size:
+            raise DataError(f"{name}: holds {found} sentences, not {corpus.size}. Delete it and start again.")
+        client.indices.forcemerge(index=name, params={"max_num_segments": 1, "request_timeout": 7200})
+        client.indices.put_settings(index=name, body={"index": {"refresh_interval": None}})
+        _note(client, name, {**state, "done": corpus.size, "complete": True})
+    return Built(corpus.size, 1, False, start)
+
+
+def _add(client: Any, corpus: Corpus, name: str, state: dict[str, Any]) -> None:
+    helpers = import_extra("opensearchpy.helpers")
+    number = state["done"]
+    sentences = enumerate(corpus.sentences(number), start=number)
+    with tqdm(total=corpus.size, initial=number, desc="index", unit="sentence", unit_scale=True) as bar:
+        while number < corpus.size:
+            actions = (
+                {"_index": name, "_id": str(i), "_source": {"number": i, "text": text}}
+                for i, text in itertools.islice(sentences, _SLICE)
+            )
+            for _ in helpers.parallel_bulk(client, actions, thread_count=_THREADS, chunk_size=1000):
+                number += 1
+                bar.update()
+            _note(client, name, {**state, "done": number})
+
+
+def open_index(client: Any, name: str) -> OpenSearchIndex:
+    """A whole index on the server, ready for searching.
+
+    Raises:
+        DataError: the server can't be reached, or the index isn't there, isn't ours or isn't whole.
+    """
+    with _told(client):
+        state = _state(client, name)
+        if state is None:
+            raise DataError(f"{name}: no such index. Make it with build_arc_index.py --engine opensearch.")
+        if not state["complete"]:
+            raise DataError(f"{name}: its build has not ended. The same build_arc_index.py command goes on.")
+        if state["made_from"].get("format") != FORMAT_VERSION or state["made_from"]["analysis"] != ANALYSIS:
+            raise DataError(f"{name}: was made by another version of this program. Build it again.")
+        version = client.info()["version"]["number"]
+    return OpenSearchIndex(
+        client, name, {"engine": "opensearch", "version": version, "index": state["made_from"]}
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    hits: tuple[Hit, ...]
+    more: bool
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
+
+
+class OpenSearchIndex:
+    """The engine ``opensearch``; made by :func:`open_index`."""
+
+    def __init__(self, client: Any, name: str, description: dict[str, Any]) -> None:
+        self._client = client
+        self._name = name
+        self._description = description
+
+    def describe(self) -> dict[str, Any]:
+        """Engine, the server's version, and what the index was made from."""
+        return self._description
+
+    def search(self, query: Query, limit: int) -> _Found:
+        """The best ``limit`` sentences; see :class:`fairseq_adv.retrieval.query.Engine`."""
+        # Statistics of all shards, and no answer rather than that of some of them.
+        params = {"search_type": "dfs_query_then_fetch", "allow_partial_search_results": "false"}
+        with _told(self._client):
+            answer = self._client.search(index=self._name, body=search_body(query, limit), params=params)
+        hits = [
+            Hit(hit["_source"]["text"], hit["_score"], hit["_source"]["number"])
+            for hit in answer["hits"]["hits"]
+        ]
+        return _Found(tuple(hits), len(hits) == limit)
+
+
+def search_body(query: Query, limit: int) -> dict[str, Any]:
+    """The body of OpenSearch's ``_search`` for a query."""
+    words = " ".join(query.terms.values())
+    clauses: dict[str, Any] = {"must": [{"match": {"text": {"query": words}}}]}
+    if query.required:
+        wanted = " ".join(query.terms[term] for term in query.required)
+        operator = "and" if query.every else "or"
+        clauses["filter"] = [{"match": {"text": {"query": wanted, "operator": operator}}}]
+    return {
+        "size": limit,
+        "query": {"bool": clauses},
+        "sort": [{"_score": "desc"}, {"number": "asc"}],
+        "_source": ["text", "number"],
+        "track_total_hits": False,
+    }
+
+
+def _state(client: Any, name: str) -> Optional[dict[str, Any]]:
+    if not client.indices.exists(index=name):
+        return None
+    mapping = next(iter(client.indices.get_mapping(index=name).values()))["mappings"]
+    state = mapping.get("_meta", {}).get(_META)
+    if state is None:
+        raise DataError(f"{name}: exists and was not made by this program. Give another name.")
+    return dict(state)
+
+
+def _note(client: Any, name: str, state: dict[str, Any]) -> None:
+    client.indices.put_mapping(index=name, body={"_meta": {_META: state}})
+
+
+@contextmanager
+def _told(client: Any) -> Iterator[None]:
+    """Makes the client's errors into messages for users."""
+    exceptions = import_extra("opensearchpy.exceptions")
+    try:
+        yield
+    except exceptions.SSLError as error:
+        raise DataError(
+            f"--url: the server's certificate isn't trusted ({error.error}). Give --ca-certs."
+        ) from error
+    except exceptions.ConnectionError as error:
+        raise DataError(f"--url: the server does not answer ({error.error}). Is it running there?") from error
+    except (exceptions.AuthenticationException, exceptions.AuthorizationException) as error:
+        raise DataError(
+            f"--url: the server refuses ({error.status_code}). Set OPENSEARCH_USER and OPENSEARCH_PASSWORD."
+        ) from error
+    except exceptions.OpenSearchException as error:
+        raise DataError(f"the OpenSearch server reports: {_reason(error)}") from error
+
+
+def _reason(error: Any) -> str:
+    try:
+        return f"{error.error}: {error.info['error']['reason']} (status {error.status_code})"
+    except (AttributeError, KeyError, TypeError, IndexError):
+        return str(error)

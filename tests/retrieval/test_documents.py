@@ -1,0 +1,117 @@
+"""Which hits become documents, and the searches that are tried."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+import pytest
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.retrieval.documents import Options, choose, is_junk, retrieve
+from fairseq_adv.retrieval.query import Hit, Query, ladder, terms
+
+
+@pytest.mark.parametrize(
+    ("text", "junk"),
+    [
+        ("Plants make sugar from sunlight.", False),
+        ("At 20 °C, water is liquid (H2O).", False),
+        ("Two words", True),
+        ("Which plants make sugar?", True),
+        ("See www.example.org for more plants.", True),
+        ("a | b | c", True),
+        ("<b>Plants</b> make sugar.", True),
+        ("1 2 3 4 5 6 a b c", True),
+        ("Contents of chapter one .......... 12", True),
+        ("Лёд — это замёрзшая вода.", False),
+        ("word " * 60, False),
+        ("word " * 60 + "x", True),
+    ],
+)
+def test_junk(text: str, junk: bool) -> None:
+    assert is_junk(text.strip(), 299) is junk
+
+
+def test_chosen_once_and_in_order() -> None:
+    texts = ["A cat sat down.", "a CAT  sat, down", "Two", "A dog ran away.", "A bird flew off."]
+    hits = [Hit(text, 9.0 - i, i) for i, text in enumerate(texts)]
+    assert choose(iter(hits), Options(top=2)) == ("A cat sat down.", "A dog ran away.")
+    assert choose(iter(hits), Options(top=9)) == ("A cat sat down.", "A dog ran away.", "A bird flew off.")
+
+
+def test_terms_are_stems_without_stop_words() -> None:
+    assert terms("The plants' growing, and GROWN plant's") == {
+        "plant": "plants",
+        "grow": "growing",
+        "grown": "GROWN",
+        "s": "s",
+    }
+    assert terms("the of and") == {} == terms("") == terms("?!")
+    assert list(terms("café\ud800 naïve_x")) == ["café", "naïv", "x"]
+
+
+def test_ladder() -> None:
+    both = {"ice": "Ice", "melt": "melts", "hot": "hot", "water": "water"}
+    assert ladder("Ice melts", "the hot water", "any") == [Query(both, ("hot", "water")), Query(both, ())]
+    assert ladder("Ice melts", "hot water", "all") == [
+        Query(both, ("hot", "water"), every=True),
+        Query(both, ("hot", "water")),
+        Query(both, ()),
+    ]
+    assert ladder("Ice melts", "of the", "any") == [Query({"ice": "Ice", "melt": "melts"}, ())]
+    assert ladder("", "of the", "all") == []
+    assert list(ladder("first " + "x" * 1000, "ice", "any")[0].terms) == [
+        "ice"
+    ]  # 1000 characters: too long a word
+
+
+class _Engine:
+    """Knows sentences by rank only."""
+
+    def __init__(self, texts: list[str], only_without: bool = False) -> None:
+        self.texts, self.only_without = texts, only_without
+        self.limits: list[int] = []
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def search(self, query: Query, limit: int) -> Any:
+        self.limits.append(limit)
+        texts = [] if self.only_without and query.required else self.texts[:limit]
+
+        class Found:
+            more = len(texts) == limit
+
+            def __iter__(self) -> Iterator[Hit]:
+                return (Hit(text, 1.0, i) for i, text in enumerate(texts))
+
+        return Found()
+
+
+def test_looks_further_where_the_first_hits_are_junk() -> None:
+    engine = _Engine(["Junk?"] * 60 + ["Ice is frozen water.", "Ice floats on water"])
+    found = retrieve(engine, "What is ice made of", "water", Options(top=2))
+    assert found.text == "Ice is frozen water. Ice floats on water." and not found.fallback
+    assert engine.limits == [10, 500]
+
+
+def test_fallback_and_nothing() -> None:
+    found = retrieve(_Engine(["Ice is frozen water."], True), "ice", "zzz", Options())
+    assert found.documents == ("Ice is frozen water.",) and found.fallback
+    found = retrieve(_Engine([]), "ice", "zzz", Options())
+    assert found.text == "" and not found.fallback
+    assert retrieve(_Engine(["Ice is frozen water."]), "the", "of", Options()).documents == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"top": 0}, "--top 0"),
+        ({"top": 501}, "--top"),
+        ({"choice_terms": "x"}, "any, all"),
+        ({"longest": 0}, "--longest"),
+    ],
+)
+def test_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Options(**options)
