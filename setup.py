@@ -15,6 +15,8 @@ from setuptools.command.build_py import build_py
 from setuptools.command.editable_wheel import editable_wheel
 
 PTH = "fairseq_adv_compat.pth"
+RETRIEVAL = ["opensearch-py", "tantivy>=0.25"]
+WSC = ["spacy>=3.5"]
 
 
 class BuildPyWithPth(build_py):
@@ -87,7 +89,19 @@ setup(
         "tqdm",
     ],
     extras_require={
-        "test": ["mypy", "pytest", "ruff", "scikit-learn", "scipy", "setuptools>=64", "transformers"],
+        "retrieval": RETRIEVAL,  # documents for ARC
+        "wsc": WSC,  # noun phrases for WSC
+        "test": [
+            "mypy",
+            "pytest",
+            "ruff",
+            "scikit-learn",
+            "scipy",
+            "setuptools>=64",
+            "transformers",
+            *RETRIEVAL,
+            *WSC,
+        ],
     },
     entry_points={"console_scripts": ["fairseq-adv=fairseq_adv_cli:main"]},
     cmdclass={"build_py": BuildPyWithPth, "editable_wheel": EditableWheelWithPth},
