@@ -38,7 +38,7 @@ train() {  # train NAME UPDATES DATA options: freelb, then standard
             $(cat "$encoder/model_args.txt") --finetune-from-model "${START:-$encoder/model.pt}" \
             --criterion "$method" ${adversary[@]+"${adversary[@]}"} --dropout 0.1 --attention-dropout 0.1 \
             --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 1.0 \
-            --lr 1e-4 --lr-scheduler polynomial_decay --warmup-updates $((updates / 10)) \
+            --lr 3e-4 --lr-scheduler polynomial_decay --warmup-updates $((updates / 10)) \
             --total-num-update "$updates" --max-update "$updates" --seed 1 --cpu --num-workers 0 \
             --required-batch-size-multiple 1 --validate-interval-updates $((updates / 2)) \
             --save-interval-updates $((updates / 2)) --keep-interval-updates 1 --no-epoch-checkpoints \
@@ -69,30 +69,30 @@ retrieve() {  # the science sentences as documents of ARC's questions
 
 for run in "${runs[@]}"; do
     case $run in
-        commonsense_qa) train "$run" 200 "$data/commonsense_qa" --task commonsense_qa --batch-size 16 ;;
+        commonsense_qa) train "$run" 150 "$data/commonsense_qa" --task commonsense_qa --batch-size 16 ;;
         qnli_ranking)
             [ -d "$out/qnli_pairs" ] || python "$here/scripts/prepare_qnli_ranking.py" "$data/glue/QNLI" "$out/qnli_pairs"
-            train "$run" 200 "$out/qnli_pairs" --task qnli_ranking --batch-size 16 ;;
+            train "$run" 150 "$out/qnli_pairs" --task qnli_ranking --batch-size 16 ;;
         wsc)
-            [ -d "$out/wsc" ] || python "$here/scripts/prepare_wsc.py" "$data/wsc" "$out/wsc" ${WSC_CANDIDATES:-}
-            train "$run" 200 "$out/wsc" --task wsc --batch-size 8 ;;
-        race) train "$run" 150 "$data/race" --task arc_retrieval --batch-size 4 --tokens-per-sample 192 ;;
+            [ -d "$out/wsc" ] || python "$here/scripts/prepare_wsc.py" "$data/wsc" "$out/wsc"
+            train "$run" 150 "$out/wsc" --task wsc --batch-size 8 ;;
+        race) train "$run" 150 "$data/race" --task arc_retrieval --batch-size 4 --tokens-per-sample 160 ;;
         arc)
             retrieve
-            train "$run" 200 "$out/arc/ARC-Easy:$out/arc/ARC-Challenge" --task arc_retrieval --batch-size 8 --tokens-per-sample 128 ;;
+            train "$run" 150 "$out/arc/ARC-Easy:$out/arc/ARC-Challenge" --task arc_retrieval --batch-size 8 --tokens-per-sample 96 ;;
         arc-without)
             plain_arc
-            train "$run" 200 "$out/arc-as-it-is/ARC-Easy:$out/arc-as-it-is/ARC-Challenge" --task arc_retrieval --batch-size 8 \
-                --tokens-per-sample 128 --no-documents ;;
+            train "$run" 150 "$out/arc-as-it-is/ARC-Easy:$out/arc-as-it-is/ARC-Challenge" --task arc_retrieval --batch-size 8 \
+                --no-documents ;;
         arc-multitask)  # the paper's recipe in small: RACE first, then both ARC sets together with some of RACE
             retrieve
             [ -f "$out/race-freelb/checkpoint_last.pt" ] || die "arc-multitask starts from the run race: name race before it"
-            START=$out/race-freelb/checkpoint_last.pt train "$run" 200 \
+            START=$out/race-freelb/checkpoint_last.pt train "$run" 150 \
                 "$out/arc/ARC-Easy:$out/arc/ARC-Challenge:$data/race" --sampling-weights 1:1:0.5 --task arc_retrieval \
-                --batch-size 8 --tokens-per-sample 128 ;;
+                --batch-size 8 --tokens-per-sample 96 ;;
         *) die "no run is called $run (see --help)" ;;
     esac
 done
-python "$here/scripts/tabulate_small_runs.py" "$out" >"$out/table.md.new"
+python "$here/examples/tabulate_small_runs.py" "$out" >"$out/table.md.new"
 mv "$out/table.md.new" "$out/table.md"
 cat "$out/table.md"

@@ -31,14 +31,6 @@ class ObjectiveConfig(FairseqDataclass):
             "help": "label, as written in label/dict.txt, whose F1 is logged; without it no F1 is logged"
         },
     )
-    wsc_cross_entropy: bool = field(
-        default=False,
-        metadata={"help": "wsc: cross-entropy of the query among the candidates instead of the margin loss"},
-    )
-    wsc_margin_alpha: float = field(
-        default=1.0, metadata={"help": "wsc: weight of the hinge in -q + alpha * max(0, c - q + beta)"}
-    )
-    wsc_margin_beta: float = field(default=0.0, metadata={"help": "wsc: beta of the margin loss"})
     # Known to the criterion so that it can check and seed; set by fairseq's own options of these names.
     restore_file: str = II("checkpoint.restore_file")
     seed: int = II("common.seed")
@@ -85,14 +77,6 @@ class PerturbationConfig(ObjectiveConfig):
         default=False,
         metadata={"help": "draw new dropout masks in each pass instead of repeating those of the first"},
     )
-
-
-def check_objective_options(cfg: ObjectiveConfig) -> None:
-    """Raises ValueError, naming the option and the mend, if an option is out of range."""
-    if not (math.isfinite(cfg.wsc_margin_alpha) and cfg.wsc_margin_alpha >= 0):
-        raise ValueError(f"--wsc-margin-alpha {cfg.wsc_margin_alpha}: pass a finite weight of 0 or more")
-    if not math.isfinite(cfg.wsc_margin_beta):
-        raise ValueError(f"--wsc-margin-beta {cfg.wsc_margin_beta}: pass a finite number")
 
 
 def check_perturbation_options(cfg: PerturbationConfig) -> None:

@@ -15,7 +15,7 @@ from fairseq.logging import metrics
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.options import ObjectiveConfig, check_objective_options
+from fairseq_adv.criterions.options import ObjectiveConfig
 from fairseq_adv.objectives import OBJECTIVES, build_objective
 from fairseq_adv.objectives.base import Sample
 
@@ -34,12 +34,11 @@ class StandardCriterion(FairseqCriterion):
     For ``sentence_prediction`` the update is that of fairseq's own criterion, with GLUE's scores beside it.
 
     Raises:
-        ValueError: an option is out of range, or the task has no objective here.
+        ValueError: the task has no objective here.
     """
 
     def __init__(self, cfg: ObjectiveConfig, task: FairseqTask) -> None:
         super().__init__(task)
-        check_objective_options(cfg)
         self.cfg = cfg
         self.objective = build_objective(cfg, task)
         task.begin_epoch = partial(self._begin_epoch, task.begin_epoch)

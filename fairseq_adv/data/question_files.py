@@ -52,10 +52,12 @@ def find_split(data: Path, split: str) -> Path:
             f"{data}: the split {split!r} is there more than once: {', '.join(path.name for path in found)}. "
             "Put each data set into a folder of its own."
         )
-    wanted = ", ".join(f"{name}.jsonl, …-{name.capitalize()}.jsonl" for name in _names(split))
+    if not data.is_dir():
+        raise DataError(f"{data}: no such folder")
+    wanted = ", ".join(f"{name}.jsonl" for name in _names(split))
     raise DataError(
-        f"{data}: {'has no split ' + repr(split) if data.is_dir() else 'no such folder'}. Looked for "
-        f"{wanted}, the same with .csv, and a folder of RACE's articles."
+        f"{data}: has no split {split!r}. Looked for {wanted}, names that end so (ARC-Easy-Dev.jsonl), the "
+        "same with .csv, and a folder of RACE's articles."
     )
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.checkpoint import attack_checkpoint
 
-_PAIR = re.compile(r"\| (\w+) (-?[\d.]+(?:e[+-]?\d+)?)(?= |$)")
+# A score of one of several data sets has the data set's name in its own: accuracy_ARC-Easy.
+_PAIR = re.compile(r"\| ([\w./-]+) (-?[\d.]+(?:e[+-]?\d+)?)(?= |$)")
 
 
 @dataclass
@@ -55,6 +56,21 @@ def read_log(path: Path) -> RunLog:
             f"{path}: no finished epoch in this log; was it written by fairseq-train --log-file?"
         )
     return RunLog(list(train.values()), list(valid.values()))
+
+
+_INNER = re.compile(r"^epoch \d+: +\d+ / \d+ .*?\bloss=(-?[\d.]+),.*\bnum_updates=(\d+),", re.MULTILINE)
+
+
+def training_curve(path: Path) -> list[tuple[int, float]]:
+    """(updates done, training loss in bits since the line before) of each line that ``--log-interval`` made.
+
+    Raises:
+        ValueError: there is no such line.
+    """
+    found = {int(updates): float(loss) for loss, updates in _INNER.findall(path.read_text(encoding="utf-8"))}
+    if not found:
+        raise ValueError(f"{path}: no training loss in this log; was it written with --log-format simple?")
+    return sorted(found.items())
 
 
 @dataclass
@@ -128,11 +144,11 @@ def table(rows: Sequence[Summary], how: Attack, metric: str = "accuracy") -> str
     lines = [head, "-" * len(head)]
     for row in rows:
         lines.append(
-            f"{row.name:{width}}  {row.score:14.2f}  {row.loss:9.3f}  {row.perturbed_loss:9.3f}"
-            f"  {row.seconds_per_update:8.2f}"
+            f"{row.name:{width}}  {row.score:14.2f}  {row.loss:9.3f}  {row.perturbed_loss:9.3f}  "
+            f"{row.seconds_per_update:8.2f}"
         )
     lines.append(
-        "Losses in nats, of the best checkpoint; "
-        f"perturbed: after {how.steps} ascent steps within epsilon {how.epsilon:g}."
+        f"Losses in nats, of the best checkpoint; perturbed: after {how.steps} ascent steps within epsilon "
+        f"{how.epsilon:g}."
     )
     return "\n".join(lines)

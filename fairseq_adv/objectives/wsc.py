@@ -27,8 +27,8 @@ ABSENT = float("-inf")
 class WSC(Objective):
     """The query against the candidates; only sentences whose query is right have a loss.
 
-    Options: ``wsc_cross_entropy``, ``wsc_margin_alpha``, ``wsc_margin_beta``. Batches as
-    :class:`~fairseq_adv.data.wsc_dataset.WSCDataset` makes them.
+    The task's options ``wsc_cross_entropy``, ``wsc_margin_alpha``, ``wsc_margin_beta`` choose the loss.
+    Batches as :class:`~fairseq_adv.data.wsc_dataset.WSCDataset` makes them.
     """
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
@@ -69,7 +69,7 @@ class WSC(Objective):
         if "target" not in sample:
             return predictions.masked_fill(~there, 0).sum() * 0
         right = sample["target"] == 1
-        if self.cfg.wsc_cross_entropy:
+        if self.task.cfg.wsc_cross_entropy:
             losses = -F.log_softmax(predictions, dim=-1)[:, 0]
         else:
             losses = self._margin(predictions, there)
@@ -80,8 +80,8 @@ class WSC(Objective):
         """(sentences,): -q + alpha * max(0, c - q + beta), summed over the candidates c."""
         query = predictions[:, :1].masked_fill(~there[:, :1], 0)
         candidates = predictions[:, 1:].masked_fill(~there[:, 1:], 0)
-        hinge = (candidates - query + self.cfg.wsc_margin_beta).clamp(min=0)
-        terms = -query + self.cfg.wsc_margin_alpha * hinge
+        hinge = (candidates - query + self.task.cfg.wsc_margin_beta).clamp(min=0)
+        terms = -query + self.task.cfg.wsc_margin_alpha * hinge
         return terms.masked_fill(~there[:, 1:], 0).sum(dim=1)  # type: ignore[no-any-return]
 
     def log_probabilities(self, predictions: Tensor) -> Tensor:

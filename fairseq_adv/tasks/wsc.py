@@ -7,6 +7,7 @@ sentences.
 # No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
 
 import logging
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, List, Optional, Tuple
@@ -44,6 +45,17 @@ class WSCConfig(FairseqDataclass):
     )
     max_positions: int = field(default=512, metadata={"help": "most tokens of a sentence"})
     no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
+    wsc_cross_entropy: bool = field(
+        default=False,
+        metadata={"help": "cross-entropy of the query among the candidates instead of the margin loss"},
+    )
+    wsc_margin_alpha: float = field(
+        default=1.0,
+        metadata={
+            "help": "alpha of the margin loss: -q + alpha * max(0, c - q + beta), over the candidates c"
+        },
+    )
+    wsc_margin_beta: float = field(default=0.0, metadata={"help": "beta of the margin loss"})
     seed: int = II("common.seed")
 
 
@@ -57,6 +69,10 @@ class WSCTask(FairseqTask):
 
     def __init__(self, cfg: WSCConfig, tokenizer: TokenToIds) -> None:
         super().__init__(cfg)
+        if not (math.isfinite(cfg.wsc_margin_alpha) and cfg.wsc_margin_alpha >= 0):
+            raise DataError(f"--wsc-margin-alpha {cfg.wsc_margin_alpha}: pass a finite weight of 0 or more")
+        if not math.isfinite(cfg.wsc_margin_beta):
+            raise DataError(f"--wsc-margin-beta {cfg.wsc_margin_beta}: pass a finite number")
         self.tokenizer = tokenizer
         self.dictionary: Dictionary = tokenizer.dictionary
         self.mask_index: int = self.dictionary.add_symbol("<mask>")

@@ -22,12 +22,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
 
 
 def loss_of(run: SimpleNamespace, scores: torch.Tensor, target: list[int], **options: float) -> torch.Tensor:
-    objective = type(run.criterion.objective)(
-        SimpleNamespace(
-            **{"wsc_cross_entropy": False, "wsc_margin_alpha": 1.0, "wsc_margin_beta": 0.0, **options}
-        ),
-        run.task,
+    chosen_loss = {"wsc_cross_entropy": False, "wsc_margin_alpha": 1.0, "wsc_margin_beta": 0.0, **options}
+    task = SimpleNamespace(
+        cfg=SimpleNamespace(**chosen_loss),
+        mask_index=run.task.mask_index,
+        source_dictionary=run.task.dictionary,
     )
+    objective = type(run.criterion.objective)(None, task)
     return objective.loss(scores, {"target": torch.tensor(target)})  # type: ignore[no-any-return]
 
 

@@ -1,0 +1,134 @@
+"""The rows of a sentence with a pronoun: what is masked, in WordPiece and GPT-2 BPE; what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support import batch, build, train_args, write_encoder, write_json_lines, write_wsc
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers import Gpt2Tokenizer
+from fairseq_adv.data.wsc import PronounExample
+from fairseq_adv.tasks.wsc import WSCTask
+
+LINE: dict[str, Any] = {
+    "text": "w1 saw w2, he ran.",
+    "target": {"span1_text": "w1", "span1_index": 0, "span2_text": "he", "span2_index": 3},
+    "idx": 4,
+    "label": True,
+    "candidates": ["w2 w3", "w5"],
+}
+
+
+def rows_of(run: SimpleNamespace, items: list[int]) -> list[tuple[str, int, int]]:
+    """Each row as text with its masked span in brackets, its sentence and its column."""
+    sample = batch(run, items)
+    rows = []
+    for tokens, span, sentence, column in zip(
+        sample["net_input"]["src_tokens"], sample["span"], sample["sentence"], sample["column"]
+    ):
+        words = [
+            f"[{run.task.dictionary[int(t)]}]" if masked else run.task.dictionary[int(t)]
+            for t, masked in zip(tokens, span)
+            if t != 1
+        ]
+        rows.append((" ".join(words), int(sentence), int(column)))
+    return rows
+
+
+def folder_with(folder: Path, *lines: dict[str, Any]) -> Path:
+    write_encoder(folder)
+    for split in ("train", "val"):
+        write_json_lines(folder / f"{split}.jsonl", list(lines))
+    return folder
+
+
+def test_the_phrase_takes_the_pronouns_place_and_is_masked(tmp_path: Path) -> None:
+    first = {**LINE, "text": "he ran", "target": {**LINE["target"], "span2_index": 0}, "candidates": []}
+    run = build(train_args(folder_with(tmp_path, LINE, first), None, "standard", "--no-shuffle", task="wsc"))
+    assert rows_of(run, [0, 1]) == [
+        ("<s> w1 <unk> w2 <unk> [w1] <unk> . </s>", 0, 0),
+        ("<s> w1 <unk> w2 <unk> [w2] [w3] <unk> . </s>", 0, 1),
+        ("<s> w1 <unk> w2 <unk> [w5] <unk> . </s>", 0, 2),
+        ("<s> [w1] <unk> </s>", 1, 0),
+    ]
+    sample = batch(run, [0, 1])
+    assert sample["target"].tolist() == [1, 1] and sample["nlabelled"] == 2 and sample["max_columns"] == 3
+
+
+@pytest.fixture(scope="module")
+def gpt2(shared_data: Path) -> WSCTask:
+    folder = shared_data / "gpt2_bpe"
+    tokenizer = Gpt2Tokenizer(folder / "encoder.json", folder / "vocab.bpe", folder / "dict.txt")
+    cfg = SimpleNamespace(data=".", max_positions=64, wsc_margin_alpha=1.0, wsc_margin_beta=0.0)
+    return WSCTask(cfg, tokenizer)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "suffix", "phrase", "masked"),
+    [("The trophy is big because ", " is big.", "the suitcase", " the suitcase"),
+     ("", " is big.", "The trophy", "The trophy"),
+     ("Then (", ") was big.", "trophies", "trophies"),
+     ("Sam pulled up a chair to the piano, but ", " was broken", "the piano", " the piano"),
+     ("I saw ", "'s hat", "Madonna", " Madonna"), ("Look at ", "", "the long table", " the long table")],
+)  # fmt: skip
+def test_the_span_in_gpt2_bpe_is_the_phrase_with_its_space(
+    gpt2: WSCTask, prefix: str, suffix: str, phrase: str, masked: str
+) -> None:
+    example = PronounExample("0", prefix, "it", suffix, phrase, (), True, "x:1")
+    (row,) = gpt2._rows(example)
+    numbers = {
+        v: k for k, v in json.loads(Path(gpt2.tokenizer.files["encoder_json"]).read_text("utf-8")).items()
+    }
+    pieces = [numbers[int(gpt2.dictionary[int(t)])] for t in row.tokens[row.span]]
+    assert "".join(pieces).replace("Ġ", " ") == masked
+    everything = [numbers[int(gpt2.dictionary[int(t)])] for t in row.tokens[1:-1]]
+    assert "".join(everything).replace("Ġ", " ") == prefix + phrase + suffix
+
+
+@pytest.mark.parametrize(
+    ("line", "extra", "message"),
+    [({**LINE, "label": False}, [], "no sentence of the training split has the label true"),
+     (LINE, ["--wsc-margin-alpha", "-1"], "--wsc-margin-alpha -1.0: pass a finite weight"),
+     (LINE, ["--wsc-margin-beta", "nan"], "--wsc-margin-beta nan"),
+     ({**LINE, "candidates": [" ".join(["w1"] * 30)]}, [], "train.jsonl:1: 38 tokens, more than --max-positions"),
+     ({**LINE, "target": {**LINE["target"], "span2_index": 1}}, [], "train.jsonl:1: ")],
+    ids=["nothing-to-learn", "alpha", "beta", "too-long", "pronoun-elsewhere"],
+)  # fmt: skip
+def test_what_is_refused_before_training(
+    tmp_path: Path, line: dict[str, Any], extra: list[str], message: str
+) -> None:
+    with pytest.raises(DataError) as error:
+        build(train_args(folder_with(tmp_path, line), None, "standard", *extra, task="wsc"))
+    assert message in str(error.value)
+
+
+def test_an_epochs_order_is_its_own_and_repeatable(tmp_path: Path) -> None:
+    data = build(train_args(write_wsc(tmp_path), None, "standard", task="wsc")).task.dataset("train")
+    first = data.ordered_indices().tolist()
+    assert sorted(first) == list(range(16)) and data.ordered_indices().tolist() == first
+    data.set_epoch(2)
+    assert data.ordered_indices().tolist() != first and not data.can_reuse_epoch_itr_across_epochs
+
+
+def test_the_real_files(shared_data: Path, tmp_path: Path) -> None:
+    """Every phrase of the real sentences is found again in its row (WordPiece of a vocabulary without the
+    words).
+    """
+    write_encoder(tmp_path)
+    for split in ("train", "val"):
+        lines = (shared_data / "wsc" / f"{split}.jsonl").read_text("utf-8").splitlines()
+        rows = [{**json.loads(line), "candidates": []} for line in lines]
+        write_json_lines(tmp_path / f"{split}.jsonl", rows)
+    args = train_args(tmp_path, None, "standard", "--max-positions", "256", task="wsc")
+    run = build(args)
+    for split, count in (("train", 554), ("valid", 104)):
+        data = run.task.dataset(split)
+        assert len(data) == count
+        assert all(
+            row.span.any() and not row.span[0] and not row.span[-1] for rows in data.rows for row in rows
+        )
