@@ -91,8 +91,6 @@ def test_noun_phrases(script: ModuleType, wsc: Path, tmp_path: Path, monkeypatch
 def test_interrupted_and_run_again(
     script: ModuleType, wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole = (wsc / "test.jsonl").read_text()
-    (wsc / "test.jsonl").write_text(whole)
     out, partial = tmp_path / "out", tmp_path / "out.partial"
     import fairseq_adv.data.wsc_prepare as module
 
