@@ -72,8 +72,8 @@ def retrieve(engine: Engine, question: str, choice: str, options: Options) -> Re
     """The best documents for a question and one of its choices."""
     queries = ladder(question, choice, options.choice_terms)
     for step, query in enumerate(queries):
-        for limit in (5 * options.top, MOST_HITS):
-            found = engine.search(query, min(limit, MOST_HITS))
+        for limit in (min(5 * options.top, MOST_HITS), MOST_HITS):
+            found = engine.search(query, limit, whole_ties=limit < MOST_HITS)
             documents = choose(iter(found), options)
             if len(documents) == options.top or not found.more:
                 break

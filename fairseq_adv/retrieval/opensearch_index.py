@@ -184,8 +184,11 @@ class OpenSearchIndex:
         """Engine, the server's version, and what the index was made from."""
         return self._description
 
-    def search(self, query: Query, limit: int) -> _Found:
-        """The best ``limit`` sentences; see :class:`fairseq_adv.retrieval.query.Engine`."""
+    def search(self, query: Query, limit: int, whole_ties: bool = False) -> _Found:
+        """The best ``limit`` sentences; see :class:`fairseq_adv.retrieval.query.Engine`.
+
+        The server itself sorts sentences of the same score, so that none have to be left out.
+        """
         # Statistics of all shards, and no answer rather than that of some of them.
         params = {"search_type": "dfs_query_then_fetch", "allow_partial_search_results": "false"}
         with _told(self._client):

@@ -78,8 +78,15 @@ class Found(Protocol):
 class Engine(Protocol):
     """Something that ranks the sentences of a corpus; safe to use from several threads."""
 
-    def search(self, query: Query, limit: int) -> Found:
-        """The best ``limit`` sentences."""
+    def search(self, query: Query, limit: int, whole_ties: bool = False) -> Found:
+        """The best ``limit`` sentences.
+
+        Args:
+            query: what is looked for.
+            limit: how many hits at most.
+            whole_ties: leave out the last hits where the limit may part them from others of the same score,
+                unless all hits have the same one: which of them are there would be the engine's whim.
+        """
 
     def describe(self) -> dict[str, Any]:
         """Name and version of the engine, and what its index was made from."""

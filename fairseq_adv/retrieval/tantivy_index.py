@@ -183,10 +183,10 @@ class TantivyIndex:
         """Engine, version, and what the index was made from."""
         return {"engine": "tantivy", "version": self._tantivy.__version__, "index": self._made_from}
 
-    def search(self, query: Query, limit: int) -> _Found:
+    def search(self, query: Query, limit: int, whole_ties: bool = False) -> _Found:
         """The best ``limit`` sentences; see :class:`fairseq_adv.retrieval.query.Engine`."""
         hits = self._searcher.search(self._boolean(query), limit, count=False).hits
-        return _Found(self._searcher, hits, limit)
+        return _Found(self._searcher, hits, len(hits) == limit, whole_ties)
 
     def _boolean(self, query: Query) -> Any:
         make, occur = self._tantivy.Query, self._tantivy.Occur
@@ -206,16 +206,17 @@ class TantivyIndex:
 class _Found:
     """Hits whose texts are read as they are asked for."""
 
-    def __init__(self, searcher: Any, hits: list[tuple[float, Any]], limit: int) -> None:
+    def __init__(self, searcher: Any, hits: list[tuple[float, Any]], more: bool, whole_ties: bool) -> None:
         self._searcher = searcher
         self._hits = hits
-        self.more = len(hits) == limit
+        self._whole_ties = whole_ties
+        self.more = more
 
     def __iter__(self) -> Iterator[Hit]:
         # The order of tantivy's documents is not the corpus's, and the last digits of a sum depend on it.
         groups = [list(group) for _, group in groupby(self._hits, key=lambda hit: round(hit[0], 4))]
-        if self.more and len(groups) > 1:
-            groups.pop()  # the limit may have cut it anywhere
+        if self.more and self._whole_ties and len(groups) > 1:
+            groups.pop()
         for group in groups:
             read = [(score, self._searcher.doc(address)) for score, address in group]
             same = [Hit(document["text"][0], score, document["number"][0]) for score, document in read]

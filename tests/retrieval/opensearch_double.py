@@ -1,7 +1,8 @@
 """An HTTP server on this machine that answers as OpenSearch's documentation says.
 
 Written after the API reference (https://docs.opensearch.org/latest/api-reference), not recorded from a
-server. It knows the few requests that the project makes, refuses any other, and ranks by the formula in ``bm25.py``.
+server. It knows the few requests that the project makes, refuses any other, and ranks by the formula in
+``bm25.py``.
 """
 
 from __future__ import annotations

@@ -75,7 +75,8 @@ class _Engine:
     def describe(self) -> dict[str, Any]:
         return {}
 
-    def search(self, query: Query, limit: int) -> Any:
+    def search(self, query: Query, limit: int, whole_ties: bool = False) -> Any:
+        assert whole_ties is (limit < 500)
         self.limits.append(limit)
         texts = [] if self.only_without and query.required else self.texts[:limit]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Iterator
 
 import pytest
-from conftest import many_sentences, question, write_questions
+from retrieval_samples import many_sentences, question, write_questions
 
 pytest.importorskip("opensearchpy", reason="needs opensearch-py: pip install 'fairseq_adv[retrieval]'")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import many_sentences, question, write_questions
+from retrieval_samples import many_sentences, question, write_questions
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.multiple_choice import read_questions
@@ -40,11 +40,11 @@ class _Stopping:
     def describe(self) -> dict[str, Any]:
         return self._engine.describe()
 
-    def search(self, *arguments: Any) -> Any:
+    def search(self, *arguments: Any, **options: Any) -> Any:
         self._left -= 1
         if self._left < 0:
             raise KeyboardInterrupt
-        return self._engine.search(*arguments)
+        return self._engine.search(*arguments, **options)
 
 
 def paras(path: Path) -> list[list[str]]:
@@ -172,3 +172,14 @@ def test_files_of_others_are_left_alone(index: TantivyIndex, tmp_path: Path) -> 
     assert (tmp_path / "b.jsonl.partial").read_text() == "mine"
     with pytest.raises(DataError, match="--workers 0"):
         fill(index, source, tmp_path / "c.jsonl", Options(), workers=0)
+
+
+def test_many_sentences_of_one_score(tmp_path: Path) -> None:
+    """More of them than are ever looked at: some are taken, rather than none."""
+    lines = ["Thing 1 is a house."] + [f"Thing {i} is a house." for i in range(2, 900)]
+    (tmp_path / "corpus.txt").write_text("\n".join(lines))
+    build(survey([str(tmp_path / "corpus.txt")]), tmp_path / "index")
+    source = write_questions(tmp_path / "in.jsonl", [question("Where is thing 1?", "a house")])
+    fill(open_index(tmp_path / "index"), source, tmp_path / "out.jsonl", Options())
+    text = paras(tmp_path / "out.jsonl")[0][0]
+    assert text.startswith("Thing 1 is a house. ") and text.count("house") == 10

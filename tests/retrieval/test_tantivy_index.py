@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from bm25 import scores
-from conftest import SENTENCES
+from retrieval_samples import SENTENCES
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.retrieval.corpus import survey
@@ -96,8 +96,10 @@ def test_ties_come_in_the_corpus_order(tmp_path: Path) -> None:
     index = built(tmp_path / "corpus.txt", tmp_path / "index")
     numbers = [hit.number for hit in index.search(Query({"same": "same"}, ()), 500)]
     assert numbers == [i for i in range(200) if i % 3 == 0] + [i for i in range(200) if i % 3]
-    # What the limit cuts off is not shown at all: which part of a tie is there is the engine's whim.
-    assert [hit.number for hit in index.search(Query({"same": "same"}, ()), 100)] == numbers[:67]
+    cut = [hit.number for hit in index.search(Query({"same": "same"}, ()), 100, whole_ties=True)]
+    assert cut == numbers[:67]
+    assert len(list(index.search(Query({"same": "same"}, ()), 100))) == 100
+    assert len(list(index.search(Query({"same": "same"}, ()), 50, whole_ties=True))) == 50  # one score only
 
 
 def test_slices() -> None:
@@ -174,8 +176,11 @@ def test_killed_and_continued(large_corpus: Path, tmp_path: Path, after: int) ->
     lines = list(corpus.sentences())
     for _ in range(20):
         query = ladder(rng.choice(lines), rng.choice(lines), "any")[0]
-        expected = [(hit.number, hit.text, round(hit.score, 4)) for hit in whole.search(query, 60)]
-        assert [(hit.number, hit.text, round(hit.score, 4)) for hit in index.search(query, 60)] == expected
+        expected = [
+            (hit.number, hit.text, round(hit.score, 4)) for hit in whole.search(query, 60, whole_ties=True)
+        ]
+        found = index.search(query, 60, whole_ties=True)
+        assert [(hit.number, hit.text, round(hit.score, 4)) for hit in found] == expected
         assert all(lines[number] == text for number, text, _ in expected)
 
 

@@ -1,0 +1,170 @@
+"""The commands scripts/build_arc_index.py and scripts/retrieve_arc.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("tantivy", reason="needs tantivy: pip install 'fairseq_adv[retrieval]'")
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD, RETRIEVE = (ROOT / "scripts" / f"{name}.py" for name in ("build_arc_index", "retrieve_arc"))
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+build, retrieve = load(BUILD), load(RETRIEVE)
+
+
+def run(script: ModuleType, *arguments: object) -> int:
+    code: int = script.main([str(argument) for argument in arguments])
+    return code
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    corpus = tmp_path / "corpus.txt"
+    lines = [f"Thing number {i} is near the {'red' if i % 2 else 'blue'} house." for i in range(2000)]
+    corpus.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert run(build, corpus, tmp_path / "index") == 0
+    return tmp_path / "index"
+
+
+def questions(path: Path, count: int = 3) -> Path:
+    choices = [{"text": "red house", "label": "A"}, {"text": "blue houses", "label": "B"}]
+    rows = [
+        {"id": f"q{i}", "question": {"stem": f"Where is thing {i}?", "choices": choices}, "answerKey": "A"}
+        for i in range(count)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("script", [BUILD, RETRIEVE])
+def test_help_is_quick(script: Path) -> None:
+    command = [sys.executable, "-X", "importtime", str(script), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "Examples:" in done.stdout
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert "argparse" in imported
+    assert not imported & {"torch", "numpy", "fairseq", "tantivy", "opensearchpy"}
+
+
+def test_file_and_again(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(build, tmp_path / "corpus.txt", tmp_path / "index2") == 0
+    assert f"wrote {tmp_path / 'index2'} (2000 sentences, segments: 1)" in capsys.readouterr().out
+    assert run(build, tmp_path / "corpus.txt", index) == 0
+    assert f"{index} is already there" in capsys.readouterr().out
+    source, out = questions(tmp_path / "dev.jsonl"), tmp_path / "out.jsonl"
+    assert run(retrieve, index, source, out, "--top", "2") == 0
+    shown = capsys.readouterr()
+    assert f"wrote {out} (3 questions, 6 choices)" in shown.out and "note" not in shown.out
+    assert "retrieve dev.jsonl: 100%" in shown.err
+    first = json.loads(out.read_text().splitlines()[1])["question"]["choices"]
+    assert first[0]["para"].startswith("Thing number 1 is near the red house. Thing number ")
+    assert run(retrieve, index, source, out, "--top", "2") == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert run(retrieve, index, source, out, "--top", "3") == 2
+    assert "error: " in (error := capsys.readouterr().err) and "--overwrite" in error
+    assert run(retrieve, index, source, out, "--top", "3", "--overwrite") == 0
+
+
+def test_several_files_into_a_folder(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sources = [questions(tmp_path / name, count) for name, count in (("Train.jsonl", 4), ("Dev.jsonl", 2))]
+    assert run(retrieve, index, *sources, tmp_path / "out") == 0
+    for source in sources:
+        assert len((tmp_path / "out" / source.name).read_text().splitlines()) == len(
+            source.read_text().splitlines()
+        )
+    (tmp_path / "more").mkdir()
+    twice = questions(tmp_path / "more" / "Dev.jsonl")
+    assert run(retrieve, index, sources[1], twice, tmp_path / "out2") == 2
+    assert "two of the files have this name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"good line here\nbad \xff line\n", "corpus2.txt:2: not UTF-8 (byte 5 of the line is 0xff)"),
+        (b"\n\n", "no sentences"),
+    ],
+)
+def test_bad_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, message: str) -> None:
+    (tmp_path / "corpus2.txt").write_bytes(content)
+    assert run(build, tmp_path / "corpus2.txt", tmp_path / "index2") == 2
+    assert message in (shown := capsys.readouterr().err) and "Traceback" not in shown
+    assert not list(tmp_path.glob("index2*"))
+
+
+def test_encoding_errors_replace(tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_bytes(b"good line here\nbad \xff line\n")
+    assert run(build, tmp_path / "corpus.txt", tmp_path / "index", "--encoding-errors", "replace") == 0
+
+
+def test_bad_questions_and_options(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = questions(tmp_path / "in.jsonl")
+    for arguments, message in [
+        ([tmp_path / "none", source, tmp_path / "out"], "is no index. Make one with build_arc_index.py"),
+        ([index, tmp_path / "none.jsonl", tmp_path / "out"], "none.jsonl: no such file"),
+        ([index, source, tmp_path / "out", "--top", "0"], "--top 0"),
+        ([index, source, tmp_path / "out", "--url", "http://localhost"], "--url is for --engine opensearch"),
+        (["name", source, tmp_path / "out", "--engine", "opensearch"], "--url is missing"),
+    ]:
+        assert run(retrieve, *arguments) == 2
+        assert message in (shown := capsys.readouterr().err) and "Traceback" not in shown
+    with open(source, "a") as file:
+        file.write('{"id": "cut sho')
+    assert run(retrieve, index, source, tmp_path / "out") == 2
+    assert "in.jsonl:4: not json" in capsys.readouterr().err
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_without_tantivy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tantivy", None)
+    (tmp_path / "corpus.txt").write_text("A sentence is here.\n")
+    assert run(build, tmp_path / "corpus.txt", tmp_path / "index") == 2
+    assert "pip install 'fairseq_adv[retrieval]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals) -> None:
+    source = questions(tmp_path / "in.jsonl", 1200)
+    assert run(retrieve, index, source, tmp_path / "whole.jsonl") == 0
+    out, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
+    command = [sys.executable, str(RETRIEVE), str(index), str(source), str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        while not partial.exists() or partial.stat().st_size < 20_000:
+            assert process.poll() is None
+            time.sleep(0.002)
+        if how is signal.SIGKILL:  # a second process while the first one works
+            process.send_signal(signal.SIGSTOP)
+            assert run(retrieve, index, source, out) == 2
+        process.send_signal(how)
+        error = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+    assert process.returncode == (130 if how is signal.SIGINT else -signal.SIGKILL)
+    assert ("the same command goes on from here" in error) is (how is signal.SIGINT)
+    assert "Traceback" not in error
+    assert not out.exists()
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    continued = int(done.stdout.split("continued after ")[1].split()[0])
+    assert 5 < continued < 1200
+    assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
