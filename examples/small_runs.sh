@@ -8,11 +8,11 @@
 #     OUT       for prepared data, checkpoints and logs; OUT/table.md sets the runs side by side
 #     RUN       commonsense_qa qnli_ranking wsc race arc arc-without arc-multitask; default: all
 #
-# THREADS=2 gives each process two threads.
+# THREADS=2 gives each process two threads; UPDATES=4 makes all runs that short, to see whether all is there.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
-case ${1-} in -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case ${1-} in -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 [ $# -ge 3 ] || die "usage: $0 DATA ENCODER OUT [RUN ...] (see --help)"
 data=$1 encoder=$2 out=$3
 shift 3
@@ -25,7 +25,7 @@ mkdir -p "$out"
 user_dir=$(python -m fairseq_adv_cli user-dir)
 
 train() {  # train NAME UPDATES DATA options: freelb, then standard
-    local name=$1 updates=$2 source=$3 method
+    local name=$1 updates=${UPDATES:-$2} source=$3 method
     shift 3
     for method in freelb standard; do
         local run=$out/$name-$method adversary=()

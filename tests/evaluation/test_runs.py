@@ -10,7 +10,7 @@ import pytest
 from support import fairseq_train, logged, run_command, train_args, write_task
 
 from fairseq_adv.evaluation.attack import Attack
-from fairseq_adv.evaluation.runs import read_log, summarise, table
+from fairseq_adv.evaluation.runs import read_log, summarise, table, training_curve
 
 HOW = Attack(epsilon=0.4, step_size=0.2, steps=2)
 
@@ -96,3 +96,19 @@ def test_mistakes_are_told_without_a_traceback(repo: Path, runs: Path, args: lis
     code, _, err = script(repo, "loss_under_perturbation.py", *words)
     assert code == 2
     assert message in err and "Traceback" not in err
+
+
+def test_the_training_curve_and_scores_of_several_data_sets(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text(
+        "epoch 001:     10 / 24 loss=1.007, adv_loss_first=0.996, accuracy=53, num_updates=10, lr=1e-05, "
+        "wall=3\nepoch 001:     10 / 24 loss=1.007, adv_loss_first=0.996, accuracy=53, num_updates=10, "
+        "lr=1e-05, wall=3\nepoch 001:     20 / 24 loss=0.944, adv_loss_first=0.9, accuracy=67, "
+        "num_updates=20, lr=2e-05, wall=6\nepoch 001 | valid on 'valid' subset | loss 0.9 | accuracy 50.5 | "
+        "accuracy_ARC-Easy 61.5 | num_updates 24\nepoch 001 | loss 0.97 | ups 0.5 | num_updates 24\n"
+    )
+    assert training_curve(log) == [(10, 1.007), (20, 0.944)]
+    assert read_log(log).valid[0]["accuracy_ARC-Easy"] == 61.5
+    log.write_text("nothing\n")
+    with pytest.raises(ValueError, match="no training loss"):
+        training_curve(log)

@@ -72,6 +72,12 @@ def test_a_sentence_without_a_query_does_not_spoil_the_others(
     assert scores.grad.isfinite().all() and not scores.grad[0].any() and scores.grad[1].any()
 
 
+def test_a_query_as_good_as_every_candidate_is_chosen() -> None:
+    """fairseq's rule: q >= every c."""
+    scores = torch.tensor([[-1.0, -1.0, -2.0], [-1.0, -0.5, -2.0], [-1.0, NONE, NONE], [NONE, -9.0, NONE]])
+    assert chosen(scores).tolist() == [True, False, True, False]
+
+
 def test_scores_are_mean_log_probabilities_of_the_masked_span(run: SimpleNamespace) -> None:
     """Row by row over the whole vocabulary at all positions, as fairseq's WSC code does."""
     run.model.eval()
