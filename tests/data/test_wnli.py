@@ -68,7 +68,7 @@ def test_rows_that_match_nothing_are_named(tmp_path: Path) -> None:
         ("The cup fell on Al. It broke.", "The cup broke.", "The cup fell on Al. ", "The cup"),
         ("The cup fell when it broke.", "The cup broke.", "The cup fell when ", "the cup"),
         ("Al hit Bo so he ran.", "Bo ran.", "Al hit Bo so ", "Bo"),
-        ("I saw the cup. It broke then.", "Then the cup broke then.", "I saw the cup. ", "The cup"),
+        ("The cup fell there. It broke.", "There the cup broke.", "The cup fell there. ", "The cup"),
         ("Al hit Bo and his dog ran.", "Bo's dog ran.", "Al hit Bo and ", "Bo"),
         ("He saw Al, as he ran and he sat.", "Al ran and he sat.", "He saw Al, as ", "Al"),
         ("Al saw Bo, and they ran.", "Al and Bo ran.", "Al saw Bo, and ", "Al and Bo"),
