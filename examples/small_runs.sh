@@ -40,7 +40,7 @@ train() {  # train NAME UPDATES DATA options: freelb, then standard
             --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 1.0 \
             --lr 3e-4 --lr-scheduler polynomial_decay --warmup-updates $((updates / 10)) \
             --total-num-update "$updates" --max-update "$updates" --seed 1 --cpu --num-workers 0 \
-            --required-batch-size-multiple 1 --validate-interval-updates $((updates / 2)) \
+            --required-batch-size-multiple 1 --validate-interval 1000 --validate-interval-updates $((updates / 2)) \
             --save-interval-updates $((updates / 2)) --keep-interval-updates 1 --no-epoch-checkpoints \
             --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric \
             --save-dir "$run" --log-file "$run/train.log" --log-format simple --log-interval 10 "$@"
