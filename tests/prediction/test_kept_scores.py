@@ -73,7 +73,7 @@ MISMATCHES = [
     ({"task": "WNLI"}, "b: its task is 'WNLI', that of a is 'RTE'"),
     ({"split": "valid"}, "b: its split is 'valid', that of a is 'test'"),
     (
-        dict(labels=np.array([["yes", "perhaps"]])),
+        {"labels": np.array([["yes", "perhaps"]])},
         "b: row 0 has yes, perhaps to choose from; in a it has yes, no",
     ),
     ({"gold": np.array(["", "yes", "yes"])}, "b: row 1: the right answer is yes, in a it is no."),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from made_scores import NONE, choices
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.multiple_choice import read_questions
+from fairseq_adv.data.qnli_pairs import DEV_ROWS, prepare_pairs
 from fairseq_adv.prediction.qnli import rows_from_ranking
 from fairseq_adv.prediction.scores import join
 
@@ -69,3 +74,18 @@ def test_missing_repeated_and_incomparable_rows() -> None:
         rows_from_ranking(join([choices([["0", "1"], ["0", "2"]], [[1, 2], [1, 2]])]))
     with pytest.raises(DataError, match="no question has two sentences"):
         rows_from_ranking(join([choices([["0"], ["1"]], [[1], [2]])]))
+
+
+def test_every_row_of_the_real_files_gets_an_answer(shared_data: Path, tmp_path: Path) -> None:
+    prepare_pairs(shared_data / "glue" / "QNLI", tmp_path / "QNLI")
+    rng = np.random.default_rng(0)
+    for split, pairs in (("test", 1362), (DEV_ROWS, 1361)):
+        questions = read_questions(tmp_path / "QNLI" / f"{split}.jsonl")
+        width = max(len(q.choices) for q in questions)
+        labels = [[c.label for c in q.choices] + [""] * (width - len(q.choices)) for q in questions]
+        values = [[rng.normal() if label else NONE for label in row] for row in labels]
+        found = rows_from_ranking(join([choices(labels, values)]))
+        assert len(found.answers) == 5463
+        own = [[label for label in row if label.isdigit()] for row in labels]
+        entailed = [sum(found.answers[int(label)] == YES for label in row) for row in own if len(row) == 2]
+        assert entailed == [1] * pairs

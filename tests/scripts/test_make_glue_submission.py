@@ -1,0 +1,136 @@
+"""scripts/make_glue_submission.py: GLUE's files are checked row by row and zipped."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "make_glue_submission.py"
+# What https://gluebenchmark.com asks for.
+ROWS = {
+    "CoLA": 1063, "SST-2": 1821, "MRPC": 1725, "STS-B": 1379, "QQP": 390965, "MNLI-m": 9796, "MNLI-mm": 9847,
+    "QNLI": 5463, "RTE": 3000, "WNLI": 146, "AX": 1104,
+}  # fmt: skip
+ANSWERS = {
+    "STS-B": ["0.000", "2.5", "5.000", "5"],
+    "QNLI": ["entailment", "not_entailment"],
+    "RTE": ["entailment", "not_entailment"],
+    **{name: ["contradiction", "entailment", "neutral"] for name in ("MNLI-m", "MNLI-mm", "AX")},
+}
+
+
+def lines_of(name: str) -> list[str]:
+    answers = ANSWERS.get(name, ["0", "1"])
+    return ["index\tprediction", *(f"{i}\t{answers[i % len(answers)]}" for i in range(ROWS[name]))]
+
+
+def write(folder: Path, *names: str) -> Path:
+    folder.mkdir()
+    for name in names:
+        (folder / f"{name}.tsv").write_text("".join(f"{line}\n" for line in lines_of(name)))
+    return folder
+
+
+class Runner:
+    """The script's main, in this process."""
+
+    def __init__(self, module: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+        self.module, self.capsys = module, capsys
+
+    def __call__(self, *words: object) -> SimpleNamespace:
+        self.capsys.readouterr()
+        code = self.module.main([str(word) for word in words])
+        out, err = self.capsys.readouterr()
+        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Runner:
+    spec = importlib.util.spec_from_file_location("make_glue_submission", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return Runner(module, capsys)
+
+
+def test_all_eleven(run: Runner, tmp_path: Path) -> None:
+    folder = write(tmp_path / "answers", *ROWS)
+    (folder / "RTE-valid.tsv").write_text("of another split\n")
+    done = run(folder, tmp_path / "out.zip")
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(tmp_path / "out.zip") as file:
+        assert sorted(file.namelist()) == sorted(f"{name}.tsv" for name in ROWS)
+        for name in file.namelist():
+            assert file.read(name) == (folder / name).read_bytes()
+    assert "note" not in done.stdout
+    first = (tmp_path / "out.zip").read_bytes()
+    assert run(folder, tmp_path / "out.zip").returncode == 0
+    assert (tmp_path / "out.zip").read_bytes() == first
+
+
+def test_missing_files_are_named(run: Runner, tmp_path: Path) -> None:
+    folder = write(tmp_path / "answers", "RTE", "WNLI")
+    done = run(folder, tmp_path / "out.zip")
+    assert done.returncode == 2 and not (tmp_path / "out.zip").exists()
+    assert (
+        "CoLA.tsv, SST-2.tsv, MRPC.tsv, STS-B.tsv, QQP.tsv, MNLI-m.tsv, MNLI-mm.tsv, QNLI.tsv, AX.tsv not"
+        in (done.stderr)
+    )
+    done = run(folder, tmp_path / "out.zip", "--allow-missing")
+    assert done.returncode == 0 and "GLUE's server will not take it: CoLA.tsv" in done.stdout
+    with zipfile.ZipFile(tmp_path / "out.zip") as file:
+        assert sorted(file.namelist()) == ["RTE.tsv", "WNLI.tsv"]
+    (tmp_path / "empty").mkdir()
+    done = run(tmp_path / "empty", tmp_path / "out2.zip", "--allow-missing")
+    assert done.returncode == 2 and not (tmp_path / "out2.zip").exists()
+
+
+BAD = [
+    ("WNLI", 0, "id\tlabel", "WNLI.tsv:1: expected the header 'index\\tprediction', found 'id\\tlabel'"),
+    ("WNLI", 5, "5\t1", "WNLI.tsv:6: expected index 4 and a tab, found '5\\t1'"),
+    ("WNLI", 5, "4 1", "WNLI.tsv:6: expected index 4 and a tab, found '4 1'"),
+    ("WNLI", 5, "4\t2", "WNLI.tsv:6: expected one of 0, 1, found '2'"),
+    ("WNLI", 5, "4\t1\r", "WNLI.tsv:6: expected one of 0, 1, found '1\\r'"),
+    ("WNLI", 5, "4\t", "WNLI.tsv:6: expected one of 0, 1, found ''"),
+    ("RTE", 1, "0\t1", "RTE.tsv:2: expected one of entailment, not_entailment, found '1'"),
+    ("AX", 9, "8\tyes", "AX.tsv:10: expected one of contradiction, entailment, neutral, found 'yes'"),
+    ("STS-B", 3, "2\t5.001", "STS-B.tsv:4: expected a number from 0 to 5, found '5.001'"),
+    ("STS-B", 3, "2\t-0.1", "STS-B.tsv:4: expected a number from 0 to 5, found '-0.1'"),
+    ("STS-B", 3, "2\tnan", "STS-B.tsv:4: expected a number from 0 to 5, found 'nan'"),
+]
+
+
+@pytest.mark.parametrize(("name", "line", "text", "message"), BAD, ids=range(len(BAD)))
+def test_a_wrong_line_is_named(
+    name: str, line: int, text: str, message: str, run: Runner, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "answers", name)
+    lines = lines_of(name)
+    lines[line] = text
+    (folder / f"{name}.tsv").write_bytes("".join(f"{one}\n" for one in lines).encode())
+    done = run(folder, tmp_path / "out.zip", "--allow-missing")
+    assert done.returncode == 2 and done.stderr == f"error: {folder}/{message}\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["answers"]
+
+
+def test_missing_and_extra_rows_are_named(run: Runner, tmp_path: Path) -> None:
+    folder = write(tmp_path / "answers", "WNLI")
+    lines = lines_of("WNLI")
+    (folder / "WNLI.tsv").write_text("\n".join(lines[:-1]) + "\n")
+    done = run(folder, tmp_path / "out.zip", "--allow-missing")
+    assert "WNLI.tsv:147: row 145 is missing; the test set of WNLI has 146 rows" in done.stderr
+    (folder / "WNLI.tsv").write_text("\n".join([*lines, "146\t0"]) + "\n")
+    done = run(folder, tmp_path / "out.zip", "--allow-missing")
+    assert "WNLI.tsv:148: one row too many; the test set of WNLI has 146 rows, 0 to 145" in done.stderr
+
+
+def test_as_a_command(tmp_path: Path) -> None:
+    words = [sys.executable, SCRIPT, write(tmp_path / "answers", "WNLI"), tmp_path / "out", "--allow-missing"]
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    assert done.returncode == 2 and "GLUE takes a zip" in done.stderr and "Traceback" not in done.stderr
