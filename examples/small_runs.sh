@@ -9,10 +9,11 @@
 #     RUN       commonsense_qa qnli_ranking wsc race arc arc-without arc-multitask; default: all
 #
 # THREADS=2 gives each process two threads; UPDATES=4 makes all runs that short, to see whether all is there.
+# WSC_CANDIDATES=noun-phrases takes WSC's candidates from spaCy, which needs a model; default: spans.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
-case ${1-} in -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case ${1-} in -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 [ $# -ge 3 ] || die "usage: $0 DATA ENCODER OUT [RUN ...] (see --help)"
 data=$1 encoder=$2 out=$3
 shift 3
@@ -74,7 +75,8 @@ for run in "${runs[@]}"; do
             [ -d "$out/qnli_pairs" ] || python "$here/scripts/prepare_qnli_ranking.py" "$data/glue/QNLI" "$out/qnli_pairs"
             train "$run" 150 "$out/qnli_pairs" --task qnli_ranking --batch-size 16 ;;
         wsc)
-            [ -d "$out/wsc" ] || python "$here/scripts/prepare_wsc.py" "$data/wsc" "$out/wsc"
+            [ -d "$out/wsc" ] || python "$here/scripts/prepare_wsc.py" "$data/wsc" "$out/wsc" \
+                --candidates "${WSC_CANDIDATES:-spans}"
             train "$run" 150 "$out/wsc" --task wsc --batch-size 8 ;;
         race) train "$run" 150 "$data/race" --task arc_retrieval --batch-size 4 --tokens-per-sample 160 ;;
         arc)

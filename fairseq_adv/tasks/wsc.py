@@ -22,7 +22,7 @@ from omegaconf import II, MISSING
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.question_files import find_split
 from fairseq_adv.data.tokenizers import TokenToIds
-from fairseq_adv.data.wsc import PronounExample, read_wsc
+from fairseq_adv.data.wsc import PronounExample, detokenised, read_wsc
 from fairseq_adv.data.wsc_dataset import MaskedRow, WSCDataset
 from fairseq_adv.tasks.multiple_choice import load_tokenizer
 
@@ -88,7 +88,7 @@ class WSCTask(FairseqTask):
             DataError: naming file and line.
         """
         examples = read_wsc(find_split(Path(self.cfg.data), split))
-        rows = [self._rows(example) for example in examples]
+        rows = [self._rows(detokenised(example)) for example in examples]
         if split == "train" and not any(example.label for example in examples):
             raise DataError(
                 f"{self.cfg.data}: no sentence of the training split has the label true: nothing to learn"

@@ -60,6 +60,17 @@ def test_the_phrase_takes_the_pronouns_place_and_is_masked(tmp_path: Path) -> No
     assert sample["target"].tolist() == [1, 1] and sample["nlabelled"] == 2 and sample["max_columns"] == 3
 
 
+def test_spaces_of_a_tokeniser_go_before_the_model_sees_the_text(tmp_path: Path) -> None:
+    spaced = {**LINE, "text": "w1 's w2 , he 's w3 .", "target": {**LINE["target"], "span2_index": 4}}
+    run = build(train_args(folder_with(tmp_path, spaced), None, "standard", task="wsc"))
+    assert run.task.dataset("train").examples[0].prefix == "w1 's w2 , "  # as it is written, for matching
+    asked: list[str] = []
+    encode = run.task.tokenizer.encode
+    run.task.tokenizer.encode = lambda rows: asked.extend(rows) or encode(rows)
+    run.task.load_dataset("train")
+    assert asked[:3] == ["w1's w2, w1's w3.", "w1's w2,", "w1's w2, w1"]
+
+
 @pytest.fixture(scope="module")
 def gpt2(shared_data: Path) -> WSCTask:
     folder = shared_data / "gpt2_bpe"
@@ -74,7 +85,8 @@ def gpt2(shared_data: Path) -> WSCTask:
      ("", " is big.", "The trophy", "The trophy"),
      ("Then (", ") was big.", "trophies", "trophies"),
      ("Sam pulled up a chair to the piano, but ", " was broken", "the piano", " the piano"),
-     ("I saw ", "'s hat", "Madonna", " Madonna"), ("Look at ", "", "the long table", " the long table")],
+     ("I saw ", "'s hat", "Madonna", " Madonna"), ("I saw ", "s run", "the cat", " the cats"),
+     ("Look at ", "", "the long table", " the long table")],
 )  # fmt: skip
 def test_the_span_in_gpt2_bpe_is_the_phrase_with_its_space(
     gpt2: WSCTask, prefix: str, suffix: str, phrase: str, masked: str
@@ -95,7 +107,7 @@ def test_the_span_in_gpt2_bpe_is_the_phrase_with_its_space(
     [({**LINE, "label": False}, [], "no sentence of the training split has the label true"),
      (LINE, ["--wsc-margin-alpha", "-1"], "--wsc-margin-alpha -1.0: pass a finite weight"),
      (LINE, ["--wsc-margin-beta", "nan"], "--wsc-margin-beta nan"),
-     ({**LINE, "candidates": [" ".join(["w1"] * 30)]}, [], "train.jsonl:1: 38 tokens, more than --max-positions"),
+     ({**LINE, "candidates": [" ".join(["w1"] * 30)]}, [], "train.jsonl:1: 38 tokens, more than --max-"),
      ({**LINE, "target": {**LINE["target"], "span2_index": 1}}, [], "train.jsonl:1: ")],
     ids=["nothing-to-learn", "alpha", "beta", "too-long", "pronoun-elsewhere"],
 )  # fmt: skip
