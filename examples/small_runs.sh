@@ -39,7 +39,7 @@ train() {  # train NAME UPDATES DATA options: freelb, then standard
             $(cat "$encoder/model_args.txt") --finetune-from-model "${START:-$encoder/model.pt}" \
             --criterion "$method" ${adversary[@]+"${adversary[@]}"} --dropout 0.1 --attention-dropout 0.1 \
             --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 1.0 \
-            --lr 3e-4 --lr-scheduler polynomial_decay --warmup-updates $((updates / 10)) \
+            --lr 1e-4 --lr-scheduler polynomial_decay --warmup-updates $((updates / 10)) \
             --total-num-update "$updates" --max-update "$updates" --seed 1 --cpu --num-workers 0 \
             --required-batch-size-multiple 1 --validate-interval 1000 --validate-interval-updates $((updates / 2)) \
             --save-interval-updates $((updates / 2)) --keep-interval-updates 1 --no-epoch-checkpoints \
