@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from tqdm import tqdm
 
 from fairseq_adv.evaluation.attack import Attack, attack
@@ -29,7 +30,7 @@ def attack_checkpoint(
     Args:
         path: the checkpoint.
         how: the attack.
-        data: binarised data folder; ``None``: the one in the checkpoint.
+        data: data folder; ``None``: the one in the checkpoint.
         split: a labelled split.
         batch_size: sentences in a mini-batch.
         cpu: don't use a GPU.
@@ -43,7 +44,8 @@ def attack_checkpoint(
     overrides = {} if data is None else {"data": data}
     models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([path], arg_overrides=overrides)
     folder = cfg.task.data
-    if not os.path.isfile(os.path.join(folder, "input0", f"{split}.idx")):
+    binarised = isinstance(task, SentencePredictionTask)  # the other tasks say themselves what is missing
+    if binarised and not os.path.isfile(os.path.join(folder, "input0", f"{split}.idx")):
         raise ValueError(f"{folder}: has no split {split!r} (input0/{split}.idx); pass --data or --split")
     task.load_dataset(split)
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
