@@ -70,18 +70,18 @@ retrieve() {  # the science sentences as documents of ARC's questions
 
 for run in "${runs[@]}"; do
     case $run in
-        commonsense_qa) train "$run" 150 "$data/commonsense_qa" --task commonsense_qa --batch-size 16 ;;
+        commonsense_qa) train "$run" 150 "$data/commonsense_qa" --task commonsense_qa --batch-size 8 ;;
         qnli_ranking)
             [ -d "$out/qnli_pairs" ] || python "$here/scripts/prepare_qnli_ranking.py" "$data/glue/QNLI" "$out/qnli_pairs"
-            train "$run" 150 "$out/qnli_pairs" --task qnli_ranking --batch-size 16 ;;
+            train "$run" 150 "$out/qnli_pairs" --task qnli_ranking --batch-size 8 ;;
         wsc)
             [ -d "$out/wsc" ] || python "$here/scripts/prepare_wsc.py" "$data/wsc" "$out/wsc" \
                 --candidates "${WSC_CANDIDATES:-spans}"
             train "$run" 150 "$out/wsc" --task wsc --batch-size 8 ;;
-        race) train "$run" 150 "$data/race" --task arc_retrieval --batch-size 4 --tokens-per-sample 160 ;;
+        race) train "$run" 150 "$data/race" --task arc_retrieval --batch-size 4 --tokens-per-sample 128 ;;
         arc)
             retrieve
-            train "$run" 150 "$out/arc/ARC-Easy:$out/arc/ARC-Challenge" --task arc_retrieval --batch-size 8 --tokens-per-sample 96 ;;
+            train "$run" 150 "$out/arc/ARC-Easy:$out/arc/ARC-Challenge" --task arc_retrieval --batch-size 8 --tokens-per-sample 64 ;;
         arc-without)
             plain_arc
             train "$run" 150 "$out/arc-as-it-is/ARC-Easy:$out/arc-as-it-is/ARC-Challenge" --task arc_retrieval --batch-size 8 \
@@ -91,7 +91,7 @@ for run in "${runs[@]}"; do
             [ -f "$out/race-freelb/checkpoint_last.pt" ] || die "arc-multitask starts from the run race: name race before it"
             START=$out/race-freelb/checkpoint_last.pt train "$run" 150 \
                 "$out/arc/ARC-Easy:$out/arc/ARC-Challenge:$data/race" --sampling-weights 1:1:0.5 --task arc_retrieval \
-                --batch-size 8 --tokens-per-sample 96 ;;
+                --batch-size 8 --tokens-per-sample 64 ;;
         *) die "no run is called $run (see --help)" ;;
     esac
 done
