@@ -72,7 +72,15 @@ class TaskLayout:
         return len(self.splits[0].inputs)
 
 
-def _split(name: str, file: str, columns: str, inputs: str, label: str = "", **options: bool) -> SplitLayout:
+def _split(
+    name: str,
+    file: str,
+    columns: str,
+    inputs: str,
+    label: str = "",
+    has_header: bool = True,
+    drops_malformed: bool = False,
+) -> SplitLayout:
     names = tuple(columns.split(","))
     return SplitLayout(
         name=name,
@@ -80,8 +88,9 @@ def _split(name: str, file: str, columns: str, inputs: str, label: str = "", **o
         columns=names,
         inputs=tuple(names.index(one) for one in inputs.split(",")),
         label=names.index(label) if label else None,
+        has_header=has_header,
+        drops_malformed=drops_malformed,
         required=not name.startswith("test"),
-        **options,
     )
 
 
