@@ -27,6 +27,7 @@ class Double:
     def __init__(self) -> None:
         self.indices: dict[str, dict[str, Any]] = {}
         self.requests: list[tuple[str, str, Any]] = []
+        self.written = 0  # documents, however often each
         self.fail_after_bulks: Optional[int] = None
         self.lock = threading.Lock()
 
@@ -89,6 +90,7 @@ class Double:
                 documents = self.indices[target["_index"]]["documents"]
                 result = "updated" if target["_id"] in documents else "created"
                 documents[target["_id"]] = source
+                self.written += 1
                 items.append(
                     {"index": {**target, "result": result, "status": 201 if result == "created" else 200}}
                 )

@@ -95,9 +95,10 @@ def test_interrupted_and_continued(
         build(client, corpus, "many")
     with pytest.raises(DataError, match="its build has not ended"):
         open_index(client, "many")
-    double.fail_after_bulks = None
+    double.fail_after_bulks, double.written = None, 0
     done = build(client, corpus, "many")
     assert done.continued_at == 4000 and not done.reused
+    assert double.written == 5000
     documents = double.indices["many"]["documents"]
     assert [documents[str(i)]["text"] for i in range(9000)] == lines
     assert build(client, corpus, "many").reused
