@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Retrieves documents for each choice of multiple-choice questions and writes them as its "para".
 
-QUESTIONS are jsonl files of ARC, OpenBookQA or CommonsenseQA; all other keys are kept, a "para" that is there
-is replaced. OUT is a file; with several QUESTIONS, or where a folder of that name is there, it is a folder.
-Beside each file lies a manifest with the engine, its version and the options. An interrupted run goes on
-where it was.
+QUESTIONS are jsonl files of ARC, OpenBookQA or CommonsenseQA, or AI2's CSV (Regents), which becomes a jsonl;
+all other keys are kept, a "para" that is there is replaced. OUT is a file; with several QUESTIONS, or where a
+folder of that name is there, it is a folder. Beside each file lies a manifest with the engine, its version
+and the options. An interrupted run goes on where it was.
 
 Examples:
   retrieve_arc.py arc-index ARC-Easy-Dev.jsonl with-para/ARC-Easy-Dev.jsonl
@@ -29,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("index", metavar="INDEX", help="made by build_arc_index.py: its folder, or its name")
-    parser.add_argument("questions", nargs="+", type=Path, metavar="QUESTIONS", help="jsonl files")
+    parser.add_argument("questions", nargs="+", type=Path, metavar="QUESTIONS", help="jsonl or CSV files")
     parser.add_argument(
         "out", type=Path, metavar="OUT", help="the file, or for several QUESTIONS the folder, to make"
     )
@@ -72,8 +72,10 @@ def _targets(questions: List[Path], out: Path) -> List[Path]:
     from fairseq_adv.data.errors import DataError
 
     if len(questions) == 1 and not out.is_dir():
+        if out.suffix.lower() == ".csv":
+            raise DataError(f"{out}: the output is jsonl. Give it a name that ends in .jsonl.")
         return [out]
-    names = [path.name for path in questions]
+    names = [path.stem + ".jsonl" if path.suffix.lower() == ".csv" else path.name for path in questions]
     for name in names:
         if names.count(name) > 1:
             raise DataError(

@@ -113,6 +113,18 @@ def question_of(row: dict[str, Any], where: str) -> Question:
     return Question(text_of(row, "id", where), stem, choices, _answer(row, labels, where), where)
 
 
+def row_of(question: Question) -> dict[str, Any]:
+    """The json object that :func:`question_of` reads as ``question``."""
+    choices = [
+        {"label": one.label, "text": one.text, **({"para": one.context} if one.context else {})}
+        for one in question.choices
+    ]
+    row: dict[str, Any] = {"id": question.id, "question": {"stem": question.stem, "choices": choices}}
+    if question.answer is not None:
+        row["answerKey"] = question.choices[question.answer].label
+    return row
+
+
 def field_of(row: dict[str, Any], key: str, kind: type, where: str, prefix: str = "") -> Any:
     """``row[key]``, which must be of type ``kind``; DataError names the place otherwise."""
     if key not in row:

@@ -20,7 +20,8 @@ from typing import Any, BinaryIO, Callable, Optional
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.multiple_choice import json_lines, question_of
+from fairseq_adv.data.multiple_choice import Question, json_lines, question_of, row_of
+from fairseq_adv.data.regents import read_regents
 from fairseq_adv.retrieval.documents import Options, retrieve
 from fairseq_adv.retrieval.query import Engine
 
@@ -62,8 +63,8 @@ def fill(
 
     Args:
         engine: what searches.
-        source: questions, as :func:`fairseq_adv.data.multiple_choice.read_questions` reads them; all are
-            checked first.
+        source: questions, as :func:`fairseq_adv.data.multiple_choice.read_questions` reads them, or AI2's CSV
+            (Regents), which becomes such a jsonl; all are checked first.
         out: appears when it is whole, beside it ``OUT.manifest.json`` (engine, version, options).
         options: what is retrieved.
         workers: threads that search at the same time. The output does not depend on it.
@@ -77,7 +78,7 @@ def fill(
         raise DataError(f"--workers {workers}: give a number of threads, 1 or more.")
     if os.path.abspath(source) == os.path.abspath(out):
         raise DataError(f"{out}: is the input. Give another output file.")
-    rows = [(row, question_of(row, where)) for where, row in json_lines(source)]
+    rows = _rows(source)
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
     made_from: dict[str, Any] = json.loads(
         json.dumps({"format": FORMAT_VERSION, **engine.describe(), "options": options.made_from()})
@@ -114,6 +115,12 @@ def fill(
         _publish(out, [row for row, _, _ in records], manifest, counts)
         partial.unlink()
     return Filled(**counts, reused=False, continued_at=done)
+
+
+def _rows(source: Path) -> list[tuple[dict[str, Any], Question]]:
+    if source.suffix.lower() != ".csv":
+        return [(row, question_of(row, where)) for where, row in json_lines(source)]
+    return [(row_of(question), question) for question in read_regents(source)]
 
 
 def _filled(engine: Engine, row: dict[str, Any], stem: str, choices: list[str], options: Options) -> _Record:
@@ -187,8 +194,8 @@ def _finished(out: Path, made_from: dict[str, Any], overwrite: bool) -> Optional
     differing = [key for key in made_from if before.get(key) != made_from[key]]
     if differing:
         raise DataError(
-            f"{out}: was made from another index, other questions or options ({', '.join(differing)}). "
-            "Use --overwrite, or give another output file."
+            f"{out}: was made from another index, other questions or options ({', '.join(differing)}). Use "
+            "--overwrite, or give another output file."
         )
     if hashlib.sha256(out.read_bytes()).hexdigest() != digest:
         raise DataError(

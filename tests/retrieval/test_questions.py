@@ -183,3 +183,19 @@ def test_many_sentences_of_one_score(tmp_path: Path) -> None:
     fill(open_index(tmp_path / "index"), source, tmp_path / "out.jsonl", Options())
     text = paras(tmp_path / "out.jsonl")[0][0]
     assert text.startswith("Thing 1 is a house. ") and text.count("house") == 10
+
+
+def test_a_csv_of_the_regents_becomes_a_jsonl_with_documents(index: TantivyIndex, tmp_path: Path) -> None:
+    source = tmp_path / "train.csv"
+    source.write_text(
+        "questionID,AnswerKey,isMultipleChoiceQuestion,includesDiagram,question\nN1,B,1,0,How do plants "
+        "make food? (A) rust (B) photosynthesis\nN2,,0,0,Explain.\n",
+        encoding="utf-8",
+    )
+    filled = fill(index, source, tmp_path / "train.jsonl", Options())
+    assert (filled.questions, filled.choices) == (1, 2)
+    (row,) = read_questions(tmp_path / "train.jsonl")
+    assert (row.id, row.stem, row.answer) == ("N1", "How do plants make food?", 1)
+    assert [(c.label, c.text) for c in row.choices] == [("A", "rust"), ("B", "photosynthesis")]
+    assert "photosynthesis" in row.choices[1].context.lower()
+    assert fill(index, source, tmp_path / "train.jsonl", Options()).reused
