@@ -34,6 +34,17 @@ def read_split(data: Path, split: str) -> list[Question]:
     return read_regents(path) if path.suffix == ".csv" else read_questions(path)
 
 
+def has_split(data: Path, split: str) -> bool:
+    """Whether a data set has a split; :func:`find_split` says whether it can be used.
+
+    Raises:
+        DataError: there is no such folder.
+    """
+    if not data.is_dir():
+        raise DataError(f"{data}: no such folder")
+    return bool(_candidates(data, split))
+
+
 def find_split(data: Path, split: str) -> Path:
     """The file, or RACE's folder, of a split.
 
@@ -73,5 +84,8 @@ def _candidates(data: Path, split: str) -> list[Path]:
     ends = tuple(f"-{name.capitalize()}{ending}" for name in _names(split) for ending in _ENDINGS)
     files = [path for path in sorted(data.iterdir()) if path.name in plain or path.name.endswith(ends)]
     base, _, level = split.partition("-")
-    names = [f"{name}/{level}" if level in LEVELS else name for name in _SPLITS.get(base, (split,))]
+    if level in LEVELS:
+        names = [f"{name}/{level}" for name in _SPLITS.get(base, (base,))]
+    else:
+        names = list(_SPLITS.get(split, (split,)))
     return files + [data / name for name in names if any((data / name).rglob("*.txt"))]

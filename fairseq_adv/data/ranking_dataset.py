@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from fairseq.data import FairseqDataset, data_utils
+from fairseq.data import data_utils
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.multiple_choice import Question
+from fairseq_adv.data.rows_dataset import RowsDataset
 from fairseq_adv.data.sampling import epoch_indices
 from fairseq_adv.data.segments import IntArray, Segments, assemble, row_lengths
 
 
-class RankingDataset(FairseqDataset):
+class RankingDataset(RowsDataset):
     """One item is a question; a mini-batch holds as many rows as its questions have choices, and none to
     fill up.
 
@@ -25,7 +26,7 @@ class RankingDataset(FairseqDataset):
         net_input.src_tokens (R, T) int64, padded on the right; net_input.src_lengths (R,) int64;
         question (R,) int64, the question of each row, 0 … Q - 1; choice (R,) int64, its position in the
         question; max_choices: the most choices of a question here; source (Q,) int64, its data set;
-        target (Q,) int64, the right choice: only if all questions of the split have one.
+        target (Q,) int64, the right choice, or -1; nlabelled, the questions that have one.
 
     Args:
         examples: the questions.
@@ -35,9 +36,8 @@ class RankingDataset(FairseqDataset):
         special: the ids of ``<s>``, padding and ``</s>``.
         max_positions: the most tokens of a row; a question with its answer must fit.
         longest: cut the documents where a row has this many tokens; ``None``: at ``max_positions``.
-        weights: how often a question of each data set comes in an epoch; ``None``: not a training split,
-            every
-            question once, in the order of their lengths.
+        weights: how often a question of each data set comes in an epoch; ``None``: not a training split;
+            every question once, in the order of their lengths.
         seed: of the order and the sample.
 
     Raises:
@@ -57,14 +57,13 @@ class RankingDataset(FairseqDataset):
         seed: int = 1,
         shuffle: bool = True,
     ) -> None:
-        self.examples = list(examples)
+        counts = np.array([len(question.choices) for question in examples], dtype=np.int64)
+        super().__init__(examples, counts, np.zeros(0, dtype=np.int64))
         self.segments, self.rows, self.sources = segments, rows, sources
         self.bos, self.pad, self.eos = special
         self.weights, self.seed, self.shuffle = weights, seed, shuffle
-        self.epoch = 1
-        self.starts = np.cumsum([0] + [len(question.choices) for question in self.examples])
+        self.starts = np.concatenate([[0], np.cumsum(counts)])
         self.targets = np.array([-1 if q.answer is None else q.answer for q in self.examples], dtype=np.int64)
-        self.labelled = bool((self.targets >= 0).all())
         kept = row_lengths(segments, rows)
         self._refuse_too_long(kept, max_positions)
         self.room = np.maximum((longest or max_positions) - kept, 0)
@@ -72,7 +71,7 @@ class RankingDataset(FairseqDataset):
         # As assemble: a cut text keeps at least one token beside its </s>, or is left out.
         taken = np.where(self.room >= 2, np.minimum(first, self.room), 0)
         self.cut_rows = int((taken < first).sum())
-        self._sizes: IntArray = np.maximum.reduceat(kept + taken, self.starts[:-1])
+        self._sizes = np.maximum.reduceat(kept + taken, self.starts[:-1])
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         rows = [
@@ -86,16 +85,13 @@ class RankingDataset(FairseqDataset):
             "source": self.sources[index],
         }
 
-    def __len__(self) -> int:
-        return len(self.examples)
-
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
         """The mini-batch of some items; see the class."""
         if not samples:
             return {}
         rows = [row for sample in samples for row in sample["rows"]]
         counts = torch.tensor([len(sample["rows"]) for sample in samples])
-        batch = {
+        return {
             "id": torch.tensor([sample["id"] for sample in samples]),
             "nsentences": len(samples),
             "ntokens": sum(len(row) for row in rows),
@@ -107,26 +103,9 @@ class RankingDataset(FairseqDataset):
             "choice": torch.cat([torch.arange(int(count)) for count in counts]),
             "max_choices": int(counts.max()),
             "source": torch.tensor([int(sample["source"]) for sample in samples]),
+            "target": torch.tensor([int(sample["target"]) for sample in samples]),
+            "nlabelled": sum(int(sample["target"]) >= 0 for sample in samples),
         }
-        if self.labelled:
-            batch["target"] = torch.tensor([int(sample["target"]) for sample in samples])
-        return batch
-
-    @property
-    def sizes(self) -> IntArray:
-        """(questions,) tokens of the longest row of each question; compared with ``--max-positions``."""
-        return self._sizes
-
-    def size(self, index: int) -> int:
-        return int(self._sizes[index])
-
-    def num_tokens(self, index: int) -> int:
-        """What a question adds to ``--max-tokens``: all its rows, at the length of its longest."""
-        return int(self.num_tokens_vec(np.array([index]))[0])
-
-    def num_tokens_vec(self, indices: IntArray) -> IntArray:
-        tokens: IntArray = (self._sizes * np.diff(self.starts))[indices]
-        return tokens
 
     def ordered_indices(self) -> npt.NDArray[np.int64]:
         if self.weights is not None:
@@ -135,9 +114,6 @@ class RankingDataset(FairseqDataset):
             by_length: IntArray = np.argsort(self._sizes, kind="stable")
             return by_length
         return np.arange(len(self), dtype=np.int64)
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:

@@ -34,19 +34,24 @@ def read_regents(path: Path) -> list[Question]:
     except UnicodeDecodeError as error:
         number = error.object[: error.start].count(b"\n") + 1
         raise DataError(f"{path}:{number}: not UTF-8. Save the file as UTF-8.") from error
-    rows = csv.DictReader(io.StringIO(text, newline=""))
-    missing = [name for name in _NEEDED if name not in (rows.fieldnames or [])]
-    if missing:
-        raise DataError(
-            f"{path}:1: the column {missing[0]} is missing; columns: {', '.join(rows.fieldnames or [])}"
-        )
+    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     questions, skipped = [], 0
-    for row in rows:
-        where = f"{path}:{rows.line_num}"
-        if row.get("isMultipleChoiceQuestion", "1") == "0" or row.get("includesDiagram", "0") == "1":
-            skipped += 1
-            continue
-        questions.append(_question(row, where))
+    try:
+        missing = [name for name in _NEEDED if name not in (rows.fieldnames or [])]
+        if missing:
+            raise DataError(
+                f"{path}:1: the column {missing[0]} is missing; columns: {', '.join(rows.fieldnames or [])}"
+            )
+        for row in rows:
+            where = f"{path}:{rows.line_num}"
+            if row.get("isMultipleChoiceQuestion", "1") == "0" or row.get("includesDiagram", "0") == "1":
+                skipped += 1
+            else:
+                questions.append(_question(row, where))
+    except csv.Error as error:
+        raise DataError(
+            f"{path}:{rows.line_num + 1}: not CSV ({error}). Is a quotation mark not closed?"
+        ) from error
     if skipped:
         logger.info("%s: %d rows left out: no multiple choice, or with a diagram", path, skipped)
     if not questions:
@@ -61,6 +66,10 @@ def _question(row: dict[str, str], where: str) -> Question:
             f"{where}: no choices found in the question; they must be written (A) … (B) …, or (1) … (2) …"
         )
     stem, choices = parts
+    name = (row["questionID"] or "").strip()
+    if not stem or not name:
+        empty = "the question" if name else "questionID"
+        raise DataError(f"{where}: {empty} is empty. Fill it in, or remove the row.")
     labels = [choice.label for choice in choices]
     for choice in choices:
         if not choice.text:
@@ -70,7 +79,7 @@ def _question(row: dict[str, str], where: str) -> Question:
         raise DataError(
             f"{where}: the answer key {key!r} is no choice's label ({', '.join(labels)}). Correct it."
         )
-    return Question(row["questionID"], stem, tuple(choices), labels.index(key) if key else None, where)
+    return Question(name, stem, tuple(choices), labels.index(key) if key else None, where)
 
 
 def _choices(text: str) -> tuple[str, list[Choice]] | None:

@@ -95,6 +95,8 @@ def example_of(row: dict[str, Any], number: int, where: str) -> PronounExample:
         DataError: as :func:`read_wsc`.
     """
     text = text_of(row, "text", where)
+    if "\0" in text:
+        raise DataError(f"{where}: a NUL character in the text. Remove it.")
     target = field_of(row, "target", dict, where)
     start, end = _pronoun_span(text, target, where)
     query, label = _query(target, where), row.get("label")

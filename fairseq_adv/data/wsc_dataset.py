@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import FairseqDataset, data_utils
+from fairseq.data import data_utils
 from torch import Tensor
 
+from fairseq_adv.data.rows_dataset import RowsDataset
 from fairseq_adv.data.segments import IntArray
 from fairseq_adv.data.wsc import PronounExample
 
@@ -32,14 +33,14 @@ class MaskedRow:
     column: int
 
 
-class WSCDataset(FairseqDataset):
+class WSCDataset(RowsDataset):
     """One item is a sentence with its pronoun.
 
     A collated batch, with S sentences and R rows of at most T tokens:
         id (S,) int64 position in ``examples``; nsentences S; ntokens; nlabelled, the sentences with a label;
         net_input.src_tokens (R, T) int64, unmasked, padded on the right; span (R, T) bool, what to mask;
         sentence (R,) int64; column (R,) int64, 0 for the query; max_columns, 1 + the most candidates here;
-        target (S,) int64: 1 the query is right, 0 wrong, -1 unknown; only if the split has a label at all.
+        target (S,) int64: 1 the query is right, 0 wrong, -1 unknown.
 
     Args:
         examples: the sentences.
@@ -55,21 +56,14 @@ class WSCDataset(FairseqDataset):
         padding_idx: int,
         seed: int | None = 1,
     ) -> None:
-        self.examples, self.rows = list(examples), rows
-        self.pad, self.seed = padding_idx, seed
-        self.epoch = 1
+        counts = np.array([len(group) for group in rows], dtype=np.int64)
+        sizes = np.array([max(len(row.tokens) for row in group) for group in rows], dtype=np.int64)
+        super().__init__(examples, counts, sizes)
+        self.rows, self.pad, self.seed = rows, padding_idx, seed
         self.targets = [-1 if example.label is None else int(example.label) for example in self.examples]
-        self.labelled = any(target >= 0 for target in self.targets)
-        self._sizes: IntArray = np.array(
-            [max(len(row.tokens) for row in group) for group in rows], dtype=np.int64
-        )
-        self._counts: IntArray = np.array([len(group) for group in rows], dtype=np.int64)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {"id": index, "rows": self.rows[index], "target": self.targets[index]}
-
-    def __len__(self) -> int:
-        return len(self.examples)
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
         """The mini-batch of some items; see the class."""
@@ -78,7 +72,7 @@ class WSCDataset(FairseqDataset):
         rows: list[MaskedRow] = [row for sample in samples for row in sample["rows"]]
         counts = torch.tensor([len(sample["rows"]) for sample in samples])
         tokens = data_utils.collate_tokens([row.tokens for row in rows], self.pad)
-        batch = {
+        return {
             "id": torch.tensor([sample["id"] for sample in samples]),
             "nsentences": len(samples),
             "ntokens": sum(len(row.tokens) for row in rows),
@@ -88,34 +82,13 @@ class WSCDataset(FairseqDataset):
             "sentence": torch.repeat_interleave(torch.arange(len(samples)), counts),
             "column": torch.tensor([row.column for row in rows]),
             "max_columns": 1 + max(row.column for row in rows),
+            "target": torch.tensor([sample["target"] for sample in samples]),
         }
-        if self.labelled:
-            batch["target"] = torch.tensor([sample["target"] for sample in samples])
-        return batch
-
-    @property
-    def sizes(self) -> IntArray:
-        """(sentences,) tokens of the longest row of each."""
-        return self._sizes
-
-    def size(self, index: int) -> int:
-        return int(self._sizes[index])
-
-    def num_tokens(self, index: int) -> int:
-        """What a sentence adds to ``--max-tokens``: all its rows, at the length of its longest."""
-        return int(self._sizes[index] * self._counts[index])
-
-    def num_tokens_vec(self, indices: IntArray) -> IntArray:
-        tokens: IntArray = (self._sizes * self._counts)[indices]
-        return tokens
 
     def ordered_indices(self) -> IntArray:
         if self.seed is None:
             return np.arange(len(self), dtype=np.int64)
         return np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:

@@ -25,6 +25,6 @@ def refuse_pruning_options(model: nn.Module) -> None:
     for option in ("mha_reg_scale_factor", "ffn_reg_scale_factor"):
         if getattr(args, option, 0.0):
             raise ValueError(
-                f"--{option.replace('_', '-')} has no effect with the adversarial criterions; leave it out "
-                "or train with --criterion sentence_prediction."
+                f"--{option.replace('_', '-')} has no effect with this project's criterions: leave it out. "
+                "Among fairseq's own, sentence_prediction heeds it."
             )

@@ -19,6 +19,7 @@ from fairseq_adv.objectives.heads import check_classification_head
 from fairseq_adv.perturbation import Groups
 
 ABSENT = float("-inf")  # the score of a choice that a question does not have
+UNKNOWN = -1  # the target of a question without an answer
 
 
 class SentenceRanking(Objective):
@@ -42,28 +43,28 @@ class SentenceRanking(Objective):
         return padded.index_put((sample["question"], sample["choice"]), scores.view(-1))  # type: ignore[no-any-return]
 
     def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
-        """Summed cross-entropy in nats; zero for a split without answers."""
-        if "target" not in sample:
-            return predictions.masked_fill(predictions.isinf(), 0).float().sum() * 0
-        return F.nll_loss(self.log_probabilities(predictions), sample["target"], reduction="sum")
+        """Summed cross-entropy in nats; a question without an answer (-1) has none."""
+        return F.nll_loss(
+            self.log_probabilities(predictions), sample["target"], reduction="sum", ignore_index=UNKNOWN
+        )
 
     def log_probabilities(self, predictions: Tensor) -> Tensor:
         return F.log_softmax(predictions, dim=-1, dtype=torch.float32)
 
     def sample_size(self, sample: Sample) -> int:
-        return int(sample["nsentences"])
+        return max(int(sample["nlabelled"]), 1)
 
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
-        if "target" not in sample:
-            return {}
-        right = is_right(predictions.detach(), sample["target"])
+        # The same keys whatever the batch holds: the workers' logs are added up key by key.
+        known = sample["target"] != UNKNOWN
+        right = is_right(predictions.detach(), sample["target"].clamp(min=0)) & known
         names: list[str] = self.task.source_names
-        output: dict[str, Any] = {"ncorrect": right.sum(), "nquestions": right.numel()}
+        output: dict[str, Any] = {"ncorrect": right.sum(), "nquestions": known.sum()}
         if len(names) > 1:
             for source, name in enumerate(names):
                 here = sample["source"] == source
                 output[f"ncorrect of {name}"] = (right & here).sum()
-                output[f"nquestions of {name}"] = here.sum()
+                output[f"nquestions of {name}"] = (known & here).sum()
         return output
 
     @staticmethod
@@ -74,6 +75,8 @@ class SentenceRanking(Objective):
             return
         names = [key[len("nquestions") :] for key in logs[0] if key.startswith("nquestions")]
         for name in names:
+            if not sum(log[f"nquestions{name}"] for log in logs):
+                continue  # a data set without this split, or without its answers
             for count in ("ncorrect", "nquestions"):
                 metrics.log_scalar_sum(f"_{count}{name}", sum(log[f"{count}{name}"] for log in logs))
             label = name.replace(" of ", "_")

@@ -65,9 +65,7 @@ class WSC(Objective):
         """Summed over the sentences whose query is right; a batch without one gives 0, with a path to the
         weights.
         """
-        there = predictions.isfinite()
-        if "target" not in sample:
-            return predictions.masked_fill(~there, 0).sum() * 0
+        there = predictions != ABSENT  # a score that is nan is there, and makes the loss nan
         right = sample["target"] == 1
         if self.task.cfg.wsc_cross_entropy:
             losses = -F.log_softmax(predictions, dim=-1)[:, 0]
@@ -91,8 +89,6 @@ class WSC(Objective):
         return max(int(sample["nlabelled"]), 1)
 
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
-        if "target" not in sample:
-            return {}
         labelled = sample["target"] >= 0
         correct = (chosen(predictions.detach()) == (sample["target"] == 1)) & labelled
         return {"ncorrect": correct.sum(), "nqueries": labelled.sum()}
@@ -103,6 +99,8 @@ class WSC(Objective):
         logs = [log for log in logging_outputs if "nqueries" in log]
         if not logs:
             return
+        if not sum(log["nqueries"] for log in logs):
+            return  # a split without labels
         for count in ("ncorrect", "nqueries"):
             metrics.log_scalar_sum(f"_{count}", sum(log[count] for log in logs))
 

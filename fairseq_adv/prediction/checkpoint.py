@@ -134,7 +134,11 @@ def _load(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _adapt(cfg: Any, data: Path, how: Running) -> None:
-    """The configuration for this data. Every row gets an answer: what is too long is cut."""
+    """The configuration for this data.
+
+    GLUE's sentences are cut where they are too long, so that every row gets an answer; the other tasks cut
+    documents, and name a row whose question is too long.
+    """
     overrides: dict[str, Any] = {
         "data": str(data),
         "no_shuffle": True,

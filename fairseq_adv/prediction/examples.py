@@ -16,11 +16,14 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.multiple_choice import Question
+from fairseq_adv.data.question_files import find_split
 from fairseq_adv.data.wsc import PronounExample
 from fairseq_adv.prediction.decisions import BoolArray
 from fairseq_adv.prediction.kinds import PredictionTask
 from fairseq_adv.prediction.scores import StringArray
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
+
+_SHAPING = ("max_positions", "tokens_per_sample", "no_documents")  # options that decide a model's input
 
 
 @dataclass(frozen=True)
@@ -62,10 +65,14 @@ def examples_of(fairseq_task: FairseqTask, task: PredictionTask, split: str, tra
     """
     if isinstance(fairseq_task, SentencePredictionTask):
         return _sentences(fairseq_task, task, split, trained_on)
+    for folder in getattr(fairseq_task, "folders", []):
+        find_split(
+            folder, split
+        )  # in training a data set may lack a split; here each has questions to answer
     fairseq_task.load_dataset(split)
     dataset = fairseq_task.dataset(split)
     tokenizer = fairseq_task.tokenizer.fingerprint()
-    options = {name: getattr(fairseq_task.cfg, name, None) for name in ("max_positions", "no_documents")}
+    options = {name: getattr(fairseq_task.cfg, name, None) for name in _SHAPING}
     if isinstance(fairseq_task, MultipleChoiceTask):
         return _choices(dataset, [tokenizer, options])
     return _phrases(dataset, [tokenizer, options])

@@ -97,6 +97,7 @@ def predict(request: Request) -> Predicted:
     else:
         result = _plain(request, task, ensemble)
     text, predicted = result
+    _refuse_unused(request, ensemble.first.kind)
     predicted.file = request.out / task.file(request.split)
     output.write_whole(predicted.file, text)
     return predicted
@@ -113,6 +114,13 @@ def _check(request: Request, task: PredictionTask) -> None:
         raise DataError(f"--gold is for --task QNLI, not {task.name}. Leave it out.")
     if task.name == "AX" and request.split != "test":
         raise DataError(f"--split {request.split}: AX has a test split alone. Leave it out.")
+
+
+def _refuse_unused(request: Request, kind: str) -> None:
+    if request.wnli is not None and kind != "phrases":
+        raise DataError("--wnli-test is for a wsc model; this one answers WNLI's rows itself. Leave it out.")
+    if request.gold is not None and kind != "choices":
+        raise DataError("--gold is for a qnli_ranking model; this one reads its own labels. Leave it out.")
 
 
 def _loaded(path: Path, task: PredictionTask, split: str) -> Scores:
@@ -161,8 +169,7 @@ def _qnli(request: Request, ensemble: Ensemble) -> tuple[str, Predicted]:
                 f"{request.gold}: has {len(gold)} rows, but {len(found.answers)} were predicted. Is it the "
                 "file that the questions were made from?"
             )
-    untied = np.zeros(len(found.answers), dtype=bool)
-    measured = measure("QNLI", found.answers, gold, untied) if gold else {}
+    measured = measure("QNLI", found.answers, gold, found.tied) if gold else {}
     predicted = Predicted(Path(), len(found.answers), len(ensemble.raw), measured, found.notes)
     return output.glue_lines(found.answers), predicted
 
@@ -182,12 +189,16 @@ def _wnli(request: Request, ensemble: Ensemble) -> tuple[str, Predicted]:
     if request.data is None:
         raise DataError("--data is missing: the WSC folder, whose sentences are matched with WNLI's rows")
     examples = read_wsc(find_split(request.data, request.split), with_candidates=False)
-    answers = dict(zip(ensemble.first.ids.tolist(), decide(ensemble, request.vote).answers))
+    decisions = decide(ensemble, request.vote)
+    answers = dict(zip(ensemble.first.ids.tolist(), decisions.answers))
+    queries = dict(zip(ensemble.first.ids.tolist(), ensemble.first.labels_of_rows[:, 0].tolist()))
     for example in examples:
-        if example.id not in answers:
+        # Two files can have the same numbers for other sentences.
+        if example.id not in answers or queries[example.id] != (example.query or ""):
             raise DataError(f"{example.where}: has no scores (idx {example.id}). Predict with this file.")
     matched = match_wnli(request.wnli, examples)
     found = [str(int(answers[examples[position].id] == "True")) for position in matched]
     gold = ["" if row.label is None else str(int(row.label)) for row in read_wnli(request.wnli)]
     measured = measure("WNLI", found, gold, np.zeros(len(found), dtype=bool))
-    return output.glue_lines(found), Predicted(Path(), len(found), len(ensemble.raw), measured)
+    predicted = Predicted(Path(), len(found), len(ensemble.raw), measured, decisions.notes)
+    return output.glue_lines(found), predicted

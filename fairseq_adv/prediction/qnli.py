@@ -24,10 +24,12 @@ class RowAnswers:
 
     Attributes:
         answers: (rows,) "entailment" or "not_entailment"; position i is the row with index i.
+        tied: (rows,) whether the row's question had two equally good sentences.
         notes: what a person should know.
     """
 
     answers: list[str]
+    tied: BoolArray
     notes: list[str] = field(default_factory=list)
 
 
@@ -47,7 +49,9 @@ def rows_from_ranking(ensemble: Ensemble, vote: bool = False) -> RowAnswers:
     best, tied = best_columns(ordered.raw, scores.raw, vote)
     alone = np.isfinite(scores.raw).sum(axis=1) == 1
     above = _above_midpoint(ordered, alone, vote)
+    tied &= ~alone
     found: dict[int, bool] = {}
+    of_tie: dict[int, bool] = {}
     for row, name in enumerate(scores.ids.tolist()):
         for column, label in enumerate(scores.row_labels(row).tolist()):
             index = _index(label)
@@ -60,16 +64,17 @@ def rows_from_ranking(ensemble: Ensemble, vote: bool = False) -> RowAnswers:
                     "once."
                 )
             found[index] = bool(above[row]) if alone[row] else column == best[row]
+            of_tie[index] = bool(tied[row])
     missing = [index for index in range(max(found, default=-1) + 1) if index not in found]
     if missing or not found:
         raise DataError(f"{scores.name}: row {missing[0] if missing else 0} of QNLI is in no question.")
-    tied &= ~alone
     notes = []
     if tied.any():
         notes.append(f"{int(tied.sum())} of {len(tied)} questions are tied; the lower row was taken")
     if alone.any():
         notes.append(f"{int(alone.sum())} rows without a partner were answered by the midpoint of the scores")
-    return RowAnswers([ANSWERS[found[index]] for index in range(len(found))], notes)
+    indices = range(len(found))
+    return RowAnswers([ANSWERS[found[i]] for i in indices], np.array([of_tie[i] for i in indices]), notes)
 
 
 def _above_midpoint(ensemble: Ensemble, alone: BoolArray, vote: bool) -> BoolArray:

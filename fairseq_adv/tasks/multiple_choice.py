@@ -21,7 +21,7 @@ from torch import nn
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.multiple_choice import Choice, Question
-from fairseq_adv.data.question_files import find_split, read_split
+from fairseq_adv.data.question_files import find_split, has_split, read_split
 from fairseq_adv.data.ranking_dataset import RankingDataset
 from fairseq_adv.data.segments import SegmentTable
 from fairseq_adv.data.tokenizers import TokenToIds, tokenizer_for_encoder
@@ -85,7 +85,7 @@ class MultipleChoiceTask(FairseqTask):
         super().__init__(cfg)
         self.folders = [Path(part) for part in cfg.data.split(":") if part]
         self.source_names = _distinct_names(self.folders)
-        self.weights = _weights(cfg.sampling_weights, len(self.folders))
+        self.weights = _weights(cfg.sampling_weights)
         self.longest = cfg.tokens_per_sample or cfg.max_positions
         if not 4 <= self.longest <= cfg.max_positions:
             raise DataError(
@@ -118,7 +118,7 @@ class MultipleChoiceTask(FairseqTask):
         Raises:
             DataError: naming file and line, or a question of the training or validation split has no answer.
         """
-        training = split == "train"
+        training = split.startswith("train")
         questions: List[Question] = []
         sources: List[int] = []
         for source, folder in enumerate(self._folders_with(split)):
@@ -141,10 +141,15 @@ class MultipleChoiceTask(FairseqTask):
             (self.dictionary.bos(), self.dictionary.pad(), self.dictionary.eos()),
             self.cfg.max_positions,
             self.longest,
-            weights=self.weights if training else None,
+            weights=self._training_weights() if training else None,
             seed=self.cfg.seed,
             shuffle=not self.cfg.no_shuffle,
         )
+        if training and not len(dataset.ordered_indices()):
+            raise DataError(
+                f"--sampling-weights {self.cfg.sampling_weights}: no question is left in an epoch; pass "
+                "larger ones"
+            )
         _report(split, dataset, self.source_names)
         self.datasets[split] = dataset
 
@@ -178,20 +183,26 @@ class MultipleChoiceTask(FairseqTask):
     def target_dictionary(self) -> Dictionary:
         return self.dictionary
 
+    def _training_weights(self) -> List[float]:
+        """Checked here and not before: a checkpoint's weights do no harm where it is only evaluated."""
+        weights = self.weights or [1.0] * len(self.folders)
+        if len(weights) != len(self.folders):
+            raise DataError(
+                f"--sampling-weights {self.cfg.sampling_weights}: {len(weights)} numbers for "
+                f"{len(self.folders)} data folders; give one for each"
+            )
+        return weights
+
     def _folders_with(self, split: str) -> List[Optional[Path]]:
-        """The data sets; ``None`` in the place of one that lacks a split other than train."""
-        if split == "train" or len(self.folders) == 1:
+        """The data sets; ``None`` in the place of one that lacks a split that is not for training."""
+        if split.startswith("train") or len(self.folders) == 1:
             return list(self.folders)
-        found: List[Optional[Path]] = []
-        for folder in self.folders:
-            try:
-                find_split(folder, split)
-                found.append(folder)
-            except DataError:
-                logger.warning("%s has no split %r: it is left out there", folder, split)
-                found.append(None)
+        found = [folder if has_split(folder, split) else None for folder in self.folders]
         if not any(found):
             find_split(self.folders[0], split)  # says what was looked for
+        for folder, there in zip(self.folders, found):
+            if there is None:
+                logger.warning("%s has no split %r: it is left out there", folder, split)
         return found
 
 
@@ -225,17 +236,17 @@ def _distinct_names(folders: List[Path]) -> List[str]:
     )
 
 
-def _weights(text: Optional[str], count: int) -> List[float]:
+def _weights(text: Optional[str]) -> Optional[List[float]]:
     if text is None:
-        return [1.0] * count
+        return None
     try:
         weights = [float(part) for part in str(text).split(":")]
     except ValueError:
         weights = []
-    if len(weights) != count or not all(math.isfinite(w) and w >= 0 for w in weights) or not sum(weights):
+    if not weights or not all(math.isfinite(w) and w >= 0 for w in weights) or not sum(weights):
         raise DataError(
-            f"--sampling-weights {text}: give {count} number{'s' if count > 1 else ''} of 0 or more, not all "
-            "0, joined by colons: one for each data folder"
+            f"--sampling-weights {text}: give numbers of 0 or more, not all 0, joined by colons, one for "
+            "each data folder"
         )
     return weights
 

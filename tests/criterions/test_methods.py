@@ -168,6 +168,18 @@ def test_freelb_without_a_perturbation_is_the_plain_step_to_the_bit(
     assert all(torch.equal(ours[name], expected[name]) for name in expected)
 
 
+def test_standard_is_fairseqs_own_criterion_to_the_bit(data: Path, regression_data: Path) -> None:
+    for folder, classes in ((data, 2), (regression_data, 1)):
+        ours = build(train_args(folder, None, "standard", "--dropout", "0.1", classes=classes))
+        stock = build(train_args(folder, None, "sentence_prediction", "--dropout", "0.1", classes=classes))
+        stock.model.load_state_dict(ours.model.state_dict())
+        losses = [one_step(run, batch(run, ROWS))[0] for run in (ours, stock)]
+        assert torch.equal(*losses)
+        found, expected = gradients(ours.model), gradients(stock.model)
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
 @pytest.mark.parametrize("method", ["freelb", "pgd"])
 def test_a_step_of_zero_from_a_clean_start_is_the_plain_gradient(data: Path, method: str) -> None:
     run = build(train_args(data, None, method, *options(alpha=0.0, start=0.0)))

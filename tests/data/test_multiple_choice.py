@@ -149,7 +149,8 @@ def test_regents_choices_stand_in_the_question(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [("x,1,1,A,1,0,No choices here", "no choices found"), ("x,1,1,E,1,0,Q (A) a (B) b", "the answer key 'E'"),
-     ("x,1,1,A,1,0,Q (A) (B) b", "choice A is empty")],
+     ("x,1,1,A,1,0,Q (A) (B) b", "choice A is empty"), (",1,1,A,1,0,Q (A) a (B) b", "questionID is empty"),
+     ("x,1,1,A,1,0,(A) a (B) b", "the question is empty"), ('x,1,1,A,1,0,"Q (A) a (B) b', "not CSV")],
 )  # fmt: skip
 def test_a_bad_regents_row_is_named(tmp_path: Path, row: str, message: str) -> None:
     path = regents(tmp_path, "x0,1,1,A,1,0,Q (A) a (B) b", row)
@@ -193,6 +194,8 @@ def test_race_takes_the_article_as_the_context(tmp_path: Path) -> None:
     assert [q.answer for q in questions] == [1, 0, None, None, 1, 0]
     assert {c.context for q in questions for c in q.choices} == {"A story.\nOf two lines."}
     assert [q.id for q in read_split(folder, "valid-high")] == ["high7.txt-0", "high7.txt-1"]
+    with pytest.raises(DataError, match="has no split 'valid-hihg'"):
+        read_split(folder, "valid-hihg")
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,11 @@ def test_max_tokens_counts_all_rows_at_the_longest(tokenizer: TokenToIds) -> Non
     data = dataset(tokenizer, [[("", "w1"), ("", "w1 w2 w3")], [("", "w1")] * 5], 20)
     assert [data.num_tokens(i) for i in (0, 1)] == [2 * 5, 5 * 3]
     assert data.num_tokens_vec(np.array([1, 0])).tolist() == [15, 10]
+    assert [list(b) for b in data.batch_by_size(np.array([0, 1]), max_tokens=15)] == [[0], [1]]
+    with pytest.raises(
+        DataError, match=r"train.jsonl:2: has 15 tokens in all its rows, more than --max-tokens 14"
+    ):
+        data.batch_by_size(np.array([0, 1]), max_tokens=14)
     batch = data.collater([data[0], data[1]])
     assert batch["net_input"]["src_tokens"].shape == (7, 5) and batch["ntokens"] == 3 + 5 + 5 * 3
     assert batch["net_input"]["src_lengths"].tolist() == [3, 5, 3, 3, 3, 3, 3]

@@ -68,15 +68,20 @@ def test_examples_of_several_rows_come_whole_in_parts_and_on_two_processes(tmp_p
     assert_close(workers, whole, atol=3e-6)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_process_with_a_batch_more_than_the_other(tmp_path: Path, method: str) -> None:
-    """12 sentences in 3 batches on two workers: the second update has a dummy batch on one of them.
+@pytest.mark.parametrize(
+    ("method", "task"),
+    [(method, "sentence_prediction") for method in METHODS]
+    + [("freelb", "commonsense_qa"), ("freelb", "wsc")],
+)
+def test_a_process_with_a_batch_more_than_the_other(tmp_path: Path, method: str, task: str) -> None:
+    """12 examples in 3 batches on two workers: the second update has a dummy batch on one of them.
 
-    Each update must equal the update on the real sentences alone.
+    Each update must equal the update on the real examples alone.
     """
-    data = write_task(tmp_path / "data", train=12)
-    workers = run(data, tmp_path / "workers", method, "--batch-size", "4", workers=2)
-    single = run(data, tmp_path / "single", method, "--batch-size", "4", "--update-freq", "2")
+    write = {"sentence_prediction": write_task, "commonsense_qa": write_questions, "wsc": write_wsc}[task]
+    data = write(tmp_path / "data", train=12)
+    workers = run(data, tmp_path / "workers", method, "--batch-size", "4", workers=2, task=task)
+    single = run(data, tmp_path / "single", method, "--batch-size", "4", "--update-freq", "2", task=task)
     assert_close(workers, single, atol=2e-6)
 
 

@@ -138,11 +138,38 @@ def test_each_data_set_has_its_accuracy(tmp_path: Path) -> None:
 def test_a_split_without_answers_has_no_loss_and_no_accuracy(mixed: SimpleNamespace) -> None:
     mixed.task.load_dataset("test")
     sample = batch(mixed, [0, 1, 2], "test")
-    assert "target" not in sample
+    assert sample["target"].tolist() == [-1, -1, -1] and sample["nlabelled"] == 0
     loss, size, log = mixed.criterion(mixed.model, sample)
-    assert loss.item() == 0.0 and size == 3 and "ncorrect" not in log
+    assert loss.item() == 0.0 and size == 1 and log["nquestions"] == 0
     values = validate(mixed, "test", 2)
     assert values["loss"] == 0.0 and "accuracy" not in values
+
+
+def test_a_question_without_an_answer_does_not_count(mixed: SimpleNamespace) -> None:
+    mixed.model.eval()
+    sample = batch(mixed, [0, 1, 2])
+    known = batch(mixed, [0, 2])
+    sample["target"][1], sample["nlabelled"] = -1, 2
+    (loss, size, log), (expected, _, expected_log) = (
+        mixed.criterion(mixed.model, s) for s in (sample, known)
+    )
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5) and size == 2
+    assert [int(log[k]) for k in ("ncorrect", "nquestions")] == [int(expected_log["ncorrect"]), 2]
+
+
+def test_logs_have_the_same_keys_whatever_the_batch_holds(tmp_path: Path) -> None:
+    """Workers add them up key by key; one of them may hold an unlabelled dummy batch."""
+    folders = [write_questions(tmp_path / name, seed=k) for k, name in enumerate("ab")]
+    saving = ["--save-dir", str(tmp_path / "unused")]
+    run = build(
+        train_args(Path(":".join(map(str, folders))), None, "standard", *saving, task="commonsense_qa")
+    )
+    run.task.load_dataset("test")
+    logs = [run.criterion(run.model, batch(run, [0, 1], split))[2] for split in ("train", "test")]
+    assert logs[0].keys() == logs[1].keys()
+    with metrics.aggregate(new_root=True) as agg:
+        type(run.criterion).reduce_metrics(logs[:1])  # the first two questions are of data set a
+    assert "accuracy_a" in agg.get_smoothed_values() and "accuracy_b" not in agg.get_smoothed_values()
 
 
 def test_a_model_without_the_head_is_refused(mixed: SimpleNamespace) -> None:

@@ -134,7 +134,17 @@ def test_an_unlabelled_split_has_no_loss(run: SimpleNamespace) -> None:
     run.task.load_dataset("test")
     sample = batch(run, [0, 1, 2, 3], "test")
     loss, size, log = run.criterion(run.model, sample)
-    assert "target" not in sample and loss.item() == 0.0 and size == 1 and "ncorrect" not in log
+    assert loss.item() == 0.0 and size == 1 and log["nqueries"] == 0
+    assert log.keys() == run.criterion(run.model, batch(run, [0, 1]))[2].keys()
+    with metrics.aggregate(new_root=True) as agg:
+        type(run.criterion).reduce_metrics([log])
+    assert "accuracy" not in agg.get_smoothed_values()
+
+
+def test_scores_that_are_not_numbers_make_the_loss_so(run: SimpleNamespace) -> None:
+    """And not a perfect one."""
+    assert loss_of(run, torch.full((1, 2), math.nan), [1]).isnan()
+    assert loss_of(run, torch.full((1, 2), math.nan), [1], wsc_cross_entropy=True).isnan()
 
 
 def test_a_batch_whose_sentences_all_lack_candidates(tmp_path: Path) -> None:

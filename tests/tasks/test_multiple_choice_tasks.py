@@ -7,9 +7,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.roberta import RobertaModel
 from support import (
     batch,
@@ -43,6 +46,12 @@ ROW = {
 def rows_of(run: SimpleNamespace) -> list[str]:
     tokens = batch(run, [0])["net_input"]["src_tokens"]
     return [" ".join(run.task.dictionary[int(t)] for t in row if t != 1) for row in tokens]
+
+
+def setup_task_of(folder: Path, *extra: str) -> Any:
+    args = train_args(folder, None, "standard", *extra, task="arc_retrieval")
+    parsed = options.parse_args_and_arch(options.get_training_parser(), input_args=args)
+    return tasks.setup_task(convert_namespace_to_omegaconf(parsed).task)
 
 
 def folder_with(tmp_path: Path, row: dict[str, object], **splits: dict[str, object]) -> Path:
@@ -112,8 +121,9 @@ def test_an_answer_is_needed_in_training_and_validation(tmp_path: Path) -> None:
     ("extra", "message"),
     [(["--tokens-per-sample", "25"], "--tokens-per-sample 25: pass 4 or more, and no more than --max-p"),
      (["--tokens-per-sample", "3"], "--tokens-per-sample 3"),
-     (["--sampling-weights", "1:1"], "--sampling-weights 1:1: give 1 number of 0 or more"),
+     (["--sampling-weights", "1:1"], "--sampling-weights 1:1: 2 numbers for 1 data"),
      (["--sampling-weights", "x"], "--sampling-weights x"), (["--sampling-weights", "0"], "not all 0"),
+     (["--sampling-weights", "0.1"], "no question is left in an epoch"),
      (["--sampling-weights", "-1"], "--sampling-weights -1"),
      (["--tokenizer-dir", "/nowhere"], "/nowhere: holds neither vocab.txt")],
 )  # fmt: skip
@@ -134,6 +144,35 @@ def test_the_same_folder_twice_is_refused(tmp_path: Path) -> None:
     args = train_args(Path(f"{folder}:{folder}"), None, "standard", task="arc_retrieval")
     with pytest.raises(DataError, match="is given twice"):
         build([*args, "--save-dir", str(tmp_path / "unused")])
+
+
+def test_a_data_set_is_left_out_only_where_it_lacks_the_split(tmp_path: Path) -> None:
+    first, second = write_questions(tmp_path / "first"), write_questions(tmp_path / "second")
+
+    def together(other: Path) -> SimpleNamespace:
+        saving = ["--save-dir", str(tmp_path / "unused")]
+        return build(train_args(Path(f"{first}:{other}"), None, "standard", *saving, task="commonsense_qa"))
+
+    (second / "valid.jsonl").rename(second / "dev.jsonl")
+    assert len(together(second).task.dataset("valid")) == 16
+    (second / "dev.jsonl").rename(second / "kept.jsonl")
+    assert len(together(second).task.dataset("valid")) == 8
+    for name in ("dev.jsonl", "valid.jsonl"):
+        (second / name).write_bytes((second / "kept.jsonl").read_bytes())
+    with pytest.raises(DataError, match="more than once"):
+        together(second)
+    with pytest.raises(DataError, match="no such folder"):
+        together(tmp_path / "third")
+
+
+def test_a_checkpoint_of_several_data_sets_is_evaluated_on_one(tmp_path: Path) -> None:
+    """Its sampling weights are those of training."""
+    folder = folder_with(tmp_path, ROW)
+    task = setup_task_of(folder, "--sampling-weights", "1:2")
+    task.load_dataset("valid")
+    assert len(task.dataset("valid")) == 1
+    with pytest.raises(DataError, match="2 numbers for 1 data folders"):
+        task.load_dataset("train")
 
 
 def test_several_data_sets_through_the_command(tmp_path: Path) -> None:
