@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 HEAD = "sentence_classification_head"
 
@@ -77,39 +77,40 @@ def score(trainer: Any, tokens: Any) -> Any:
     return trainer.model(tokens, features_only=True, classification_head_name=HEAD)[0].view(-1)
 
 
-def flattened(trainer: Any, sample: Any) -> Any:
-    return score(trainer, sample["net_input"]["src_tokens"])
+Batches = list[Any]  # the token batches of one way, and the place of each row's score in the flattened batch
 
 
-def call_per_choice(trainer: Any, sample: Any) -> Any:
-    """The rows of each choice's number together, cut to their own longest; a question without it gets its
-    first.
-    """
-    import torch
+def flattened(sample: Any) -> Batches:
+    return [(sample["net_input"]["src_tokens"], None)]
 
-    tokens, choice, question = sample["net_input"]["src_tokens"], sample["choice"], sample["question"]
+
+def call_per_choice(sample: Any) -> Batches:
+    """The choices of each number together; a question that has none of it gives its first, for nothing."""
+    choice, question = sample["choice"], sample["question"]
     firsts = (choice == 0).nonzero().view(-1)
-    out = tokens.new_zeros(len(tokens), dtype=torch.float)
+    batches = []
     for k in range(sample["max_choices"]):
         rows = firsts.clone()
         there = (choice == k).nonzero().view(-1)
         rows[question[there]] = there
-        scores = score(trainer, cut(tokens[rows])).float()
-        out = out.index_put((there,), scores[question[there]])
-    return out
+        batches.append((cut(sample, rows), (there, question[there])))
+    return batches
 
 
-def call_per_candidate(trainer: Any, sample: Any) -> Any:
+def call_per_candidate(sample: Any) -> Batches:
     import torch
 
-    return torch.cat([score(trainer, cut(row.unsqueeze(0))) for row in sample["net_input"]["src_tokens"]])
+    rows = torch.arange(len(sample["choice"]), device=sample["choice"].device)
+    return [(cut(sample, row), (row, torch.zeros_like(row))) for row in rows.split(1)]
 
 
-def cut(tokens: Any) -> Any:
-    return tokens[:, : int(tokens.ne(1).sum(dim=1).max())]
+def cut(sample: Any, rows: Any) -> Any:
+    """These rows without the padding that all of them have."""
+    return sample["net_input"]["src_tokens"][rows, : int(sample["net_input"]["src_lengths"][rows].max())]
 
 
-def timed(way: Callable[[Any, Any], Any], trainer: Any, sample: Any) -> tuple[float, Any]:
+def timed(trainer: Any, batches: Batches, rows: int) -> tuple[float, Any]:
+    """(seconds of forward and backward, scores in the order of the flattened batch)"""
     import torch
 
     trainer.zero_grad()
@@ -117,11 +118,17 @@ def timed(way: Callable[[Any, Any], Any], trainer: Any, sample: Any) -> tuple[fl
     if trainer.cuda:
         torch.cuda.synchronize()
     begin = clock()
-    scores = way(trainer, sample)
-    trainer.optimizer.backward(scores.float().sum())
+    scores = [score(trainer, tokens).float() for tokens, _ in batches]
+    trainer.optimizer.backward(torch.cat(scores).sum())
     if trainer.cuda:
         torch.cuda.synchronize()
-    return clock() - begin, scores.detach().float()
+    seconds = clock() - begin
+    if batches[0][1] is None:
+        return seconds, scores[0].detach()
+    ordered = scores[0].new_zeros(rows)
+    for values, (_, (target, source)) in zip(scores, batches):
+        ordered[target] = values.detach()[source]
+    return seconds, ordered
 
 
 def main() -> int:
@@ -131,9 +138,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as unused:
         trainer = build(options, unused)
         data = trainer.task.dataset("train")
-        order = data.ordered_indices()[: options.questions * (options.batches + 1)].reshape(
-            -1, options.questions
-        )
+        wanted = options.questions * (options.batches + 1)
+        if len(data) < wanted:
+            print(f"error: {options.data}: {len(data)} questions, {wanted} are needed", file=sys.stderr)
+            return 2
+        order = data.ordered_indices()[:wanted].reshape(-1, options.questions)
         ways = {
             "flattened": flattened,
             "a call a choice": call_per_choice,
@@ -143,7 +152,8 @@ def main() -> int:
         worst = 0.0
         for number, rows in enumerate(order):
             sample, _ = trainer._prepare_sample(data.collater([data[int(i)] for i in rows]))
-            measured = {name: timed(way, trainer, sample) for name, way in ways.items()}
+            rows_in_all = len(sample["choice"])
+            measured = {name: timed(trainer, way(sample), rows_in_all) for name, way in ways.items()}
             worst = max(
                 worst, *(float((s - measured["flattened"][1]).abs().max()) for _, s in measured.values())
             )

@@ -31,7 +31,8 @@ train() {  # train NAME UPDATES DATA options: freelb, then standard
     for method in freelb standard; do
         local run=$out/$name-$method adversary=()
         [ "$method" != freelb ] || adversary=(--adv-steps 2 --adv-lr 0.03 --adv-max-norm 0.1 --adv-init-mag 0.05)
-        if [ -f "$run/done" ]; then continue; fi
+        [ "$(cat "$run/done" 2>/dev/null)" != "$updates" ] || continue
+        [ ! -f "$run/done" ] || rm -r "$run"  # of another length
         echo "== $name, $method, $updates updates"
         mkdir -p "$run"
         # shellcheck disable=SC2046
@@ -45,7 +46,7 @@ train() {  # train NAME UPDATES DATA options: freelb, then standard
             --save-interval-updates $((updates / 2)) --keep-interval-updates 1 --no-epoch-checkpoints \
             --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric \
             --save-dir "$run" --log-file "$run/train.log" --log-format simple --log-interval 10 "$@"
-        touch "$run/done"
+        echo "$updates" >"$run/done"
     done
 }
 

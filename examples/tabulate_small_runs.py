@@ -38,10 +38,11 @@ def row(run: Path) -> str:
     parts = [
         f"{key[len('accuracy_') :]} {value:g}" for key, value in best.items() if key.startswith("accuracy_")
     ]
+    seconds = sum(epoch["train_wall"] for epoch in log.train) / curve[-1][0]
     accuracy = f"{best['accuracy']:.2f}" + (f" ({', '.join(parts)})" if parts else "")
     return (
         f"| {name} | {method} | {curve[-1][0]} | {len(task.dataset('valid'))} | {chance(task):.2f} | "
-        f"{accuracy} | {curve[0][1]:.3f} → {curve[-1][1]:.3f} | {1 / log.train[-1]['ups']:.1f} |"
+        f"{accuracy} | {curve[0][1]:.3f} → {curve[-1][1]:.3f} | {seconds:.1f} |"
     )
 
 

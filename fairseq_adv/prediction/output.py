@@ -39,6 +39,19 @@ def choice_lines(ids: Sequence[str], answers: Sequence[str]) -> str:
     return text.getvalue()
 
 
+def refuse_other_questions(path: Path, ids: Sequence[str]) -> None:
+    """Raises DataError if ``path`` holds the answers to other questions, which would be lost."""
+    if not path.is_file():
+        return
+    with open(path, encoding="utf-8", newline="") as file:
+        there = [row[0] for row in csv.reader(file) if row]
+    if sorted(there) != sorted(ids):
+        raise DataError(
+            f"{path}: holds the answers to other questions ({len(there)}, the first is {there[0] if there else '-'}). "
+            "Give another --out, or remove it."
+        )
+
+
 def wsc_lines(ids: Sequence[str], answers: Sequence[str]) -> str:
     """SuperGLUE's WSC.jsonl.
 

@@ -153,6 +153,7 @@ def _plain(request: Request, task: PredictionTask, ensemble: Ensemble) -> tuple[
     elif task.name == "wsc":
         text = output.wsc_lines(ids, decisions.answers)
     else:
+        output.refuse_other_questions(request.out / task.file(request.split), ids)
         text = output.choice_lines(ids, decisions.answers)
     ranked = decisions.tied & (first.kind == "choices")
     measured = measure(task.name, decisions.answers, first.gold.tolist(), ranked)

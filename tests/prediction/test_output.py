@@ -46,3 +46,12 @@ def test_glue_files_are_those_of_the_submission() -> None:
     assert prediction_task("mnlimm").file("test") == "MNLI-mm.tsv"
     assert prediction_task("MNLI-mm").split("test") == "test1"
     assert prediction_task("MNLI-m").split("test") == "test"
+
+
+def test_answers_to_other_questions_are_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "predictions.csv"
+    output.refuse_other_questions(path, ["a"])
+    path.write_text(output.choice_lines(["a", 'b,"'], ["A", "B"]), encoding="utf-8")
+    output.refuse_other_questions(path, ['b,"', "a"])
+    with pytest.raises(DataError, match=r"holds the answers to other questions \(2, the first is a\)"):
+        output.refuse_other_questions(path, ["a", "c"])
