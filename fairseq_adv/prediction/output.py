@@ -47,8 +47,8 @@ def refuse_other_questions(path: Path, ids: Sequence[str]) -> None:
         there = [row[0] for row in csv.reader(file) if row]
     if sorted(there) != sorted(ids):
         raise DataError(
-            f"{path}: holds the answers to other questions ({len(there)}, the first is {there[0] if there else '-'}). "
-            "Give another --out, or remove it."
+            f"{path}: holds the answers to other questions ({len(there)}, the first is "
+            f"{there[0] if there else '-'}). Give another --out, or remove it."
         )
 
 
