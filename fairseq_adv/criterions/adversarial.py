@@ -72,8 +72,8 @@ class AdversarialCriterion(StandardCriterion):
         """The method: accumulates the gradient of one mini-batch."""
 
     def check_before_training(self, model: nn.Module) -> None:
-        super().check_before_training(model)
         find_token_embedding(model)
+        super().check_before_training(model)
 
     def _perturbation(self, sample: Sample, model: nn.Module, update_num: int) -> Perturbation:
         cfg = self.cfg
