@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -199,6 +200,13 @@ def run_command(*words: str, **environment: str) -> subprocess.CompletedProcess[
     """Runs a command line to its end; the caller looks at the return code."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **environment}
     return subprocess.run(list(words), capture_output=True, text=True, env=env, timeout=600)
+
+
+def heed_interrupts() -> None:
+    """For ``preexec_fn``: a shell starts what it runs in the background with SIGINT ignored, and so do its
+    children.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def fairseq_train(

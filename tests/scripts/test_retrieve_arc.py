@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support import heed_interrupts
 
 pytest.importorskip("tantivy", reason="needs tantivy: pip install 'fairseq_adv[retrieval]'")
 
@@ -148,7 +149,9 @@ def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals)
     assert run(retrieve, index, source, tmp_path / "whole.jsonl") == 0
     out, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
     command = [sys.executable, str(RETRIEVE), str(index), str(source), str(out)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
+    )
     try:
         while not partial.exists() or partial.stat().st_size < 20_000:
             assert process.poll() is None
