@@ -320,6 +320,22 @@ def test_wnli_through_winograd_schemas(tmp_path: Path) -> None:
     assert measured == {"accuracy": pytest.approx(100 * list(expected.values()).count("1") / 6)}
     with pytest.raises(DataError, match="--wnli-test is missing"):
         run("WNLI", tmp_path / "out", path, data=data)
+    # Scores of these sentences do not answer others that have the same numbers.
+    kept = next((tmp_path / "out" / "scores").glob("WNLI-*.npz"))
+    again = run("WNLI", tmp_path / "again", data=data, wnli=wnli, scores=[kept]).measured
+    assert again == measured
+    renumbered = [{**line, "idx": number} for number, line in enumerate(reversed(lines))]
+    write_json_lines(data / "test.jsonl", renumbered)
+    with pytest.raises(DataError, match=r"test.jsonl:1: has no scores \(idx 0\)"):
+        run("WNLI", tmp_path / "again", data=data, wnli=wnli, scores=[kept])
+
+
+def test_options_of_another_kind_of_model_are_refused(tmp_path: Path) -> None:
+    data = with_test_splits(write_task(tmp_path / "data"), test=3)
+    path = save(data, tmp_path / "a.pt")
+    with pytest.raises(DataError, match="--wnli-test is for a wsc model"):
+        run("WNLI", tmp_path / "out", path, data=data, wnli=path)
+    assert not (tmp_path / "out" / "WNLI.tsv").exists()
 
 
 def test_qnli_through_ranking(tmp_path: Path) -> None:

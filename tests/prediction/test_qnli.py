@@ -40,6 +40,14 @@ def test_a_tie_goes_to_the_lower_row_and_is_told() -> None:
     assert found.answers[9:] == [YES, NO]  # by number, not by text
     assert found.answers[0] == YES  # a row of the file before one of another split
     assert found.notes == ["6 of 6 questions are tied; the lower row was taken"]
+    assert found.tied.all()  # so that none of them is counted as right
+
+
+def test_only_the_rows_of_tied_questions_are_marked() -> None:
+    found = rows_from_ranking(
+        join([choices([["3", "0"], ["1", "2"], ["4", ""]], [[2, 2], [5, 6], [1, NONE]])])
+    )
+    assert found.tied.tolist() == [True, False, False, True, False]
 
 
 def test_a_single_row_is_compared_with_the_midpoint_of_the_split() -> None:

@@ -161,8 +161,10 @@ def test_a_data_set_is_left_out_only_where_it_lacks_the_split(tmp_path: Path) ->
         (second / name).write_bytes((second / "kept.jsonl").read_bytes())
     with pytest.raises(DataError, match="more than once"):
         together(second)
-    with pytest.raises(DataError, match="no such folder"):
-        together(tmp_path / "third")
+    task = setup_task_of(Path(f"{first}:{tmp_path / 'third'}"), "--save-dir", str(tmp_path / "unused"))
+    with pytest.raises(DataError, match="third: no such folder"):
+        task.load_dataset("valid")
+    assert not task.has_sharded_data("train")  # a colon joins data sets, not shards
 
 
 def test_a_checkpoint_of_several_data_sets_is_evaluated_on_one(tmp_path: Path) -> None:
