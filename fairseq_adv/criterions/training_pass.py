@@ -51,26 +51,39 @@ class TrainingPass:
         """Keeps gradients local in every pass but the last, so that an update costs one all-reduce.
 
         Inside the trainer's own ``no_sync`` (earlier micro-batches of ``--update-freq``) the last
-        pass stays local as well. Only torch's DDP reduces during backward; ``legacy_ddp`` does so
-        once before the optimizer's step, and an error inside its ``no_sync`` would turn it off for good.
+        pass stays local as well.
         """
-        for model in (self.model, getattr(self.model, "module", None)):
-            if isinstance(model, DistributedDataParallel) and not last:
-                return model.no_sync()  # type: ignore[no-untyped-call, no-any-return]
-        return nullcontext()
+        return nullcontext() if last else no_sync(self.model)
 
-    @contextmanager
-    def frozen_parameters(self) -> Iterator[None]:
-        """A backward in here reaches the perturbation alone and computes no weight gradient.
+    def frozen_parameters(self) -> ContextManager[None]:
+        """See :func:`frozen_parameters`."""
+        return frozen_parameters(self.model)
 
-        Freezing, rather than ``autograd.grad``, because the loss scale of ``optimizer.backward`` and
-        re-computed activations (``--checkpoint-activations``) then work as in any other backward.
-        """
-        trainable = [p for p in self.model.parameters() if p.requires_grad]
+
+def no_sync(model: nn.Module) -> ContextManager[Any]:
+    """A pass in here is not the one whose backward reduces the gradients over the workers.
+
+    Only torch's DDP reduces during backward; ``legacy_ddp`` does so once before the optimizer's step, and an
+    error inside its ``no_sync`` would turn it off for good.
+    """
+    for module in (model, getattr(model, "module", None)):
+        if isinstance(module, DistributedDataParallel):
+            return module.no_sync()  # type: ignore[no-untyped-call, no-any-return]
+    return nullcontext()
+
+
+@contextmanager
+def frozen_parameters(model: nn.Module) -> Iterator[None]:
+    """A backward in here reaches the perturbation alone and computes no weight gradient.
+
+    Freezing, rather than ``autograd.grad``, because a loss scale and re-computed activations
+    (``--checkpoint-activations``) then work as in any other backward.
+    """
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    for parameter in trainable:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
         for parameter in trainable:
-            parameter.requires_grad_(False)
-        try:
-            yield
-        finally:
-            for parameter in trainable:
-                parameter.requires_grad_(True)
+            parameter.requires_grad_(True)

@@ -1,7 +1,6 @@
-"""WHAT is learned: predict -> loss -> metrics, one file a kind.
+"""WHAT is learned: predict -> loss -> divergence -> metrics, one file a kind.
 
-``build_objective`` picks the objective that belongs to a task. Masked language modelling will stand
-here beside the others, in a file of its own.
+``build_objective`` picks the objective that belongs to a task.
 """
 
 from __future__ import annotations
@@ -9,9 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from fairseq_adv.objectives.base import Objective
+from fairseq_adv.objectives.masked_lm import MaskedLM
 from fairseq_adv.objectives.sentence_prediction import SentencePrediction
 from fairseq_adv.objectives.sentence_ranking import SentenceRanking
 from fairseq_adv.objectives.wsc import WSC
@@ -23,6 +24,7 @@ OBJECTIVES: list[tuple[type[FairseqTask], type[Objective]]] = [
     (SentencePredictionTask, SentencePrediction),
     (MultipleChoiceTask, SentenceRanking),
     (WSCTask, WSC),
+    (MaskedLMTask, MaskedLM),
 ]
 
 
@@ -42,4 +44,12 @@ def build_objective(cfg: Any, task: FairseqTask) -> Objective:
     )
 
 
-__all__ = ["OBJECTIVES", "WSC", "Objective", "SentencePrediction", "SentenceRanking", "build_objective"]
+__all__ = [
+    "OBJECTIVES",
+    "WSC",
+    "MaskedLM",
+    "Objective",
+    "SentencePrediction",
+    "SentenceRanking",
+    "build_objective",
+]

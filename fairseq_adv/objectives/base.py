@@ -8,6 +8,7 @@ from typing import Any
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
+from fairseq_adv.objectives.divergence import divergence
 from fairseq_adv.perturbation import Groups
 
 Sample = dict[str, Any]  # a mini-batch as fairseq's data sets collate it
@@ -39,6 +40,29 @@ class Objective(ABC):
 
         A regression: its values. WSC: mean log-probabilities of the query (column 0) and the candidates.
         """
+
+    def divergence(
+        self, clean: Tensor, perturbed: Tensor, sample: Sample, kind: str, detach_targets: bool = True
+    ) -> Tensor:
+        """How far two predictions for the batch lie apart, summed over its examples: a scalar in fp32.
+
+        Args:
+            clean: what :meth:`predict` returned.
+            perturbed: the same, of a perturbed input.
+            sample: the batch.
+            kind: one of :data:`fairseq_adv.objectives.divergence.DIVERGENCES`; a regression has its squared
+                difference instead.
+            detach_targets: see :func:`fairseq_adv.objectives.divergence.divergence`.
+        """
+        return self.row_divergence(clean, perturbed, kind, detach_targets).sum()
+
+    def row_divergence(
+        self, clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool = True
+    ) -> Tensor:
+        """:meth:`divergence` of each prediction, (predictions,) fp32."""
+        return divergence(
+            self.log_probabilities(clean), self.log_probabilities(perturbed), kind, detach_targets
+        )
 
     @abstractmethod
     def sample_size(self, sample: Sample) -> int:

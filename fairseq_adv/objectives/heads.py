@@ -19,6 +19,18 @@ def check_classification_head(model: nn.Module, name: str) -> None:
     refuse_pruning_options(model)
 
 
+def check_masked_lm_head(model: nn.Module) -> None:
+    """Raises ValueError if ``model`` has no masked-LM head, or has an option that its ``forward`` alone would
+    apply.
+    """
+    if not hasattr(getattr(model, "encoder", None), "lm_head"):
+        raise ValueError(
+            f"{type(model).__name__} has no masked-LM head, which this task trains or scores with. Use an "
+            "--arch such as roberta_base."
+        )
+    refuse_pruning_options(model)
+
+
 def refuse_pruning_options(model: nn.Module) -> None:
     """Raises ValueError for the regularisers that only fairseq's own criterions add to the loss."""
     args = getattr(model, "args", None)

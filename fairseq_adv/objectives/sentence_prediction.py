@@ -19,6 +19,7 @@ from torch import Tensor, distributed, nn
 
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample
+from fairseq_adv.objectives.divergence import squared_difference
 from fairseq_adv.objectives.heads import check_classification_head
 
 
@@ -58,6 +59,13 @@ class SentencePrediction(Objective):
         return (
             predictions.float() if self.is_regression else F.log_softmax(predictions, -1, dtype=torch.float32)
         )
+
+    def row_divergence(
+        self, clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool = True
+    ) -> Tensor:
+        if self.is_regression:
+            return squared_difference(clean, perturbed, kind, detach_targets)
+        return super().row_divergence(clean, perturbed, kind, detach_targets)
 
     def sample_size(self, sample: Sample) -> int:
         return int(sample["target"].numel())

@@ -18,7 +18,8 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.objectives.base import Objective, Sample
-from fairseq_adv.objectives.heads import refuse_pruning_options
+from fairseq_adv.objectives.divergence import divergence
+from fairseq_adv.objectives.heads import check_masked_lm_head
 from fairseq_adv.perturbation import Groups
 
 ABSENT = float("-inf")
@@ -36,12 +37,7 @@ class WSC(Objective):
         self.mask_index: int = task.mask_index
 
     def check_model(self, model: nn.Module) -> None:
-        if not hasattr(getattr(model, "encoder", None), "lm_head"):
-            raise ValueError(
-                f"{type(model).__name__} has no masked-LM head, which scores the phrases. Use an --arch such "
-                "as roberta_base."
-            )
-        refuse_pruning_options(model)
+        check_masked_lm_head(model)
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
         """(sentences, 1 + most candidates) fp32 scores: the query's, then the candidates'; -inf where there
@@ -84,6 +80,16 @@ class WSC(Objective):
 
     def log_probabilities(self, predictions: Tensor) -> Tensor:
         return predictions.float()
+
+    def row_divergence(
+        self, clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool = True
+    ) -> Tensor:
+        """(sentences,): of the softmax over the scores of the query and its candidates, as the loss has
+        it.
+        """
+        return divergence(
+            F.log_softmax(clean, dim=-1), F.log_softmax(perturbed, dim=-1), kind, detach_targets
+        )
 
     def sample_size(self, sample: Sample) -> int:
         return max(int(sample["nlabelled"]), 1)

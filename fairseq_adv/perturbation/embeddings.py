@@ -102,7 +102,7 @@ class Perturbation:
             assert self.delta is not None  # for mypy: _begin made it
             self.delta.grad = None
             self.delta.requires_grad_(differentiable)
-            return output + self.delta.to(output.dtype)
+            return (output.float() + self.delta).to(output.dtype)
 
         handle = self.embedding.register_forward_hook(add_delta)
         try:
@@ -123,22 +123,42 @@ class Perturbation:
         Raises:
             RuntimeError: no gradient has reached delta.
         """
-        if self.delta is None or self.delta.grad is None:
-            raise RuntimeError("no gradient has reached the perturbation: run a backward pass before a step")
         with torch.no_grad():
-            direction = geometry.ascent_direction(self.delta.grad, self.norm_type, self.groups)
-            moved = self.delta.detach() + step_size * direction
-            self.delta = geometry.project(moved, self.radius, self.norm_type, self.groups)
+            direction = geometry.ascent_direction(self.gradient(), self.norm_type, self.groups)
+            moved = self.value() + step_size * direction
+            self.move_to(geometry.project(moved, self.radius, self.norm_type, self.groups))
 
-    def norm(self) -> Tensor:
-        """||delta|| of each example, (examples,) fp32, in the perturbation's own norm.
+    def move_to(self, delta: Tensor) -> None:
+        """delta <- ``delta``, (rows, tokens, dim) fp32."""
+        self.delta = delta.detach()
+
+    def value(self) -> Tensor:
+        """delta without its history, (rows, tokens, dim) fp32.
 
         Raises:
             RuntimeError: no pass has been run yet.
         """
         if self.delta is None:
-            raise RuntimeError("the perturbation has no norm before the first pass")
-        return geometry.example_norm(self.delta.detach(), self.norm_type, self.groups)
+            raise RuntimeError("the perturbation is made in the first pass, and none has been run")
+        return self.delta.detach()
+
+    def gradient(self) -> Tensor:
+        """What the backward of the last pass left, (rows, tokens, dim) fp32.
+
+        Raises:
+            RuntimeError: no gradient has reached delta.
+        """
+        if self.delta is None or self.delta.grad is None:
+            raise RuntimeError("no gradient has reached the perturbation: run a backward pass before a step")
+        return self.delta.grad
+
+    def norm(self, norm_type: str | None = None) -> Tensor:
+        """||delta|| of each example, (examples,) fp32, in ``norm_type`` or the perturbation's own norm.
+
+        Raises:
+            RuntimeError: no pass has been run yet.
+        """
+        return geometry.example_norm(self.value(), norm_type or self.norm_type, self.groups)
 
     def relative_norm(self) -> Tensor:
         """||delta||_F / ||X||_F of each example, (examples,) fp32: how large delta is for this encoder.
@@ -146,9 +166,8 @@ class Perturbation:
         Raises:
             RuntimeError: no pass has been run yet.
         """
-        if self.delta is None or self.embedding_norm is None:
-            raise RuntimeError("the perturbation has no norm before the first pass")
-        frobenius = geometry.example_norm(self.delta.detach(), "l2", self.groups)
+        frobenius = self.norm("l2")
+        assert self.embedding_norm is not None  # for mypy: made together with delta
         return frobenius / self.embedding_norm
 
     @torch.no_grad()

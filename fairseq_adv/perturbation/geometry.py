@@ -8,7 +8,7 @@ All arithmetic is in fp32, whatever the model computes in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -89,18 +89,40 @@ def uniform_start(
     start = torch.zeros(*mask.shape, dim, device=mask.device)
     if magnitude == 0:
         return start
-    generator = torch.Generator(device=mask.device)
-    noise = []
-    for seed, length in zip(seeds, mask.sum(dim=1).tolist()):
-        generator.manual_seed(seed)
-        noise.append(torch.rand(length, dim, generator=generator, device=mask.device))
-    start[mask] = torch.cat(noise).mul_(2 * magnitude).sub_(magnitude)
+    start[mask] = _noise(torch.rand, mask, dim, seeds).mul_(2 * magnitude).sub_(magnitude)
     if norm_type == "l2":
         lengths = mask.sum(dim=1).float()
         if groups is not None:
             lengths = lengths.new_zeros(groups.count).index_add(0, groups.index, lengths)
         start *= per_row((lengths * dim).clamp(min=1).rsqrt(), groups)
     return start
+
+
+def gaussian_start(mask: Tensor, dim: int, std: float, seeds: Sequence[int]) -> Tensor:
+    """N(0, std^2) in every entry, zero on padding (ALUM, Algorithm 1, line 4); seeded as the uniform start.
+
+    Args:
+        mask: (rows, tokens) bool, true on real tokens.
+        dim: embedding dimension D.
+        std: sigma.
+        seeds: one integer per row.
+
+    Returns:
+        (rows, tokens, dim) fp32 on the device of ``mask``.
+    """
+    start = torch.zeros(*mask.shape, dim, device=mask.device)
+    start[mask] = _noise(torch.randn, mask, dim, seeds).mul_(std)
+    return start
+
+
+def _noise(draw: Callable[..., Tensor], mask: Tensor, dim: int, seeds: Sequence[int]) -> Tensor:
+    """(real tokens of the batch, dim): each row's from a generator with its own seed."""
+    generator = torch.Generator(device=mask.device)
+    noise = []
+    for seed, length in zip(seeds, mask.sum(dim=1).tolist()):
+        generator.manual_seed(seed)
+        noise.append(draw(length, dim, generator=generator, device=mask.device))
+    return torch.cat(noise)
 
 
 def ascent_direction(grad: Tensor, norm_type: str = "l2", groups: Groups | None = None) -> Tensor:

@@ -1,0 +1,96 @@
+"""Masked language modelling, as fairseq's ``masked_lm`` task reads it: BERT's and RoBERTa's pre-training.
+
+The loss equals fairseq's own ``masked_lm`` criterion to the bit. Logits are made at the masked positions
+only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq import utils
+from fairseq.logging import metrics
+from fairseq.logging.meters import MetersDict
+from torch import Tensor, nn
+
+from fairseq_adv.objectives.base import Objective, Sample
+from fairseq_adv.objectives.heads import check_masked_lm_head
+
+
+class MaskedLM(Objective):
+    """The words under the masks. A row of the batch, with all its masked positions, is one example."""
+
+    def check_model(self, model: nn.Module) -> None:
+        check_masked_lm_head(model)
+
+    def predict(self, model: nn.Module, sample: Sample) -> Tensor:
+        """(masked positions of the batch, vocabulary) logits; one row without a target if nothing is
+        masked.
+        """
+        logits, _ = model(**sample["net_input"], masked_tokens=self._projected(sample))
+        return logits  # type: ignore[no-any-return]
+
+    def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
+        """Summed cross-entropy in nats over the masked positions; 0, with a path to the weights, if there is
+        none.
+        """
+        return F.nll_loss(
+            self.log_probabilities(predictions),
+            self._targets(sample),
+            reduction="sum",
+            ignore_index=self.padding_idx,
+        )
+
+    def divergence(
+        self, clean: Tensor, perturbed: Tensor, sample: Sample, kind: str, detach_targets: bool = True
+    ) -> Tensor:
+        """Summed over the masked positions; each is a divergence of distributions over the vocabulary."""
+        rows = self.row_divergence(clean, perturbed, kind, detach_targets)
+        return rows.masked_fill(self._targets(sample) == self.padding_idx, 0.0).sum()
+
+    def log_probabilities(self, predictions: Tensor) -> Tensor:
+        return F.log_softmax(predictions, dim=-1, dtype=torch.float32)
+
+    def sample_size(self, sample: Sample) -> int:
+        return int(sample["target"].ne(self.padding_idx).sum())
+
+    def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
+        right = predictions.detach().argmax(dim=-1) == self._targets(sample)
+        return {"nmasked": self.sample_size(sample), "nmasked_right": right.sum()}
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
+        """Logs ``ppl``, the perplexity of the task's loss alone, and ``accuracy`` at the masked positions."""
+        logs = [log for log in logging_outputs if "nmasked" in log]
+        if not logs:
+            return
+        for count in ("nmasked", "nmasked_right"):
+            metrics.log_scalar_sum(f"_{count}", sum(log[count] for log in logs))
+
+        def accuracy(meters: MetersDict) -> float:
+            masked = float(meters["_nmasked"].sum)
+            return round(100.0 * float(meters["_nmasked_right"].sum) / masked, 2) if masked else 0.0
+
+        def perplexity(meters: MetersDict) -> float:
+            meter = meters["task_loss"] if "task_loss" in meters else meters["loss"]
+            return utils.get_perplexity(meter.avg)  # type: ignore[no-any-return, no-untyped-call]
+
+        metrics.log_derived("ppl", perplexity)
+        metrics.log_derived("accuracy", accuracy, priority=15)
+
+    def _projected(self, sample: Sample) -> Tensor:
+        """(rows, tokens) bool: where logits are made: at the masked positions, or at one if there is none.
+
+        fairseq's criterion makes logits at all positions then; none at all would leave the weights without
+        a gradient, on which distributed training waits.
+        """
+        masked: Tensor = sample["target"].ne(self.padding_idx)
+        first = torch.zeros_like(masked)
+        first[0, 0] = True
+        return masked | (first & ~masked.any())
+
+    def _targets(self, sample: Sample) -> Tensor:
+        targets: Tensor = sample["target"][self._projected(sample)]
+        return targets

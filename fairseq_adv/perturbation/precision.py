@@ -1,0 +1,71 @@
+"""Keeps the embeddings in fp32 up to their layer norm, so that a small perturbation survives half precision.
+
+An embedding in fp16 is a point of fp16's grid. A perturbation of 1e-5 is less than half the distance to the
+next point for 9 entries of 10: added in fp16 it is rounded away entirely. Summed in fp32 with the positions
+and normalised there, it is rounded once, where the sum lies anywhere between two points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@contextmanager
+def float32_embedding(model: nn.Module, embedding: nn.Module) -> Iterator[None]:
+    """While it lasts, ``embedding`` returns fp32 and the layer norm after it computes in fp32.
+
+    Only for a model in fp16 or bf16 whose encoder has a ``layernorm_embedding``, as RoBERTa has; any other is
+    left as it is. Every pass that is compared with another must run inside.
+
+    Args:
+        model: holds the embedding, perhaps in wrappers.
+        embedding: what :func:`fairseq_adv.perturbation.find_token_embedding` returns.
+    """
+    norm = _layer_norm_after(model, embedding)
+    if norm is None or norm.weight.dtype == torch.float32:
+        yield
+        return
+    handles = [
+        embedding.register_forward_hook(_to_float32),
+        norm.register_forward_pre_hook(_to_weight_type),
+        norm.register_forward_hook(_normalize_in_float32),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+        norm.__dict__.pop(_KEPT, None)
+
+
+_KEPT = "_fairseq_adv_float32_input"
+
+
+def _layer_norm_after(model: nn.Module, embedding: nn.Module) -> nn.Module | None:
+    for module in model.modules():
+        if getattr(module, "embed_tokens", None) is embedding:
+            norm = getattr(module, "layernorm_embedding", None)
+            affine = getattr(norm, "weight", None) is not None and getattr(norm, "bias", None) is not None
+            return norm if affine else None
+    return None
+
+
+def _to_float32(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    return output.float()
+
+
+def _to_weight_type(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The layer's own forward can't take fp32 beside weights in half precision; its result is replaced."""
+    module.__dict__[_KEPT] = inputs[0]
+    return (inputs[0].detach().to(module.weight.dtype),)  # type: ignore[arg-type]
+
+
+def _normalize_in_float32(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    kept: Tensor = module.__dict__.pop(_KEPT)
+    weight, bias = module.weight.float(), module.bias.float()  # type: ignore[operator]
+    return F.layer_norm(kept.float(), module.normalized_shape, weight, bias, module.eps).to(output.dtype)  # type: ignore[arg-type]
