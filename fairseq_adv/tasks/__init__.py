@@ -1,5 +1,5 @@
 """Data sets in, mini-batches out; importing this room registers every task with fairseq."""
 
-from fairseq_adv.tasks import arc_retrieval, commonsense_qa, qnli_ranking, wsc
+from fairseq_adv.tasks import arc_retrieval, commonsense_qa, qnli_ranking, scheduled_masked_lm, wsc
 
-__all__ = ["arc_retrieval", "commonsense_qa", "qnli_ranking", "wsc"]
+__all__ = ["arc_retrieval", "commonsense_qa", "qnli_ranking", "scheduled_masked_lm", "wsc"]
