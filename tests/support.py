@@ -135,6 +135,25 @@ def write_wsc(folder: Path, *, train: int = 16, valid: int = 8, seed: int = 0) -
     return folder
 
 
+def write_corpus(folder: Path, *, train: int = 16, valid: int = 8, length: int = 12, seed: int = 0) -> Path:
+    """A masked_lm data folder: rows of ``length`` words, so that a block of length + 1 tokens is a row."""
+    rng = np.random.default_rng(seed)
+    words = Dictionary()
+    for word in VOCABULARY:
+        words.add_symbol(word)
+    words.finalize(padding_factor=1)
+    folder.mkdir(parents=True, exist_ok=True)
+    words.save(str(folder / "dict.txt"))
+    for split, count in (("train", train), ("valid", valid)):
+        # Each word follows the one before it in the vocabulary, mostly: there is something to learn.
+        rows = []
+        for _ in range(count):
+            first = int(rng.integers(len(VOCABULARY)))
+            rows.append([words.index(VOCABULARY[(first + k) % len(VOCABULARY)]) for k in range(length)])
+        _write(folder / split, [[*row, words.eos()] for row in rows], len(words))
+    return folder
+
+
 def train_args(
     data: Path, save: Path | None, criterion: str = "freelb", *extra: str, classes: int = 2,
     task: str = "sentence_prediction",
@@ -143,13 +162,19 @@ def train_args(
     # fairseq makes the folder even when it saves nothing.
     saving = ["--no-save", "--save-dir", str(data / "unused")] if save is None else ["--save-dir", str(save)]
     regression = ["--regression-target", "--best-checkpoint-metric", "loss"] if classes == 1 else []
-    layout = ["--num-classes", str(classes), "--init-token", "0", "--separator-token", "2"]
+    layout = {
+        "sentence_prediction": [
+            "--num-classes", str(classes), "--init-token", "0", "--separator-token", "2",
+            "--max-positions", "16",
+        ],
+        "masked_lm": ["--tokens-per-sample", "14", "--mask-prob", "0.25", "--sample-break-mode", "eos",
+                      "--max-positions", "16"],
+    }.get(task, ["--max-positions", "24"])  # fmt: skip
     return [
         str(data), "--user-dir", PLUGIN, "--task", task, "--criterion", criterion,
-        *(layout if task == "sentence_prediction" else []),
+        *layout,
         "--arch", "roberta_base", "--encoder-layers", "2", "--encoder-embed-dim", "16",
         "--encoder-ffn-embed-dim", "32", "--encoder-attention-heads", "2",
-        "--max-positions", "16" if task == "sentence_prediction" else "24",
         "--dropout", "0", "--attention-dropout", "0", "--optimizer", "adam",
         "--lr", "0.01", "--batch-size", "4", "--required-batch-size-multiple", "1", "--max-epoch", "2",
         "--cpu", "--seed", "7", "--log-format", "json", "--log-interval", "1", "--num-workers", "0",

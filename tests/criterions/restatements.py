@@ -65,3 +65,81 @@ def pgd(
         (g_adv,) = torch.autograd.grad(loss(delta), [delta])
         delta = _step(delta, g_adv, alpha, epsilon, examples)
     return list(torch.autograd.grad(loss(delta), parameters))
+
+
+Predict = Callable[
+    [Tensor], "list[Tensor]"
+]  # the logits of each prediction (or a number) at perturbation delta
+
+
+def kl(p: Tensor, q: Tensor) -> Tensor:
+    """KL of two vectors of logits, in fp64; the squared difference of two numbers."""
+    if p.numel() == 1:
+        return (p - q).pow(2).sum()
+    p, q = p.double().log_softmax(-1), q.double().log_softmax(-1)
+    return (p.exp() * (p - q)).sum()
+
+
+def total_divergence(clean: list[Tensor], other: list[Tensor], kind: str, detach: bool) -> Tensor:
+    """Over all predictions; with ``detach`` the first argument of each KL is a constant."""
+    total = torch.zeros((), dtype=torch.float64)
+    for p, q in zip(clean, other):
+        if p.numel() == 1:
+            total = total + kl(p.detach() if detach and kind == "kl" else p, q)
+        elif kind == "js":
+            mean = (p.double().softmax(-1) + q.double().softmax(-1)).div(2).log()
+            total = total + (kl(p, mean) + kl(q, mean)) / 2
+        else:
+            total = total + kl(p.detach() if detach else p, q)
+            if kind == "symmetric-kl":
+                total = total + kl(q.detach() if detach else q, p)
+    return total
+
+
+def vat_move(
+    delta: Tensor, g: Tensor, projection: str, eta: float, epsilon: float, examples: Examples
+) -> Tensor:
+    """One ascent step of ALUM (clamp), mt-dnn (unit), SMART (smart), or with the L2 norm."""
+    if projection == "clamp":
+        return (delta + eta * g).clamp(-epsilon, epsilon)
+    moved = delta.clone()
+    if projection == "unit":
+        for r in range(len(delta)):
+            for t in range(delta.size(1)):
+                token = delta[r, t] + eta * g[r, t]
+                moved[r, t] = token / (token.abs().max() + 1e-6)
+        return moved
+    for rows in examples:
+        rows = list(rows)
+        size = g[rows].abs().max() if projection == "smart" else g[rows].norm()
+        d = delta[rows] + eta * g[rows] / size if size > 0 else delta[rows]
+        moved[rows] = (
+            d.clamp(-epsilon, epsilon) if projection == "smart" else d * min(1.0, epsilon / float(d.norm()))
+        )
+    return moved
+
+
+def alum(
+    predict: Predict,
+    loss: Loss,
+    delta: Tensor,
+    parameters: Sequence[Tensor],
+    *,
+    k: int,
+    eta: float,
+    epsilon: float,
+    alpha: float,
+    projection: str,
+    kind: str,
+    examples: Examples | None = None,
+) -> tuple[list[Tensor], Tensor]:
+    """ALUM, Algorithm 1: the gradient of the parameters, and delta_K."""
+    examples = examples or [[r] for r in range(len(delta))]
+    clean = predict(torch.zeros_like(delta))
+    for _ in range(k):
+        delta = delta.detach().requires_grad_()
+        constant = [p.detach() for p in clean]
+        (g,) = torch.autograd.grad(total_divergence(constant, predict(delta), kind, False), delta)
+        delta = vat_move(delta.detach(), g, projection, eta, epsilon, examples)
+    total = loss(torch.zeros_like(delta)) + alpha * total_divergence(clean, predict(delta), kind, True)
+    return list(torch.autograd.grad(total, parameters)), delta

@@ -1,0 +1,110 @@
+"""SMART: the proximal term against the average of the weights, restated; and what keeps the average."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from support import batch, build, fairseq_train, gradients, train_args, weights, write_corpus, write_task
+
+from criterions import restatements
+from criterions.test_methods import one_step
+from criterions.test_vat import DROPOUT, FP16, ROWS, built, loss_of, predict, start_of, vat_options
+
+SMART = ["--store-ema", "--ema-decay", "0.9", "--smart-mu", "2.5"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {
+        "classes": write_task(tmp_path_factory.mktemp("classes"), classes=3),
+        "masked_lm": write_corpus(tmp_path_factory.mktemp("corpus")),
+    }
+
+
+@pytest.mark.parametrize("objective", ["classes", "masked_lm"])
+def test_gradient_equals_the_restated_objective(folders: dict[str, Path], objective: str) -> None:
+    """Eq. 1 plus mu times the symmetric KL between the model and the average, which has no gradient."""
+    run = built(folders, objective, *vat_options(), *SMART, criterion="smart")
+    average = run.trainer.ema.get_model()
+    with torch.no_grad():
+        for p in average.parameters():
+            p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(3)) * 0.1)
+    sample = batch(run, ROWS)
+    loss, _, log = one_step(run, sample, ema_model=average)
+    ours = gradients(run.model)
+    names, parameters = zip(*((n, p) for n, p in run.model.named_parameters() if n in ours))
+
+    zero = torch.zeros_like(start_of(sample, objective, 0.1))
+    other = type(run)(**{**vars(run), "model": average})
+    target = [p.detach() for p in predict(other, sample, objective, zero)]
+    clean = predict(run, sample, objective, zero)
+    proximal = restatements.total_divergence(target, clean, "symmetric-kl", False)
+    expected, _ = restatements.alum(
+        lambda d: predict(run, sample, objective, d), lambda d: loss_of(run, sample, objective, d),
+        start_of(sample, objective, 0.1), parameters, k=2, eta=0.5, epsilon=0.2, alpha=3.0,
+        projection="smart", kind="symmetric-kl",
+    )  # fmt: skip
+    added = torch.autograd.grad(2.5 * proximal, parameters)
+    whole = torch.cat([(g + a).flatten() for g, a in zip(expected, added)])
+    assert torch.cat([a.flatten() for a in added]).norm() > 0.05 * whole.norm()
+    difference = torch.cat([(ours[n] - g - a).flatten() for n, g, a in zip(names, expected, added)])
+    assert difference.norm() <= 2e-5 * whole.norm()
+    assert log["smart_proximal"].item() == pytest.approx(proximal.item(), rel=1e-4)
+    parts = log["task_loss"] + 3.0 * log["vat_divergence"] + 2.5 * log["smart_proximal"]
+    assert loss.item() == pytest.approx(parts.item(), rel=1e-6)
+    assert all(p.grad is None for p in average.parameters())
+
+
+@pytest.mark.parametrize("precision", [[], FP16], ids=["fp32", "fp16"])
+def test_the_term_is_0_while_the_average_is_the_model(folders: dict[str, Path], precision: list[str]) -> None:
+    """With the same dropout masks; with redrawn ones it measures them."""
+    for shared, is_zero in (("true", True), ("false", False)):
+        words = [*vat_options(), *SMART, *DROPOUT, *precision, "--vat-share-dropout", shared]
+        run = built(folders, "masked_lm", *words, criterion="smart")
+        average = run.trainer.ema.get_model()
+        sample = run.trainer._prepare_sample(batch(run, ROWS))[0]
+        _, _, log = one_step(run, sample, ema_model=average)
+        assert bool(log["smart_proximal"] == 0.0) is is_zero
+
+
+def test_the_average_is_in_the_checkpoint_and_comes_back(tmp_path: Path) -> None:
+    data = write_task(tmp_path / "data")
+    words = [*vat_options(), *SMART, "--lr", "0.01", "--no-epoch-checkpoints", "--max-epoch", "1"]
+    fairseq_train(*train_args(data, tmp_path / "save", "smart", *words))
+    path = tmp_path / "save" / "checkpoint_last.pt"
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    name = "encoder.sentence_encoder.layers.0.fc1.weight"
+    average, last = state["extra_state"]["ema"][name], state["model"][name]
+    assert not torch.equal(average, last)
+
+    run = build(train_args(data, tmp_path / "save", "smart", *words))
+    extra = run.trainer.load_checkpoint(str(path))
+    assert extra is not None
+    assert torch.equal(run.trainer.ema.get_model().state_dict()[name], average)
+
+
+@pytest.mark.parametrize("option", ["--finetune-from-model", "--restore-file"])
+def test_a_start_checkpoint_without_an_average(tmp_path: Path, option: str) -> None:
+    """fairseq 0.12.2 alone stops with KeyError: 'model'."""
+    data = write_task(tmp_path / "data")
+    fairseq_train(*train_args(data, tmp_path / "start", "standard", "--max-epoch", "1"))
+    start = tmp_path / "start" / "checkpoint_last.pt"
+    resets = ["--reset-optimizer", "--reset-dataloader", "--reset-lr-scheduler", "--reset-meters"]
+    words = [*SMART, option, str(start), "--max-epoch", "1", "--lr", "0"]
+    words += resets if option == "--restore-file" else []
+    fairseq_train(*train_args(data, tmp_path / "save", "smart", *words))
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "save" / "checkpoint_last.pt"))
+    expected = weights(start)
+    for name, value in state["extra_state"]["ema"].items():
+        if name in expected and not name.endswith("version"):
+            torch.testing.assert_close(value, expected[name], rtol=1e-6, atol=1e-7)  # averaged with itself
+
+
+def test_it_needs_the_average(folders: dict[str, Path]) -> None:
+    with pytest.raises(ValueError, match=r"pass --store-ema and --ema-decay 0\.999"):
+        built(folders, "classes", criterion="smart")
+    with pytest.raises(ValueError, match=r"--smart-mu -1.0: pass a finite weight"):
+        built(folders, "classes", "--store-ema", "--smart-mu=-1", criterion="smart")
