@@ -94,7 +94,9 @@ class Corpus:
             "drop-empty": options.drop_empty,
             "shards": options.shards,
         }
-        self._others_made_from = {split: fingerprint(pieces) for split, pieces in self._others.items()}
+        self._others_made_from = {
+            split: fingerprint(self._others.get(split, [])) for split in ("valid", "test")
+        }
 
     def folder(self, shard: int) -> Path:
         """The folder of a shard."""

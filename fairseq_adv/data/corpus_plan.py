@@ -141,11 +141,13 @@ def _next_bound(path: Path, place: int, documents: str) -> Optional[int]:
             data = file.read(window)
             last = len(data) < window
             match = pattern.search(data)
-            if match and (match.end() < len(data) or last):
-                return place + match.end() if match.end() < len(data) else None
+            # Near the end of what was read, the next line may be a blank one that is not all there.
+            if match and (last or match.end() + _OVERLAP <= len(data)):
+                rest = data[match.end() :]
+                return place + match.end() if rest.decode("utf-8", "replace").strip() else None
             if last:
                 return None
-            if match:  # it touches the end, and may go on behind it
+            if match:
                 window = 2 * window if match.start() == 0 else window
                 place += match.start()
             else:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -53,6 +54,7 @@ def make(
 
     Raises:
         DataError: something else is in a shard's place; nothing is begun then.
+        KeyboardInterrupt: after Ctrl-C, when all workers are gone.
     """
     corpus.check_out()
     result = Made()
@@ -64,8 +66,9 @@ def make(
     counter = multiprocessing.RawArray("q", max(shards, default=0) + 1)
     running: Dict[Any, Tuple[int, BaseProcess, Connection]] = {}
     meter = _Meter(sum(corpus.size(shard) for shard in waiting), log_seconds)
+    interrupted, before = _note_interrupts()
     try:
-        while waiting or running:
+        while (waiting or running) and not interrupted:
             while waiting and len(running) < workers and not result.mistakes:
                 shard = waiting.pop(0)
                 process, answer = _start(corpus, shard, counter)
@@ -82,7 +85,23 @@ def make(
         for _, process, _ in running.values():
             process.join()
         meter.close()
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+    if interrupted:
+        raise KeyboardInterrupt
     return result
+
+
+def _note_interrupts() -> Tuple[List[int], Any]:
+    """A list that is filled by Ctrl-C, and the handler to put back.
+
+    A KeyboardInterrupt that is raised while a process is forked would be lost.
+    """
+    noted: List[int] = []
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return noted, None
+    return noted, signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
 
 
 def _start(corpus: Corpus, shard: int, counter: Any) -> Tuple[BaseProcess, Connection]:
