@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Measures a fine-tuned checkpoint's loss and accuracy before and after an attack on its embeddings."""
+"""Measures a checkpoint's loss and accuracy before and after an attack on its embeddings.
+
+Fine-tuned, or a masked LM, whose examples are the masked positions.
+Example: loss_under_perturbation.py run/checkpoint_best.pt --epsilon 0.1
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,12 @@ import json
 import sys
 
 
+class _Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Shows the defaults, and the text above with its own line breaks."""
+
+
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=_Formatter)
     options.add_argument("checkpoint", help="a checkpoint that fairseq-train wrote")
     options.add_argument("--data", help="binarised data folder (default: the one it was trained on)")
     options.add_argument("--split", default="valid", help="which split")
@@ -23,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--seed", type=int, default=1, help="of the random start")
     options.add_argument("--batch-size", type=int, default=32, help="sentences in a mini-batch")
+    options.add_argument("--batches", type=int, help="attack only so many mini-batches (default: all)")
     options.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
     options.add_argument("--json", action="store_true", help="print one line of json instead of a table")
     return options
@@ -42,7 +49,13 @@ def main() -> int:
             seed=options.seed,
         )
         means = attack_checkpoint(
-            options.checkpoint, how, options.data, options.split, options.batch_size, options.cpu
+            options.checkpoint,
+            how,
+            options.data,
+            options.split,
+            options.batch_size,
+            options.cpu,
+            options.batches,
         )
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -48,7 +48,7 @@ class Robustness:
     """Sums over the examples seen; the properties are means.
 
     Attributes:
-        examples: how many.
+        examples: how many; of a masked LM, how many masked positions.
         clean: summed loss at X, in nats.
         perturbed: summed loss at X + delta, in nats.
         clean_correct: right predictions at X; 0 for a regression.
@@ -130,7 +130,7 @@ def _attack_batch(
 
 def _correct(objective: Objective, predictions: Tensor, sample: Sample) -> int:
     counts: dict[str, Any] = objective.logging_output(predictions, sample, gather=False)
-    return int(counts.get("ncorrect", 0))
+    return int(counts.get("ncorrect", counts.get("nmasked_right", 0)))
 
 
 def _use_differentiable_layers(model: nn.Module) -> None:

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""The runs of small_runs.sh side by side, as tables: pre-training, what the VAT term did, fine-tuning.
+
+Example: examples/alum/tabulate_alum_runs.py out/alum-small --into examples/alum/RESULTS.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import sys
+from pathlib import Path
+
+BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+PRETRAINED = {
+    "warmup": "start of both (after the warm-up)",
+    "pretrain-plain": "plain",
+    "pretrain-alum": "ALUM",
+}
+STARTS = {"none": "as published", "plain": "plain", "alum": "ALUM"}
+METHODS = ("standard", "alum_vat", "smart")
+SCORES = {"MRPC": ("accuracy", "f1"), "RTE": ("accuracy",)}
+_PAIR = re.compile(r"[ ,]([a-z_0-9]+)[= ](-?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf))(?=[, \n]|$)")
+
+
+def last_values(path: Path, mark: str) -> dict[str, float]:
+    """The numbers of the last line of a fairseq log that holds ``mark``.
+
+    Raises:
+        ValueError: there is no such line.
+    """
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if mark in line]
+    if not lines:
+        raise ValueError(f"{path}: no line holds {mark!r}; was it written by small_runs.sh?")
+    return {name: float(value) for name, value in _PAIR.findall(lines[-1])}
+
+
+def inner_lines(path: Path) -> list[dict[str, float]]:
+    """The numbers of each line that ``--log-interval`` made, one for each count of updates, in order."""
+    found = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        values = {name: float(value) for name, value in _PAIR.findall(line)}
+        if line.startswith("epoch ") and "/" in line.split("|")[0] and "num_updates" in values:
+            found[values["num_updates"]] = values
+    return [found[updates] for updates in sorted(found)]
+
+
+def minutes(run: Path) -> tuple[float, float]:
+    """(wall, CPU) minutes of a run, over its restarts; a start that was killed is not counted."""
+    rows = [line.split() for line in (run / "seconds").read_text().splitlines()]
+    times = [[float(word) for word in row] for row in rows if len(row) == 3]
+    return sum(row[0] for row in times) / 60, sum(row[1] + row[2] for row in times) / 60
+
+
+def pretraining(out: Path) -> list[str]:
+    """A table of the pre-training runs."""
+    runs = [name for name in PRETRAINED if (out / name / "valid.log").is_file()]
+    if not runs:
+        return []
+    attacks = sorted({path.name for name in runs for path in (out / name).glob("attack-*.json")})
+    radii = "".join(f" within {name[len('attack-') : -len('.json')]} |" for name in attacks)
+    lines = [
+        f"| run | updates | wall, CPU minutes | valid perplexity | valid loss, first rows | {radii}",
+        "|---|---|---|---|---|" + "---|" * len(attacks),
+    ]
+    for name in runs:
+        run = out / name
+        means = [json.loads((run / attack).read_text()) for attack in attacks]
+        clean = f"{means[0]['loss']:.3f}" if means else ""
+        cells = "".join(f" {mean['perturbed_loss']:.3f} |" for mean in means)
+        lines.append(
+            f"| {PRETRAINED[name]} | {inner_lines(run / 'train.log')[-1]['num_updates']:.0f} | "
+            f"{'{:.1f}, {:.1f}'.format(*minutes(run))} | "
+            f"{last_values(run / 'valid.log', '| ppl ')['ppl']:.2f} | {clean} |{cells}"
+        )
+    return [*lines, ""]
+
+
+def regulariser(out: Path) -> list[str]:
+    """What the VAT term did in the ALUM run: medians over the run's log lines."""
+    log = out / "pretrain-alum" / "train.log"
+    if not (out / "pretrain-alum" / "done").is_file():
+        return []
+    rows = inner_lines(log)
+    names = sorted({name for row in rows for name in row if name.startswith("vat_")})
+    lines = ["| logged in the ALUM run | median | least | most |", "|---|---|---|---|"]
+    for name in names:
+        values = [row[name] for row in rows if name in row]
+        lines.append(
+            f"| `{name}` | {statistics.median(values):.3g} | {min(values):.3g} | {max(values):.3g} |"
+        )
+    return [*lines, ""]
+
+
+def spread(values: list[float]) -> str:
+    """Mean, standard deviation of the sample, and every value."""
+    sd = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{sd} ({', '.join(f'{value:.2f}' for value in values)})"
+
+
+def fine_tuning(out: Path) -> list[str]:
+    """A table of the fine-tuning runs; the scores are those after the last update."""
+    lines = [
+        "| task | start | criterion | updates | accuracy | F1 | CPU s a run |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for task, names in SCORES.items():
+        for start in STARTS:
+            for method in METHODS:
+                pattern = re.compile(rf"{task}-{start}-{method}-(\d+)")
+                found = {
+                    int(match[1]): path.parent
+                    for path in out.glob("finetune/*/done")
+                    if (match := pattern.fullmatch(path.parent.name))
+                }
+                if not found:
+                    continue
+                runs = [found[seed] for seed in sorted(found)]
+                valid = [last_values(run / "train.log", "| valid on ") for run in runs]
+                scores = [spread([values[name] for values in valid]) for name in names] + [""]
+                cpu = statistics.mean(60 * minutes(run)[1] for run in runs)
+                lines.append(
+                    f"| {task} | {STARTS[start]} | `{method}` | {valid[0]['num_updates']:.0f} | {scores[0]} "
+                    f"| {scores[1]} | {cpu:.0f} |"
+                )
+    return [*lines, ""] if len(lines) > 2 else []
+
+
+def write_between(path: Path, text: str) -> None:
+    """Replaces what stands between the two markers of a file.
+
+    Raises:
+        ValueError: the file lacks them.
+    """
+    old = path.read_text(encoding="utf-8")
+    head, begin, rest = old.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{path}: lacks the lines {BEGIN} and {END}, between which the tables go")
+    beside = path.with_name(path.name + ".new")
+    beside.write_text(f"{head}{BEGIN}\n\n{text}\n{END}{tail}", encoding="utf-8")
+    os.replace(beside, path)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path, help="the folder that small_runs.sh wrote into")
+    parser.add_argument("--into", type=Path, help="write the tables between this file's markers instead")
+    options = parser.parse_args()
+    try:
+        lines = [*pretraining(options.out), *regulariser(options.out), *fine_tuning(options.out)]
+        if not lines:
+            raise ValueError(f"{options.out}: holds no finished run")
+        if options.into is None:
+            print("\n".join(lines).rstrip())
+        else:
+            write_between(options.into, "\n".join(lines))
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
