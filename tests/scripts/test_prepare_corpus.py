@@ -1,0 +1,342 @@
+"""The command line of scripts/prepare_corpus.py: workers, kill -9, full disks, SLURM arrays, memory."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import pty
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from support import heed_interrupts
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "prepare_corpus.py"
+sys.path.insert(0, str(ROOT / "tests" / "data"))
+
+from corpus_samples import awkward_corpus, row_lengths, split_bytes  # noqa: E402
+from glue_samples import AWKWARD, small_bpe, small_wordpiece  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("prepare_corpus", SCRIPT)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_bpe(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 MB of plain words in documents of four lines: seconds of work."""
+    path = tmp_path_factory.mktemp("large") / "text"
+    words = [word for row in AWKWARD if row.isascii() for word in row.split()]
+    rows = [" ".join(words[(i * 7 + k) % len(words)] for k in range(40)) + f" {i}" for i in range(2000)]
+    block = "".join(row + "\n" + "\n" * (i % 4 == 3) for i, row in enumerate(rows)).encode()
+    path.write_bytes(block * (40_000_000 // len(block)))
+    return path
+
+
+def run(script: ModuleType, *arguments: object) -> int:
+    code: int = script.main([str(argument) for argument in arguments])
+    return code
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, str(SCRIPT), *map(str, arguments)]
+
+
+def start(*arguments: object, **options: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )  # type: ignore[call-overload, no-any-return]
+
+
+def until(condition: object, process: subprocess.Popen[str]) -> None:
+    """Waits until ``condition()`` or the process ended."""
+    end = time.monotonic() + 120
+    while not condition() and process.poll() is None:  # type: ignore[operator]
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def children(process: subprocess.Popen[str]) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == process.pid:
+            found.append(int(path.parent.name))
+    return found
+
+
+def identity(folder: Path) -> dict[str, tuple[int, int]]:
+    """Of each file: what changes when it is written anew."""
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.iterdir()}
+
+
+def test_help_is_quick_and_has_an_example() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", str(SCRIPT), "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "prepare_corpus.py train.txt corpus-bin --encoder my_encoder" in done.stdout
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert "argparse" in imported and not imported & {"torch", "numpy", "fairseq"}
+
+
+def test_shards_and_again(
+    script: ModuleType, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text, out = awkward_corpus(tmp_path / "text"), tmp_path / "out"
+    words = [text, out, "--shards", 3, "--encoder", encoder, "--valid", text]
+    assert run(script, *words, "--workers", 5) == 0
+    shown = capfd.readouterr()
+    lines = shown.out.splitlines()
+    assert lines[0] == "--workers 5: there are 3 shards to make, so as many are used"
+    assert lines[1].startswith("made: 3 shards (0, 1, 2); ") and "MB/s" in lines[1]
+    assert lines[-1] == ":".join(str(out / f"shard{i}") for i in range(3))
+    assert "100%" in shown.err and "B/s" in shown.err
+    assert sorted(path.name for path in (out / "shard0").iterdir()) == sorted(
+        [
+            "dict.txt",
+            "manifest.json",
+            *(f"{s}.{e}" for s in ("train", "valid") for e in ("bin", "idx", "json")),
+        ]
+    )
+    before = [identity(out / f"shard{i}") for i in range(3)]
+    assert run(script, *words, "--invalid-utf8", "replace") == 0
+    assert "already there: 3 shards (0, 1, 2)" in capfd.readouterr().out
+    assert before == [identity(out / f"shard{i}") for i in range(3)]
+    assert run(script, *words, "--drop-empty") == 2
+    assert "was made from other files or options (drop-empty)" in capfd.readouterr().err
+    # Another valid split concerns the first shard alone.
+    assert run(script, *words[:-2], "--overwrite") == 0
+    after = [identity(out / f"shard{i}") for i in range(3)]
+    assert before[1:] == after[1:] and "valid.bin" not in after[0]
+
+
+def test_the_workers_do_not_change_the_bytes(
+    script: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text, encoder = awkward_corpus(tmp_path / "text"), small_wordpiece(tmp_path / "encoder")
+    found = []
+    for workers, shards in ((1, 4), (3, 4), (1, 1)):
+        out = tmp_path / f"{workers}-{shards}"
+        files = ["--wordpiece-vocab", encoder / "vocab.txt", "--srcdict", encoder / "dict.txt"]
+        assert run(script, text, out, "--shards", shards, "--workers", workers, *files) == 0
+        folders = [out / f"shard{i}" for i in range(shards)]
+        found.append((split_bytes(folders), row_lengths(folders)))
+    assert found[0] == found[1] == found[2]
+
+
+def test_killed_for_real_and_run_again(encoder: Path, large: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = [large, out, "--shards", 6, "--workers", 2, "--encoder", encoder]
+    process = start(*words)
+    until(lambda: (out / "shard0").is_dir() and (out / "shard2.partial").is_dir(), process)
+    workers = children(process)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    done = [i for i in range(6) if (out / f"shard{i}").is_dir()]
+    assert 0 in done and len(done) < 6 and workers
+    before = {i: identity(out / f"shard{i}") for i in done}
+    end = time.monotonic() + 30
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):  # they notice that they are alone
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    again = subprocess.run(command(*words), capture_output=True, text=True, check=True)
+    assert "already there:" in again.stdout
+    assert before.items() <= {i: identity(out / f"shard{i}") for i in range(6)}.items()
+    subprocess.run(command(large, tmp_path / "whole", "--encoder", encoder), capture_output=True, check=True)
+    folders = [out / f"shard{i}" for i in range(6)]
+    assert split_bytes(folders) == split_bytes([tmp_path / "whole" / "shard0"])
+    assert sorted(path.name for path in out.iterdir()) == [f"shard{i}" for i in range(6)]
+
+
+def test_a_killed_worker_costs_its_own_shard_only(encoder: Path, large: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = [large, out, "--shards", 4, "--workers", 1, "--encoder", encoder]
+    process = start(*words)
+    until(lambda: (out / "shard1.partial").is_dir(), process)
+    (worker,) = children(process)
+    os.kill(worker, signal.SIGKILL)
+    stdout, stderr = process.communicate()
+    assert process.returncode == 1
+    assert f"error: {out}/shard1: its worker was killed by signal 9, so this shard is not made." in stderr
+    assert "1 of 4 shards are not made" in stderr and "Traceback" not in stderr
+    assert not (out / "shard1").exists() and stdout.splitlines()[-1].startswith("train: ")
+    kept = {i: identity(out / f"shard{i}") for i in (0, 2, 3)}
+    check = subprocess.run(command(*words, "--check"), capture_output=True, text=True)
+    assert check.returncode == 1 and check.stderr.startswith(f"error: {out}/shard1: is missing\n")
+    assert subprocess.run(command(*words), capture_output=True).returncode == 0
+    assert kept == {i: identity(out / f"shard{i}") for i in (0, 2, 3)}
+
+
+def test_interrupted(encoder: Path, large: Path, tmp_path: Path) -> None:
+    words = [large, tmp_path / "out", "--shards", 2, "--workers", 2, "--encoder", encoder]
+    process = start(*words, preexec_fn=heed_interrupts, start_new_session=True)
+    until(lambda: (tmp_path / "out" / "shard1.partial").is_dir(), process)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the workers too
+    _, stderr = process.communicate()
+    assert process.returncode == 130 and stderr.endswith("stopped; the same command goes on from here\n")
+    assert "Traceback" not in stderr and not (tmp_path / "out" / "shard0").exists()
+
+
+def test_a_full_disk(encoder: Path, large: Path, tmp_path: Path) -> None:
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    words = [large, tmp_path / "out", "--shards", 2, "--workers", 2, "--encoder", encoder]
+    process = start(*words, preexec_fn=small_files)
+    _, stderr = process.communicate()
+    assert process.returncode == 2 and "Traceback" not in stderr
+    assert "error: " in stderr and f"File too large, so {tmp_path}/out/shard0 is not made." in stderr
+    assert "run the same command again" in stderr
+    left = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert {path.name for path in left} <= {"manifest.json", "dict.txt"}
+    assert not (tmp_path / "out" / "shard0").exists() and not (tmp_path / "out" / "shard1").exists()
+
+
+def test_a_text_that_is_not_utf8(
+    script: ModuleType, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text, out = awkward_corpus(tmp_path / "text", rows=400), tmp_path / "out"
+    with open(text, "ab") as file:
+        file.write(b"caf\xe9\n")
+    words = [text, out, "--shards", 4, "--workers", 2, "--encoder", encoder]
+    assert run(script, *words) == 2
+    shown = capfd.readouterr()
+    assert f"error: {text}:401: not UTF-8 at byte" in shown.err and "Traceback" not in shown.err
+    kept = identity(out / "shard0")
+    assert not (out / "shard3").exists()
+    assert run(script, *words, "--invalid-utf8", "replace") == 0
+    assert "note: 1 U+FFFD" in capfd.readouterr().out
+    assert kept == identity(out / "shard0")
+
+
+def test_a_slurm_array(
+    script: ModuleType, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text, out = awkward_corpus(tmp_path / "text"), tmp_path / "out"
+    words = [text, out, "--shards", 5, "--encoder", encoder, "--valid", text]
+    tasks = [start(*words, "--task-index", index, "--task-count", 3) for index in (0, 2)]
+    for task in tasks:
+        assert "the same command with --check" in task.communicate()[0] and task.returncode == 0
+    assert run(script, *words, "--check") == 1
+    errors = capfd.readouterr().err.splitlines()
+    assert errors[:2] == [f"error: {out}/shard1: is missing", f"error: {out}/shard4: is missing"]
+    assert run(script, *words, "--task-index", 1, "--task-count", 3) == 0
+    capfd.readouterr()
+    assert run(script, *words, "--check") == 0
+    assert capfd.readouterr().out.splitlines()[-1] == ":".join(str(out / f"shard{i}") for i in range(5))
+    (out / "shard4" / "train.bin").write_bytes(b"")
+    assert run(script, *words, "--check") == 1
+    assert f"error: {out}/shard4/train.bin: is missing or has another size" in capfd.readouterr().err
+    # More tasks than shards: the last ones have nothing to do.
+    assert run(script, *words, "--task-index", 6, "--task-count", 7) == 0
+
+
+def test_memory_does_not_grow_with_the_corpus(encoder: Path, large: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    with open(large, "rb") as file:
+        small.write_bytes(file.read(2_000_000).rsplit(b"\n", 1)[0])
+    code = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, capture_output=True); "
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    peaks = []
+    for text in (small, large):
+        words = command(text, tmp_path / f"{text.name}-out", "--encoder", encoder)
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
+        )
+        peaks.append(int(done.stdout) / 1024)
+    assert peaks[1] - peaks[0] < 40, f"{peaks} MiB for 2 and 40 MB"
+
+
+def test_the_bar_on_a_terminal(encoder: Path, large: Path, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+    words = command(large, tmp_path / "out", "--shards", 2, "--encoder", encoder)
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                data = os.read(ours, 4096)
+            except OSError:  # the other end is closed
+                break
+            shown += data
+            if not data:
+                break
+    os.close(ours)
+    states = [state for state in shown.decode().split("\r") if state.strip()]
+    assert process.returncode == 0 and "100%" in states[-1]
+    assert any("MB/s" in state and "<00:" in state and "100%" not in state for state in states)
+
+
+def test_the_bar_in_a_log_file(
+    script: ModuleType, encoder: Path, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    from fairseq_adv.data import corpus_workers
+
+    monkeypatch.setattr(corpus_workers.make, "__defaults__", (False, 0.3))
+    assert run(script, large, tmp_path / "out", "--shards", 2, "--encoder", encoder) == 0
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) > 2 and all("B/s]" in line for line in lines) and "100%" in lines[-1]
+
+
+BAD_OPTIONS = [
+    ([], "--encoder-json is missing; gpt2 needs it. Or give --encoder."),
+    (["--encoder-json", "a", "--vocab-bpe", "b"], "--srcdict is missing; gpt2 needs it"),
+    (["--wordpiece-vocab", "a"], "--srcdict is missing; wordpiece needs it"),
+    (["--sentencepiece", "a"], "--srcdict is missing; sentencepiece needs it"),
+    (["--encoder", "a", "--srcdict", "b"], "--srcdict says again what --encoder says"),
+    (["--sentencepiece", "a", "--srcdict", "b", "--vocab-bpe", "c"], "--vocab-bpe does not belong to"),
+    (["--sentencepiece", "a", "--srcdict", "b", "--cased"], "--cased is for WordPiece"),
+    (["--encoder", "nowhere"], "nowhere: holds neither vocab.txt (WordPiece) nor"),
+    (["--encoder", "{encoder}", "--shards", "0"], "--shards 0: must be at least 1"),
+    (["--encoder", "{encoder}", "--shards", "9999"], "--shards 9999: the corpus cannot be cut into so many"),
+    (["--encoder", "{encoder}", "--workers", "0"], "--workers 0: must be at least 1"),
+    (["--encoder", "{encoder}", "--task-index", "0"], "--task-index and --task-count belong together"),
+    (
+        ["--encoder", "{encoder}", "--task-index", "2", "--task-count", "2"],
+        "the index must be 0 to 1. A SLURM array",
+    ),
+    (["--encoder", "{encoder}", "--valid", "nowhere"], "nowhere: no such file"),
+    (["--encoder", "{encoder}", "--max-line-mb", "0"], "--max-line-mb: must be at least 1"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD_OPTIONS, ids=range(len(BAD_OPTIONS)))
+def test_bad_options(
+    options: list[str], message: str, script: ModuleType, encoder: Path, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    text = awkward_corpus(tmp_path / "text")
+    words = [word.format(encoder=encoder) for word in options]
+    assert run(script, text, tmp_path / "out", *words) == 2
+    error = capfd.readouterr().err
+    assert error.startswith("error: ") and message in error
+    assert not (tmp_path / "out").exists()
