@@ -65,7 +65,13 @@ def _parser() -> argparse.ArgumentParser:
         default="stop",
         help="where a text is not UTF-8: stop and name the place (default), or put U+FFFD",
     )
-    add("--max-line-mb", type=int, default=64, metavar="MIB", help="stop at longer lines (default: 64)")
+    add(
+        "--max-line-mb",
+        type=int,
+        default=64,
+        metavar="MIB",
+        help="stop at a longer line (default: 64; one of 64 takes 1.5 GB of memory)",
+    )
     tokens = parser.add_argument_group("tokenizer")
     add = tokens.add_argument
     add("--encoder", type=Path, metavar="DIR", help="a converted encoder: sets all the options below")

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Callable, Iterator, List, Optional
 
 from fairseq_adv.data.errors import DataError
 
-BLOCK = 1 << 20  # bytes read at a time; what is held at a time is some twenty times that
+BLOCK = 1 << 20  # bytes read at a time, whose rows and words are held at a time
 COMPRESSED = (".gz", ".zst")
 
 
@@ -110,6 +110,11 @@ def _blocks(piece: Piece, reading: Reading) -> Iterator[bytes]:
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 raise DataError(
                     f"{piece.path}: is damaged or cut off ({error}). Fetch or compress it again."
+                ) from error
+            except OSError as error:
+                raise DataError(
+                    f"{piece.path}: cannot be read at byte {told} ({error.strerror}). Look at its disk, and "
+                    "run the same command again."
                 ) from error
             now = file.tell()
             reading.progress(now - told)

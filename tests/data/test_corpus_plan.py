@@ -62,6 +62,18 @@ def test_nothing_is_lost_and_documents_are_whole(
     assert documents == LINE or cut > 50
 
 
+def test_blank_lines_across_the_end_of_what_is_read_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_plan, "_WINDOW", 64)
+    monkeypatch.setattr(corpus_plan, "_OVERLAP", 20)
+    text = tmp_path / "text"
+    for length in range(30, 70):
+        for blank in (b"\n\n" + b"\xc2\xa0" * 5 + b"\n", b"\r\n\r\n", b"\n" * 200):
+            text.write_bytes(b"x" * length + blank + b"next\n")
+            assert corpus_plan._next_bound(text, 5, BLANK_LINE) == length + len(blank)
+
+
 def test_shards_are_about_equal_and_the_same_each_time(tmp_path: Path) -> None:
     rng = random.Random(1)
     file = tmp_path / "text"

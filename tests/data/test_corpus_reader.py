@@ -138,3 +138,8 @@ def test_a_file_that_shrinks_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"one\ntwo\n")
     with pytest.raises(DataError, match=r"text: became shorter"):
         rows(tmp_path / "text", end=12)
+
+
+def test_a_disk_that_fails_is_named() -> None:
+    with pytest.raises(DataError, match=r"/proc/self/mem: cannot be read at byte 0 \(Input/output error\)"):
+        rows(Path("/proc/self/mem"), end=12)
