@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from omegaconf import II
@@ -33,6 +34,8 @@ class ObjectiveConfig(FairseqDataclass):
     )
     # Known to the criterion so that it can check and seed; set by fairseq's own options of these names.
     restore_file: str = II("checkpoint.restore_file")
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
+    train_subset: str = II("dataset.train_subset")
     seed: int = II("common.seed")
 
 

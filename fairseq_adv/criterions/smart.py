@@ -23,7 +23,7 @@ from fairseq_adv.perturbation import DropoutReplay, find_token_embedding, float3
 
 @register_criterion("smart", dataclass=SMARTConfig)
 class SMARTCriterion(ALUMCriterion):
-    """SMART, eq. 1 and section 2.2. Descends on L + lambda_s R_s + mu D(theta, theta~).
+    """SMART. Descends on L + lambda_s R_s + mu D(theta, theta~).
 
     lambda_s is ``--vat-alpha``; theta~ the average of the weights (``--ema-decay`` is beta). The average sees
     the batch clean, with the same dropout masks where masks are shared.

@@ -57,6 +57,7 @@ class StandardCriterion(FairseqCriterion):
                 f"--restore-file {path}: no such file. fairseq would train from random weights; pass the "
                 "path of the pre-trained checkpoint, or leave the option out to train from scratch."
             )
+        self.objective.check_data()
         self.objective.check_model(model)
 
     @staticmethod

@@ -26,6 +26,11 @@ class Objective(ABC):
     def check_model(self, model: nn.Module) -> None:
         """Raises ValueError if ``model`` can't be trained with this objective; called before training."""
 
+    def check_data(self) -> None:  # noqa: B027 - most tasks check what they read when they load it
+        """Raises DataError for training data that fairseq would find faulty only later; called before
+        training.
+        """
+
     @abstractmethod
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
         """The model's outputs for the batch, in the shape that :meth:`loss` takes."""

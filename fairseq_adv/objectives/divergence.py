@@ -1,4 +1,4 @@
-"""How far two predictions of the same examples lie apart (ALUM eq. 3: l; SMART section 2.1: l_s).
+"""How far two predictions of the same examples lie apart (ALUM, eq. 3: l; SMART: l_s).
 
 A divergence here is one of probabilities, computed from log-probabilities in fp32. It is never negative, 0
 for equal predictions, and not mt-dnn's ``stable_kl``, which is negative for half of all pairs.

@@ -13,14 +13,33 @@ import torch.nn.functional as F
 from fairseq import utils
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
+from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
+from fairseq_adv.checkpoints.vocabulary_check import check_vocabulary
+from fairseq_adv.data.shards import check_shards
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.heads import check_masked_lm_head
 
 
 class MaskedLM(Objective):
-    """The words under the masks. A row of the batch, with all its masked positions, is one example."""
+    """The words under the masks. A row of the batch, with all its masked positions, is one example.
+
+    Raises:
+        DataError: the checkpoint to start from has another dictionary than the corpus.
+    """
+
+    def __init__(self, cfg: Any, task: FairseqTask) -> None:
+        super().__init__(cfg, task)
+        for option in ("finetune_from_model", "restore_file"):
+            checkpoint = getattr(cfg, option)
+            if checkpoint and checkpoint != "checkpoint_last.pt":
+                flag = "--" + option.replace("_", "-")
+                check_vocabulary(checkpoint, task.source_dictionary, task.cfg.data, flag)
+
+    def check_data(self) -> None:
+        """Looks over all shards: fairseq opens one when its epoch comes, hours into a run."""
+        check_shards(self.task.cfg.data, (self.cfg.train_subset,))
 
     def check_model(self, model: nn.Module) -> None:
         check_masked_lm_head(model)

@@ -26,7 +26,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("objective", ["classes", "masked_lm"])
 def test_gradient_equals_the_restated_objective(folders: dict[str, Path], objective: str) -> None:
-    """Eq. 1 plus mu times the symmetric KL between the model and the average, which has no gradient."""
+    """ALUM's sum plus mu times the symmetric KL between the model and the average, which is constant."""
     run = built(folders, objective, *vat_options(), *SMART, criterion="smart")
     average = run.trainer.ema.get_model()
     with torch.no_grad():

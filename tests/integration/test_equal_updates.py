@@ -17,13 +17,24 @@ from support import (
     logged,
     train_args,
     weights,
+    write_corpus,
     write_questions,
     write_task,
     write_wsc,
 )  # fmt: skip
 
-METHODS = ["freelb", "pgd"]
 ADVERSARIAL = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
+VIRTUAL = [
+    "--vat-alpha", "2", "--vat-steps", "2", "--vat-step-size", "0.3", "--vat-epsilon", "0.2",
+    "--vat-init-std", "0.1",
+]  # fmt: skip
+OPTIONS = {
+    "freelb": ADVERSARIAL,
+    "pgd": ADVERSARIAL,
+    "alum_vat": VIRTUAL,
+    "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.5", "--smart-mu", "2"],
+}
+METHODS = list(OPTIONS)
 # Adam's first updates divide the gradient by its own size: differences of rounding in small entries show as
 # differences of up to lr = 1e-3 in a weight. Plain gradient descent shows them as what they are.
 SGD = ["--optimizer", "sgd", "--lr", "0.1"]
@@ -32,7 +43,7 @@ SGD = ["--optimizer", "sgd", "--lr", "0.1"]
 def run(
     data: Path, save: Path, method: str, *extra: str, workers: int = 1, task: str = "sentence_prediction"
 ) -> dict[str, torch.Tensor]:
-    words = [*ADVERSARIAL, *SGD, "--no-epoch-checkpoints", "--max-epoch", "1", *extra]
+    words = [*OPTIONS[method], *SGD, "--no-epoch-checkpoints", "--max-epoch", "1", *extra]
     args = train_args(data, save, method, *words, task=task)
     fairseq_train(*args, workers=workers)
     return weights(save / "checkpoint_last.pt")
@@ -57,13 +68,20 @@ def test_whole_equals_update_freq_equals_two_processes(tmp_path: Path, method: s
     assert_close(workers, whole, atol=2e-6)
 
 
-@pytest.mark.parametrize("task", ["commonsense_qa", "wsc"])
-def test_examples_of_several_rows_come_whole_in_parts_and_on_two_processes(tmp_path: Path, task: str) -> None:
-    """Questions of 3 to 5 choices, sentences with and without a loss: the same update each way."""
-    data = (write_wsc if task == "wsc" else write_questions)(tmp_path / "data")
-    whole = run(data, tmp_path / "whole", "freelb", "--batch-size", "16", task=task)
-    parts = run(data, tmp_path / "parts", "freelb", "--batch-size", "4", "--update-freq", "4", task=task)
-    workers = run(data, tmp_path / "workers", "freelb", "--batch-size", "8", workers=2, task=task)
+@pytest.mark.parametrize(
+    ("method", "task"),
+    [("freelb", "commonsense_qa"), ("freelb", "wsc"), ("alum_vat", "commonsense_qa"), ("alum_vat", "wsc"),
+     ("alum_vat", "masked_lm"), ("freelb", "masked_lm")],
+)  # fmt: skip
+def test_other_tasks_come_whole_in_parts_and_on_two_processes(tmp_path: Path, method: str, task: str) -> None:
+    """Questions of 3 to 5 choices, sentences with and without a loss, masked words: the same update each
+    way.
+    """
+    write = {"wsc": write_wsc, "commonsense_qa": write_questions, "masked_lm": write_corpus}[task]
+    data = write(tmp_path / "data")
+    whole = run(data, tmp_path / "whole", method, "--batch-size", "16", task=task)
+    parts = run(data, tmp_path / "parts", method, "--batch-size", "4", "--update-freq", "4", task=task)
+    workers = run(data, tmp_path / "workers", method, "--batch-size", "8", workers=2, task=task)
     assert_close(parts, whole, atol=3e-6)
     assert_close(workers, whole, atol=3e-6)
 
@@ -71,25 +89,29 @@ def test_examples_of_several_rows_come_whole_in_parts_and_on_two_processes(tmp_p
 @pytest.mark.parametrize(
     ("method", "task"),
     [(method, "sentence_prediction") for method in METHODS]
-    + [("freelb", "commonsense_qa"), ("freelb", "wsc")],
+    + [("freelb", "commonsense_qa"), ("freelb", "wsc"), ("alum_vat", "masked_lm")],
 )
 def test_a_process_with_a_batch_more_than_the_other(tmp_path: Path, method: str, task: str) -> None:
     """12 examples in 3 batches on two workers: the second update has a dummy batch on one of them.
 
     Each update must equal the update on the real examples alone.
     """
-    write = {"sentence_prediction": write_task, "commonsense_qa": write_questions, "wsc": write_wsc}[task]
+    write = {
+        "sentence_prediction": write_task, "commonsense_qa": write_questions, "wsc": write_wsc,
+        "masked_lm": write_corpus,
+    }[task]  # fmt: skip
     data = write(tmp_path / "data", train=12)
     workers = run(data, tmp_path / "workers", method, "--batch-size", "4", workers=2, task=task)
     single = run(data, tmp_path / "single", method, "--batch-size", "4", "--update-freq", "2", task=task)
     assert_close(workers, single, atol=2e-6)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["freelb", "smart"])
 def test_validation_is_the_same_on_two_processes(tmp_path: Path, method: str) -> None:
     """An uneven split of 9 sentences: scores are of the whole split, not means over batches."""
     data = write_task(tmp_path / "data", valid=9)
-    args = train_args(data, None, method, "--max-epoch", "1", "--batch-size-valid", "2", "--lr", "0")
+    words = [*OPTIONS[method], "--max-epoch", "1", "--batch-size-valid", "2", "--lr", "0"]
+    args = train_args(data, None, method, *words)
     one = logged(fairseq_train(*args, "--batch-size", "16"), "valid")[-1]
     two = logged(fairseq_train(*args, "--batch-size", "8", workers=2), "valid")[-1]
     for key in ("valid_accuracy", "valid_mcc", "valid_f1", "valid_loss"):
@@ -113,6 +135,8 @@ def test_spearman_is_the_same_on_two_processes(tmp_path: Path) -> None:
         ("freelb", 1, "sentence_prediction"),
         ("freelb", 2, "sentence_prediction"),
         ("pgd", 1, "sentence_prediction"),
+        ("alum_vat", 1, "sentence_prediction"),
+        ("smart", 2, "sentence_prediction"),
         ("freelb", 1, "arc_retrieval"),
     ],
 )
@@ -136,7 +160,7 @@ def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(
         "--optimizer", "adam", "--lr", "0.001", "--lr-scheduler", "polynomial_decay",
         "--total-num-update", "40", *drawn, "--save-interval-updates", "3", "--keep-interval-updates", "1",
     ]  # fmt: skip
-    options = [*ADVERSARIAL, *schedule, "--no-epoch-checkpoints"]
+    options = [*OPTIONS[method], *schedule, "--no-epoch-checkpoints"]
     args = train_args(data, tmp_path / "killed", method, *options, task=task)
     killed_at = start_and_kill(args, workers, after_update=4)
     assert (tmp_path / "killed" / "checkpoint_last.pt").exists()

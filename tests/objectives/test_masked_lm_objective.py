@@ -1,0 +1,92 @@
+"""Masked language modelling: loss and scores by hand, and what is refused before the training starts."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq.logging import metrics
+from support import batch, build, command, fairseq_train, logged, run_command, train_args, write_corpus
+
+
+def args(data: Path | str, *extra: str, save: Path | None = None, criterion: str = "standard") -> list[str]:
+    return train_args(Path(data), save, criterion, *extra, task="masked_lm")
+
+
+def test_loss_and_scores_by_hand(tmp_path: Path) -> None:
+    """Three masked positions, four words; log-probabilities set by hand."""
+    run = build(args(write_corpus(tmp_path)))
+    objective = run.criterion.objective
+    target = torch.tensor([[1, 6, 1], [7, 1, 5]])  # 1 is padding: not masked
+    sample = {"target": target}
+    probabilities = torch.full((3, 8), 1e-9)
+    probabilities[0, 6], probabilities[0, 7] = 0.5, 0.5 - 1e-3  # right
+    probabilities[1, 7], probabilities[1, 4] = 0.25, 0.75  # wrong
+    probabilities[2, 5] = 1.0  # right
+    loss = objective.loss(probabilities.log(), sample)
+    assert loss.item() == pytest.approx(math.log(2) + math.log(4), abs=2e-3)
+    log = objective.logging_output(probabilities.log(), sample, gather=False)
+    assert (log["nmasked"], int(log["nmasked_right"])) == (3, 2)
+    with metrics.aggregate() as meters:
+        logging = [{"loss": loss.detach(), "sample_size": 3, **log}]
+        run.criterion.reduce_metrics(logging)
+    assert meters.get_smoothed_value("ppl") == pytest.approx(2.0, abs=0.01)  # (2 * 4 * 1) ** (1/3)
+    assert meters.get_smoothed_value("accuracy") == pytest.approx(66.67)
+
+
+def test_validation_logs_what_fairseqs_own_criterion_logs(tmp_path: Path) -> None:
+    data = write_corpus(tmp_path / "data", valid=9)
+    found = []
+    for criterion in ("standard", "masked_lm", "alum_vat"):
+        words = args(data, "--max-epoch", "1", "--lr", "0", "--batch-size-valid", "2", criterion=criterion)
+        found.append(logged(fairseq_train(*words), "valid")[-1])
+    for key in ("valid_loss", "valid_ppl"):
+        assert found[0][key] == found[1][key] == found[2][key]
+
+
+@pytest.mark.parametrize("criterion", ["standard", "alum_vat"])
+def test_it_learns(tmp_path: Path, criterion: str) -> None:
+    """120 updates on 64 rows, which it has then seen 30 times: guessing is right once in 40."""
+    words = args(write_corpus(tmp_path, train=64), "--lr", "0.01", "--clip-norm", "1", criterion=criterion)
+    run = build(words)
+    for update in range(120):
+        rows = [(16 * update + k) % 64 for k in range(16)]
+        run.trainer.train_step([batch(run, rows)])
+    with torch.no_grad():
+        _, size, log = run.criterion.eval()(run.model.eval(), batch(run, list(range(64))))
+    assert log["nmasked_right"] > 0.25 * size
+    assert log["loss"] / size < math.log(15)  # of 44 words
+
+
+@pytest.mark.parametrize("criterion", ["standard", "alum_vat"])
+def test_a_missing_shard_stops_the_run_before_the_first_update(tmp_path: Path, criterion: str) -> None:
+    first, second = write_corpus(tmp_path / "a"), write_corpus(tmp_path / "b")
+    (second / "train.idx").unlink()
+    done = run_command(command("fairseq-train"), *args(f"{first}:{second}", criterion=criterion))
+    assert done.returncode != 0 and f"{second / 'train.idx'}: no such file" in done.stderr
+    assert "train_inner" not in done.stdout + done.stderr
+    # Validation alone asks for no training shards.
+    run = build(args(f"{first}:{second}", criterion=criterion))
+    assert run.criterion(run.model.eval(), batch(run, [0, 1], "valid"))[0].isfinite()
+
+
+@pytest.mark.parametrize("option", ["--finetune-from-model", "--restore-file"])
+def test_another_dictionary_than_the_checkpoints_is_refused_when_the_run_is_built(
+    tmp_path: Path, option: str
+) -> None:
+    data = write_corpus(tmp_path / "data")
+    fairseq_train(*args(data, "--max-update", "1", save=tmp_path / "start"))
+    start = tmp_path / "start" / "checkpoint_last.pt"
+    build(args(data, option, str(start)))
+    with (data / "dict.txt").open("a") as more:
+        more.write("another 1\n")
+    with pytest.raises(ValueError, match=rf"{option} .*: has embeddings for \d+ words, but .*dict.txt makes"):
+        build(args(data, option, str(start)))
+
+
+def test_a_model_without_a_masked_lm_head_is_refused(tmp_path: Path) -> None:
+    run = build(args(write_corpus(tmp_path)))
+    with pytest.raises(ValueError, match="has no masked-LM head"):
+        run.task.begin_epoch(1, run.model.encoder.sentence_encoder)
