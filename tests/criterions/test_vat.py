@@ -436,6 +436,25 @@ def test_a_delta_of_the_papers_size_survives_fp16(folders: dict[str, Path]) -> N
     assert not norm.__dict__.get("_fairseq_adv_float32_input")
 
 
+@pytest.mark.parametrize("scale", [2.0**6, 2.0**40], ids=["finite", "overflow"])
+def test_overflow_under_fp16_skips_the_update_and_keeps_everything_finite(
+    folders: dict[str, Path], scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As fairseq does for a plain loss; delta's own gradient does not go through the loss scale."""
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda self, *_: self)  # 0.12.2 logs a norm of 0 on the GPU
+    run = built(folders, "masked_lm", *vat_options(), "--memory-efficient-fp16")
+    run.trainer.optimizer.scaler.loss_scale = scale
+    before = {n: p.detach().clone() for n, p in run.model.named_parameters()}
+    with recorded() as deltas:
+        run.trainer.train_step([batch(run, ROWS)])
+    assert all(delta.isfinite().all() and delta.any() for delta in deltas)
+    assert all(p.isfinite().all() for p in run.model.parameters())
+    moved = any(not torch.equal(p, before[n]) for n, p in run.model.named_parameters())
+    overflow = scale > 2.0**20
+    assert moved is not overflow
+    assert run.trainer.get_num_updates() == (0 if overflow else 1)
+
+
 def test_an_error_in_the_middle_leaves_the_model_as_it_was(folders: dict[str, Path]) -> None:
     run = built(folders, "masked_lm", *vat_options(), *FP16)
     encoder = run.model.encoder.sentence_encoder
