@@ -54,6 +54,7 @@ def pretraining_args(
 ) -> list[str]:
     """``train_args`` for a tiny masked LM on shards: complete documents, dropout as in pre-training."""
     return train_args(
-        data, save, criterion, "--tokens-per-sample", "24", "--sample-break-mode", "complete_doc",
+        data, save, criterion, "--tokens-per-sample", "24", "--max-positions", "24",
+        "--sample-break-mode", "complete_doc",
         "--dropout", "0.1", "--attention-dropout", "0.1", "--mask-prob", "0.25", *extra, task=task,
     )  # fmt: skip
