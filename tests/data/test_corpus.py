@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
+import resource
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,9 @@ from corpus_samples import (
     split_bytes,
     zstandard_file,
 )
-from glue_samples import small_bpe
+from glue_samples import AWKWARD, small_bpe
 
-from fairseq_adv.data import corpus_reader, corpus_shards
+from fairseq_adv.data import binarize, corpus_reader, corpus_shards
 from fairseq_adv.data.corpus import Corpus, CorpusOptions
 from fairseq_adv.data.corpus_reader import Reading
 from fairseq_adv.data.errors import DataError
@@ -55,6 +57,7 @@ def test_shards_equal_fairseqs_two_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(corpus_reader, "BLOCK", 1 << 10)
+    monkeypatch.setattr(binarize, "_INDEX_BYTES", 64)
     texts = [awkward_corpus(tmp_path / name, seed, 300, ends) for seed, name in enumerate("ab")]
     expected = fairseq_steps(texts, bpe, tmp_path / "fairseq", keep_empty=not drop_empty)
     _, (one,) = made(CorpusOptions(texts, tmp_path / "one", 1, drop_empty=drop_empty), tokenizer)
@@ -212,6 +215,37 @@ def test_a_failed_write_leaves_nothing_behind(
     assert not corpus.folder(0).exists()
     names = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert names == {"manifest.json", "dict.txt"}  # in shard0.partial; the data went
+
+
+def peak_of_a_worker(corpus: Corpus) -> float:
+    """MiB by which a process grows, at its largest, while it makes the first shard."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+
+    def work() -> None:
+        before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        corpus.write(0, Reading())
+        sender.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before / 2**20)
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    return float(receiver.recv())
+
+
+def test_memory_does_not_grow_with_the_corpus(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
+    words = [word for row in AWKWARD if row.isascii() for word in row.split()]
+    rows = [" ".join(words[(i * 7 + k) % len(words)] for k in range(40)) + f" {i}\n" for i in range(2000)]
+    peaks = []
+    for megabytes in (4, 40):
+        text = tmp_path / f"{megabytes}"
+        data = "".join(rows).encode()
+        text.write_bytes(data * (megabytes * 1_000_000 // len(data)))
+        peaks.append(
+            peak_of_a_worker(Corpus(CorpusOptions([text], tmp_path / f"out{megabytes}", 1), tokenizer))
+        )
+    # The ids of the larger one alone would be 30 MB.
+    assert 1 < peaks[1] < peaks[0] + 8, f"{peaks} MiB for 4 and 40 MB"
 
 
 @pytest.mark.parametrize(

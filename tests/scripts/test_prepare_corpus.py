@@ -256,24 +256,6 @@ def test_a_slurm_array(
     assert run(script, *words, "--task-index", 6, "--task-count", 7) == 0
 
 
-def test_memory_does_not_grow_with_the_corpus(encoder: Path, large: Path, tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    with open(large, "rb") as file:
-        small.write_bytes(file.read(2_000_000).rsplit(b"\n", 1)[0])
-    code = (
-        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, capture_output=True); "
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    )
-    peaks = []
-    for text in (small, large):
-        words = command(text, tmp_path / f"{text.name}-out", "--encoder", encoder)
-        done = subprocess.run(
-            [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
-        )
-        peaks.append(int(done.stdout) / 1024)
-    assert peaks[1] - peaks[0] < 40, f"{peaks} MiB for 2 and 40 MB"
-
-
 def test_the_bar_on_a_terminal(encoder: Path, large: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
