@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List, Set
 
 import pytest
 import torch
@@ -29,8 +29,6 @@ ROOT = Path(__file__).resolve().parents[2]
 ALUM = ROOT / "examples" / "alum"
 PRETRAIN, FINETUNE = ALUM / "config" / "pretrain", ALUM / "config" / "finetune"
 GLUE = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst_2", "sts_b"]
-# What a criterion looks up by itself, from fairseq's own options.
-INTERPOLATED = {"restore_file", "seed", "log_interval", "store_ema", "save_dir", "finetune_from_model"}
 SIZES = {
     "model.encoder_layers": "2", "model.encoder_embed_dim": "16", "model.encoder_ffn_embed_dim": "32",
     "model.encoder_attention_heads": "2", "optimization.max_update": "2", "optimization.update_freq": "[2]",
@@ -91,7 +89,7 @@ def assert_same_weights(one: Path, other: Path) -> None:
 def test_no_key_of_the_criterion_is_missing(path: Path) -> None:
     """A missing one could not be set without a +; and the numbers are the paper's in every preset."""
     keys = OmegaConf.load(str(path)).criterion
-    assert set(keys) == set(CRITERION_DATACLASS_REGISTRY[keys._name].__dataclass_fields__) - INTERPOLATED
+    assert set(keys) == own_keys(CRITERION_DATACLASS_REGISTRY[keys._name])
     if keys._name != "standard":
         assert (keys.vat_steps, keys.vat_step_size, keys.vat_epsilon, keys.vat_init_std) == (
             1,
@@ -107,9 +105,13 @@ def test_no_key_of_the_criterion_is_missing(path: Path) -> None:
 )
 def test_no_key_of_the_task_is_missing(path: Path) -> None:
     task = OmegaConf.load(str(path)).task
-    fields = set(TASK_DATACLASS_REGISTRY[task._name].__dataclass_fields__)
-    interpolated = {"seed", "max_epoch", "train_subset", "classification_head_name", "regression_target"}
-    assert set(task) == fields - interpolated | {"_name"}
+    assert set(task) == own_keys(TASK_DATACLASS_REGISTRY[task._name]) | {"_name"}
+
+
+def own_keys(config: Any) -> Set[str]:
+    """The keys of a dataclass but those that it looks up in other groups."""
+    fields = config.__dataclass_fields__
+    return {name for name, field in fields.items() if not str(field.default).startswith("${")}
 
 
 @pytest.fixture
@@ -531,6 +533,10 @@ def test_the_submitit_launcher_takes_the_cluster_yaml() -> None:
         "checkpoint.save_dir": "/save", "checkpoint.finetune_from_model": "/model.pt", "--cfg": "hydra",
     })  # fmt: skip
     assert done.returncode == 0, done.stderr
+    launcher = OmegaConf.create(done.stdout[done.stdout.index("hydra:") :]).hydra.launcher
+    assert launcher._target_.endswith("SlurmLauncher")
+    found = (launcher.nodes, launcher.tasks_per_node, launcher.gpus_per_node, launcher.max_num_timeout)
+    assert found == (2, 1, 8, 20)
 
 
 # --- the README
