@@ -123,6 +123,8 @@ def measure_directions(measured: Measured) -> tuple[dict[str, Means], Means]:
         replay = DropoutReplay(torch.device("cpu"))
         clean, moved, gradient = measured.gradient(sample, model, replay)
         noise, groups = moved.value(), moved.groups
+        assert moved.embedding_norm is not None  # for mypy: made together with delta
+        common["embeddings"].append(moved.embedding_norm.mean().item())
         common["start"].append(measured.divergence(clean, sample, replay, moved))
         common["replayed"].append(measured.divergence(clean, sample, replay))
         for name, means in rows.items():
@@ -220,9 +222,9 @@ def print_tables(path: str, measured: Measured) -> None:
         )
     m = {key: statistics.mean(values) for key, values in common.items()}
     print(
-        f"\nDivergence at delta_0 {m['start']:.2g}, at 0 with the same masks {m['replayed']:.2g}, at 0 with "
-        f"redrawn dropout {m['redrawn']:.2g}. Cosine of the gradient in fp32 with that in fp64: "
-        f"{m['fp64']:.3f}.\n"
+        f"\nL2 norm of the embeddings {m['embeddings']:.2g}. Divergence at delta_0 {m['start']:.2g}, at 0 "
+        f"with the same masks {m['replayed']:.2g}, at 0 with redrawn dropout {m['redrawn']:.2g}. Cosine of "
+        f"the gradient in fp32 with that in fp64: {m['fp64']:.3f}.\n"
     )
     print("| projection | " + " | ".join(f"{half}: {way}" for half in HALVES for way in WAYS.values()) + " |")
     print("|---|" + "---|" * len(HALVES) * len(WAYS))

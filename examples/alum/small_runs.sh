@@ -13,11 +13,12 @@
 # WARMUP_UPDATES=N  plain updates that give the masked-LM head its first training, before the two runs part
 # MINUTES=N         wall time of each pre-training run; both run at once, on a thread each
 # UPDATES=N SEEDS="1 2 3" STARTS="plain alum"  of the fine-tuning; the start none is the encoder as it was published
+# EPSILONS="0.05 0.2"  L2 radii, per row of text, of the attack on the pre-trained models
 # JOBS=N            fine-tuning runs at a time, on a thread each
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
-case ${1-} in -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case ${1-} in -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 [ $# -ge 2 ] || die "usage: $0 DATA OUT [STAGE ...] (see --help)"
 data=$1 out=$2
 shift 2
@@ -34,7 +35,7 @@ for stage in "${stages[@]}"; do
     esac
 done
 export OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore
-warmup_updates=${WARMUP_UPDATES:-400} minutes=${MINUTES:-15} updates=${UPDATES:-60} jobs=${JOBS:-2}
+warmup_updates=${WARMUP_UPDATES:-400} minutes=${MINUTES:-15} updates=${UPDATES:-50} jobs=${JOBS:-2}
 read -ra seeds <<<"${SEEDS:-1 2 3}"
 read -ra starts <<<"${STARTS:-plain alum}"
 mkdir -p "$out"
@@ -95,17 +96,19 @@ validate() {  # validate RUN CHECKPOINT: the whole validation split, and some of
             { tail -n 5 "$1/valid.log.new" >&2; die "$2: fairseq-validate failed; $1/valid.log.new says why"; }
         mv "$1/valid.log.new" "$1/valid.log"
     }
-    for epsilon in 0.05 0.2; do
+    for epsilon in ${EPSILONS:-0.05 0.2}; do
         [ -f "$1/attack-$epsilon.json" ] || {
-            python "$here/scripts/loss_under_perturbation.py" "$2" --epsilon $epsilon --steps 5 --batches 8 \
-                --batch-size 16 --cpu --json >"$1/attack-$epsilon.json.new"
+            python "$here/scripts/loss_under_perturbation.py" "$2" --epsilon $epsilon --steps 5 --batches 4 \
+                --batch-size 16 --cpu --json >"$1/attack-$epsilon.json.new" 2>"$1/attack.log" ||
+                { tail -n 5 "$1/attack.log" >&2; die "$2: the attack failed; $1/attack.log says why"; }
             mv "$1/attack-$epsilon.json.new" "$1/attack-$epsilon.json"
         }
     done
 }
 
 finetune() {  # finetune TASK START METHOD SEED
-    local task=$1 start=$out/pretrain-$2/checkpoint_last.pt method=()
+    local task=$1 start=$out/pretrain-$2/checkpoint_last.pt method=() sentences=16
+    [ "$1" != RTE ] || sentences=8  # some of its premises are long, and a batch is padded to the longest
     [ "$2" != none ] || start=$encoder/model.pt
     case $3 in
         standard) method=(--criterion standard) ;;
@@ -115,7 +118,7 @@ finetune() {  # finetune TASK START METHOD SEED
     train "$out/finetune/$1-$2-$3-$4" "$updates updates" "$out/$1-bin" "$start" --task sentence_prediction \
         --num-classes 2 --init-token 0 --separator-token 2 "${method[@]}" --lr 1e-4 --lr-scheduler polynomial_decay \
         --warmup-updates $((updates / 10)) --total-num-update "$updates" --max-update "$updates" --seed "$4" \
-        --validate-interval 1000 --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --no-save
+        --batch-size $sentences --validate-interval 1000 --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --no-save
 }
 
 running=()
@@ -163,9 +166,14 @@ for stage in "${stages[@]}"; do
                 at_once pretrain "$out/pretrain-$arm" "$minutes minutes" "$out/warmup/start.pt" \
                     "${criterion[@]}" --stop-time-hours "$hours"
             done
+            wait_until 0
+            # What ALUM adds is to be told from what fewer updates leave out.
+            same=$(grep -o 'num_updates [0-9]*' "$out/pretrain-alum/train.log" | tail -n 1 | cut -d ' ' -f 2)
+            at_once pretrain "$out/pretrain-same" "$same updates" "$out/warmup/start.pt" --criterion standard \
+                --max-update "$same"
             wait_until 0 ;;
         evaluate)
-            for run in warmup pretrain-plain pretrain-alum; do
+            for run in warmup pretrain-plain pretrain-alum pretrain-same; do
                 wait_until $((jobs - 1))
                 at_once validate "$out/$run" "$out/$run/checkpoint_last.pt"
             done

@@ -19,6 +19,7 @@ PRETRAINED = {
     "warmup": "start of both (after the warm-up)",
     "pretrain-plain": "plain",
     "pretrain-alum": "ALUM",
+    "pretrain-same": "plain, as many updates as ALUM",
 }
 STARTS = {"none": "as published", "plain": "plain", "alum": "ALUM"}
 METHODS = ("standard", "alum_vat", "smart")
@@ -48,6 +49,11 @@ def inner_lines(path: Path) -> list[dict[str, float]]:
     return [found[updates] for updates in sorted(found)]
 
 
+def updates_done(run: Path) -> int:
+    """The number of updates after which a run ended."""
+    return int(re.findall(r"\bnum_updates[= ](\d+)", (run / "train.log").read_text(encoding="utf-8"))[-1])
+
+
 def minutes(run: Path) -> tuple[float, float]:
     """(wall, CPU) minutes of a run, over its restarts; a start that was killed is not counted."""
     rows = [line.split() for line in (run / "seconds").read_text().splitlines()]
@@ -72,8 +78,7 @@ def pretraining(out: Path) -> list[str]:
         clean = f"{means[0]['loss']:.3f}" if means else ""
         cells = "".join(f" {mean['perturbed_loss']:.3f} |" for mean in means)
         lines.append(
-            f"| {PRETRAINED[name]} | {inner_lines(run / 'train.log')[-1]['num_updates']:.0f} | "
-            f"{'{:.1f}, {:.1f}'.format(*minutes(run))} | "
+            f"| {PRETRAINED[name]} | {updates_done(run)} | {'{:.1f}, {:.1f}'.format(*minutes(run))} | "
             f"{last_values(run / 'valid.log', '| ppl ')['ppl']:.2f} | {clean} |{cells}"
         )
     return [*lines, ""]
@@ -86,12 +91,24 @@ def regulariser(out: Path) -> list[str]:
         return []
     rows = inner_lines(log)
     names = sorted({name for row in rows for name in row if name.startswith("vat_")})
-    lines = ["| logged in the ALUM run | median | least | most |", "|---|---|---|---|"]
+    lines = ["| logged in the ALUM run (losses in bits) | median | least | most |", "|---|---|---|---|"]
     for name in names:
         values = [row[name] for row in rows if name in row]
         lines.append(
             f"| `{name}` | {statistics.median(values):.3g} | {min(values):.3g} | {max(values):.3g} |"
         )
+    plain = out / "pretrain-plain" / "train.log"
+    losses = {row["num_updates"]: row["loss"] for row in inner_lines(plain)} if plain.is_file() else {}
+    # Both runs see the same batches in the same order.
+    both = [row for row in rows if row["num_updates"] in losses]
+    if both:
+        most = max(abs(row["task_loss"] - losses[row["num_updates"]]) for row in both)
+        lines += [
+            "",
+            "After the same number of updates, the training losses of the plain and the ALUM run (the "
+            f"task's, means of 10 updates) differ by at most {most:.3f} bits, in {len(both)} lines of the "
+            "logs.",
+        ]
     return [*lines, ""]
 
 
