@@ -1,4 +1,4 @@
-"""How far two predictions of the same examples lie apart (ALUM, eq. 3: l; SMART: l_s).
+"""How far two predictions of the same examples lie apart (ALUM eq. 3: l; SMART section 2.1: l_s).
 
 A divergence here is one of probabilities, computed from log-probabilities in fp32. It is never negative, 0
 for equal predictions, and not mt-dnn's ``stable_kl``, which is negative for half of all pairs.
@@ -7,6 +7,7 @@ for equal predictions, and not mt-dnn's ``stable_kl``, which is negative for hal
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,10 +33,10 @@ def divergence(clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool
         mean = torch.logaddexp(_finite(clean, clean), _finite(perturbed, clean)) - math.log(2)
         mean = mean.masked_fill(clean == -math.inf, -math.inf)
         return (_kl(clean, mean) + _kl(perturbed, mean)) / 2
-    forward = _kl(clean.detach() if detach_targets else clean, perturbed)
     if kind == "kl":
-        return forward
-    return forward + _kl(perturbed.detach() if detach_targets else perturbed, clean)
+        return _kl(clean.detach() if detach_targets else clean, perturbed)
+    rows: Tensor = _SymmetricKL.apply(clean, perturbed, detach_targets)  # type: ignore[no-untyped-call]
+    return rows
 
 
 def squared_difference(clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool = True) -> Tensor:
@@ -48,23 +49,70 @@ def squared_difference(clean: Tensor, perturbed: Tensor, kind: str, detach_targe
 
 
 def _kl(target: Tensor, other: Tensor) -> Tensor:
-    """KL(target || other), as the sum of p phi(d) with d = log q - log p and phi(d) = e^d - 1 - d.
+    """KL(target || other) of each row."""
+    rows: Tensor = _KL.apply(target, other)  # type: ignore[no-untyped-call]
+    return rows
 
-    That is the sum of -p d, because q and p both sum to 1. Here no term is negative and none cancels another:
-    the divergence of two nearly equal predictions, 1e-9 at the paper's epsilon, would otherwise be lost in
-    the rounding of terms of 1e-5.
+
+class _SymmetricKL(torch.autograd.Function):
+    """KL(p || q) + KL(q || p): the sum of (q - p) d with d = log q - log p.
+
+    No term is negative and none cancels another: the divergence of two nearly equal predictions, 1e-9 at the
+    paper's epsilon, would be lost in the rounding of the terms of p log p. The gradient is written out
+    because over a vocabulary autograd's many passes through memory take longer than the model itself.
     """
-    difference = _finite(other, target) - _finite(target, target)
-    near, middle = difference.clamp(-0.05, 0.05), difference.clamp(max=1.0)
-    phi = torch.where(
-        difference.abs() < 0.05,
-        near * near * (1 / 2 + near * (1 / 6 + near * (1 / 24 + near / 120))),
-        middle.expm1() - middle,
-    )
-    p = target.exp()
-    far = _finite(other, target).exp() - p * (1 + difference)  # where q is much more than p, e^d may overflow
-    terms = torch.where(difference > 1.0, far, p * phi)
-    return terms.masked_fill(target == -math.inf, 0.0).sum(dim=-1)
+
+    @staticmethod
+    def forward(ctx: Any, p_log: Tensor, q_log: Tensor, detach_targets: bool) -> Tensor:
+        d = _log_ratio(p_log, q_log)
+        gap = _gap(p_log, q_log, d)
+        ctx.save_for_backward(gap, *([] if detach_targets else [p_log, d]))
+        return (gap * d).sum(dim=-1)
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Any) -> tuple[Tensor | None, ...]:
+        weight = outputs[0].unsqueeze(-1)
+        gap, rest = ctx.saved_tensors[0], ctx.saved_tensors[1:]
+        if not rest:  # KL(p || q) reaches q, KL(q || p) reaches p
+            moved = gap * weight
+            return (-moved if ctx.needs_input_grad[0] else None), moved, None
+        p, d = rest[0].exp(), rest[1]
+        to_p = -(p * d + gap) * weight if ctx.needs_input_grad[0] else None
+        to_q = p.add_(gap).mul_(d).add_(gap).mul_(weight) if ctx.needs_input_grad[1] else None
+        return to_p, to_q, None
+
+
+class _KL(torch.autograd.Function):
+    """KL(p || q), as the sum of p (e^d - 1 - d): no term of it is negative, as in :class:`_SymmetricKL`.
+
+    That is the sum of -p d, because q and p both sum to 1.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, p_log: Tensor, q_log: Tensor) -> Tensor:
+        d = _log_ratio(p_log, q_log)
+        gap, p = _gap(p_log, q_log, d), p_log.exp()
+        pd = p * d
+        ctx.save_for_backward(gap, pd)
+        near = d.clamp(-0.05, 0.05)
+        series = near * (1 / 2 + near * (1 / 6 + near * (1 / 24 + near / 120)))
+        return torch.where(d.abs() < 0.05, pd * series, gap - pd).sum(dim=-1)
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Any) -> tuple[Tensor | None, ...]:
+        weight = outputs[0].unsqueeze(-1)
+        gap, pd = ctx.saved_tensors
+        return (-pd * weight if ctx.needs_input_grad[0] else None), gap * weight
+
+
+def _log_ratio(p_log: Tensor, q_log: Tensor) -> Tensor:
+    """log q - log p, 0 in the columns that are missing."""
+    return (q_log - p_log).masked_fill_(p_log == -math.inf, 0.0)
+
+
+def _gap(p_log: Tensor, q_log: Tensor, d: Tensor) -> Tensor:
+    """q - p without the cancellation of nearly equal numbers: the larger times 1 - e^-|d|, with d's sign."""
+    return torch.maximum(p_log, q_log).exp_().mul_(d.abs().neg_().expm1_().neg_()).copysign_(d)
 
 
 def _finite(values: Tensor, like: Tensor) -> Tensor:
