@@ -27,13 +27,22 @@ from fairseq import checkpoint_utils
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.alum_vat import ALUMConfig, ALUMCriterion
-from fairseq_adv.evaluation.attack import _use_differentiable_layers
+from fairseq_adv.evaluation.attack import use_differentiable_layers
 from fairseq_adv.perturbation import DropoutReplay, Perturbation, find_token_embedding, float32_embedding
 from fairseq_adv.perturbation.geometry import Groups, example_norm, gaussian_start, per_row, row_seeds
 from fairseq_adv.perturbation.vat_steps import cosine, vat_step
 from fairseq_adv.prediction.checkpoint import objective_options
 
-PROJECTIONS = ("clamp", "unit", "smart", "l2")
+# The name of a row, its projection, and whether the divergence is a mean over the predictions, as in mt-dnn's
+# code, and not a sum, as in --criterion alum_vat. smart and l2 divide by the gradient's norm: no difference.
+ROWS = {
+    "`clamp`": ("clamp", False),
+    "`clamp`, mean divergence": ("clamp", True),
+    "`unit`": ("unit", False),
+    "`unit`, mean divergence": ("unit", True),
+    "`smart`": ("smart", False),
+    "`l2`": ("l2", False),
+}
 HALVES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 WAYS = {"embedding": "embedding", "input": "layer input", "kept": "layer input, sum in fp32"}
 Means = dict[str, list[float]]
@@ -71,7 +80,7 @@ class Measured:
         self.objective, self.model, self.options = self.criterion.objective, models[0], options
         for parameter in self.model.parameters():
             parameter.requires_grad_(False)
-        _use_differentiable_layers(self.model)
+        use_differentiable_layers(self.model)
         task.load_dataset("train")
         batches = task.get_batch_iterator(
             dataset=task.dataset("train"), max_sentences=options.batch_size, seed=options.seed
@@ -96,8 +105,15 @@ class Measured:
             clean = self.objective.predict(model, sample)
         with replay, moved.applied():
             predictions = self.objective.predict(model, sample)
-        _, scale = self.criterion._backward_to_delta(clean, predictions, sample)
+        _, scale = self.criterion.backward_to_delta(clean, predictions, sample)
         return clean, moved, moved.gradient() / scale
+
+    def step(self, row: str, start: Tensor, gradient: Tensor, sample: Any) -> Tensor:
+        """delta_1 of a row of the table."""
+        projection, mean = ROWS[row]
+        scale = self.objective.sample_size(sample) if mean else 1
+        groups, options = self.objective.groups(sample), self.options
+        return vat_step(projection, options.step_size, options.epsilon, groups)(start, gradient / scale)
 
     def divergence(
         self, clean: Tensor, sample: Any, replay: DropoutReplay, moved: Perturbation | None = None
@@ -115,9 +131,9 @@ class Measured:
 
 def measure_directions(measured: Measured) -> tuple[dict[str, Means], Means]:
     """(means by projection, means that are the same for all projections), a value for each mini-batch."""
-    rows: dict[str, Means] = {name: defaultdict(list) for name in PROJECTIONS}
+    rows: dict[str, Means] = {name: defaultdict(list) for name in ROWS}
     common: Means = defaultdict(list)
-    options, objective, model = measured.options, measured.objective, measured.model
+    objective, model = measured.objective, measured.model
     for sample in measured.samples:
         model.train()
         replay = DropoutReplay(torch.device("cpu"))
@@ -128,7 +144,7 @@ def measure_directions(measured: Measured) -> tuple[dict[str, Means], Means]:
         common["start"].append(measured.divergence(clean, sample, replay, moved))
         common["replayed"].append(measured.divergence(clean, sample, replay))
         for name, means in rows.items():
-            delta = vat_step(name, options.step_size, options.epsilon, groups)(noise, gradient)
+            delta = measured.step(name, noise, gradient, sample)
             _compare(means, delta, gradient, noise, groups)
             moved.move_to(delta)
             means["divergence"].append(measured.divergence(clean, sample, replay, moved))
@@ -167,17 +183,15 @@ def measure_precision(measured: Measured, dtype: torch.dtype) -> dict[str, Means
     then; ``kept``: of the first layer's input, if the sum stays in fp32 up to the layer norm, as alum_vat has
     it.
     """
-    found: dict[str, Means] = {name: defaultdict(list) for name in PROJECTIONS}
-    options = measured.options
+    found: dict[str, Means] = {name: defaultdict(list) for name in ROWS}
     model = copy.deepcopy(measured.model).eval().to(dtype)
     measured.model.eval()
     for sample in measured.samples:
         replay = DropoutReplay(torch.device("cpu"))
         _, start, gradient = measured.gradient(sample, measured.model, replay)
         for name, means in found.items():
-            step = vat_step(name, options.step_size, options.epsilon, start.groups)
             moved = measured.perturbation(sample, model)
-            moved.move_to(step(start.value(), gradient))
+            moved.move_to(measured.step(name, start.value(), gradient, sample))
             for way, share in _shares_changed(model, sample, moved).items():
                 means[way].append(share)
     return found
@@ -217,8 +231,8 @@ def print_tables(path: str, measured: Measured) -> None:
     for name, means in rows.items():
         m = {key: statistics.mean(values) for key, values in means.items()}
         print(
-            f"| `{name}` | {m['gradient']:.3f} | {m['noise']:.3f} | {100 * m['sign']:.1f}% | {m['inf']:.2g} "
-            f"| {m['l2']:.2g} | {m['divergence']:.2g} | {m['divergence_noise']:.2g} |"
+            f"| {name} | {m['gradient']:.3f} | {m['noise']:.3f} | {100 * m['sign']:.1f}% | {m['inf']:.2g} | "
+            f"{m['l2']:.2g} | {m['divergence']:.2g} | {m['divergence_noise']:.2g} |"
         )
     m = {key: statistics.mean(values) for key, values in common.items()}
     print(
@@ -229,9 +243,9 @@ def print_tables(path: str, measured: Measured) -> None:
     print("| projection | " + " | ".join(f"{half}: {way}" for half in HALVES for way in WAYS.values()) + " |")
     print("|---|" + "---|" * len(HALVES) * len(WAYS))
     shares = [measure_precision(measured, dtype) for dtype in HALVES.values()]
-    for name in PROJECTIONS:
+    for name in ROWS:
         cells = [f"{100 * statistics.mean(share[name][way]):.1f}%" for share in shares for way in WAYS]
-        print(f"| `{name}` | " + " | ".join(cells) + " |")
+        print(f"| {name} | " + " | ".join(cells) + " |")
 
 
 def main() -> int:

@@ -87,7 +87,7 @@ def attack(model: nn.Module, objective: Objective, samples: Iterable[Sample], ho
     was_training = model.training
     trainable = [p for p in model.parameters() if p.requires_grad]
     model.eval()
-    _use_differentiable_layers(model)
+    use_differentiable_layers(model)
     for parameter in trainable:
         parameter.requires_grad_(False)
     result = Robustness()
@@ -133,7 +133,7 @@ def _correct(objective: Objective, predictions: Tensor, sample: Sample) -> int:
     return int(counts.get("ncorrect", counts.get("nmasked_right", 0)))
 
 
-def _use_differentiable_layers(model: nn.Module) -> None:
+def use_differentiable_layers(model: nn.Module) -> None:
     """Turns off fairseq's fused layer for inference, which has no gradient, as a training pass would."""
     for module in model.modules():
         if hasattr(module, "ever_training"):
