@@ -15,6 +15,7 @@ from setuptools.command.build_py import build_py
 from setuptools.command.editable_wheel import editable_wheel
 
 PTH = "fairseq_adv_compat.pth"
+CORPUS = ["zstandard>=0.19"]
 RETRIEVAL = ["opensearch-py", "tantivy>=0.25"]
 WSC = ["spacy>=3.5"]
 
@@ -83,12 +84,13 @@ setup(
         "torch>=2.6; python_version >= '3.13'",
         "numpy",
         "safetensors",
-        "sentencepiece",
+        "sentencepiece>=0.1.97",
         "tiktoken",
         "tokenizers",
         "tqdm",
     ],
     extras_require={
+        "corpus": CORPUS,  # corpora in .zst
         "retrieval": RETRIEVAL,  # documents for ARC
         "wsc": WSC,  # noun phrases for WSC
         "test": [
@@ -99,6 +101,7 @@ setup(
             "scipy",
             "setuptools>=64",
             "transformers",
+            *CORPUS,
             *RETRIEVAL,
             *WSC,
         ],

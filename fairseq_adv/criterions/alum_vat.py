@@ -6,6 +6,7 @@ embeddings move by delta, where delta is the small move that changes them most. 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,7 +28,10 @@ from fairseq_adv.perturbation import (
     float32_embedding,
     geometry,
 )
+from fairseq_adv.perturbation.precision import layer_norm_after
 from fairseq_adv.perturbation.vat_steps import cosine, vat_step
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -74,7 +78,8 @@ class ALUMCriterion(StandardCriterion):
 
         task_loss = self.objective.loss(clean, sample)
         divergence = self.objective.divergence(clean, perturbed, sample, str(self.cfg.vat_divergence))
-        loss = task_loss + self.cfg.vat_alpha * usable * divergence
+        divergence = torch.where(usable, divergence, torch.zeros_like(divergence))
+        loss = task_loss + self.cfg.vat_alpha * divergence
         for name, (weight, term) in self._other_terms(clean, sample, replay).items():
             loss = loss + weight * term
             log[name] = term.detach()
@@ -83,7 +88,15 @@ class ALUMCriterion(StandardCriterion):
         return loss, log["sample_size"], log
 
     def check_before_training(self, model: nn.Module) -> None:
-        find_token_embedding(model)
+        embedding = find_token_embedding(model)
+        half = embedding.weight.dtype != torch.float32
+        if half and layer_norm_after(model, embedding) is None:
+            logger.warning(
+                "%s has no layer norm after its embeddings: a --vat-epsilon of %g may be rounded away in "
+                "half precision. Is vat_divergence 0? Then use a larger one, --amp, or fp32.",
+                type(model).__name__,
+                self.cfg.vat_epsilon,
+            )
         super().check_before_training(model)
 
     @staticmethod
@@ -103,7 +116,7 @@ class ALUMCriterion(StandardCriterion):
         """Algorithm 1, lines 5 to 8: moves delta by K steps.
 
         Returns:
-            1.0, or 0.0 if a gradient was not finite (delta is then 0), and what is logged about delta.
+            false if a gradient was not finite (delta is then 0), and what is logged about delta.
         """
         groups = perturbation.groups
         step = vat_step(str(self.cfg.vat_projection), self.cfg.vat_step_size, self.cfg.vat_epsilon, groups)
@@ -112,7 +125,7 @@ class ALUMCriterion(StandardCriterion):
             with no_sync(model), frozen_parameters(model), replay:
                 with perturbation.applied():
                     perturbed = self.objective.predict(model, sample)
-                divergence, scale = self._backward_to_delta(clean, perturbed, sample)
+                divergence, scale = self.backward_to_delta(clean, perturbed, sample)
             del perturbed  # two graphs alive at a time: the clean one and one other
             if k == 0:
                 start = divergence
@@ -122,7 +135,7 @@ class ALUMCriterion(StandardCriterion):
             perturbation.move_to(step(perturbation.value(), gradient))
         perturbation.move_to(torch.where(usable, perturbation.value(), torch.zeros_like(gradient)))
         inf, l2 = perturbation.norm("linf"), perturbation.norm("l2")
-        return usable.float(), {
+        return usable, {
             "vat_divergence_start": start,
             "vat_norm_inf": inf.sum(),
             "vat_norm_l2": l2.sum(),
@@ -131,7 +144,7 @@ class ALUMCriterion(StandardCriterion):
             "nexamples": inf.numel(),
         }
 
-    def _backward_to_delta(self, clean: Tensor, perturbed: Tensor, sample: Sample) -> tuple[Tensor, Tensor]:
+    def backward_to_delta(self, clean: Tensor, perturbed: Tensor, sample: Sample) -> tuple[Tensor, Tensor]:
         """The divergence, and the factor by which the gradient that it leaves in delta is too large.
 
         The gradient at the predictions is brought to a largest entry of 1 to 2 before it goes back through

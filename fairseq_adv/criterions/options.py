@@ -36,6 +36,7 @@ class ObjectiveConfig(FairseqDataclass):
     restore_file: str = II("checkpoint.restore_file")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     train_subset: str = II("dataset.train_subset")
+    ddp_backend: str = II("distributed_training.ddp_backend")
     seed: int = II("common.seed")
 
 

@@ -14,7 +14,7 @@ from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.checkpoints.start_average import allow_a_start_without_average
+from fairseq_adv.checkpoints.start_average import begin_average_at_start
 from fairseq_adv.criterions.alum_vat import ALUMCriterion
 from fairseq_adv.criterions.smart_options import SMARTConfig, check_smart_options
 from fairseq_adv.objectives.base import Sample
@@ -29,7 +29,8 @@ class SMARTCriterion(ALUMCriterion):
     the batch clean, with the same dropout masks where masks are shared.
 
     Raises:
-        ValueError: an option is out of range, or ``--store-ema`` is missing.
+        ValueError: an option is out of range, or ``--store-ema`` (in half precision ``--ema-fp32``) is
+        missing.
     """
 
     cfg: SMARTConfig
@@ -37,7 +38,7 @@ class SMARTCriterion(ALUMCriterion):
     def __init__(self, cfg: SMARTConfig, task: FairseqTask) -> None:
         check_smart_options(cfg)
         super().__init__(cfg, task)
-        allow_a_start_without_average()
+        begin_average_at_start(cfg.finetune_from_model)
         self._average: list[nn.Module] = []  # in a list: not a part of this module
         task.uses_ema = True  # the trainer then hands the average to each step
         task.valid_step = partial(_without_average, task.valid_step)

@@ -13,7 +13,7 @@ from typing import Any
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.logging import metrics
 from fairseq.tasks.fairseq_task import FairseqTask
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from fairseq_adv.criterions.options import ObjectiveConfig
 from fairseq_adv.objectives import OBJECTIVES, build_objective
@@ -41,6 +41,7 @@ class StandardCriterion(FairseqCriterion):
         super().__init__(task)
         self.cfg = cfg
         self.objective = build_objective(cfg, task)
+        self._checked_data = False
         task.begin_epoch = partial(self._begin_epoch, task.begin_epoch)
 
     def forward(self, model: nn.Module, sample: Sample, reduce: bool = True) -> StepOutput:
@@ -57,8 +58,11 @@ class StandardCriterion(FairseqCriterion):
                 f"--restore-file {path}: no such file. fairseq would train from random weights; pass the "
                 "path of the pre-trained checkpoint, or leave the option out to train from scratch."
             )
-        self.objective.check_data()
+        if not self._checked_data:  # once: later, what a shard lacks is fairseq's to say when it comes
+            self.objective.check_data()
+            self._checked_data = True
         self.objective.check_model(model)
+        _refuse_checkpointing_under_torchs_ddp(str(self.cfg.ddp_backend), model)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -98,3 +102,16 @@ class StandardCriterion(FairseqCriterion):
             "sample_size": size,
             **self.objective.logging_output(predictions, sample, gather=not self.training),
         }
+
+
+def _refuse_checkpointing_under_torchs_ddp(backend: str, model: nn.Module) -> None:
+    """Two limits of 0.12.2 together: its re-computed layers need each weight used in one backward only, and
+    the unused copies in its layers need a search for unused weights, which takes re-computed ones for unused.
+    """
+    several = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    recomputed = any(hasattr(module, "precheckpoint_forward") for module in model.modules())
+    if several and recomputed and backend in ("pytorch_ddp", "c10d"):
+        raise ValueError(
+            f"--ddp-backend {backend} can't train this encoder with re-computed activations "
+            "(checkpoint_activations) in fairseq 0.12.2: pass --ddp-backend legacy_ddp"
+        )

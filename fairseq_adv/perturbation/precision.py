@@ -26,7 +26,7 @@ def float32_embedding(model: nn.Module, embedding: nn.Module) -> Iterator[None]:
         model: holds the embedding, perhaps in wrappers.
         embedding: what :func:`fairseq_adv.perturbation.find_token_embedding` returns.
     """
-    norm = _layer_norm_after(model, embedding)
+    norm = layer_norm_after(model, embedding)
     if norm is None or norm.weight.dtype == torch.float32:
         yield
         return
@@ -46,7 +46,8 @@ def float32_embedding(model: nn.Module, embedding: nn.Module) -> Iterator[None]:
 _KEPT = "_fairseq_adv_float32_input"
 
 
-def _layer_norm_after(model: nn.Module, embedding: nn.Module) -> nn.Module | None:
+def layer_norm_after(model: nn.Module, embedding: nn.Module) -> nn.Module | None:
+    """The encoder's ``layernorm_embedding``, ``None`` if it has none."""
     for module in model.modules():
         if getattr(module, "embed_tokens", None) is embedding:
             norm = getattr(module, "layernorm_embedding", None)

@@ -62,7 +62,7 @@ def test_gradient_equals_the_restated_objective(folders: dict[str, Path], object
 def test_the_term_is_0_while_the_average_is_the_model(folders: dict[str, Path], precision: list[str]) -> None:
     """With the same dropout masks; with redrawn ones it measures them."""
     for shared, is_zero in (("true", True), ("false", False)):
-        words = [*vat_options(), *SMART, *DROPOUT, *precision, "--vat-share-dropout", shared]
+        words = [*vat_options(), *SMART, *DROPOUT, *precision, "--ema-fp32", "--vat-share-dropout", shared]
         run = built(folders, "masked_lm", *words, criterion="smart")
         average = run.trainer.ema.get_model()
         sample = run.trainer._prepare_sample(batch(run, ROWS))[0]
@@ -101,6 +101,24 @@ def test_a_start_checkpoint_without_an_average(tmp_path: Path, option: str) -> N
     for name, value in state["extra_state"]["ema"].items():
         if name in expected and not name.endswith("version"):
             torch.testing.assert_close(value, expected[name], rtol=1e-6, atol=1e-7)  # averaged with itself
+
+
+def test_a_start_checkpoint_with_an_average_of_its_own(tmp_path: Path) -> None:
+    """Fine-tuning from a run of smart: the average begins at the weights, not at that run's average."""
+    data = write_task(tmp_path / "data")
+    words = [*SMART, "--max-epoch", "1"]
+    fairseq_train(*train_args(data, tmp_path / "first", "smart", *words, "--lr", "0.05"))
+    start = tmp_path / "first" / "checkpoint_last.pt"
+    run = build(train_args(data, tmp_path / "second", "smart", *words, "--finetune-from-model", str(start)))
+    run.trainer.load_checkpoint(str(start), reset_optimizer=True)
+    average = run.trainer.ema.get_model().state_dict()
+    for name, value in weights(start).items():
+        assert torch.equal(average[name], value), name
+
+
+def test_half_precision_needs_the_average_in_fp32(folders: dict[str, Path]) -> None:
+    with pytest.raises(ValueError, match="in half precision needs --ema-fp32"):
+        built(folders, "classes", *SMART, *FP16, criterion="smart")
 
 
 def test_it_needs_the_average(folders: dict[str, Path]) -> None:

@@ -249,6 +249,20 @@ def test_without_a_weight_the_step_is_that_of_standard(folders: dict[str, Path],
             torch.testing.assert_close(ours[name], grad, rtol=tolerance, atol=tolerance)
 
 
+def test_the_curriculum_and_the_noise_follow_the_number_of_the_update(folders: dict[str, Path]) -> None:
+    run = built(folders, "classes", *vat_options(k=1), "--vat-start-update", "3")
+    sample = batch(run, ROWS)
+    starts = {}
+    for update in (0, 2, 3, 4):
+        with recorded() as deltas:
+            log = one_step(run, sample, update)[2]
+        assert ("vat_divergence" in log) is (update >= 3) is bool(deltas)
+        starts[update] = deltas[0] if deltas else None
+    for update in (3, 4):
+        assert torch.equal(starts[update], start_of(sample, "classes", 0.1, update))
+    assert not torch.equal(starts[3], starts[4])
+
+
 def test_masked_lm_standard_is_fairseqs_own_criterion_to_the_bit(folders: dict[str, Path]) -> None:
     ours = built(folders, "masked_lm", "--dropout", "0.1", criterion="standard")
     stock = built(folders, "masked_lm", "--dropout", "0.1", criterion="masked_lm")
@@ -348,6 +362,24 @@ def test_a_non_finite_ascent_leaves_the_plain_step_and_is_counted(
     ours, expected = gradients(run.model), gradients(plain.model)
     for name, grad in expected.items():
         torch.testing.assert_close(ours[name], grad, rtol=1e-6, atol=1e-7)
+
+
+def test_the_gradient_of_delta_does_not_underflow(folders: dict[str, Path]) -> None:
+    """Predictions in fp16, 1e-5 from the clean ones: entries of 1e-8 and less, below fp16's smallest
+    number.
+    """
+    run = built(folders, "masked_lm", *vat_options())
+    sample = batch(run, ROWS)
+    count, words = int((sample["target"] != 1).sum()), len(run.task.source_dictionary)
+    generator = torch.Generator().manual_seed(0)
+    perturbed = torch.randn(count, words, generator=generator).half().requires_grad_()
+    clean = perturbed.detach().float() + 1e-5 * torch.randn(count, words, generator=generator)
+    _, scale = run.criterion.backward_to_delta(clean, perturbed, sample)
+    exact = perturbed.detach().double().requires_grad_()
+    value = restatements.total_divergence(list(clean), list(exact), "symmetric-kl", False)
+    (expected,) = torch.autograd.grad(value, exact)
+    assert perturbed.grad is not None and expected.abs().max() < 1e-5
+    assert (perturbed.grad.double() / scale - expected).norm() <= 0.02 * expected.norm()
 
 
 def test_a_batch_without_a_masked_token_has_no_loss_and_keeps_the_path(folders: dict[str, Path]) -> None:

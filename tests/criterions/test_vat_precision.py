@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from fairseq.distributed.module_proxy_wrapper import ModuleProxyWrapper
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from support import batch, build, flat_gradient, gradients, train_args, write_corpus, write_task
 from torch import distributed, multiprocessing
 from torch.nn.parallel import DistributedDataParallel
@@ -69,6 +70,24 @@ def test_bf16_gives_the_gradient_of_fp32(folders: dict[str, Path], objective: st
     expected = step_of_criterion(run, enabled=False)
     run.model.bfloat16()
     assert relative_difference(step_of_criterion(run, enabled=False), expected) <= 0.08
+
+
+def test_recomputed_activations_under_torchs_ddp_are_refused(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch stops there with a riddle about variables marked ready twice, with fairseq's own criterions
+    too.
+    """
+    run = built(folders, "masked_lm", *vat_options())
+    checkpoint_wrapper(run.model.encoder.sentence_encoder.layers[0])
+    run.criterion.check_before_training(run.model)  # one worker
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    with pytest.raises(ValueError, match=r"pytorch_ddp can't train .* pass --ddp-backend legacy_ddp"):
+        run.criterion.check_before_training(run.model)
+    legacy = built(folders, "masked_lm", *vat_options(), "--ddp-backend", "legacy_ddp")
+    checkpoint_wrapper(legacy.model.encoder.sentence_encoder.layers[0])
+    legacy.criterion.check_before_training(legacy.model)
 
 
 def test_torchs_ddp_gives_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
