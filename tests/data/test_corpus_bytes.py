@@ -254,7 +254,7 @@ def test_memory_does_not_grow_with_the_corpus(tokenizer: Gpt2Tokenizer, tmp_path
         ({"shards": 0}, r"--shards 0: must be at least 1"),
         ({"max_line": 0}, r"--max-line-mb: must be at least 1"),
         ({"out": Path("a:b")}, r"a:b: has a colon"),
-        ({"out": Path(__file__)}, r"test_corpus.py: is no folder"),
+        ({"out": Path(__file__)}, r"test_corpus_bytes.py: is no folder"),
         ({"valid": [Path("no-such-file")]}, r"no-such-file: no such file"),
     ],
 )
