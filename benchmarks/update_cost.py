@@ -137,7 +137,20 @@ def peak_memory(options: argparse.Namespace, folder: Path) -> float:
     seconds(trainer, batch, 3)
     if trainer.cuda:
         return torch.cuda.max_memory_allocated() / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    return peak_resident()
+
+
+def peak_resident() -> float:
+    """The process's peak resident size in MiB, since it was started.
+
+    Not ``ru_maxrss``, which Linux hands down to a child: it would be that of the process that started this
+    one.
+    """
+    status = Path("/proc/self/status")
+    if status.is_file():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # macOS counts bytes
 
 
 def memory_in_new_process(options: argparse.Namespace, side: str) -> float:
