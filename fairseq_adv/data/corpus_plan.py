@@ -25,6 +25,7 @@ _SPACE = (
 )
 _BOUNDS = {BLANK_LINE: re.compile(_END + rb"(?:" + _SPACE + rb"*" + _END + rb")+"), LINE: re.compile(_END)}
 _WINDOW = 1 << 20
+_FARTHEST = 256 << 20  # bytes in which a document is expected to end
 _OVERLAP = 1 << 12  # a blank line longer than this may be overlooked as a bound, always in the same way
 _SAMPLE = 1 << 16
 
@@ -133,8 +134,14 @@ def _bound(pieces: Sequence[Piece], starts: Sequence[int], target: int, document
 
 
 def _next_bound(path: Path, place: int, documents: str) -> Optional[int]:
-    """The first byte at or after ``place`` with which a document begins; None if the file ends before it."""
-    pattern, window = _BOUNDS[documents], _WINDOW
+    """The first byte at or after ``place`` with which a document begins; None if the file ends before it.
+
+    Raises:
+        DataError: there is none in the next ``_FARTHEST`` bytes: the search would read all of a corpus that
+        has
+            a document in each line.
+    """
+    pattern, window, begin = _BOUNDS[documents], _WINDOW, place
     with open(path, "rb") as file:
         while True:
             file.seek(place)
@@ -147,6 +154,11 @@ def _next_bound(path: Path, place: int, documents: str) -> Optional[int]:
                 return place + match.end() if rest.decode("utf-8", "replace").strip() else None
             if last:
                 return None
+            if place - begin > _FARTHEST:
+                raise DataError(
+                    f"{path}: no document ends ({documents}) in the {_FARTHEST >> 20} MiB after byte "
+                    f"{begin}. If each line is a document, give --documents {LINE}; if not, --shards 1."
+                )
             if match:
                 window = 2 * window if match.start() == 0 else window
                 place += match.start()

@@ -16,6 +16,7 @@ from fairseq.data.indexed_dataset import _code_to_dtype
 from fairseq_adv.data.errors import DataError
 
 _MMAP_MAGIC = b"MMIDIDX\x00\x00"
+_HUFFMAN_MAGIC = b"HUFFIDX\x00\x00"
 _CACHED_MAGIC = b"TNTIDX\x00\x00"
 AGAIN = "Make it again with scripts/prepare_corpus.py, whose --check looks over a whole corpus."
 
@@ -58,11 +59,16 @@ def check_split(prefix: Path) -> None:
         DataError: a file is missing, empty, cut off or of another format.
     """
     index, data = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
+    if prefix.is_file() and not index.exists():
+        return  # fairseq's raw text: --dataset-impl raw or fasta
     for path in (index, data):
         if not path.is_file():
             raise DataError(f"{path}: no such file. {AGAIN}")
     try:
         with index.open("rb") as stream:
+            if stream.read(len(_HUFFMAN_MAGIC)) == _HUFFMAN_MAGIC:
+                return  # its .bin tells itself how long it is
+            stream.seek(0)
             told = _told_bytes(stream, index.stat().st_size)
         found = data.stat().st_size
     except (struct.error, KeyError, OSError) as error:

@@ -245,7 +245,7 @@ def test_memory_does_not_grow_with_the_corpus(tokenizer: Gpt2Tokenizer, tmp_path
             peak_of_a_worker(Corpus(CorpusOptions([text], tmp_path / f"out{megabytes}", 1), tokenizer))
         )
     # The ids of the larger one alone would be 30 MB.
-    assert 1 < peaks[1] < peaks[0] + 8, f"{peaks} MiB for 4 and 40 MB"
+    assert 1 < peaks[1] < peaks[0] + 16, f"{peaks} MiB for 4 and 40 MB"
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,19 @@ def test_one_document_cannot_be_cut(tmp_path: Path) -> None:
     assert len(plan(inputs([text]), 2, LINE)) == 2
 
 
+def test_the_search_for_a_blank_line_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A corpus of a document a line, given without --documents line: not read to its end before that is
+    said.
+    """
+    monkeypatch.setattr(corpus_plan, "_WINDOW", 1 << 17)
+    monkeypatch.setattr(corpus_plan, "_FARTHEST", 1 << 16)
+    path = tmp_path / "text"
+    path.write_text("a document in a line\n" * 40_000)
+    with pytest.raises(DataError, match=r"no document ends \(blank-line\) .* give --documents line"):
+        plan(inputs([path]), 2, BLANK_LINE)
+    assert len(plan(inputs([path]), 2, LINE)) == 2
+
+
 def test_bad_inputs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, empty = tmp_path / "text", tmp_path / "empty"
     text.write_bytes(b"a\n")

@@ -92,6 +92,15 @@ def test_a_file_of_another_length_is_named(tmp_path: Path, impl: str, dtype: typ
             check_split(prefix)
 
 
+def test_other_formats_of_fairseqs_are_left_to_it(tmp_path: Path) -> None:
+    """Raw text has no index; huffman's begins with letters of its own."""
+    (tmp_path / "raw").write_text("w1 w2\n")
+    check_split(tmp_path / "raw")
+    (tmp_path / "huffman.idx").write_bytes(b"HUFFIDX\x00\x00" + b"\x01" * 40)
+    (tmp_path / "huffman.bin").write_bytes(b"\x00")
+    check_split(tmp_path / "huffman")
+
+
 def test_a_shard_without_rows_is_named(tmp_path: Path) -> None:
     builder = indexed_dataset.make_builder(str(tmp_path / "train.bin"), impl="mmap", vocab_size=9)
     builder.finalize(str(tmp_path / "train.idx"))
