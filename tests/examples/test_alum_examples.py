@@ -405,7 +405,7 @@ def stand_ins(folder: Path, **bodies: str) -> Dict[str, str]:
         (bin_folder / name).chmod(0o755)
     path = os.pathsep.join([str(bin_folder), str(Path(sys.executable).parent), os.environ["PATH"]])
     return {"SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "1234567", "SLURM_NNODES": "2",
-            "SLURM_GPUS_ON_NODE": "8", "CHECKPOINT_POLL": "1", "CHECKPOINT_SETTLE": "1",
+            "SLURM_GPUS_ON_NODE": "8", "CHECKPOINT_POLL": "1", "CHECKPOINT_SETTLE": "3",
             "PATH": path}  # fmt: skip
 
 
@@ -436,8 +436,9 @@ def test_a_signal_waits_for_the_next_checkpoint_and_queues_again(tmp_path: Path)
     assert done.returncode == 7, f"the job ends as srun does\n{done.stdout}{done.stderr}"
     started, queued, *files = (tmp_path / "calls").read_text().splitlines()
     assert started == (
-        f"srun {ALUM}/pretrain.sh roberta_base a:b roberta.base {tmp_path}/out --gpus 16 --distributed-port "
-        "34567 --method alum_vat"
+        f"srun --kill-on-bad-exit=1 --cpus-per-task=32 {ALUM}/pretrain.sh roberta_base a:b roberta.base "
+        f"{tmp_path}/out --gpus 16 --distributed-port "
+        "24567 --method alum_vat"
     )
     assert queued == "scontrol requeue 1234567" and "whole" in files
     assert "queued again once the next checkpoint is there" in done.stdout
@@ -447,7 +448,7 @@ def test_a_signal_waits_for_the_next_checkpoint_and_queues_again(tmp_path: Path)
 def test_without_a_checkpoint_in_time_it_is_queued_all_the_same(tmp_path: Path) -> None:
     done = submitted(
         tmp_path,
-        f"echo $$ > {tmp_path}/pid; kill -USR1 $PPID; sleep 60 > /dev/null 2>&1 & wait",
+        f"echo $$ > {tmp_path}/pid; sleep 0.5; kill -USR1 $PPID; sleep 60 > /dev/null 2>&1 & wait",
         CHECKPOINT_WAIT="2",
     )
     assert done.returncode == 7 and "scontrol requeue 1234567" in (tmp_path / "calls").read_text()
@@ -471,7 +472,7 @@ def test_slurm_scripts_want_to_be_called_in_the_projects_folder(tmp_path: Path) 
 
 def test_the_array_prepares_the_corpus_and_the_last_step_prints_the_data_argument(tmp_path: Path) -> None:
     """The real script; srun runs what it is given. Then pretrain.sh's line takes what the check printed."""
-    slurm = stand_ins(tmp_path, srun='exec "$@"')
+    slurm = stand_ins(tmp_path, srun='while [[ $1 == --* ]]; do shift; done; exec "$@"')
     encoder = write_encoder(tmp_path / "encoder")
     (tmp_path / "corpus").mkdir()
     for number in range(3):
