@@ -40,7 +40,8 @@ def inputs(paths: Sequence[Path]) -> List[Piece]:
     found: Dict[Path, Piece] = {}
     for path in paths:
         if not path.is_file():
-            kind = "is a folder: give its files" if path.is_dir() else "no such file"
+            kind = "is no regular file: write it to one first" if path.exists() else "no such file"
+            kind = "is a folder: give its files" if path.is_dir() else kind
             raise DataError(f"{path}: {kind}.")
         if path.resolve() in found:
             raise DataError(f"{path}: is given twice. Give each file once.")

@@ -204,6 +204,17 @@ def _decoded(data: bytes, piece: Piece, place: int, reading: Reading) -> str:
         raise DataError(_not_utf8(data, piece, place, error)) from error
 
 
+_UTF16 = "It looks like UTF-16: convert it (iconv -f UTF-16 -t UTF-8)."
+_NO_TEXT = {
+    b"\xff\xfe": _UTF16,
+    b"\xfe\xff": _UTF16,
+    b"\x1f\x8b": "It looks like gzip: give it a name that ends in .gz.",
+    b"\x28\xb5\x2f\xfd": "It looks like Zstandard: give it a name that ends in .zst.",
+    b"\xfd7zXZ\x00": "It looks like xz: unpack it (xz -d), or pack it as .gz or .zst instead.",
+    b"BZh": "It looks like bzip2: unpack it (bzip2 -d), or pack it as .gz or .zst instead.",
+}  # what a file begins with: what to do with it
+
+
 def _not_utf8(data: bytes, piece: Piece, place: int, error: UnicodeDecodeError) -> str:
     line = 1 + lines_in(data[: error.start])
     before = piece if piece.compressed else Piece(piece.path, 0, place)
@@ -215,17 +226,13 @@ def _not_utf8(data: bytes, piece: Piece, place: int, error: UnicodeDecodeError) 
         line += lines_in(block)
     shown = data[error.start : error.start + 4].hex(" ")
     where = f"byte {place + error.start}" + (" of its text" if piece.compressed else "")
-    hint = "Convert it (iconv -f LATIN1 -t UTF-8, or whatever it is in)"
-    if place == 0 and data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        hint = "It looks like UTF-16: convert it (iconv -f UTF-16 -t UTF-8)"
-    elif place == 0 and data[:2] == b"\x1f\x8b":
-        hint = "It looks like gzip: give it a name that ends in .gz"
-    elif place == 0 and data[:4] == b"\x28\xb5\x2f\xfd":
-        hint = "It looks like Zstandard: give it a name that ends in .zst"
-    return (
-        f"{piece.path}:{line}: not UTF-8 at {where} ({shown}: {error.reason}). {hint}, or go on with "
-        "--invalid-utf8 replace, which puts U+FFFD there."
+    hint = (
+        "Convert it (iconv -f LATIN1 -t UTF-8, or whatever it is in), or go on with --invalid-utf8 replace, "
+        "which puts U+FFFD there."
     )
+    if place == 0:  # with U+FFFD in place of its bytes no text would be left of any of these
+        hint = next((mend for magic, mend in _NO_TEXT.items() if data.startswith(magic)), hint)
+    return f"{piece.path}:{line}: not UTF-8 at {where} ({shown}: {error.reason}). {hint}"
 
 
 def lines_in(data: bytes) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from pathlib import Path
@@ -138,10 +139,12 @@ def test_bad_inputs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     text, empty = tmp_path / "text", tmp_path / "empty"
     text.write_bytes(b"a\n")
     empty.write_bytes(b"")
+    os.mkfifo(tmp_path / "pipe")
     assert [piece.path for piece in inputs([empty, text])] == [text]
     for paths, message in (
         ([tmp_path / "no"], r"no: no such file"),
         ([tmp_path], r"is a folder: give its files"),
+        ([tmp_path / "pipe"], r"pipe: is no regular file"),
         ([text, tmp_path / ".." / tmp_path.name / "text"], r"text: is given twice"),
         ([empty], r"empty: empty. There is nothing to write"),
         ([Path("/proc/self/mem")], r"/proc/self/mem: cannot be read \(.*\). Make it readable"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import random
 import sys
 from pathlib import Path
@@ -84,12 +86,15 @@ def test_invalid_bytes_are_named_by_line_and_byte(tmp_path: Path, monkeypatch: p
         ("text\n".encode("utf-16"), "looks like UTF-16"),
         (gzip.compress(b"text\n"), "looks like gzip"),
         (b"\x28\xb5\x2f\xfd\x04\x00\xff", "looks like Zstandard"),
+        (lzma.compress(b"text\n"), "looks like xz: unpack it"),
+        (bz2.compress(b"text\n"), "looks like bzip2: unpack it"),
     ],
 )
 def test_what_is_no_utf8_text_at_all(data: bytes, hint: str, tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(data)
-    with pytest.raises(DataError, match=hint):
+    with pytest.raises(DataError, match=hint) as caught:
         rows(tmp_path / "text")
+    assert "--invalid-utf8" not in str(caught.value)  # it would make a corpus of U+FFFD
 
 
 def test_a_damaged_or_cut_off_file_is_refused(tmp_path: Path) -> None:
