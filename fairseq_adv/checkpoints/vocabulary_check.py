@@ -42,9 +42,8 @@ def check_vocabulary(
         option: what names the checkpoint on the command line.
 
     Raises:
-        DataError: they don't belong together, or the file is no checkpoint; names both files, what differs
-        and the
-            mend.
+        DataError: they don't belong together, or the file is no checkpoint; names both files, what
+            differs and the mend.
     """
     path = Path(checkpoint)
     if "://" in checkpoint or not path.is_file():

@@ -47,8 +47,7 @@ class MaskSchedule:
         Args:
             text: the option's value.
             max_epoch: the run's last epoch; 0: the run isn't bounded by epochs. With shards joined by colons
-                an
-                epoch of fairseq is one shard.
+                an epoch of fairseq is one shard.
 
         Raises:
             DataError: naming the option and what to pass instead.

@@ -100,9 +100,8 @@ def _told_bytes(stream: BinaryIO, size: int) -> int:
     if magic[:8] == _CACHED_MAGIC:
         stream.seek(16)
         _, itemsize, rows, dimensions = struct.unpack("<QQQQ", stream.read(32))
-        if size != 48 + 8 * (
-            2 * (rows + 1) + dimensions
-        ):  # where sizes and data of each row start, then the sizes
+        # the header, where sizes and data of each row start, then the sizes
+        if size != 48 + 8 * (2 * (rows + 1) + dimensions):
             raise struct.error(f"{size} bytes for {rows} rows")
         return int(itemsize) * _at(stream, 48 + 8 * (2 * rows + 1), "<q")
     raise struct.error(f"it begins with {magic!r}")

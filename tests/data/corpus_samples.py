@@ -53,14 +53,8 @@ def fairseq_steps(texts: Sequence[Path], bpe: Path, work: Path, keep_empty: bool
     work.mkdir(parents=True, exist_ok=True)
     (work / "raw").write_bytes(b"".join(path.read_bytes() for path in texts))
     encode = ["-m", "examples.roberta.multiprocessing_bpe_encoder", "--inputs", str(work / "raw")]
-    encode += [
-        "--outputs",
-        str(work / "encoded"),
-        "--workers",
-        "1",
-        "--encoder-json",
-        str(bpe / "encoder.json"),
-    ]
+    encode += ["--outputs", str(work / "encoded"), "--workers", "1"]
+    encode += ["--encoder-json", str(bpe / "encoder.json")]
     encode += ["--vocab-bpe", str(bpe / "vocab.bpe"), *(["--keep-empty"] if keep_empty else [])]
     _answer("python", encode)
     return fairseq_binarizes(work / "encoded", bpe / "dict.txt", work / "bin")
