@@ -55,11 +55,12 @@ train() {  # train RUN SETTING DATA START options: fairseq-train, unless RUN/don
     echo "== $(basename "$run"): $setting"
     mkdir -p "$run"
     local TIMEFORMAT='%R %U %S'
+    # Without a buffer, because its thread, still at work when training ends in mid-epoch, may abort the process then.
     # shellcheck disable=SC2046
     { time fairseq-train "$source" --user-dir "$user_dir" $(cat "$encoder/model_args.txt") \
         --finetune-from-model "$start" --dropout 0.1 --attention-dropout 0.1 \
         --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 1.0 \
-        --cpu --num-workers 0 --batch-size 16 --required-batch-size-multiple 1 --no-epoch-checkpoints \
+        --cpu --num-workers 0 --data-buffer-size 0 --batch-size 16 --required-batch-size-multiple 1 --no-epoch-checkpoints \
         --save-dir "$run" --log-file "$run/train.log" --log-format simple --log-interval 10 "$@" \
         >"$run/output.txt" 2>&1; } 2>>"$run/seconds" ||
         { tail -n 5 "$run/output.txt" >&2; die "$run: fairseq-train failed; $run/output.txt says why"; }
