@@ -139,13 +139,18 @@ def test_a_stopped_run_leaves_no_training_and_goes_on(tmp_path: Path, data: Path
         [str(SCRIPT), str(data), str(out), "warmup"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     saved = out / "warmup" / "checkpoint_last.pt"
-    _wait_for(saved.is_file)
-    second = small_runs(encoder, str(data), str(out), "warmup")
-    assert second.returncode == 2 and "still at work there" in second.stderr
-    script.send_signal(signal.SIGTERM)
-    script.communicate(timeout=60)
-    assert script.returncode == 130
-    _wait_for(lambda: not trainings(out))
+    try:
+        _wait_for(saved.is_file)
+        second = small_runs(encoder, str(data), str(out), "warmup")
+        assert second.returncode == 2 and "still at work there" in second.stderr
+        script.send_signal(signal.SIGTERM)
+        script.communicate(timeout=60)
+        assert script.returncode == 130
+        _wait_for(lambda: not trainings(out))
+    finally:
+        script.kill()
+        for pid in trainings(out):
+            os.kill(pid, signal.SIGKILL)
     reached = _updates(saved)
     assert reached > 0 and not (out / "warmup" / "done").exists()
 
