@@ -16,6 +16,7 @@ from setuptools.command.editable_wheel import editable_wheel
 
 PTH = "fairseq_adv_compat.pth"
 CORPUS = ["zstandard>=0.19"]
+PLOTS = ["matplotlib>=3.6"]
 RETRIEVAL = ["opensearch-py", "tantivy>=0.25"]
 WSC = ["spacy>=3.5"]
 
@@ -91,6 +92,7 @@ setup(
     ],
     extras_require={
         "corpus": CORPUS,  # corpora in .zst
+        "plots": PLOTS,  # figures of scripts/gradient_accordance.py
         "retrieval": RETRIEVAL,  # documents for ARC
         "wsc": WSC,  # noun phrases for WSC
         "test": [
@@ -102,6 +104,7 @@ setup(
             "setuptools>=64",
             "transformers",
             *CORPUS,
+            *PLOTS,
             *RETRIEVAL,
             *WSC,
         ],
