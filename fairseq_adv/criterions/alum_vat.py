@@ -17,7 +17,6 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.standard import StandardCriterion, StepOutput
-from fairseq_adv.criterions.training_pass import frozen_parameters, no_sync
 from fairseq_adv.criterions.vat_log import reduce_vat_metrics
 from fairseq_adv.criterions.vat_options import VATConfig, check_vat_options, shares_dropout
 from fairseq_adv.objectives.base import Sample
@@ -28,6 +27,7 @@ from fairseq_adv.perturbation import (
     float32_embedding,
     geometry,
 )
+from fairseq_adv.perturbation.passes import frozen_parameters, no_sync
 from fairseq_adv.perturbation.precision import layer_norm_after
 from fairseq_adv.perturbation.vat_steps import cosine, vat_step
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any, ContextManager
 
 import torch
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
+from fairseq_adv.perturbation.passes import frozen_parameters, no_sync
 
 
 class TrainingPass:
@@ -56,34 +55,5 @@ class TrainingPass:
         return nullcontext() if last else no_sync(self.model)
 
     def frozen_parameters(self) -> ContextManager[None]:
-        """See :func:`frozen_parameters`."""
+        """See :func:`fairseq_adv.perturbation.passes.frozen_parameters`."""
         return frozen_parameters(self.model)
-
-
-def no_sync(model: nn.Module) -> ContextManager[Any]:
-    """A pass in here is not the one whose backward reduces the gradients over the workers.
-
-    Only torch's DDP reduces during backward; ``legacy_ddp`` does so once before the optimizer's step, and an
-    error inside its ``no_sync`` would turn it off for good.
-    """
-    for module in (model, getattr(model, "module", None)):
-        if isinstance(module, DistributedDataParallel):
-            return module.no_sync()  # type: ignore[no-untyped-call, no-any-return]
-    return nullcontext()
-
-
-@contextmanager
-def frozen_parameters(model: nn.Module) -> Iterator[None]:
-    """A backward in here reaches the perturbation alone and computes no weight gradient.
-
-    Freezing, rather than ``autograd.grad``, because a loss scale and re-computed activations
-    (``--checkpoint-activations``) then work as in any other backward.
-    """
-    trainable = [p for p in model.parameters() if p.requires_grad]
-    for parameter in trainable:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in trainable:
-            parameter.requires_grad_(True)

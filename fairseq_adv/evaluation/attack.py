@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry
+from fairseq_adv.perturbation.passes import use_differentiable_layers
 
 
 @dataclass
@@ -131,10 +132,3 @@ def _attack_batch(
 def _correct(objective: Objective, predictions: Tensor, sample: Sample) -> int:
     counts: dict[str, Any] = objective.logging_output(predictions, sample, gather=False)
     return int(counts.get("ncorrect", counts.get("nmasked_right", 0)))
-
-
-def use_differentiable_layers(model: nn.Module) -> None:
-    """Turns off fairseq's fused layer for inference, which has no gradient, as a training pass would."""
-    for module in model.modules():
-        if hasattr(module, "ever_training"):
-            module.ever_training = True  # type: ignore[assignment]
