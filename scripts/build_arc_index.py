@@ -18,6 +18,8 @@ import sys
 from pathlib import Path
 from typing import List, Optional
 
+from fairseq_adv_cli.script import GOES_ON, exit_status
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -66,17 +68,7 @@ def _build(args: argparse.Namespace) -> None:
 
 def main(argv: Optional[List[str]] = None) -> int:
     args = _parser().parse_args(argv)
-    from fairseq_adv.data.errors import DataError
-
-    try:
-        _build(args)
-        return 0
-    except (DataError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
-        return 130
+    return exit_status(lambda: _build(args), stopped=GOES_ON)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from fairseq_adv_cli.script import exit_status
+
 
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
@@ -22,22 +24,21 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def main() -> int:
-    options = parser().parse_args()
+def compare(options: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.attack import Attack
     from fairseq_adv.evaluation.runs import summarise, table
 
+    how = Attack(options.epsilon, options.step_size or options.epsilon / 2, options.steps)
     try:
-        how = Attack(options.epsilon, options.step_size or options.epsilon / 2, options.steps)
         rows = [summarise(run, how, options.metric) for run in options.runs]
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     except KeyError as error:
-        print(f"error: the log has no validation score {error}; choose another --metric", file=sys.stderr)
-        return 2
+        raise ValueError(f"the log has no validation score {error}; choose another --metric") from error
     print(table(rows, how, options.metric))
-    return 0
+
+
+def main() -> int:
+    options = parser().parse_args()
+    return exit_status(lambda: compare(options), (ValueError, OSError))
 
 
 if __name__ == "__main__":

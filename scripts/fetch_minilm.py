@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fairseq_adv.checkpoints.errors import ConversionError
 from fairseq_adv.checkpoints.minilm import fetch_minilm
+from fairseq_adv_cli.script import exit_status
 
 
 def main() -> int:
@@ -17,13 +18,12 @@ def main() -> int:
     )
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
-    try:
+
+    def work() -> None:
         written = fetch_minilm(options.out)
-    except (ConversionError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(f"{options.out}: {'written' if written else 'already there, reused'}")
-    return 0
+        print(f"{options.out}: {'written' if written else 'already there, reused'}")
+
+    return exit_status(work, (ConversionError, OSError))
 
 
 if __name__ == "__main__":

@@ -11,13 +11,11 @@ import argparse
 import json
 import sys
 
-
-class _Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Shows the defaults, and the text above with its own line breaks."""
+from fairseq_adv_cli.script import HelpFormatter, exit_status
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=_Formatter)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     options.add_argument("checkpoint", help="a checkpoint that fairseq-train wrote")
     options.add_argument("--data", help="binarised data folder (default: the one it was trained on)")
     options.add_argument("--split", default="valid", help="which split")
@@ -35,31 +33,26 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def main() -> int:
-    options = parser().parse_args()
+def measure(options: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.attack import Attack
     from fairseq_adv.evaluation.checkpoint import attack_checkpoint
 
-    try:
-        how = Attack(
-            epsilon=options.epsilon,
-            step_size=options.step_size or options.epsilon / 4,
-            steps=options.steps,
-            start=options.start,
-            seed=options.seed,
-        )
-        means = attack_checkpoint(
-            options.checkpoint,
-            how,
-            options.data,
-            options.split,
-            options.batch_size,
-            options.cpu,
-            options.batches,
-        )
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    how = Attack(
+        epsilon=options.epsilon,
+        step_size=options.step_size or options.epsilon / 4,
+        steps=options.steps,
+        start=options.start,
+        seed=options.seed,
+    )
+    means = attack_checkpoint(
+        options.checkpoint,
+        how,
+        options.data,
+        options.split,
+        options.batch_size,
+        options.cpu,
+        options.batches,
+    )
     if options.json:
         print(json.dumps(means))
     else:
@@ -67,7 +60,11 @@ def main() -> int:
         print(f"{'':12}{'loss (nats)':>14}{'accuracy':>12}")
         print(f"{'clean':12}{means['loss']:14.4f}{means['accuracy']:12.2f}")
         print(f"{'perturbed':12}{means['perturbed_loss']:14.4f}{means['perturbed_accuracy']:12.2f}")
-    return 0
+
+
+def main() -> int:
+    options = parser().parse_args()
+    return exit_status(lambda: measure(options), (ValueError, OSError))
 
 
 if __name__ == "__main__":

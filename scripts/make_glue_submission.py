@@ -12,6 +12,8 @@ import logging
 import sys
 from pathlib import Path
 
+from fairseq_adv_cli.script import exit_status
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -25,24 +27,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: list[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    from fairseq_adv.data.errors import DataError
+def _make(args: argparse.Namespace) -> None:
     from fairseq_adv.prediction.submission import make_submission
 
-    try:
-        result = make_submission(args.dir, args.out, args.allow_missing)
-    except (DataError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; nothing was written", file=sys.stderr)
-        return 130
+    result = make_submission(args.dir, args.out, args.allow_missing)
     print(f"wrote {result.out}: {', '.join(f'{name} {rows}' for name, rows in result.rows.items())}")
     if result.missing:
         print(f"  note: not in it, so GLUE's server will not take it: {', '.join(result.missing)}")
-    return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
+    return exit_status(lambda: _make(args), stopped="stopped; nothing was written")
 
 
 if __name__ == "__main__":

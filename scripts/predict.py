@@ -22,6 +22,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairseq_adv_cli.script import GOES_ON, exit_status
+
 if TYPE_CHECKING:
     from fairseq_adv.prediction.predict import Predicted
 
@@ -70,27 +72,22 @@ def _report(result: Predicted) -> None:
         print(f"  note: {note}")
 
 
-def main(argv: list[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    from fairseq_adv.data.errors import DataError
+def _predict(args: argparse.Namespace) -> None:
     from fairseq_adv.prediction.checkpoint import Running
     from fairseq_adv.prediction.predict import Request, predict
 
-    try:
-        running = Running(args.batch_size, args.max_tokens, args.cpu, args.fp16, args.tokenizer_dir)
-        request = Request(
-            args.task, args.out, args.checkpoints, args.scores, args.data, args.split, args.vote,
-            args.wnli_test, args.gold, running,
-        )  # fmt: skip
-        _report(predict(request))
-        return 0
-    except (DataError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
-        return 130
+    running = Running(args.batch_size, args.max_tokens, args.cpu, args.fp16, args.tokenizer_dir)
+    request = Request(
+        args.task, args.out, args.checkpoints, args.scores, args.data, args.split, args.vote,
+        args.wnli_test, args.gold, running,
+    )  # fmt: skip
+    _report(predict(request))
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
+    return exit_status(lambda: _predict(args), stopped=GOES_ON)
 
 
 if __name__ == "__main__":

@@ -24,15 +24,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Optional
 
+from fairseq_adv_cli.script import GOES_ON, exit_status
+from fairseq_adv_cli.tokenizer_options import FILES, add_tokenizer_options, tokenizer_of
+
 if TYPE_CHECKING:
     from fairseq_adv.data.corpus import Corpus
-    from fairseq_adv.data.tokenizers import TokenToIds
-
-FILES = {
-    "gpt2": ("encoder_json", "vocab_bpe", "srcdict"),
-    "wordpiece": ("wordpiece_vocab", "srcdict"),
-    "sentencepiece": ("sentencepiece", "srcdict"),
-}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,15 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MIB",
         help="stop at a longer line (default: 64; one of 64 takes 1.5 GB of memory)",
     )
-    tokens = parser.add_argument_group("tokenizer")
-    add = tokens.add_argument
-    add("--encoder", type=Path, metavar="DIR", help="a converted encoder: sets all the options below")
-    add("--encoder-json", type=Path, metavar="FILE", help="GPT-2 BPE: the tokens' ids")
-    add("--vocab-bpe", type=Path, metavar="FILE", help="GPT-2 BPE: the merges")
-    add("--wordpiece-vocab", type=Path, metavar="FILE", help="WordPiece: vocab.txt")
-    add("--cased", action="store_true", help="WordPiece: keep case (default: as tokenizer_config.json says)")
-    add("--sentencepiece", type=Path, metavar="FILE", help="SentencePiece: the model")
-    add("--srcdict", type=Path, metavar="FILE", help="the checkpoint's fairseq dictionary, dict.txt")
+    add_tokenizer_options(parser, tuple(FILES))
     parts = parser.add_argument_group("several nodes, and runs again")
     add = parts.add_argument
     add("--task-index", type=int, metavar="I", help="make only each C-th shard, from shard I on; 0 to C - 1")
@@ -88,41 +76,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--check", action="store_true", help="make nothing; say whether all shards are there and whole")
     add("--overwrite", action="store_true", help="replace shards that were made from something else")
     return parser
-
-
-def _tokenizer(args: argparse.Namespace) -> TokenToIds:
-    from fairseq_adv.data.errors import DataError
-    from fairseq_adv.data.tokenizers import (
-        Gpt2Tokenizer,
-        SentencePieceTokenizer,
-        WordPieceTokenizer,
-        tokenizer_for_encoder,
-    )
-
-    given = [name for names in FILES.values() for name in names if getattr(args, name)]
-    cased = True if args.cased else None
-    if args.encoder:
-        if given:
-            raise DataError(f"{_option(given[0])} says again what --encoder says. Give one of them.")
-        return tokenizer_for_encoder(args.encoder, cased)
-    kind = "wordpiece" if args.wordpiece_vocab else "sentencepiece" if args.sentencepiece else "gpt2"
-    for name in FILES[kind]:
-        if name not in given:
-            raise DataError(f"{_option(name)} is missing; {kind} needs it. Or give --encoder.")
-    for name in given:
-        if name not in FILES[kind]:
-            raise DataError(f"{_option(name)} does not belong to the tokenizer {kind}. Leave it out.")
-    if cased and kind != "wordpiece":
-        raise DataError("--cased is for WordPiece; the others keep the case. Leave it out.")
-    if kind == "wordpiece":
-        return WordPieceTokenizer(args.wordpiece_vocab, args.srcdict, cased)
-    if kind == "sentencepiece":
-        return SentencePieceTokenizer(args.sentencepiece, args.srcdict)
-    return Gpt2Tokenizer(args.encoder_json, args.vocab_bpe, args.srcdict)
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def _shards(args: argparse.Namespace) -> List[int]:
@@ -217,21 +170,17 @@ def _options(args: argparse.Namespace) -> Any:
     )
 
 
+def _run(args: argparse.Namespace) -> int:
+    from fairseq_adv.data.corpus import Corpus
+
+    corpus = Corpus(_options(args), tokenizer_of(args))
+    return _check(corpus) if args.check else _make(args, corpus)
+
+
 def main(argv: Optional[List[str]] = None) -> int:
     args = _parser().parse_args(argv)
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    from fairseq_adv.data.corpus import Corpus
-    from fairseq_adv.data.errors import DataError
-
-    try:
-        corpus = Corpus(_options(args), _tokenizer(args))
-        return _check(corpus) if args.check else _make(args, corpus)
-    except (DataError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
-        return 130
+    return exit_status(lambda: _run(args), stopped=GOES_ON)
 
 
 if __name__ == "__main__":

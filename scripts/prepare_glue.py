@@ -16,9 +16,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional
 
+from fairseq_adv_cli.script import GOES_ON, exit_status
+from fairseq_adv_cli.tokenizer_options import add_tokenizer_options, tokenizer_of
+
 if TYPE_CHECKING:
     from fairseq_adv.data.glue import Prepared
-    from fairseq_adv.data.tokenizers import TokenToIds
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -32,61 +34,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "out", type=Path, help="the folder to make; with ALL, it will hold a <TASK>-bin for each task"
     )
-    parser.add_argument(
-        "--encoder", type=Path, metavar="DIR", help="a converted encoder: sets all the options below"
-    )
-    parser.add_argument(
-        "--tokenizer", choices=["gpt2", "wordpiece"], help="default: what the files given are for"
-    )
-    parser.add_argument("--encoder-json", type=Path, metavar="FILE", help="GPT-2 BPE: the tokens' ids")
-    parser.add_argument("--vocab-bpe", type=Path, metavar="FILE", help="GPT-2 BPE: the merges")
-    parser.add_argument("--wordpiece-vocab", type=Path, metavar="FILE", help="WordPiece: vocab.txt")
-    parser.add_argument(
-        "--cased",
-        action="store_true",
-        help="WordPiece: keep case (default: as tokenizer_config.json beside the vocab says)",
-    )
-    parser.add_argument(
-        "--srcdict", type=Path, metavar="FILE", help="the encoder's fairseq dictionary, dict.txt"
-    )
+    add_tokenizer_options(parser, ("gpt2", "wordpiece"), choice=True)
     parser.add_argument(
         "--overwrite", action="store_true", help="replace an output that was made from other files"
     )
     return parser
-
-
-def _tokenizer(args: argparse.Namespace) -> TokenToIds:
-    from fairseq_adv.data.errors import DataError
-    from fairseq_adv.data.tokenizers import Gpt2Tokenizer, WordPieceTokenizer, tokenizer_for_encoder
-
-    files = {
-        name: getattr(args, name) for name in ("encoder_json", "vocab_bpe", "wordpiece_vocab", "srcdict")
-    }
-    cased = True if args.cased else None
-    if args.encoder:
-        given = [name for name, value in files.items() if value] + (["tokenizer"] if args.tokenizer else [])
-        if given:
-            raise DataError(
-                f"--{given[0].replace('_', '-')} says again what --encoder says. Give one of them."
-            )
-        return tokenizer_for_encoder(args.encoder, cased)
-    kind = args.tokenizer or ("wordpiece" if args.wordpiece_vocab else "gpt2")
-    needed = (
-        ["wordpiece_vocab", "srcdict"] if kind == "wordpiece" else ["encoder_json", "vocab_bpe", "srcdict"]
-    )
-    for name in needed:
-        if not files[name]:
-            raise DataError(f"--{name.replace('_', '-')} is missing; {kind} needs it. Or give --encoder.")
-    for name, value in files.items():
-        if value and name not in needed:
-            raise DataError(
-                f"--{name.replace('_', '-')} does not belong to the tokenizer {kind}. Leave it out."
-            )
-    if kind == "wordpiece":
-        return WordPieceTokenizer(args.wordpiece_vocab, args.srcdict, cased)
-    if args.cased:
-        raise DataError("--cased is for WordPiece; GPT-2 BPE always keeps the case. Leave it out.")
-    return Gpt2Tokenizer(args.encoder_json, args.vocab_bpe, args.srcdict)
 
 
 def _report(result: Prepared) -> None:
@@ -101,31 +53,25 @@ def _report(result: Prepared) -> None:
         print(f"  note: {note}")
 
 
+def _prepare(args: argparse.Namespace) -> None:
+    from fairseq_adv.data.glue import prepare, tasks_in
+
+    tokenizer = tokenizer_of(args)
+    if args.task.upper() != "ALL":
+        _report(prepare(args.glue_dir, args.task, args.out, tokenizer, overwrite=args.overwrite))
+        return
+    names, absent = tasks_in(args.glue_dir)
+    for name in names:
+        out = args.out / f"{name}-bin"
+        _report(prepare(args.glue_dir, name, out, tokenizer, overwrite=args.overwrite))
+    if absent:
+        print(f"not in {args.glue_dir}, so not prepared: {', '.join(absent)}")
+
+
 def main(argv: Optional[List[str]] = None) -> int:
     args = _parser().parse_args(argv)
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    from fairseq_adv.data.errors import DataError
-    from fairseq_adv.data.glue import prepare, tasks_in
-
-    try:
-        tokenizer = _tokenizer(args)
-        if args.task.upper() != "ALL":
-            _report(prepare(args.glue_dir, args.task, args.out, tokenizer, overwrite=args.overwrite))
-            return 0
-        names, absent = tasks_in(args.glue_dir)
-        for name in names:
-            _report(
-                prepare(args.glue_dir, name, args.out / f"{name}-bin", tokenizer, overwrite=args.overwrite)
-            )
-        if absent:
-            print(f"not in {args.glue_dir}, so not prepared: {', '.join(absent)}")
-        return 0
-    except (DataError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
-        return 130
+    return exit_status(lambda: _prepare(args), stopped=GOES_ON)
 
 
 if __name__ == "__main__":

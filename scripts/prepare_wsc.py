@@ -20,6 +20,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional
 
+from fairseq_adv_cli.script import GOES_ON, exit_status
+
 if TYPE_CHECKING:
     from fairseq_adv.data.wsc_prepare import PreparedWsc
 
@@ -68,18 +70,12 @@ def _report(result: PreparedWsc) -> None:
 def main(argv: Optional[List[str]] = None) -> int:
     args = _parser().parse_args(argv)
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    from fairseq_adv.data.errors import DataError
     from fairseq_adv.data.wsc_prepare import prepare_wsc
 
-    try:
+    def work() -> None:
         _report(prepare_wsc(args.input, args.out, args.candidates, args.spacy_model, args.overwrite))
-        return 0
-    except (DataError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
-        return 130
+
+    return exit_status(work, stopped=GOES_ON)
 
 
 if __name__ == "__main__":

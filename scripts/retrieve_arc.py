@@ -20,6 +20,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional
 
+from fairseq_adv_cli.script import GOES_ON, exit_status
+
 if TYPE_CHECKING:
     from fairseq_adv.retrieval.query import Engine
 
@@ -107,17 +109,7 @@ def _retrieve(args: argparse.Namespace) -> None:
 
 def main(argv: Optional[List[str]] = None) -> int:
     args = _parser().parse_args(argv)
-    from fairseq_adv.data.errors import DataError
-
-    try:
-        _retrieve(args)
-        return 0
-    except (DataError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
-        return 130
+    return exit_status(lambda: _retrieve(args), stopped=GOES_ON)
 
 
 if __name__ == "__main__":

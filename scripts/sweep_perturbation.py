@@ -10,6 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from fairseq_adv_cli.script import exit_status
+
 
 def floats(text: str) -> list[float]:
     return [float(word) for word in text.split(",")]
@@ -45,12 +47,7 @@ def main() -> int:
     options = parser().parse_args()
     from fairseq_adv.evaluation.sweep import Sweep
 
-    try:
-        print(Sweep(options).run())
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_status(lambda: print(Sweep(options).run()), (ValueError, OSError))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,114 @@
+"""How the scripts' commands end, and the tokenizer options that they share."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pytest
+from support import run_command, write_encoder
+
+from fairseq_adv.checkpoints.errors import ConversionError
+from fairseq_adv.data.errors import DataError
+from fairseq_adv_cli.script import GOES_ON, HelpFormatter, exit_status
+from fairseq_adv_cli.tokenizer_options import FILES, add_tokenizer_options, tokenizer_of
+
+
+def raising(error: BaseException) -> int:
+    raise error
+
+
+@pytest.mark.parametrize(("returned", "status"), [(None, 0), (0, 0), (1, 1)])
+def test_the_work_s_own_status(returned: int | None, status: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status(lambda: returned) == status
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("error", "mistakes"),
+    [
+        (DataError("a.tsv:3: no label"), None),
+        (FileNotFoundError("a.tsv:3: no label"), None),
+        (ValueError("a.tsv:3: no label"), (ValueError, OSError)),
+        (ConversionError("a.tsv:3: no label"), (ConversionError,)),
+    ],
+)
+def test_a_mistake_is_one_line(
+    error: Exception, mistakes: tuple[type[Exception], ...] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_status(lambda: raising(error), mistakes) == 2
+    assert capsys.readouterr() == ("", "error: a.tsv:3: no label\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "mistakes"),
+    [(ValueError("a fault of ours"), None), (KeyError("a"), None), (OSError("disk"), (ConversionError,))],
+)
+def test_a_fault_of_the_program_keeps_its_traceback(
+    error: Exception, mistakes: tuple[type[Exception], ...] | None
+) -> None:
+    with pytest.raises(type(error)) as caught:
+        exit_status(lambda: raising(error), mistakes, stopped=GOES_ON)
+    assert caught.value is error
+
+
+def test_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_status(lambda: raising(KeyboardInterrupt()), stopped=GOES_ON) == 130
+    assert capsys.readouterr() == ("", "stopped; the same command goes on from here\n")
+    with pytest.raises(KeyboardInterrupt):
+        exit_status(lambda: raising(KeyboardInterrupt()))
+
+
+def test_the_help_shows_defaults_and_keeps_line_breaks() -> None:
+    parser = argparse.ArgumentParser(description="One.\n  two three", formatter_class=HelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7, help="turns")
+    shown = parser.format_help()
+    assert "\nOne.\n  two three\n" in shown and "turns (default: 7)" in shown
+
+
+def test_nothing_heavy_is_imported_for_the_help() -> None:
+    code = (
+        "import sys, fairseq_adv_cli.script, fairseq_adv_cli.tokenizer_options\n"
+        "print(sorted({'torch', 'numpy', 'fairseq', 'fairseq_adv'} & set(sys.modules)))"
+    )
+    assert run_command(sys.executable, "-c", code).stdout == "[]\n"
+
+
+def options(
+    words: list[str], tokenizers: tuple[str, ...] = tuple(FILES), choice: bool = False
+) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_tokenizer_options(parser, tokenizers, choice)
+    return parser.parse_args(words)
+
+
+@pytest.mark.parametrize("words", [["--sentencepiece", "a"], ["--tokenizer", "gpt2"]])
+def test_options_that_a_script_does_not_take(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        options(words, ("gpt2", "wordpiece"))
+    assert f"unrecognized arguments: {' '.join(words)}" in capsys.readouterr().err
+
+
+def test_the_files_of_an_encoder_and_its_folder_give_the_same_tokenizer(tmp_path: Path) -> None:
+    encoder = write_encoder(tmp_path / "encoder")
+    files = ["--wordpiece-vocab", str(encoder / "vocab.txt"), "--srcdict", str(encoder / "dict.txt")]
+    rows = ["w3 W7 nothing", "w1"]
+    expected = tokenizer_of(options(["--encoder", str(encoder)])).pieces(rows)
+    for words in (files, ["--tokenizer", "wordpiece", *files]):
+        assert tokenizer_of(options(words, ("gpt2", "wordpiece"), choice=True)).pieces(rows) == expected
+    assert tokenizer_of(options([*files, "--cased"])).pieces(rows) != expected
+
+
+def test_a_name_that_the_files_do_not_fit(tmp_path: Path) -> None:
+    words = ["--tokenizer", "gpt2", "--wordpiece-vocab", "a", "--srcdict", "b"]
+    with pytest.raises(DataError, match="--encoder-json is missing; gpt2 needs it"):
+        tokenizer_of(options(words, ("gpt2", "wordpiece"), choice=True))
+
+
+def test_a_sentencepiece_model_goes_to_its_own_reader(tmp_path: Path) -> None:
+    (tmp_path / "model").write_bytes(b"no model")
+    words = ["--sentencepiece", str(tmp_path / "model")]
+    dictionary = str(write_encoder(tmp_path / "encoder") / "dict.txt")
+    with pytest.raises(DataError, match="model: not a SentencePiece model"):
+        tokenizer_of(options([*words, "--srcdict", dictionary]))
