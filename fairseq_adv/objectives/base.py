@@ -92,6 +92,29 @@ class Objective(ABC):
         """The rows of the embedded batch that make one example; ``None``: every row is one."""
         return None
 
+    def classes(self) -> int:
+        """How many classes the examples have, at least 2.
+
+        Raises:
+            ValueError: they have none, as in every objective that does not override this.
+        """
+        raise self._without_classes("this task has none")
+
+    def of_class(self, sample: Sample, index: int) -> Sample | None:
+        """The batch's examples of one class as a mini-batch of their own; ``None`` if there is none.
+
+        Raises:
+            ValueError: as :meth:`classes`.
+        """
+        raise self._without_classes("this task has none")
+
+    def _without_classes(self, reason: str) -> ValueError:
+        return ValueError(
+            "gradient accordance lies between the gradients of different classes (Flooding-X, eq. 11), and "
+            f"{reason}: {type(self.task).__name__}, objective {type(self).__name__}. Choose a --flood-level, "
+            "and leave --accordance-interval out."
+        )
+
     def row_ids(self, sample: Sample) -> list[int]:
         """The id of each row of the embedded batch, in the data set's numbering."""
         ids: list[int] = sample["id"].tolist()

@@ -21,6 +21,7 @@ from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.divergence import squared_difference
 from fairseq_adv.objectives.heads import check_classification_head
+from fairseq_adv.objectives.rows import select_rows
 
 
 class SentencePrediction(Objective):
@@ -69,6 +70,17 @@ class SentencePrediction(Objective):
 
     def sample_size(self, sample: Sample) -> int:
         return int(sample["target"].numel())
+
+    def classes(self) -> int:
+        if self.is_regression:
+            raise self._without_classes("a regression has none")
+        if self.task.cfg.num_classes < 2:
+            raise self._without_classes("there is one class only")
+        return int(self.task.cfg.num_classes)
+
+    def of_class(self, sample: Sample, index: int) -> Sample | None:
+        self.classes()
+        return select_rows(sample, sample["target"].view(-1) == index)
 
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
         targets = sample["target"].view(-1)

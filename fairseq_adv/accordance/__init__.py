@@ -1,0 +1,21 @@
+"""Gradient accordance (Flooding-X): do the classes pull the weights in the same direction?
+
+``probe.py`` measures it on a model, ``sums.py`` is its closed form, ``crossing.py`` says where a curve of it
+changes its sign. This room knows no criterion and no trainer.
+"""
+
+from fairseq_adv.accordance.crossing import DIRECTIONS, Crossing, changes_sign, crossings
+from fairseq_adv.accordance.groups import GROUPS
+from fairseq_adv.accordance.probe import Accordance, AccordanceProbe
+from fairseq_adv.accordance.sums import AccordanceSums
+
+__all__ = [
+    "DIRECTIONS",
+    "GROUPS",
+    "Accordance",
+    "AccordanceProbe",
+    "AccordanceSums",
+    "Crossing",
+    "changes_sign",
+    "crossings",
+]

@@ -1,0 +1,82 @@
+"""Accordance of groups of parameters from the same gradients: they cross zero at different times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from fairseq_adv.accordance.sums import AccordanceSums, Gradients, Reduce, squares
+
+GROUPS = ("all", "encoder", "head")  # head: the classification heads; encoder: all else
+
+
+class GroupedSums:
+    """:class:`AccordanceSums` of each group. A direction has length 1 in the group that is looked at.
+
+    So ``all`` and ``encoder`` weigh the same gradient differently, and each needs its own (k + 1) vectors.
+
+    Args:
+        named: the parameters with their names in the model.
+        classes: k.
+        groups: some of :data:`GROUPS`.
+
+    Raises:
+        ValueError: there is no such group.
+    """
+
+    def __init__(self, named: Sequence[tuple[str, Tensor]], classes: int, groups: Sequence[str]) -> None:
+        check_groups(groups)
+        self._members = {
+            group: [i for i, (name, _) in enumerate(named) if _belongs(name, group)] for group in groups
+        }
+        self._sums = {
+            group: AccordanceSums(classes, [named[i][1] for i in members])
+            for group, members in self._members.items()
+        }
+
+    def add(self, index: int, gradients: Gradients, last: bool = False) -> None:
+        """Adds the gradient of one class of the current batch, unless it is zero or not finite.
+
+        Args:
+            index: the class, from 0; at most once a batch.
+            gradients: of all parameters; left as they are. Any factor, such as a loss scale, is none.
+            last: no other class of this batch follows.
+        """
+        squared = squares(gradients)
+        if not math.isfinite(sum(squared)):
+            return
+        for group, members in self._members.items():
+            norm = math.sqrt(sum(squared[i] for i in members))
+            if norm > 0:
+                self._sums[group].add(index, [gradients[i] for i in members], norm, last)
+
+    def end_batch(self) -> None:
+        """The next gradient is another batch's."""
+        for sums in self._sums.values():
+            sums.end_batch()
+
+    def reduce(self, all_reduce: Reduce) -> None:
+        """Adds the other workers' sums, each of batches of its own. Called by all workers at once."""
+        for sums in self._sums.values():
+            sums.reduce(all_reduce)
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of gradients there are; of the group with most, if one has gradients of zero."""
+        return max(sums.pairs for sums in self._sums.values())
+
+    def cosines(self) -> dict[str, float]:
+        """The mean cosine of each group, NaN where there is no pair."""
+        return {group: sums.mean_cosine() for group, sums in self._sums.items()}
+
+
+def check_groups(groups: Sequence[str]) -> None:
+    """Raises ValueError unless there is a group, and each is one of :data:`GROUPS`."""
+    if not groups or not set(groups) <= set(GROUPS):
+        raise ValueError(f"groups of parameters: one or more of {', '.join(GROUPS)}, not {list(groups)}")
+
+
+def _belongs(name: str, group: str) -> bool:
+    return group == "all" or ("classification_heads." in name) == (group == "head")

@@ -1,0 +1,161 @@
+"""Measures the gradient accordance of a model (Flooding-X, Liu et al., ACL 2022, eq. 11 to 13).
+
+The paper leaves open how many batches a sub-epoch has, whether the weights move meanwhile, and whether
+dropout is on. Here the weights stand still, dropout is off unless it is asked for, and the batches are drawn
+once: a curve over a training shows what the weights did, and nothing of the draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from fairseq import utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.tasks.fairseq_task import FairseqTask
+from torch import Tensor, distributed, nn
+
+from fairseq_adv.accordance.batches import draw_rows, read_batches
+from fairseq_adv.accordance.groups import GROUPS, GroupedSums, check_groups
+from fairseq_adv.accordance.undisturbed import seed_random_numbers, undisturbed
+from fairseq_adv.objectives import Objective
+from fairseq_adv.objectives.base import Sample
+from fairseq_adv.perturbation.geometry import row_seeds
+from fairseq_adv.perturbation.passes import no_sync, use_differentiable_layers
+
+
+@dataclass(frozen=True)
+class Accordance:
+    """One measurement.
+
+    Attributes:
+        cosine: of each group of parameters, the mean cosine between the gradients of different classes and
+            batches, from -1 to 1; NaN if there is no such pair.
+        pairs: how many pairs the mean is over. A class that is missing from a batch makes none there, nor
+            does one whose gradient is zero or not finite.
+        batches: how many probe batches there were.
+        loss: mean loss over their examples, in nats.
+    """
+
+    cosine: dict[str, float]
+    pairs: int
+    batches: int
+    loss: float
+
+    def printed(self, group: str) -> float:
+        """Eq. 13 as it is printed, from -1/2 to 1/2: it divides by twice the number of its terms."""
+        return self.cosine[group] / 2
+
+
+class AccordanceProbe:
+    """Draws the probe batches and measures on them; of W workers, worker r takes batches r, r + W and so on.
+
+    With k classes and P parameters that get a gradient, a measurement holds (k + 1) P floats beside the
+    gradient of a pass, and as many again if both ``all`` and ``encoder`` are measured; ``head`` is small.
+
+    Args:
+        objective: what is learned; it must have classes.
+        task: has loaded ``split``.
+        split: where the examples are drawn from.
+        batches: N, 2 or more; fewer are drawn if the split has not so many.
+        batch_size: examples a batch.
+        seed: of the draw, which is without replacement, and of the dropout masks.
+        dropout: measure with dropout. The masks depend on the batch and the class, not on the worker.
+        groups: some of :data:`GROUPS`.
+
+    Raises:
+        ValueError: the objective has no classes, a number is out of range, or the split is not loaded, has
+            no labels, or has too few examples for two batches.
+    """
+
+    def __init__(
+        self, objective: Objective, task: FairseqTask, split: str, *, batches: int, batch_size: int,
+        seed: int, dropout: bool = False, groups: Sequence[str] = GROUPS,
+    ) -> None:  # fmt: skip
+        check_groups(groups)
+        self.objective = objective
+        self.classes = objective.classes()
+        self.seed = seed
+        self.dropout = dropout
+        self.groups = tuple(groups)
+        if split not in task.datasets:
+            raise ValueError(
+                f"gradient accordance: the split {split!r} is not loaded, only {', '.join(task.datasets)}"
+            )
+        rows = draw_rows(len(task.dataset(split)), batches, batch_size, seed, split)
+        self.batches = len(rows)
+        self._mine = read_batches(objective, task, split, rows, *_rank_and_workers())
+
+    def measure(self, model: nn.Module, *, loss_scale: float = 1.0, autocast: bool = False) -> Accordance:
+        """N k forward-backwards, each of one class of one batch, at the model's weights as they are.
+
+        All workers call it at once, and all get the same numbers. Nothing else of the training changes.
+
+        Args:
+            model: as the trainer holds it, perhaps wrapped for distributed training.
+            loss_scale: factor of the loss that keeps gradients in fp16 from underflowing.
+            autocast: compute as ``--amp`` does.
+        """
+        named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+        sums = GroupedSums(named, self.classes, self.groups)
+        device = next(model.parameters()).device
+        totals = torch.zeros(2, dtype=torch.float64, device=device)
+        with undisturbed(model), no_sync(model), torch.enable_grad():
+            model.train(self.dropout)
+            use_differentiable_layers(model)
+            for batch in self._mine:
+                for index, sample in batch.classes:
+                    (seed,) = row_seeds(self.seed, batch.number, [index])
+                    seed_random_numbers(seed, device)
+                    totals += self._pass(model, _moved(sample, device), loss_scale, autocast)
+                    last = index == batch.classes[-1][0]
+                    sums.add(index, _take_gradients([parameter for _, parameter in named]), last)
+                sums.end_batch()
+        return self._result(sums, totals)
+
+    def _pass(self, model: nn.Module, sample: Sample, loss_scale: float, autocast: bool) -> Tensor:
+        """Backward of the mean loss; (2,) fp64: the summed loss and the number of examples."""
+        with torch.autocast("cuda", enabled=autocast):
+            loss = self.objective.loss(self.objective.predict(model, sample), sample)
+        size = self.objective.sample_size(sample)
+        (loss * (loss_scale / size)).backward()  # type: ignore[no-untyped-call]
+        totals = loss.new_full((2,), size, dtype=torch.float64)
+        totals[0] = loss.detach()
+        return totals
+
+    def _result(self, sums: GroupedSums, totals: Tensor) -> Accordance:
+        rank, workers = _rank_and_workers()
+        all_reduce = partial(distributed_utils.all_reduce, group=distributed_utils.get_data_parallel_group())
+        if workers > 1:
+            sums.reduce(all_reduce)
+            all_reduce(totals)
+        loss, examples = totals.tolist()
+        values = totals.new_tensor([*sums.cosines().values(), loss / examples])
+        if workers > 1:
+            # A sum over the parameters may be rounded differently elsewhere: the first worker's counts.
+            values = values if rank == 0 else torch.zeros_like(values)
+            all_reduce(values)
+        *cosines, mean_loss = values.tolist()
+        return Accordance(dict(zip(self.groups, cosines)), sums.pairs, self.batches, mean_loss)
+
+
+def _moved(sample: Sample, device: torch.device) -> Sample:
+    """Class labels and words are whole numbers: nothing to cast for fp16."""
+    moved: Sample = utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
+    return moved
+
+
+def _take_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor | None]:
+    """The gradients, which the parameters lose: so the next backward need not add to them."""
+    gradients = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    return gradients
+
+
+def _rank_and_workers() -> tuple[int, int]:
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return 0, 1
+    return distributed_utils.get_data_parallel_rank(), distributed_utils.get_data_parallel_world_size()

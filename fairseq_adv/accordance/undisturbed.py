@@ -1,0 +1,76 @@
+"""A probe into a training that must not change it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import nn
+
+# ever_training: a layer of fairseq's that never trained would take its fused pass for inference.
+_FLAGS = ("training", "ever_training")
+
+
+@contextmanager
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """Afterwards all is as it was, also after an error: gradients, buffers, modules' flags, random numbers.
+
+    Inside, no parameter has a gradient yet: those from before are kept aside.
+
+    Args:
+        model: perhaps wrapped for distributed training. Its weights are not looked after.
+    """
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    flags = [
+        (module, flag, module.__dict__[flag])
+        for module in model.modules()
+        for flag in _FLAGS
+        if flag in module.__dict__
+    ]
+    try:
+        for parameter, _ in gradients:
+            parameter.grad = None
+        with undisturbed_random_numbers(next(model.parameters()).device):
+            yield
+    finally:
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+        for module, flag, value in flags:
+            setattr(module, flag, value)
+
+
+@contextmanager
+def undisturbed_random_numbers(device: torch.device | None = None) -> Iterator[None]:
+    """Puts the generators of Python, numpy, torch and the GPU ``device`` back to where they stood."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    on_gpu = torch.cuda.get_rng_state(device) if device is not None and device.type == "cuda" else None
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+        if on_gpu is not None:
+            torch.cuda.set_rng_state(on_gpu, device)  # type: ignore[arg-type]
+
+
+def seed_random_numbers(seed: int, device: torch.device) -> None:
+    """Seeds all that may draw a dropout mask on ``device``, and no other device.
+
+    Args:
+        seed: 0 to 2^63 - 1.
+        device: where the model computes.
+    """
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every GPU
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)

@@ -1,0 +1,32 @@
+"""A part of a mini-batch as a mini-batch of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from fairseq_adv.objectives.base import Sample
+
+
+def select_rows(sample: Sample, chosen: Tensor) -> Sample | None:
+    """The chosen sentences, without the columns that only others fill; ``None`` if none is chosen.
+
+    Args:
+        sample: a batch of fairseq's ``sentence_prediction``: every tensor has a row a sentence, and those of
+            ``net_input`` that have columns have one a token, padded on the right.
+        chosen: (sentences,) bool.
+    """
+    rows = chosen.nonzero().view(-1)
+    if not len(rows):
+        return None
+    lengths = sample["net_input"]["src_lengths"].index_select(0, rows)
+    longest = int(lengths.max())
+
+    def select(values: Sample) -> Sample:
+        return {n: v.index_select(0, rows) if isinstance(v, Tensor) else v for n, v in values.items()}
+
+    inputs: dict[str, Any] = select(sample["net_input"])
+    inputs = {name: value[:, :longest] if value.dim() > 1 else value for name, value in inputs.items()}
+    counts = {"nsentences": len(rows), "ntokens": int(lengths.sum())}
+    return {**select(sample), "net_input": inputs, **counts}
