@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""What a whole update costs with --criterion flooding, above b and below it, against --criterion standard.
+
+The optimizer's step is in it, since flooding puts the sign on the gradient there. All sides run in one
+process and take turns on the same batch; each turn gives a ratio to the plain side. On a GPU wall time, on a
+CPU the process's CPU time.
+
+Example: OMP_NUM_THREADS=1 benchmarks/flooding_cost.py
+         benchmarks/flooding_cost.py --model large --fp16     (a GPU)
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from update_cost import MODELS, build, spread, write_data
+
+SIDES = {
+    "standard": ["--criterion", "standard"],
+    "flooding, above b": ["--criterion", "flooding", "--flood-level", "1e-9"],
+    "flooding, below b": ["--criterion", "flooding", "--flood-level", "1e9"],
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("--model", choices=MODELS, default="minilm", help="size of the encoder; minilm")
+    options.add_argument("--sentences", type=int, default=16, help="sentences in a batch; 16")
+    options.add_argument("--tokens", type=int, default=128, help="tokens of a sentence; 128")
+    options.add_argument("--rounds", type=int, default=15, help="turns, after two that don't count; 15")
+    options.add_argument("--fp16", action="store_true", help="half precision (needs a GPU)")
+    return options
+
+
+def seconds(trainer: Any, batch: Any) -> float:
+    import torch
+
+    clock = time.perf_counter if trainer.cuda else time.process_time
+    begin = clock()
+    trainer.train_step([batch])
+    if trainer.cuda:
+        torch.cuda.synchronize()
+    return clock() - begin
+
+
+def main() -> int:
+    options = parser().parse_args()
+    import torch
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "data"
+        write_data(folder, MODELS[options.model][4], options.tokens, options.sentences)
+        sides = {side: build(options, folder, criterion) for side, criterion in SIDES.items()}
+        for trainer, _ in sides.values():
+            trainer.begin_epoch(1)
+        times: dict[str, list[float]] = {side: [] for side in sides}
+        for _ in range(options.rounds + 2):
+            for side, (trainer, batch) in sides.items():
+                times[side].append(seconds(trainer, batch))
+    cuda = sides["standard"][0].cuda
+    device = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"
+    precision = "fp16" if options.fp16 else "fp32"
+    print(
+        f"{options.model}, {options.sentences} x {options.tokens} tokens, {precision}, torch "
+        f"{torch.__version__}, {device}, {options.rounds} rounds\n"
+    )
+    print("| criterion | seconds an update | times standard, turn by turn |\n|---|---|---|")
+    plain = times["standard"][2:]
+    for side, found in times.items():
+        ratios = [ours / other for ours, other in zip(found[2:], plain)]
+        ends = f"{min(ratios):.3f} to {max(ratios):.3f}"
+        print(f"| `{side}` | {spread(found[2:])} | {statistics.median(ratios):.4f} ({ends}) |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Where the gradient accordance changes its sign, which Flooding-X takes as the beginning of over-fitting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+DIRECTIONS = ("up", "down", "any")  # up: from negative to positive
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A change of sign between two measurements that follow each other.
+
+    Attributes:
+        start: number of updates at the measurement before.
+        update: number of updates at the measurement after.
+        before: mean cosine at the measurement before.
+        after: mean cosine at the measurement after.
+    """
+
+    start: int
+    update: int
+    before: float
+    after: float
+
+    @property
+    def direction(self) -> str:
+        """``up`` from negative to positive, ``down`` from positive to negative."""
+        return "up" if self.before < 0 else "down"
+
+
+def changes_sign(before: float, after: float, direction: str = "any") -> bool:
+    """Whether the value went through zero, or from one side onto it, in ``direction``. False for NaN."""
+    up, down = before < 0 <= after, before > 0 >= after
+    return {"up": up, "down": down, "any": up or down}[direction]
+
+
+def crossings(curve: Iterable[tuple[int, float]], direction: str = "any") -> list[Crossing]:
+    """The changes of sign of a curve, in order.
+
+    Args:
+        curve: (number of updates, mean cosine) of each measurement, in order; NaN is left out.
+        direction: one of :data:`DIRECTIONS`.
+    """
+    points = [(update, value) for update, value in curve if not math.isnan(value)]
+    return [
+        Crossing(start, update, before, after)
+        for (start, before), (update, after) in zip(points, points[1:])
+        if changes_sign(before, after, direction)
+    ]

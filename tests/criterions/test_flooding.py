@@ -1,0 +1,217 @@
+"""Flooding in fairseq's trainer against |J - b| + b restated in plain torch, on every base method."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support import batch, build, fairseq_train, logged, train_args, write_corpus, write_questions, write_task
+
+ADVERSARIAL = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
+VIRTUAL = ["--vat-alpha", "2", "--vat-step-size", "0.3", "--vat-epsilon", "0.2", "--vat-init-std", "0.1"]
+BASES = {
+    "standard": [],
+    "freelb": ADVERSARIAL,
+    "pgd": ADVERSARIAL,
+    "alum_vat": VIRTUAL,
+    "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.5"],
+}
+DESCENT = ["--optimizer", "sgd", "--lr", "1.0", "--clip-norm", "0"]  # an update is minus the gradient
+# fairseq's half precision takes no SGD: Adam without memory, whose eps is far above |g|, is the same to 1e-3.
+FP16 = [
+    "--memory-efficient-fp16", "--fp16-init-scale", "4", "--optimizer", "adam", "--adam-betas", "(0.0, 0.0)",
+    "--adam-eps", "1e3", "--lr", "1e3",
+]  # fmt: skip
+HIGH, LOW = "50.0", "0.001"  # every loss here lies between
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_task(tmp_path_factory.mktemp("classes"))
+
+
+def flood(level: str, *extra: str) -> list[str]:
+    return ["--flood-level", level, *DESCENT, *extra]
+
+
+def weights_of(run: SimpleNamespace) -> torch.Tensor:
+    return torch.cat([p.detach().double().flatten() for p in run.model.parameters()])
+
+
+def update(run: SimpleNamespace, samples: list[dict[str, Any]]) -> torch.Tensor:
+    """What one update of the trainer adds to the weights."""
+    before = weights_of(run)
+    run.trainer.begin_epoch(1)
+    torch.manual_seed(0)
+    assert run.trainer.train_step(samples) is not None
+    return weights_of(run) - before
+
+
+def restated(run: SimpleNamespace, rows: list[list[int]], level: float, per_part: bool) -> torch.Tensor:
+    """Minus the gradient of |J - b| + b, J the mean cross-entropy of a part or of all parts together."""
+
+    def losses(part: list[int]) -> torch.Tensor:
+        sample = batch(run, part)
+        logits, _ = run.model(
+            sample["net_input"]["src_tokens"], features_only=True,
+            classification_head_name="sentence_classification_head",
+        )  # fmt: skip
+        return F.cross_entropy(logits, sample["target"].view(-1), reduction="none")
+
+    everything = [losses(part) for part in rows]
+    count = sum(len(part) for part in rows)
+    if per_part:
+        total = sum(len(part) * ((part.mean() - level).abs() + level) for part in everything) / count
+    else:
+        total = (torch.cat(everything).mean() - level).abs() + level
+    parameters = list(run.model.parameters())
+    gradients = torch.autograd.grad(total, parameters, allow_unused=True)
+    found = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, gradients)]
+    return -torch.cat([g.double().flatten() for g in found])
+
+
+def assert_equal_vectors(ours: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
+    assert expected.norm() > 0
+    assert (ours - expected).norm() <= tolerance * expected.norm()
+
+
+@pytest.mark.parametrize("level", [HIGH, LOW], ids=["below-b", "above-b"])
+@pytest.mark.parametrize("scope", ["update", "micro-batch"])
+@pytest.mark.parametrize(("precision", "tolerance"), [([], 2e-5), (FP16, 2e-2)], ids=["fp32", "fp16"])
+def test_an_update_equals_the_restated_loss(
+    data: Path, scope: str, level: str, precision: list[str], tolerance: float
+) -> None:
+    """fp32: the weights' own rounding at a step of size 1; fp16: weights and gradients of 11 bits."""
+    plain = build(train_args(data, None, "flooding", *flood(level)))
+    expected = restated(plain, [[0, 1, 2, 3, 4]], float(level), per_part=False)
+    run = build(train_args(data, None, "flooding", *flood(level, "--flood-scope", scope), *precision))
+    assert_equal_vectors(update(run, [batch(run, [0, 1, 2, 3, 4])]), expected, tolerance)
+
+
+def between(run: SimpleNamespace, rows: list[list[int]]) -> float:
+    """A level between the mean losses of two parts, on the other side of the lower one than of both."""
+    means = [-math.inf, math.inf]
+    for k, part in enumerate(rows):
+        means[k] = float(run.criterion(run.model, batch(run, part))[0]) / len(part)
+    both = sum(m * len(p) for m, p in zip(means, rows)) / sum(map(len, rows))
+    assert abs(means[0] - means[1]) > 1e-3
+    return (min(means) + both) / 2
+
+
+@pytest.mark.parametrize("scope", ["update", "micro-batch"])
+def test_the_scope_decides_where_micro_batches_lie_on_both_sides(data: Path, scope: str) -> None:
+    """One micro-batch below b, the other above, all of them together above."""
+    rows = [[0, 1, 2, 3, 4], [5, 6, 7]]
+    first = build(train_args(data, None, "standard"))
+    level = between(first, rows)
+    words = flood(repr(level), "--flood-scope", scope, "--update-freq", "2")
+    run = build(train_args(data, None, "flooding", *words))
+    expected = restated(run, rows, level, per_part=scope == "micro-batch")
+    other = restated(run, rows, level, per_part=scope != "micro-batch")
+    ours = update(run, [batch(run, part) for part in rows])
+    assert_equal_vectors(ours, expected, 2e-5)
+    assert (ours - other).norm() > 0.1 * other.norm()
+
+
+@pytest.mark.parametrize("base", [*BASES])
+def test_below_b_an_update_is_that_of_the_base_method_backwards(data: Path, base: str) -> None:
+    run = build(train_args(data, None, base, *DESCENT, *BASES[base]))
+    plain = update(run, [batch(run, [0, 1, 2, 3, 4])])
+    for level, sign in ((HIGH, -1.0), (LOW, 1.0)):
+        words = flood(level, "--base-method", base, *BASES[base])
+        run = build(train_args(data, None, "flooding", *words))
+        assert_equal_vectors(update(run, [batch(run, [0, 1, 2, 3, 4])]), sign * plain, 2e-5)
+
+
+@pytest.mark.parametrize("base", ["alum_vat", "smart"])
+def test_the_loss_of_virtual_adversarial_training_is_flooded_per_micro_batch(data: Path, base: str) -> None:
+    run = build(train_args(data, None, base, *DESCENT, *BASES[base]))
+    plain = update(run, [batch(run, [0, 1, 2, 3, 4])])
+    words = flood(HIGH, "--base-method", base, "--flood-scope", "micro-batch", *BASES[base])
+    run = build(train_args(data, None, "flooding", *words))
+    assert_equal_vectors(update(run, [batch(run, [0, 1, 2, 3, 4])]), -plain, 2e-5)
+
+
+@pytest.mark.parametrize("task", ["masked_lm", "commonsense_qa", "regression"])
+def test_other_objectives_are_flooded(tmp_path: Path, task: str) -> None:
+    classes = 1 if task == "regression" else 2
+    write = {"masked_lm": write_corpus, "commonsense_qa": write_questions}.get(task)
+    data = write(tmp_path / "data") if write else write_task(tmp_path / "data", classes=1)
+    name = "sentence_prediction" if task == "regression" else task
+    updates = []
+    for criterion, words in (("standard", DESCENT), ("flooding", flood(HIGH))):
+        words = [*words, "--lr", "100"]  # long, because the weights' rounding is added
+        run = build(train_args(data, None, criterion, *words, task=name, classes=classes))
+        updates.append(update(run, [batch(run, [0, 1, 2, 3])]))
+    assert_equal_vectors(updates[1], -updates[0], 2e-5)
+
+
+def test_both_scopes_are_equal_with_one_process_and_no_accumulation(data: Path) -> None:
+    """Two epochs around b, with dropout, clipping and Adam: the same weights to the bit."""
+    words = ["--dropout", "0.1", "--clip-norm", "0.5", "--optimizer", "adam", "--lr", "0.01"]
+    found = []
+    for scope in ("update", "micro-batch"):
+        save = data.parent / f"scope-{scope}"
+        args = train_args(data, save, "flooding", *flood("0.6", "--flood-scope", scope), *words)
+        done = fairseq_train(*args, "--max-epoch", "4", "--no-epoch-checkpoints")
+        shares = [line["flooded"] for line in logged(done, "train_inner")]
+        assert 0 < sum(shares) < len(shares)  # on both sides of b
+        assert {line["flood_level"] for line in logged(done, "train_inner")} == {0.6}
+        state = torch.load(save / "checkpoint_last.pt", weights_only=False)["model"]
+        found.append(state)
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+def test_validation_is_the_plain_objective_and_losses_are_logged_in_both_units(data: Path) -> None:
+    lines = {}
+    for criterion, words in (("standard", []), ("flooding", ["--flood-level", HIGH])):
+        args = train_args(data, None, criterion, *words, "--lr", "0", "--max-epoch", "1")
+        lines[criterion] = fairseq_train(*args)
+    plain = logged(lines["standard"], "valid")[-1]
+    flooded = logged(lines["flooding"], "valid")[-1]
+    assert flooded["valid_loss"] == plain["valid_loss"]
+    assert flooded["valid_loss_nats"] == pytest.approx(plain["valid_loss"] * math.log(2), abs=5e-4)
+    inner = logged(lines["flooding"], "train_inner")
+    assert all(line["flooded"] == 1 and line["flood_level"] == 50 for line in inner)
+    for line in inner:  # the loss that is logged is J, not |J - b| + b
+        assert line["loss_nats"] == pytest.approx(line["loss"] * math.log(2), abs=5e-4) and line["loss"] < 2
+
+
+def test_the_share_of_flooded_micro_batches_is_logged(data: Path) -> None:
+    rows = [[0, 1, 2, 3, 4], [5, 6, 7]]
+    level = between(build(train_args(data, None, "standard")), rows)
+    words = flood(repr(level), "--flood-scope", "micro-batch", "--update-freq", "2")
+    run = build(train_args(data, None, "flooding", *words))
+    run.trainer.begin_epoch(1)
+    log = run.trainer.train_step([batch(run, part) for part in rows])
+    from fairseq.logging import metrics
+
+    assert log is not None and metrics.get_meter("train", "flooded").avg == 0.5
+
+
+def test_an_update_that_is_made_again_counts_once(data: Path) -> None:
+    """After an overflow the trainer calls criterion.train() and starts the update anew."""
+    run = build(train_args(data, None, "flooding", *flood("0.5")))
+    run.trainer.begin_epoch(1)
+    for _ in range(2):
+        run.criterion.train()
+        run.task.train_step(
+            batch(run, [0, 1, 2]), run.trainer.model, run.trainer.criterion, run.trainer.optimizer, 0
+        )
+    assert run.criterion._totals(run.model)[1] == 3
+
+
+def test_a_dummy_batch_does_not_count(data: Path) -> None:
+    run = build(train_args(data, None, "flooding", *flood("0.5")))
+    run.trainer.begin_epoch(1)
+    run.criterion.train()
+    for ignore in (False, True):
+        run.task.train_step(
+            batch(run, [0, 1, 2]), run.trainer.model, run.trainer.criterion, run.trainer.optimizer, 0, ignore
+        )
+    assert run.criterion._totals(run.model)[1] == 3
