@@ -17,9 +17,11 @@ import argparse
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from measuring import build_trainer, clock, machine
 
 HEAD = "sentence_classification_head"
 
@@ -48,26 +50,12 @@ def parser() -> argparse.ArgumentParser:
 
 def build(options: argparse.Namespace, unused: str) -> Any:
     """The task's trainer, as fairseq-train makes it, with the encoder's size and random weights."""
-    from fairseq import options as fairseq_options
-    from fairseq import tasks
-    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-    from fairseq.trainer import Trainer
-
-    import fairseq_adv
-
-    args = [
-        options.data, "--user-dir", str(Path(fairseq_adv.__file__).parent), "--task", options.task,
+    words = [
+        "--task", options.task, "--criterion", "standard",
         "--tokenizer-dir", str(options.encoder), "--tokens-per-sample", str(options.tokens_per_sample),
-        "--criterion", "standard", "--optimizer", "adam", "--lr", "0", "--batch-size", str(options.questions),
-        "--no-save", "--save-dir", unused, *(["--fp16"] if options.fp16 else []),
         *(options.encoder / "model_args.txt").read_text().split(),
     ]  # fmt: skip
-    cfg = convert_namespace_to_omegaconf(
-        fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), input_args=args)
-    )
-    task = tasks.setup_task(cfg.task)
-    trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
-    task.load_dataset("train")
+    trainer = build_trainer(options.data, words, Path(unused), options.questions, options.fp16)
     trainer.model.train()  # turns off fairseq's fused inference layer, which has no gradient
     trainer.model.eval()
     return trainer
@@ -114,15 +102,10 @@ def timed(trainer: Any, batches: Batches, rows: int) -> tuple[float, Any]:
     import torch
 
     trainer.zero_grad()
-    clock = time.perf_counter if trainer.cuda else time.process_time
-    if trainer.cuda:
-        torch.cuda.synchronize()
-    begin = clock()
+    begin = clock(trainer)
     scores = [score(trainer, tokens).float() for tokens, _ in batches]
     trainer.optimizer.backward(torch.cat(scores).sum())
-    if trainer.cuda:
-        torch.cuda.synchronize()
-    seconds = clock() - begin
+    seconds = clock(trainer) - begin
     if batches[0][1] is None:
         return seconds, scores[0].detach()
     ordered = scores[0].new_zeros(rows)
@@ -133,8 +116,6 @@ def timed(trainer: Any, batches: Batches, rows: int) -> tuple[float, Any]:
 
 def main() -> int:
     options = parser().parse_args()
-    import torch
-
     with tempfile.TemporaryDirectory() as unused:
         trainer = build(options, unused)
         data = trainer.task.dataset("train")
@@ -160,10 +141,9 @@ def main() -> int:
             if number:
                 for name, (seconds, _) in measured.items():
                     times[name].append(seconds)
-    device = torch.cuda.get_device_name() if trainer.cuda else f"CPU, {torch.get_num_threads()} threads"
     print(
-        f"{options.task}, {options.questions} questions a batch, {options.batches} batches, {device}, torch "
-        f"{torch.__version__}"
+        f"{options.task}, {options.questions} questions a batch, {options.batches} batches, "
+        f"{machine(trainer)}"
     )
     for name, values in times.items():
         ratios = [other / own for other, own in zip(values, times["flattened"])]

@@ -1,0 +1,165 @@
+"""What the benchmarks of an update share: random words, a trainer and its batch, time and memory."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+MODELS = {
+    # layers, dim, feed-forward, heads, vocabulary
+    "minilm": (6, 384, 1536, 12, 30522),
+    "base": (12, 768, 3072, 12, 50265),
+    "large": (24, 1024, 4096, 16, 50265),
+}
+
+
+def add_options(parser: argparse.ArgumentParser, sides: Iterable[str]) -> None:
+    """The options of :func:`encoder_words`, and the hidden one of :func:`memory_in_new_process`."""
+    add = parser.add_argument
+    add("--model", choices=MODELS, default="minilm", help="size of the encoder")
+    add("--fp16", action="store_true", help="half precision (needs a GPU)")
+    add("--memory-of", choices=list(sides), help=argparse.SUPPRESS)
+
+
+def write_words(folder: Path, vocabulary: int, tokens: int, rows: int) -> None:
+    """dict.txt, train and valid of random words; a row is ``tokens`` long with the <s> that a task adds."""
+    import torch
+    from fairseq.data import Dictionary
+
+    words = Dictionary()
+    for i in range(vocabulary - 5):
+        words.add_symbol(str(i))
+    torch.manual_seed(0)
+
+    def random_row() -> torch.Tensor:
+        return torch.cat([torch.randint(4, vocabulary - 1, (tokens - 2,)), torch.tensor([2])])
+
+    write_rows(folder, words, lambda: [random_row() for _ in range(rows)])
+
+
+def write_rows(folder: Path, dictionary: Any, rows: Callable[[], Iterable[Any]]) -> None:
+    """dict.txt, and train and valid with the tensors that a call of ``rows`` gives for each."""
+    from fairseq.data import indexed_dataset
+
+    folder.mkdir(parents=True)
+    dictionary.save(str(folder / "dict.txt"))
+    for split in ("train", "valid"):
+        builder = indexed_dataset.make_builder(f"{folder / split}.bin", "mmap", len(dictionary))
+        for row in rows():
+            builder.add_item(row)
+        builder.finalize(f"{folder / split}.idx")
+
+
+def encoder_words(options: argparse.Namespace) -> list[str]:
+    """The options of fairseq-train for a RoBERTa of the size ``--model`` with random weights."""
+    layers, dim, ffn, heads, _ = MODELS[options.model]
+    return [
+        "--arch", "roberta_base", "--encoder-layers", str(layers), "--encoder-embed-dim", str(dim),
+        "--encoder-ffn-embed-dim", str(ffn), "--encoder-attention-heads", str(heads),
+        "--max-positions", "512",
+    ]  # fmt: skip
+
+
+def build_trainer(data: str, words: Sequence[str], unused: Path, rows: int, fp16: bool) -> Any:
+    """The trainer that fairseq-train makes, with its train split loaded; the learning rate is 0.
+
+    Args:
+        data: the task's data argument.
+        words: the options of task, model and criterion.
+        unused: a save-dir, into which nothing is written.
+        rows: of a mini-batch.
+        fp16: half precision.
+    """
+    from fairseq import options as fairseq_options
+    from fairseq import tasks
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from fairseq.trainer import Trainer
+
+    import fairseq_adv
+
+    args = [
+        data, "--user-dir", str(Path(fairseq_adv.__file__).parent), *words,
+        "--optimizer", "adam", "--lr", "0", "--batch-size", str(rows),
+        "--no-save", "--save-dir", str(unused), *(["--fp16"] if fp16 else []),
+    ]  # fmt: skip
+    cfg = convert_namespace_to_omegaconf(
+        fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), input_args=args)
+    )
+    task = tasks.setup_task(cfg.task)
+    trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+    task.load_dataset("train")
+    return trainer
+
+
+def first_batch(trainer: Any, rows: int) -> Any:
+    """The first rows of the training split as a mini-batch on the trainer's device."""
+    data = trainer.task.dataset("train")
+    return trainer._prepare_sample(data.collater([data[i] for i in range(rows)]))[0]
+
+
+def clock(trainer: Any) -> float:
+    """On a GPU wall time, its work done; on a CPU the process's CPU time, which others disturb less."""
+    import torch
+
+    if not trainer.cuda:
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def seconds(trainer: Any, batch: Any, times: int) -> float:
+    """Of so many forward-backwards whose gradients accumulate, without the optimizer's step."""
+    begin = clock(trainer)
+    trainer.zero_grad()
+    for _ in range(times):
+        trainer.task.train_step(batch, trainer.model, trainer.criterion, trainer.optimizer, update_num=0)
+    return clock(trainer) - begin
+
+
+def peak_memory(trainer: Any) -> float:
+    """MiB: on a GPU the most that torch's allocator gave out, on a CPU the process's peak resident size."""
+    import torch
+
+    return torch.cuda.max_memory_allocated() / 2**20 if trainer.cuda else peak_resident()
+
+
+def peak_resident() -> float:
+    """The process's peak resident size in MiB, since it was started.
+
+    Not ``ru_maxrss``, which Linux hands down to a child: it would be that of the process that started this
+    one.
+    """
+    status = Path("/proc/self/status")
+    if status.is_file():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # macOS counts bytes
+
+
+def memory_in_new_process(script: str, options: argparse.Namespace, side: str, names: Iterable[str]) -> float:
+    """What ``SCRIPT --memory-of SIDE``, with the same values of the options ``names``, prints as ``mib``."""
+    command = [sys.executable, script, "--memory-of", side, *(["--fp16"] if options.fp16 else [])]
+    for name in names:
+        command += [f"--{name}", str(getattr(options, name))]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return float(json.loads(output.splitlines()[-1])["mib"])
+
+
+def machine(trainer: Any) -> str:
+    """The version of torch and the device, as a table's heading names them."""
+    import torch
+
+    device = torch.cuda.get_device_name() if trainer.cuda else f"CPU, {torch.get_num_threads()} threads"
+    return f"torch {torch.__version__}, {device}"
+
+
+def spread(values: list[float]) -> str:
+    return f"median {statistics.median(values):.4f} ({min(values):.4f} to {max(values):.4f})"
