@@ -32,6 +32,7 @@ from fairseq_adv.perturbation.geometry import Groups, example_norm, gaussian_sta
 from fairseq_adv.perturbation.passes import use_differentiable_layers
 from fairseq_adv.perturbation.vat_steps import cosine, vat_step
 from fairseq_adv.prediction.checkpoint import objective_options
+from fairseq_adv_cli.script import HelpFormatter, exit_status
 
 # The name of a row, its projection, and whether the divergence is a mean over the predictions, as in mt-dnn's
 # code, and not a sum, as in --criterion alum_vat. smart and l2 divide by the gradient's norm: no difference.
@@ -48,12 +49,8 @@ WAYS = {"embedding": "embedding", "input": "layer input", "kept": "layer input, 
 Means = dict[str, list[float]]
 
 
-class Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Shows the defaults, and the text above with its own line breaks."""
-
-
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=Formatter)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     options.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help="of any task with an objective")
     options.add_argument("--data", help="data folder (default: the one each was trained on)")
     options.add_argument("--batches", type=int, default=8, help="mini-batches of the training split")
@@ -248,16 +245,15 @@ def print_tables(path: str, measured: Measured) -> None:
         print(f"| {name} | " + " | ".join(cells) + " |")
 
 
+def measure(options: argparse.Namespace) -> None:
+    for path in options.checkpoints:
+        torch.manual_seed(options.seed)
+        print_tables(path, Measured(path, options))
+
+
 def main() -> int:
     options = parser().parse_args()
-    try:
-        for path in options.checkpoints:
-            torch.manual_seed(options.seed)
-            print_tables(path, Measured(path, options))
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_status(lambda: measure(options), (ValueError, OSError))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fairseq_adv_cli.script import exit_status
+
 HERE = Path(__file__).resolve().parent
 METHODS = ("freelb", "pgd", "standard")
 
@@ -83,12 +85,11 @@ def main() -> int:
     args = parser.parse_args()
     if args.gpus < 1:
         parser.error(f"--gpus {args.gpus}: pass 1 or more")
-    try:
+
+    def work() -> None:
         print(*options(with_method(groups(args.yaml), args.method), args.gpus), sep="\n")
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+
+    return exit_status(work, (ValueError,))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import yaml_options
 
+from fairseq_adv_cli.script import exit_status
+
 Config = dict[str, dict[str, Any]]
 GROUPS = ("method", "encoder", "glue")
 
@@ -88,12 +90,11 @@ def main() -> int:
     if args.gpus < 1:
         parser.error(f"--gpus {args.gpus}: pass 1 or more")
     chosen = {group: getattr(args, group) for group in GROUPS if getattr(args, group) is not None}
-    try:
+
+    def work() -> None:
         print(*on_gpus(composed(args.yaml, chosen), args.gpus), sep="\n")
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+
+    return exit_status(work, (ValueError,))
 
 
 if __name__ == "__main__":
