@@ -174,8 +174,10 @@ def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(
     assert all(torch.equal(killed[name], expected[name]) for name in expected)
 
 
-def start_and_kill(args: list[str], workers: int, after_update: int) -> int:
-    """Starts a run, kills all its processes with SIGKILL after an update, returns the last update seen."""
+def start_and_kill(args: list[str], workers: int, after_update: int, before: int = 30) -> int:
+    """Starts a run, kills all its processes with SIGKILL after an update, returns the last update seen, which
+    has to lie below ``before``.
+    """
     words = [command("fairseq-train"), *args]
     if workers > 1:
         launcher = [command("torchrun"), "--standalone", "--nproc_per_node", str(workers)]
@@ -196,7 +198,7 @@ def start_and_kill(args: list[str], workers: int, after_update: int) -> int:
     for number in re.findall(r'"num_updates": "(\d+)"', rest):
         last = max(last, int(number))
     process.wait()
-    assert after_update <= last < 30, f"the run was not killed in mid-epoch: {rest[-2000:]}"
+    assert after_update <= last < before, f"the run was not killed in mid-epoch: {rest[-2000:]}"
     return last
 
 

@@ -1,0 +1,150 @@
+"""Flooding in whole runs: any spread of a batch, a probe that changes nothing, a level kept over kill -9."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import fairseq_train, logged, train_args, weights, write_task
+
+from integration.test_equal_updates import ADVERSARIAL, SGD, assert_close, start_and_kill
+
+DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
+PROBE = ["--accordance-interval", "4", "--accordance-batches", "4", "--accordance-batch-size", "8"]
+
+
+def run(data: Path, save: Path, *words: str, workers: int = 1) -> dict[str, torch.Tensor]:
+    args = train_args(data, save, "flooding", "--no-epoch-checkpoints", *words)
+    fairseq_train(*args, workers=workers)
+    return weights(save / "checkpoint_last.pt")
+
+
+def lines(done: subprocess.CompletedProcess[str], mark: str) -> list[dict[str, Any]]:
+    """The json objects that the criterion logged after ``mark``, without the repetitions of the handlers."""
+    found = re.findall(rf"{mark} \| (\{{.*\}})", done.stdout + done.stderr)
+    return [json.loads(text) for text in dict.fromkeys(found)]
+
+
+@pytest.mark.parametrize(
+    ("base", "level"), [("standard", "0.55"), ("standard", "0.7"), ("standard", "0.9"), ("freelb", "0.7")]
+)
+def test_whole_equals_update_freq_equals_two_processes(tmp_path: Path, base: str, level: str) -> None:
+    """The loss begins at about 0.7: updates below b, above b, and with micro-batches on both sides of it.
+
+    An update is an epoch, since fairseq puts other rows together when its batches have another size.
+    """
+    data = write_task(tmp_path / "data")
+    words = [
+        *SGD, "--max-epoch", "4", "--flood-level", level, "--base-method", base,
+        *(ADVERSARIAL if base == "freelb" else []),
+    ]  # fmt: skip
+    whole = run(data, tmp_path / "whole", *words, "--batch-size", "16")
+    parts = run(data, tmp_path / "parts", *words, "--batch-size", "4", "--update-freq", "4")
+    workers = run(data, tmp_path / "workers", *words, "--batch-size", "8", workers=2)
+    assert_close(parts, whole, atol=3e-6)
+    assert_close(workers, whole, atol=3e-6)
+
+
+@pytest.mark.parametrize("level", ["0.7", "0.9"])
+def test_a_process_with_a_batch_more_than_the_other(tmp_path: Path, level: str) -> None:
+    """12 examples in 3 batches on two workers: the second update has a dummy batch on one of them."""
+    data = write_task(tmp_path / "data", train=12)
+    words = [*SGD, "--max-epoch", "1", "--flood-level", level, "--batch-size", "4"]
+    workers = run(data, tmp_path / "workers", *words, workers=2)
+    single = run(data, tmp_path / "single", *words, "--update-freq", "2")
+    assert_close(workers, single, atol=2e-6)
+
+
+@pytest.mark.parametrize("dropout", [[], ["--accordance-dropout"]], ids=["probe-without-dropout", "with"])
+def test_probing_changes_nothing(tmp_path: Path, dropout: list[str]) -> None:
+    """52 updates with dropout and Adam: the same weights to the bit, and the same logged losses."""
+    data = write_task(tmp_path / "data", train=52)
+    words = [*DROPOUT, "--lr", "0.001", "--max-epoch", "4", "--flood-level", "0", "--no-epoch-checkpoints"]
+    done = [
+        fairseq_train(*train_args(data, tmp_path / name, "flooding", *words, *extra))
+        for name, extra in (("plain", []), ("probed", [*PROBE, *dropout]))
+    ]
+    plain, probed = (weights(tmp_path / name / "checkpoint_last.pt") for name in ("plain", "probed"))
+    assert all(torch.equal(probed[name], plain[name]) for name in plain)
+    losses = [[line["loss"] for line in logged(text, "train_inner")] for text in done]
+    assert losses[0] == losses[1] and len(losses[0]) == 52
+    measured = lines(done[1], "gradient accordance")
+    assert [line["update"] for line in measured] == list(range(4, 53, 4))
+    assert not lines(done[0], "gradient accordance")
+
+
+def test_a_measurement_is_logged_with_both_values_of_each_group(tmp_path: Path) -> None:
+    data = write_task(tmp_path / "data", train=52)
+    words = ["--max-epoch", "1", "--flood-level", "0", *PROBE]
+    done = fairseq_train(*train_args(data, None, "flooding", *words))
+    inner = [line["loss_nats"] for line in logged(done, "train_inner")]
+    measured = lines(done, "gradient accordance")
+    assert len(measured) == 3
+    for line in measured:
+        assert line["cosine"].keys() == line["eq13"].keys() == {"all", "encoder", "head"}
+        for group, value in line["cosine"].items():
+            assert -1 <= value <= 1 and line["eq13"][group] == pytest.approx(value / 2, abs=1e-6)
+        update = line["update"]
+        mean = sum(inner[update - 4 : update]) / 4  # batches of one size: the mean over the sub-epoch
+        assert line["train_loss_nats"] == pytest.approx(mean, abs=2e-6)
+        assert line["pairs"] > 0 and line["batches"] == 4
+
+
+def test_two_workers_measure_what_one_does(tmp_path: Path) -> None:
+    data = write_task(tmp_path / "data")
+    words = [*SGD, "--max-epoch", "6", "--flood-level", "0", *PROBE, "--accordance-interval", "2"]
+    args = train_args(data, None, "flooding", *words, "--accordance-batch-size", "4")
+    one = lines(fairseq_train(*args, "--batch-size", "16"), "gradient accordance")
+    two = lines(fairseq_train(*args, "--batch-size", "8", workers=2), "gradient accordance")
+    assert len(one) == len(two) == 3
+    for ours, expected in zip(two, one):
+        assert ours["pairs"] == expected["pairs"] and ours["update"] == expected["update"]
+        for group, value in expected["cosine"].items():
+            assert ours["cosine"][group] == pytest.approx(value, abs=1e-4)
+        assert ours["train_loss_nats"] == pytest.approx(expected["train_loss_nats"], abs=1e-5)
+
+
+def test_a_run_without_a_crossing_floods_nothing_and_says_so_at_its_end(tmp_path: Path) -> None:
+    data = write_task(tmp_path / "data", train=52)
+    words = ["--max-epoch", "1", "--flood-level", "auto", *PROBE, "--lr", "0"]
+    done = fairseq_train(*train_args(data, None, "flooding", *words))
+    assert not lines(done, "flood level")
+    inner = logged(done, "train_inner")
+    assert all(line["flooded"] == 0 and line["flood_level"] == 0 for line in inner)
+    text = done.stdout + done.stderr
+    said = re.search(r"flood level \| none: up to update 13, in 3 measurements, .*\(all\) .*\(up\)", text)
+    assert said and said.start() > text.index("done training")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_level_is_found_announced_and_kept_over_kill_9(tmp_path: Path, workers: int) -> None:
+    """Killed before the crossing in the middle of a sub-epoch, and killed after it."""
+    data = write_task(tmp_path / "data", train=64)
+    words = [
+        *DROPOUT, *PROBE, "--flood-level", "auto", "--max-epoch", "5", "--batch-size", str(4 // workers),
+        "--no-epoch-checkpoints", "--save-interval-updates", "3", "--keep-interval-updates", "1",
+    ]  # fmt: skip
+    straight = fairseq_train(*train_args(data, tmp_path / "straight", "flooding", *words), workers=workers)
+    (found,) = lines(straight, "flood level")
+    at, level = found["update"], round(found["level"], 6)
+    assert found["before"] < 0 <= found["after"] and found["crossing"] == "up"
+    measured = [line for line in lines(straight, "gradient accordance") if line["update"] == at]
+    assert measured[0]["train_loss_nats"] == level and measured[0]["cosine"]["all"] == found["after"]
+    inner = {line["num_updates"]: line for line in logged(straight, "train_inner")}
+    assert all(line["flood_level"] == (level if update > at else 0) for update, line in inner.items())
+    assert any(line["flooded"] for line in inner.values()) and len(inner) == 80
+    expected = weights(tmp_path / "straight" / "checkpoint_last.pt")
+
+    for name, after in (("before", at - 11), ("after", at + 2)):
+        args = train_args(data, tmp_path / name, "flooding", *words)
+        start_and_kill(args, workers, after_update=after, before=at if name == "before" else 78)
+        resumed = fairseq_train(*args, workers=workers)
+        assert lines(resumed, "flood level") == ([found] if name == "before" else [])
+        assert logged(resumed, "train_inner")[-1]["flood_level"] == level
+        killed = weights(tmp_path / name / "checkpoint_last.pt")
+        assert all(torch.equal(killed[key], expected[key]) for key in expected)
