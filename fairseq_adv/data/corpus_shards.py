@@ -20,10 +20,9 @@ from fairseq_adv.data.corpus_plan import LINE
 from fairseq_adv.data.corpus_reader import Piece, Reading, rows_of
 from fairseq_adv.data.corpus_words import WordCache
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.mmap_index import LENGTHS_AT, read_mmap_index
 from fairseq_adv.data.tokenizers import TokenToIds
 from fairseq_adv.data.workspace import workspace
-
-_HEADER = 9 + 8 + 1 + 8  # magic, version, type, number of rows
 
 
 @dataclass
@@ -138,21 +137,22 @@ def faults(folder: Path, split: str, vocabulary_size: int) -> List[str]:
     bin_file, idx_file = folder / f"{split}.bin", folder / f"{split}.idx"
     try:
         counts, size = counts_of(folder, split), os.path.getsize(idx_file)
-        with open(idx_file, "rb") as file:
-            header = file.read(_HEADER)
         data_size = os.path.getsize(bin_file)
+        with open(idx_file, "rb") as file:
+            index = read_mmap_index(file)
     except (OSError, ValueError, TypeError) as error:
         return [f"{folder}: {split} is not readable ({error})"]
-    if size < _HEADER or header[:9] != b"MMIDIDX\x00\x00":
+    except (struct.error, KeyError):
+        index = None
+    if index is None:
         return [f"{idx_file}: no index of fairseq's"]
-    rows = struct.unpack("<Q", header[-8:])[0]
-    if rows != counts.rows or size != _HEADER + 12 * rows:
-        return [f"{idx_file}: says {rows} rows in {size} bytes, but {counts.rows} were written"]
-    itemsize = np.dtype(best_fitting_int_dtype(vocabulary_size)).itemsize
-    sizes = np.memmap(idx_file, np.int32, "r", _HEADER, (rows,))
-    places = np.memmap(idx_file, np.int64, "r", _HEADER + 4 * rows, (rows,))
-    if not _places_fit(sizes, places, itemsize):
+    if index.rows != counts.rows or size != index.size:
+        return [f"{idx_file}: says {index.rows} rows in {size} bytes, but {counts.rows} were written"]
+    sizes = np.memmap(idx_file, np.int32, "r", LENGTHS_AT, (index.rows,))
+    places = np.memmap(idx_file, np.int64, "r", index.starts_at, (index.rows,))
+    if not _places_fit(sizes, places, index.itemsize):
         return [f"{idx_file}: the rows' places do not fit their lengths"]
+    itemsize = np.dtype(best_fitting_int_dtype(vocabulary_size)).itemsize
     if int(places[-1]) + int(sizes[-1]) * itemsize != data_size or data_size != counts.tokens * itemsize:
         return [f"{bin_file}: has {data_size} bytes, but its index says otherwise"]
     return []

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import BinaryIO, Sequence
 
 from fairseq import utils
-from fairseq.data.indexed_dataset import _code_to_dtype
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.mmap_index import read_mmap_index
 
-_MMAP_MAGIC = b"MMIDIDX\x00\x00"
 _HUFFMAN_MAGIC = b"HUFFIDX\x00\x00"
 _CACHED_MAGIC = b"TNTIDX\x00\x00"
 AGAIN = "Make it again with scripts/prepare_corpus.py, whose --check looks over a whole corpus."
@@ -87,16 +86,16 @@ def _told_bytes(stream: BinaryIO, size: int) -> int:
     Raises:
         struct.error, KeyError: the index is cut off or no index.
     """
-    magic = stream.read(9)
-    if magic == _MMAP_MAGIC:
-        _, code, rows = struct.unpack("<QBQ", stream.read(17))
-        if size != 26 + 12 * rows:  # the header, then an int32 length and an int64 start for each row
-            raise struct.error(f"{size} bytes for {rows} rows")
-        if rows == 0:
+    index = read_mmap_index(stream)
+    if index is not None:
+        if size != index.size:
+            raise struct.error(f"{size} bytes for {index.rows} rows")
+        if index.rows == 0:
             return 0
-        last_length = _at(stream, 26 + 4 * (rows - 1), "<i")
-        last_start = _at(stream, 26 + 4 * rows + 8 * (rows - 1), "<q")
-        return last_start + last_length * int(_code_to_dtype[code]().itemsize)
+        last_length, last_start = _at(stream, index.starts_at - 4, "<i"), _at(stream, index.size - 8, "<q")
+        return last_start + last_length * index.itemsize
+    stream.seek(0)
+    magic = stream.read(9)
     if magic[:8] == _CACHED_MAGIC:
         stream.seek(16)
         _, itemsize, rows, dimensions = struct.unpack("<QQQQ", stream.read(32))

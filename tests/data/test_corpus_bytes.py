@@ -157,6 +157,7 @@ def test_damage_is_found(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
     rows = int.from_bytes(whole[18:26], "little")
     for place, message in (
         (3, "no index of fairseq's"),
+        (17, "places do not fit"),  # the type of the ids: uint32 instead of uint16
         (18, "rows in"),
         (26, "places do not fit"),  # the first row's length
         (26 + 4 * rows + 8, "places do not fit"),  # where the second row begins
@@ -164,15 +165,16 @@ def test_damage_is_found(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
     ):
         index.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         assert [message in fault for fault in corpus.faults()] == [True], message
+    for wrong in (whole[:20], whole[:17] + b"\xff" + whole[18:]):  # cut off in its head; no such type
+        index.write_bytes(wrong)
+        assert corpus_shards.faults(folders[1], "train", 100) == [f"{index}: no index of fairseq's"]
     index.write_bytes(whole)
     data = folders[2] / "train.bin"
     data.write_bytes(data.read_bytes()[:-2])
     (folders[0] / "train.json").unlink()
-    faults = corpus.faults()
-    assert (
-        "shard0/train.json: is missing" in faults[0]
-        and "shard2/train.bin: is missing or has another" in faults[1]
-    )
+    first, second = corpus.faults()
+    assert "shard0/train.json: is missing" in first
+    assert "shard2/train.bin: is missing or has another" in second
 
 
 def test_what_was_made_from_something_else_is_refused(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:

@@ -1,0 +1,52 @@
+"""Reads the head of an index (``.idx``) of fairseq's mmap data sets.
+
+Format: fairseq 0.12.2's ``data/indexed_dataset.py``: magic, version, type of the ids, number of rows; then an
+int32 length of each row, then an int64 start of each row in the ``.bin``, in bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from fairseq.data.indexed_dataset import _code_to_dtype
+
+_MAGIC = b"MMIDIDX\x00\x00"
+_HEAD = "<QBQ"
+LENGTHS_AT = len(_MAGIC) + struct.calcsize(_HEAD)  # bytes from the file's begin
+
+
+@dataclass(frozen=True)
+class MmapIndex:
+    """What an index says of itself.
+
+    Attributes:
+        rows: their number.
+        itemsize: bytes of an id in the ``.bin``.
+    """
+
+    rows: int
+    itemsize: int
+
+    @property
+    def starts_at(self) -> int:
+        """Bytes from the file's begin to the rows' starts."""
+        return LENGTHS_AT + 4 * self.rows
+
+    @property
+    def size(self) -> int:
+        """Bytes that the whole file must have."""
+        return self.starts_at + 8 * self.rows
+
+
+def read_mmap_index(stream: BinaryIO) -> MmapIndex | None:
+    """Reads the head from the begin of ``stream``; None if it begins as another format.
+
+    Raises:
+        struct.error, KeyError: the head is cut off, or its type of ids is none of fairseq's.
+    """
+    if stream.read(len(_MAGIC)) != _MAGIC:
+        return None
+    _, code, rows = struct.unpack(_HEAD, stream.read(struct.calcsize(_HEAD)))
+    return MmapIndex(rows, int(_code_to_dtype[code]().itemsize))
