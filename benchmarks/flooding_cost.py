@@ -4,23 +4,19 @@
 The optimizer's step is in it, since flooding puts the sign on the gradient there. All sides run in one
 process and take turns on the same batch; each turn gives a ratio to the plain side. On a GPU wall time, on a
 CPU the process's CPU time.
-
-Example: OMP_NUM_THREADS=1 benchmarks/flooding_cost.py
-         benchmarks/flooding_cost.py --model large --fp16     (a GPU)
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from update_cost import MODELS, build, spread, write_data
+from measuring import MODELS, add_options, clock, machine, spread
+from update_cost import build, write_data
 
 SIDES = {
     "standard": ["--criterion", "standard"],
@@ -31,31 +27,23 @@ SIDES = {
 
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    options.add_argument("--model", choices=MODELS, default="minilm", help="size of the encoder; minilm")
-    options.add_argument("--sentences", type=int, default=16, help="sentences in a batch; 16")
-    options.add_argument("--tokens", type=int, default=128, help="tokens of a sentence; 128")
-    options.add_argument("--rounds", type=int, default=15, help="turns, after two that don't count; 15")
-    options.add_argument("--fp16", action="store_true", help="half precision (needs a GPU)")
+    add_options(options, ())
+    options.add_argument("--sentences", type=int, default=16, help="sentences in a batch")
+    options.add_argument("--tokens", type=int, default=128, help="tokens of a sentence")
+    options.add_argument("--rounds", type=int, default=15, help="turns, after two that don't count")
     return options
 
 
 def seconds(trainer: Any, batch: Any) -> float:
-    import torch
-
-    clock = time.perf_counter if trainer.cuda else time.process_time
-    begin = clock()
+    begin = clock(trainer)
     trainer.train_step([batch])
-    if trainer.cuda:
-        torch.cuda.synchronize()
-    return clock() - begin
+    return clock(trainer) - begin
 
 
 def main() -> int:
     options = parser().parse_args()
-    import torch
-
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "data"
         write_data(folder, MODELS[options.model][4], options.tokens, options.sentences)
@@ -66,19 +54,16 @@ def main() -> int:
         for _ in range(options.rounds + 2):
             for side, (trainer, batch) in sides.items():
                 times[side].append(seconds(trainer, batch))
-    cuda = sides["standard"][0].cuda
-    device = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"
     precision = "fp16" if options.fp16 else "fp32"
     print(
-        f"{options.model}, {options.sentences} x {options.tokens} tokens, {precision}, torch "
-        f"{torch.__version__}, {device}, {options.rounds} rounds\n"
+        f"{options.model}, {options.sentences} x {options.tokens} tokens, {precision}, "
+        f"{machine(sides['standard'][0])}, {options.rounds} rounds\n"
     )
     print("| criterion | seconds an update | times standard, turn by turn |\n|---|---|---|")
     plain = times["standard"][2:]
     for side, found in times.items():
         ratios = [ours / other for ours, other in zip(found[2:], plain)]
-        ends = f"{min(ratios):.3f} to {max(ratios):.3f}"
-        print(f"| `{side}` | {spread(found[2:])} | {statistics.median(ratios):.4f} ({ends}) |")
+        print(f"| `{side}` | {spread(found[2:])} | {spread(ratios)} |")
     return 0
 
 

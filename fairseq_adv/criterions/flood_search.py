@@ -61,6 +61,7 @@ class FloodSearch:
             batch_size=cfg.accordance_batch_size,
             seed=cfg.seed,
             dropout=cfg.accordance_dropout,
+            groups=cfg.accordance_groups.split(","),
         )
 
     def updated(self, model: nn.Module, optimizer: Any, update: int, loss: float, size: float) -> None:
@@ -89,7 +90,8 @@ class FloodSearch:
         )
         seconds = time.perf_counter() - begun
         mean_loss = self.level.mean_loss()
-        crossing = self.level.measured(self.update, found.cosine[str(self.cfg.flood_crossing_group)])
+        watched = found.cosine.get(str(self.cfg.flood_crossing_group), math.nan)  # a given b needs none
+        crossing = self.level.measured(self.update, watched)
         if _is_master():
             self._log(found, mean_loss, seconds)
             if crossing is not None:

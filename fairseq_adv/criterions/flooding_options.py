@@ -63,6 +63,13 @@ class FloodingConfig(PerturbationConfig, SMARTConfig):
         default=32,
         metadata={"help": "sentences in a mini-batch of a measurement"},
     )
+    accordance_groups: str = field(
+        default=",".join(GROUPS),
+        metadata={
+            "help": "parameters that are measured apart, with commas: all, encoder and head. With k classes "
+            "one of the first two holds (k + 1) P floats for P parameters, both hold nearly twice that"
+        },
+    )
     accordance_dropout: bool = field(
         default=False,
         metadata={"help": "measure with dropout, as the model trains; without it the masks add noise"},
@@ -127,8 +134,14 @@ def check_flooding_options(cfg: FloodingConfig) -> None:
         refuse("accordance-batches", cfg.accordance_batches, "pass 2 or more: accordance is between batches")
     if cfg.accordance_batch_size < 1:
         refuse("accordance-batch-size", cfg.accordance_batch_size, "pass 1 or more")
-    if fixed_level(cfg.flood_level) is None and cfg.accordance_interval == 0:
-        refuse("flood-level", "auto", "pass --accordance-interval, such as 100 updates, as well")
+    groups = cfg.accordance_groups.split(",")
+    if not set(groups) <= set(GROUPS) or len(groups) > len(set(groups)):
+        refuse("accordance-groups", cfg.accordance_groups, f"pass some of {','.join(GROUPS)}, with commas")
+    if fixed_level(cfg.flood_level) is None:
+        if cfg.accordance_interval == 0:
+            refuse("flood-level", "auto", "pass --accordance-interval, such as 100 updates, as well")
+        if str(cfg.flood_crossing_group) not in groups:
+            refuse("flood-crossing-group", cfg.flood_crossing_group, "add it to --accordance-groups")
     _check_base_method(cfg)
 
 

@@ -27,6 +27,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ([*AUTO, "--accordance-interval", "-1"], "--accordance-interval -1: pass a number of updates"),
         ([*AUTO, "--accordance-batches", "1"], "--accordance-batches 1: pass 2 or more"),
         ([*AUTO, "--accordance-batch-size", "0"], "--accordance-batch-size 0: pass 1 or more"),
+        ([*AUTO, "--accordance-groups", "all,body"], "--accordance-groups all,body: pass some of all"),
+        ([*AUTO, "--accordance-groups", "all,all"], "--accordance-groups all,all: pass some of"),
+        ([*AUTO, "--accordance-groups", "head"], "--flood-crossing-group all: add it to --accordance-groups"),
         (["--flood-level", "1", "--adv-lr", "0.3"], "--adv-lr has no effect with --base-method standard: "
          "pass --base-method freelb or pgd"),
         (["--flood-level", "1", "--no-adv-share-dropout"], "--no-adv-share-dropout has no effect"),
