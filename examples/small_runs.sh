@@ -12,40 +12,33 @@
 # WSC_CANDIDATES=noun-phrases takes WSC's candidates from spaCy, which needs a model; default: spans.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-die() { printf 'error: %s\n' "$*" >&2; exit 2; }
-case ${1-} in -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+. "$here/examples/small_runs_lib.sh"
+case ${1-} in -h | --help) usage; exit 0 ;; esac
 [ $# -ge 3 ] || die "usage: $0 DATA ENCODER OUT [RUN ...] (see --help)"
 data=$1 encoder=$2 out=$3
 shift 3
-[ -f "$encoder/model.pt" ] || die "$encoder/model.pt: no such file. scripts/convert_hf_checkpoint.py makes it"
-command -v fairseq-train >/dev/null || die "fairseq-train is not on the path: activate the project's environment"
+need_encoder
+need_fairseq
 runs=("$@")
 [ $# -gt 0 ] || runs=(commonsense_qa qnli_ranking wsc race arc arc-without arc-multitask)
-export OMP_NUM_THREADS=${THREADS:-1} PYTHONWARNINGS=ignore
+export OMP_NUM_THREADS=${THREADS:-1}
 mkdir -p "$out"
-user_dir=$(python -m fairseq_adv_cli user-dir)
 
-train() {  # train NAME UPDATES DATA options: freelb, then standard
+train_both() {  # train_both NAME UPDATES DATA options: freelb, then standard
     local name=$1 updates=${UPDATES:-$2} source=$3 method
     shift 3
     for method in freelb standard; do
         local run=$out/$name-$method adversary=()
         [ "$method" != freelb ] || adversary=(--adv-steps 2 --adv-lr 0.03 --adv-max-norm 0.1 --adv-init-mag 0.05)
-        [ "$(cat "$run/done" 2>/dev/null)" != "$updates" ] || continue
-        [ ! -f "$run/done" ] || rm -r "$run"  # of another length
+        to_do "$run" "$updates" || continue
         echo "== $name, $method, $updates updates"
-        mkdir -p "$run"
-        # shellcheck disable=SC2046
-        fairseq-train "$source" --user-dir "$user_dir" --tokenizer-dir "$encoder" \
-            $(cat "$encoder/model_args.txt") --finetune-from-model "${START:-$encoder/model.pt}" \
-            --criterion "$method" ${adversary[@]+"${adversary[@]}"} --dropout 0.1 --attention-dropout 0.1 \
-            --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 1.0 \
+        fairseq_train "$run" "$source" "${START:-$encoder/model.pt}" --tokenizer-dir "$encoder" \
+            --criterion "$method" ${adversary[@]+"${adversary[@]}"} \
             --lr 1e-4 --lr-scheduler polynomial_decay --warmup-updates $((updates / 10)) \
-            --total-num-update "$updates" --max-update "$updates" --seed 1 --cpu --num-workers 0 \
-            --required-batch-size-multiple 1 --validate-interval 1000 --validate-interval-updates $((updates / 2)) \
-            --save-interval-updates $((updates / 2)) --keep-interval-updates 1 --no-epoch-checkpoints \
-            --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric \
-            --save-dir "$run" --log-file "$run/train.log" --log-format simple --log-interval 10 "$@"
+            --total-num-update "$updates" --max-update "$updates" --seed 1 \
+            --validate-interval 1000 --validate-interval-updates $((updates / 2)) \
+            --save-interval-updates $((updates / 2)) --keep-interval-updates 1 \
+            --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric "$@"
         echo "$updates" >"$run/done"
     done
 }
@@ -71,31 +64,29 @@ retrieve() {  # the science sentences as documents of ARC's questions
 
 for run in "${runs[@]}"; do
     case $run in
-        commonsense_qa) train "$run" 150 "$data/commonsense_qa" --task commonsense_qa --batch-size 8 ;;
+        commonsense_qa) train_both "$run" 150 "$data/commonsense_qa" --task commonsense_qa --batch-size 8 ;;
         qnli_ranking)
             [ -d "$out/qnli_pairs" ] || python "$here/scripts/prepare_qnli_ranking.py" "$data/glue/QNLI" "$out/qnli_pairs"
-            train "$run" 150 "$out/qnli_pairs" --task qnli_ranking --batch-size 8 ;;
+            train_both "$run" 150 "$out/qnli_pairs" --task qnli_ranking --batch-size 8 ;;
         wsc)
             [ -d "$out/wsc" ] || python "$here/scripts/prepare_wsc.py" "$data/wsc" "$out/wsc" \
                 --candidates "${WSC_CANDIDATES:-spans}"
-            train "$run" 150 "$out/wsc" --task wsc --batch-size 8 ;;
-        race) train "$run" 150 "$data/race" --task arc_retrieval --batch-size 4 --tokens-per-sample 128 ;;
+            train_both "$run" 150 "$out/wsc" --task wsc --batch-size 8 ;;
+        race) train_both "$run" 150 "$data/race" --task arc_retrieval --batch-size 4 --tokens-per-sample 128 ;;
         arc)
             retrieve
-            train "$run" 150 "$out/arc/ARC-Easy:$out/arc/ARC-Challenge" --task arc_retrieval --batch-size 8 --tokens-per-sample 64 ;;
+            train_both "$run" 150 "$out/arc/ARC-Easy:$out/arc/ARC-Challenge" --task arc_retrieval --batch-size 8 --tokens-per-sample 64 ;;
         arc-without)
             plain_arc
-            train "$run" 150 "$out/arc-as-it-is/ARC-Easy:$out/arc-as-it-is/ARC-Challenge" --task arc_retrieval --batch-size 8 \
+            train_both "$run" 150 "$out/arc-as-it-is/ARC-Easy:$out/arc-as-it-is/ARC-Challenge" --task arc_retrieval --batch-size 8 \
                 --no-documents ;;
         arc-multitask)  # the paper's recipe in small: RACE first, then both ARC sets together with some of RACE
             retrieve
             [ -f "$out/race-freelb/checkpoint_last.pt" ] || die "arc-multitask starts from the run race: name race before it"
-            START=$out/race-freelb/checkpoint_last.pt train "$run" 150 \
+            START=$out/race-freelb/checkpoint_last.pt train_both "$run" 150 \
                 "$out/arc/ARC-Easy:$out/arc/ARC-Challenge:$data/race" --sampling-weights 1:1:0.5 --task arc_retrieval \
                 --batch-size 8 --tokens-per-sample 64 ;;
         *) die "no run is called $run (see --help)" ;;
     esac
 done
-python "$here/examples/tabulate_small_runs.py" "$out" >"$out/table.md.new"
-mv "$out/table.md.new" "$out/table.md"
-cat "$out/table.md"
+tabulate "$here/examples/tabulate_small_runs.py"

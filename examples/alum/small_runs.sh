@@ -17,15 +17,15 @@
 # JOBS=N            fine-tuning runs at a time, on a thread each
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-die() { printf 'error: %s\n' "$*" >&2; exit 2; }
-case ${1-} in -h | --help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+. "$here/examples/small_runs_lib.sh"
+case ${1-} in -h | --help) usage; exit 0 ;; esac
 [ $# -ge 2 ] || die "usage: $0 DATA OUT [STAGE ...] (see --help)"
 data=$1 out=$2
 shift 2
 for file in text/train.txt text/valid.txt glue/RTE glue/MRPC; do
     [ -e "$data/$file" ] || die "$data/$file: no such file"
 done
-command -v fairseq-train >/dev/null || die "fairseq-train is not on the path: activate the project's environment"
+need_fairseq
 stages=("$@")
 [ $# -gt 0 ] || stages=(corpus warmup pretrain evaluate finetune)
 for stage in "${stages[@]}"; do
@@ -34,45 +34,19 @@ for stage in "${stages[@]}"; do
         *) die "no stage is called $stage (see --help)" ;;
     esac
 done
-export OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore
+export OMP_NUM_THREADS=1
 warmup_updates=${WARMUP_UPDATES:-400} minutes=${MINUTES:-15} updates=${UPDATES:-50} jobs=${JOBS:-2}
 read -ra seeds <<<"${SEEDS:-1 2 3}"
 read -ra starts <<<"${STARTS:-plain alum}"
 mkdir -p "$out"
-user_dir=$(python -m fairseq_adv_cli user-dir)
-encoder=${ENCODER:-$out/encoder}
-if [ -z "${ENCODER-}" ] && [ ! -f "$encoder/model.pt" ]; then
-    python "$here/scripts/fetch_minilm.py" "$out/encoder-hf"
-    python "$here/scripts/convert_hf_checkpoint.py" "$out/encoder-hf" "$encoder"
-fi
-[ -f "$encoder/model.pt" ] || die "$encoder/model.pt: no such file. scripts/convert_hf_checkpoint.py makes it"
-
-train() {  # train RUN SETTING DATA START options: fairseq-train, unless RUN/done says SETTING
-    local run=$1 setting=$2 source=$3 start=$4
-    shift 4
-    [ "$(cat "$run/done" 2>/dev/null)" != "$setting" ] || return 0
-    [ ! -f "$run/done" ] || rm -r "$run"  # of another length
-    echo "== $(basename "$run"): $setting"
-    mkdir -p "$run"
-    local TIMEFORMAT='%R %U %S'
-    # Without a buffer, because its thread, still at work when training ends in mid-epoch, may abort the process then.
-    # shellcheck disable=SC2046
-    { time fairseq-train "$source" --user-dir "$user_dir" $(cat "$encoder/model_args.txt") \
-        --finetune-from-model "$start" --dropout 0.1 --attention-dropout 0.1 \
-        --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 1.0 \
-        --cpu --num-workers 0 --data-buffer-size 0 --batch-size 16 --required-batch-size-multiple 1 --no-epoch-checkpoints \
-        --save-dir "$run" --log-file "$run/train.log" --log-format simple --log-interval 10 "$@" \
-        >"$run/output.txt" 2>&1; } 2>>"$run/seconds" ||
-        { tail -n 5 "$run/output.txt" >&2; die "$run: fairseq-train failed; $run/output.txt says why"; }
-    echo "$setting" >"$run/done"
-}
+find_encoder
 
 pretrain() {  # pretrain RUN SETTING START options
     local run=$1 setting=$2 start=$3
     shift 3
     # A row is 128 tokens of running text. lr is fixed after its warm-up, so that no total has to be known.
     train "$run" "$setting" "$out/corpus/shard0" "$start" --task masked_lm --sample-break-mode none \
-        --tokens-per-sample 128 --mask-prob 0.15 --lr 3e-4 --lr-scheduler fixed --warmup-updates 50 --seed 1 \
+        --batch-size 16 --tokens-per-sample 128 --mask-prob 0.15 --lr 3e-4 --lr-scheduler fixed --warmup-updates 50 --seed 1 \
         --disable-validation --save-interval-updates 50 --keep-interval-updates 1 "$@"
 }
 
@@ -91,19 +65,11 @@ PYTHON
 }
 
 validate() {  # validate RUN CHECKPOINT: the whole validation split, and some of it under attack
-    [ -f "$1/valid.log" ] || {
-        fairseq-validate "$out/corpus/shard0" --user-dir "$user_dir" --path "$2" --task masked_lm --cpu \
-            --batch-size 32 --num-workers 0 --log-format simple --no-progress-bar >"$1/valid.log.new" 2>&1 ||
-            { tail -n 5 "$1/valid.log.new" >&2; die "$2: fairseq-validate failed; $1/valid.log.new says why"; }
-        mv "$1/valid.log.new" "$1/valid.log"
-    }
+    kept "$1/valid.log" fairseq-validate "$out/corpus/shard0" --user-dir "$user_dir" --path "$2" --task masked_lm --cpu \
+        --batch-size 32 --num-workers 0 --log-format simple --no-progress-bar
     for epsilon in ${EPSILONS:-0.05 0.2}; do
-        [ -f "$1/attack-$epsilon.json" ] || {
-            python "$here/scripts/loss_under_perturbation.py" "$2" --epsilon $epsilon --steps 5 --batches 4 \
-                --batch-size 16 --cpu --json >"$1/attack-$epsilon.json.new" 2>"$1/attack.log" ||
-                { tail -n 5 "$1/attack.log" >&2; die "$2: the attack failed; $1/attack.log says why"; }
-            mv "$1/attack-$epsilon.json.new" "$1/attack-$epsilon.json"
-        }
+        kept "$1/attack-$epsilon.json" python "$here/scripts/loss_under_perturbation.py" "$2" --epsilon $epsilon \
+            --steps 5 --batches 4 --batch-size 16 --cpu --json
     done
 }
 
@@ -122,29 +88,7 @@ finetune() {  # finetune TASK START METHOD SEED
         --batch-size $sentences --validate-interval 1000 --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric --no-save
 }
 
-running=()
-at_once() {  # at_once COMMAND …: beside the script, in a process group of its own, which stop_running ends
-    set -m
-    "$@" &
-    running+=($!)
-    set +m
-}
-wait_until() {  # wait_until N: no more than N of them run; one that failed ends the script
-    while [ ${#running[@]} -gt "$1" ]; do
-        local pid still=()
-        for pid in "${running[@]}"; do
-            if kill -0 "$pid" 2>/dev/null; then still+=("$pid"); else wait "$pid"; fi
-        done
-        running=(${still[@]+"${still[@]}"})
-        [ ${#running[@]} -le "$1" ] || sleep 0.5
-    done
-}
-stop_running() { for pid in ${running[@]+"${running[@]}"}; do kill -- "-$pid" 2>/dev/null || true; done; }
-exec 9>"$out/.lock"
-flock -n 9 || die "$out: this script, or a training it started, is still at work there"
-trap stop_running EXIT
-trap 'exit 130' INT TERM
-
+work_alone
 for stage in "${stages[@]}"; do
     case $stage in
         corpus)
@@ -194,6 +138,4 @@ for stage in "${stages[@]}"; do
     esac
 done
 compgen -G "$out/*/valid.log" >/dev/null || compgen -G "$out/finetune/*/done" >/dev/null || exit 0  # no table yet
-python "$here/examples/alum/tabulate_alum_runs.py" "$out" >"$out/table.md.new"
-mv "$out/table.md.new" "$out/table.md"
-cat "$out/table.md"
+tabulate "$here/examples/alum/tabulate_alum_runs.py"

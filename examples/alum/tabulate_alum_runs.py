@@ -6,15 +6,15 @@ Example: examples/alum/tabulate_alum_runs.py out/alum-small --into examples/alum
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import re
 import statistics
 import sys
 from pathlib import Path
 
-BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from run_tables import command, minutes, spread
+
 PRETRAINED = {
     "warmup": "start of both (after the warm-up)",
     "pretrain-plain": "plain",
@@ -52,13 +52,6 @@ def inner_lines(path: Path) -> list[dict[str, float]]:
 def updates_done(run: Path) -> int:
     """The number of updates after which a run ended."""
     return int(re.findall(r"\bnum_updates[= ](\d+)", (run / "train.log").read_text(encoding="utf-8"))[-1])
-
-
-def minutes(run: Path) -> tuple[float, float]:
-    """(wall, CPU) minutes of a run, over its restarts; a start that was killed is not counted."""
-    rows = [line.split() for line in (run / "seconds").read_text().splitlines()]
-    times = [[float(word) for word in row] for row in rows if len(row) == 3]
-    return sum(row[0] for row in times) / 60, sum(row[1] + row[2] for row in times) / 60
 
 
 def pretraining(out: Path) -> list[str]:
@@ -114,12 +107,6 @@ def regulariser(out: Path) -> list[str]:
     return [*lines, ""]
 
 
-def spread(values: list[float]) -> str:
-    """Mean, standard deviation of the sample, and every value."""
-    sd = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{sd} ({', '.join(f'{value:.2f}' for value in values)})"
-
-
 def fine_tuning(out: Path) -> list[str]:
     """A table of the fine-tuning runs; the scores are those after the last update."""
     lines = [
@@ -148,42 +135,10 @@ def fine_tuning(out: Path) -> list[str]:
     return [*lines, ""] if len(lines) > 2 else []
 
 
-def write_between(path: Path, text: str) -> None:
-    """Replaces what stands between the two markers of a file.
-
-    Raises:
-        ValueError: the file lacks them.
-    """
-    old = path.read_text(encoding="utf-8")
-    head, begin, rest = old.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{path}: lacks the lines {BEGIN} and {END}, between which the tables go")
-    beside = path.with_name(path.name + ".new")
-    beside.write_text(f"{head}{BEGIN}\n\n{text}\n{END}{tail}", encoding="utf-8")
-    os.replace(beside, path)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("out", type=Path, help="the folder that small_runs.sh wrote into")
-    parser.add_argument("--into", type=Path, help="write the tables between this file's markers instead")
-    options = parser.parse_args()
-    try:
-        lines = [*pretraining(options.out), *regulariser(options.out), *fine_tuning(options.out)]
-        if not lines:
-            raise ValueError(f"{options.out}: holds no finished run")
-        if options.into is None:
-            print("\n".join(lines).rstrip())
-        else:
-            write_between(options.into, "\n".join(lines))
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+def tables(out: Path) -> list[str]:
+    """All tables that there are runs for."""
+    return [*pretraining(out), *regulariser(out), *fine_tuning(out)]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(__doc__, tables))
