@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import torch
@@ -11,10 +12,11 @@ from fairseq import checkpoint_utils, utils
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
+from torch import nn
 from tqdm import tqdm
 
 from fairseq_adv.evaluation.attack import Attack, attack
-from fairseq_adv.objectives import build_objective
+from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.prediction.checkpoint import objective_options
 
@@ -45,19 +47,75 @@ def attack_checkpoint(
         ValueError: the checkpoint's task has no objective here, the split is not there, or ``batches`` < 1.
         FileNotFoundError: there is no such checkpoint.
     """
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"{path}: no such checkpoint")
     if batches is not None and batches < 1:
         raise ValueError(f"--batches {batches}: pass 1 or more")
+    trained = load(path, data, [split], cpu)
+    samples = trained.batches(split, batch_size, batches, f"attacking {split}")
+    return attack(trained.model, trained.objective, samples, how).means()
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A checkpoint that can be measured.
+
+    Attributes:
+        model: on its device.
+        objective: what it learned.
+        task: with the splits loaded.
+        updates: number of updates it was trained for.
+    """
+
+    model: nn.Module
+    objective: Objective
+    task: FairseqTask
+    updates: int
+
+    def batches(
+        self, split: str, batch_size: int, most: int | None = None, doing: str = ""
+    ) -> Iterator[Sample]:
+        """The mini-batches of a loaded split on the model's device, in fairseq's order of validation.
+
+        Args:
+            split: its name.
+            batch_size: sentences in a mini-batch.
+            most: only so many mini-batches; ``None``: all.
+            doing: what the progress bar says.
+        """
+        longest = utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())  # type: ignore[operator]
+        iterator = self.task.get_batch_iterator(
+            dataset=self.task.dataset(split), max_sentences=batch_size, max_positions=longest
+        ).next_epoch_itr(shuffle=False)
+        total = len(iterator) if most is None else min(most, len(iterator))
+        on_gpu = next(self.model.parameters()).is_cuda
+        for sample in tqdm(islice(iterator, total), desc=doing, unit="batch", total=total):
+            yield utils.move_to_cuda(sample) if on_gpu else sample
+
+
+def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) -> Trained:
+    """Loads a checkpoint that fairseq-train wrote, and splits of its data.
+
+    Args:
+        path: the checkpoint.
+        data: data folder; ``None``: the one in the checkpoint.
+        splits: to load.
+        cpu: don't use a GPU.
+
+    Raises:
+        ValueError: the checkpoint's task has no objective here, or a split is not there.
+        FileNotFoundError: there is no such checkpoint.
+    """
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path}: no such checkpoint")
     overrides = {} if data is None else {"data": data}
-    models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([path], arg_overrides=overrides)
-    _check_split(task, cfg.task.data, split)
-    task.load_dataset(split)
+    state = checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
+    updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates", 0)
+    models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([path], state=state)
+    for split in splits:
+        _check_split(task, cfg.task.data, split)
+        task.load_dataset(split)
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
-    model = models[0].to(device)
     objective = build_objective(objective_options(cfg), task)
-    samples = _batches(task, model, split, batch_size, device, batches)
-    return attack(model, objective, samples, how).means()
+    return Trained(models[0].to(device), objective, task, int(updates))
 
 
 def _check_split(task: FairseqTask, data: str, split: str) -> None:
@@ -70,21 +128,3 @@ def _check_split(task: FairseqTask, data: str, split: str) -> None:
         return
     if not os.path.isfile(os.path.join(folder, index)):
         raise ValueError(f"{folder}: has no split {split!r} ({index}); pass --data or --split")
-
-
-def _batches(
-    task: FairseqTask,
-    model: torch.nn.Module,
-    split: str,
-    batch_size: int,
-    device: torch.device,
-    most: int | None,
-) -> Iterator[Sample]:
-    iterator = task.get_batch_iterator(
-        dataset=task.dataset(split),
-        max_sentences=batch_size,
-        max_positions=utils.resolve_max_positions(task.max_positions(), model.max_positions()),  # type: ignore[operator]
-    ).next_epoch_itr(shuffle=False)
-    total = len(iterator) if most is None else min(most, len(iterator))
-    for sample in tqdm(islice(iterator, total), desc=f"attacking {split}", unit="batch", total=total):
-        yield utils.move_to_cuda(sample) if device.type == "cuda" else sample

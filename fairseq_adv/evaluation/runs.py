@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.checkpoint import attack_checkpoint
-
-# A score of one of several data sets has the data set's name in its own: accuracy_ARC-Easy.
-_PAIR = re.compile(r"\| ([\w./-]+) (-?[\d.]+(?:e[+-]?\d+)?)(?= |$)")
+from fairseq_adv.evaluation.kept import measured_once, stamp
+from fairseq_adv.evaluation.log_lines import INNER, TRAIN, VALID, log_lines, read_lines
 
 
 @dataclass
@@ -38,27 +34,25 @@ class RunLog:
 
 
 def read_log(path: Path) -> RunLog:
-    """Reads what ``fairseq-train --log-file`` wrote with ``--log-format tqdm`` or ``simple``.
+    """Reads what ``fairseq-train --log-file`` wrote, with any ``--log-format``.
 
     Raises:
         ValueError: there is no finished epoch in it.
+        FileNotFoundError: there is no such file.
     """
-    # Keyed by update: fairseq adds a log handler with every progress bar, so lines come several times.
-    train: dict[float, dict[str, float]] = {}
-    valid: dict[float, dict[str, float]] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("epoch ") or "/" in line.split("|")[0]:
-            continue
-        values = {name: float(value) for name, value in _PAIR.findall(line)}
-        (valid if "| valid on " in line else train)[values["num_updates"]] = values
+    # Keyed by update: a line may come several times.
+    train: dict[int, dict[str, float]] = {}
+    valid: dict[str, dict[int, dict[str, float]]] = {}
+    for line in log_lines(read_lines(path)):
+        if line.kind == TRAIN:
+            train[line.updates] = line.values
+        elif line.kind == VALID:
+            valid.setdefault(line.split, {})[line.updates] = line.values
     if not train or not valid:
         raise ValueError(
             f"{path}: no finished epoch in this log; was it written by fairseq-train --log-file?"
         )
-    return RunLog(list(train.values()), list(valid.values()))
-
-
-_INNER = re.compile(r"^epoch \d+: +\d+ / \d+ .*?\bloss=(-?[\d.]+),.*\bnum_updates=(\d+),", re.MULTILINE)
+    return RunLog(list(train.values()), list(next(iter(valid.values())).values()))
 
 
 def training_curve(path: Path) -> list[tuple[int, float]]:
@@ -66,11 +60,14 @@ def training_curve(path: Path) -> list[tuple[int, float]]:
 
     Raises:
         ValueError: there is no such line.
+        FileNotFoundError: there is no such file.
     """
-    found = {int(updates): float(loss) for loss, updates in _INNER.findall(path.read_text(encoding="utf-8"))}
-    if not found:
-        raise ValueError(f"{path}: no training loss in this log; was it written with --log-format simple?")
-    return sorted(found.items())
+    inner = [line for line in log_lines(read_lines(path)) if line.kind == INNER and "loss" in line.values]
+    if not inner:
+        raise ValueError(
+            f"{path}: no training loss in this log; was it written with --log-format simple or json?"
+        )
+    return sorted({line.updates: line.values["loss"] for line in inner}.items())
 
 
 @dataclass
@@ -120,21 +117,11 @@ def summarise(folder: Path, how: Attack, metric: str = "accuracy", data: str | N
 
 
 def _attack_once(folder: Path, how: Attack, data: str | None) -> dict[str, float]:
-    checkpoint, kept = folder / "checkpoint_best.pt", folder / "attack.json"
-    if not checkpoint.is_file():
-        raise FileNotFoundError(f"{checkpoint}: no such checkpoint")
-    stat = checkpoint.stat()
-    key = {"attack": asdict(how), "data": data, "size": stat.st_size, "time": stat.st_mtime_ns}
-    if kept.is_file():
-        found = json.loads(kept.read_text())
-        if found["key"] == key:
-            means: dict[str, float] = found["means"]
-            return means
-    means = attack_checkpoint(str(checkpoint), how, data)
-    beside = kept.with_suffix(".tmp")
-    beside.write_text(json.dumps({"key": key, "means": means}))
-    os.replace(beside, kept)
-    return means
+    checkpoint = folder / "checkpoint_best.pt"
+    made_from = {"attack": asdict(how), "data": data, **stamp(checkpoint)}
+    return measured_once(
+        folder / "attack.json", made_from, lambda: attack_checkpoint(str(checkpoint), how, data)
+    )
 
 
 def table(rows: Sequence[Summary], how: Attack, metric: str = "accuracy") -> str:

@@ -1,0 +1,71 @@
+"""What was measured is measured once, and anew for another file or another setting."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from fairseq_adv.evaluation.kept import file_for, measured_once, stamp
+
+
+class Measure:
+    """Counts how often it is asked."""
+
+    def __init__(self, **values: float) -> None:
+        self.values, self.calls = values, 0
+
+    def __call__(self) -> dict[str, float]:
+        self.calls += 1
+        return self.values
+
+
+def test_the_same_is_measured_once_and_another_setting_anew(tmp_path: Path) -> None:
+    measure, file = Measure(loss=0.1 + 0.2, cosine=math.nan), tmp_path / "deep" / "kept.json"
+    made_from = {"steps": 3, "data": None, "stds": (0.0, 0.1)}  # json makes a list of a tuple
+    for _ in range(3):
+        found = measured_once(file, made_from, measure)
+        assert found["loss"] == 0.1 + 0.2 and math.isnan(found["cosine"])
+    assert measure.calls == 1
+    measured_once(file, {**made_from, "steps": 4}, measure)
+    assert measure.calls == 2 and [path.name for path in file.parent.iterdir()] == ["kept.json"]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"key": 1', '{"means": {}}', '{"key": {"a": 1}, "means": []}']
+)
+def test_a_file_of_another_program_is_measured_anew(tmp_path: Path, content: str) -> None:
+    measure, file = Measure(loss=1.0), tmp_path / "kept.json"
+    file.write_text(content)
+    assert measured_once(file, {"a": 1}, measure) == {"loss": 1.0} == measured_once(file, {"a": 1}, measure)
+    assert measure.calls == 1
+
+
+def test_a_stopped_measurement_leaves_what_was_kept(tmp_path: Path) -> None:
+    file = tmp_path / "kept.json"
+    measured_once(file, {"a": 1}, Measure(loss=1.0))
+
+    def stopped() -> dict[str, float]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measured_once(file, {"a": 2}, stopped)
+    assert measured_once(file, {"a": 1}, stopped) == {"loss": 1.0}
+
+
+def test_a_stamp_tells_a_changed_checkpoint(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint.pt"
+    with pytest.raises(FileNotFoundError, match=r"checkpoint\.pt: no such checkpoint"):
+        stamp(file)
+    file.write_bytes(b"abc")
+    first = stamp(file)
+    assert first["size"] == 3 and stamp(file) == first
+    os.utime(file, ns=(1, first["time"] + 1))
+    assert stamp(file) != first
+
+
+def test_each_setting_has_its_own_file(tmp_path: Path) -> None:
+    first = file_for(tmp_path, {"a": 1, "b": 2})
+    assert file_for(tmp_path, {"b": 2, "a": 1}) == first != file_for(tmp_path, {"a": 1, "b": 3})

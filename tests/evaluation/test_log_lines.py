@@ -1,0 +1,74 @@
+"""Lines of numbers in the logs that fairseq-train writes, in each of its formats."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from fairseq_adv.evaluation.log_lines import INNER, TRAIN, VALID, LogLine, json_object, log_lines, read_lines
+from fairseq_adv.evaluation.runs import read_log, training_curve
+
+# As fairseq 0.12.2 writes them; values shortened.
+SIMPLE = [
+    "{'_name': None, 'criterion': {'_name': 'standard'}, 'num_updates': 3}",
+    "epoch 001:      4 / 12 loss=1.172, accuracy=50, acc_and_f1=nan, num_updates=4, lr=1e-05, wall=1",
+    'begin validation on "valid" subset',
+    "epoch 001 | valid on 'valid' subset | loss 0.959 | accuracy_ARC-Easy 75 | num_updates 12",
+    "epoch 001 | valid on 'valid1' subset | loss 0.5 | accuracy_ARC-Easy 25 | num_updates 12",
+    "epoch 001 | loss 1.146 | loss_nats 0.794 | mcc -28.57 | num_updates 12 | lr 0.01",
+]
+JSON = [
+    '{"epoch": 1, "update": 0.333, "loss": "1.172", "accuracy": "50", "acc_and_f1": "nan", '
+    '"num_updates": "4", "lr": "1e-05", "wall": "1"}',
+    '{"epoch": 1, "valid_loss": "0.959", "valid_accuracy_ARC-Easy": "75", "valid_num_updates": "12"}',
+    '{"epoch": 1, "valid1_loss": "0.5", "valid1_accuracy_ARC-Easy": "25", "valid1_num_updates": "12"}',
+    '{"epoch": 1, "train_loss": "1.146", "train_loss_nats": "0.794", "train_mcc": "-28.57", '
+    '"train_num_updates": "12", "train_lr": "0.01"}',
+]
+PREFIX = "2026-01-02 03:04:05 | INFO | train_inner | "
+
+
+@pytest.mark.parametrize("prefix", ["", PREFIX])
+@pytest.mark.parametrize("lines", [SIMPLE, JSON])
+def test_every_format_says_the_same(lines: list[str], prefix: str) -> None:
+    inner, first, second, train = log_lines([prefix + line for line in lines])
+    assert [one.kind for one in (inner, first, second, train)] == [INNER, VALID, VALID, TRAIN]
+    assert [one.split for one in (inner, first, second, train)] == ["", "valid", "valid1", ""]
+    assert [one.updates for one in (inner, first, train)] == [4, 12, 12]
+    assert inner.values["loss"] == 1.172 and inner.values["lr"] == 1e-5 and inner.values["epoch"] == 1
+    assert math.isnan(inner.values["acc_and_f1"])
+    assert first.values["accuracy_ARC-Easy"] == 75 and second.values["loss"] == 0.5
+    assert train.values["mcc"] == -28.57
+
+
+def test_the_loss_in_nats_is_the_logged_one_or_made_from_bits() -> None:
+    assert LogLine(TRAIN, {"loss": 1.0, "loss_nats": 0.25}).loss_nats == 0.25
+    assert LogLine(VALID, {"loss": 0.5}).loss_nats == pytest.approx(0.5 * 0.6931471805599453, abs=1e-15)
+    assert math.isnan(LogLine(VALID, {"accuracy": 50}).loss_nats)
+
+
+def test_a_run_s_log_is_of_the_first_validated_split(tmp_path: Path) -> None:
+    for name, lines in (("simple", SIMPLE), ("json", JSON)):
+        path = tmp_path / name
+        path.write_text("".join(f"{line}\n" for line in [*lines, *lines]))
+        log = read_log(path)
+        assert [epoch["loss"] for epoch in log.valid] == [0.959] and [e["loss"] for e in log.train] == [1.146]
+        assert training_curve(path) == [(4, 1.172)]
+
+
+def test_a_log_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"gone\.log: no such log.*--log-file"):
+        read_lines(tmp_path / "gone.log")
+    (tmp_path / "checkpoint.pt").write_bytes(b"\x80\x02\xff\xfe")
+    with pytest.raises(ValueError, match=r"checkpoint\.pt: is no text.*--log-file"):
+        read_lines(tmp_path / "checkpoint.pt")
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [('a | {"x": 1}', {"x": 1}), ("a | {'x': 1}", {}), ('a | {"x": 1', {}), ("a", {}), ("a | {1}", {})],
+)
+def test_the_object_at_the_end_of_a_line(line: str, found: dict[str, int]) -> None:
+    assert json_object(line) == found
