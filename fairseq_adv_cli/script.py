@@ -10,7 +10,11 @@ GOES_ON = "stopped; the same command goes on from here"
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Shows the options' defaults, and the description with its own line breaks."""
+    """Shows the options' defaults where they say something, and the description with its own line breaks."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        told = action.default is None or action.default is False or "(default:" in (action.help or "")
+        return action.help if told else super()._get_help_string(action)
 
 
 def exit_status(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, Iterator, Sequence
 
 import numpy as np
+import pytest
 import torch
 from fairseq import checkpoint_utils, options, tasks
 from fairseq.data import Dictionary, indexed_dataset
@@ -225,6 +227,29 @@ def run_command(*words: str, **environment: str) -> subprocess.CompletedProcess[
     """Runs a command line to its end; the caller looks at the return code."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **environment}
     return subprocess.run(list(words), capture_output=True, text=True, env=env, timeout=600)
+
+
+def load_script(path: Path) -> ModuleType:
+    """A file that is in no package, such as a command of scripts/, as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class ScriptMain:
+    """The main of a command of scripts/, in this process."""
+
+    def __init__(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.module, self.capsys = load_script(path), capsys
+
+    def __call__(self, *words: object) -> SimpleNamespace:
+        """returncode, stdout and stderr, as of a process."""
+        self.capsys.readouterr()
+        code = self.module.main([str(word) for word in words])
+        out, err = self.capsys.readouterr()
+        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
 
 
 def heed_interrupts() -> None:
