@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -21,7 +20,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from hydra.core.global_hydra import GlobalHydra
 from hydra.experimental import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from support import PLUGIN, build, command, run_command, train_args, write_task
+from support import PLUGIN, build, command, load_script, run_command, train_args, write_task
 
 ROOT = Path(__file__).resolve().parents[2]
 GLUE = ROOT / "examples" / "glue"
@@ -44,11 +43,7 @@ OTHER_VALUES = {
 @pytest.fixture(scope="module")
 def recipe() -> ModuleType:
     """make_configs.py, which is a script and no package."""
-    spec = importlib.util.spec_from_file_location("make_configs", GLUE / "make_configs.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(GLUE / "make_configs.py")
 
 
 @pytest.fixture(scope="module")

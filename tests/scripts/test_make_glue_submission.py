@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import pytest
+from support import ScriptMain
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "make_glue_submission.py"
 # What https://gluebenchmark.com asks for.
@@ -37,29 +36,12 @@ def write(folder: Path, *names: str) -> Path:
     return folder
 
 
-class Runner:
-    """The script's main, in this process."""
-
-    def __init__(self, module: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-        self.module, self.capsys = module, capsys
-
-    def __call__(self, *words: object) -> SimpleNamespace:
-        self.capsys.readouterr()
-        code = self.module.main([str(word) for word in words])
-        out, err = self.capsys.readouterr()
-        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
-
-
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Runner:
-    spec = importlib.util.spec_from_file_location("make_glue_submission", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return Runner(module, capsys)
+def run(capsys: pytest.CaptureFixture[str]) -> ScriptMain:
+    return ScriptMain(SCRIPT, capsys)
 
 
-def test_all_eleven(run: Runner, tmp_path: Path) -> None:
+def test_all_eleven(run: ScriptMain, tmp_path: Path) -> None:
     folder = write(tmp_path / "answers", *ROWS)
     (folder / "RTE-valid.tsv").write_text("of another split\n")
     done = run(folder, tmp_path / "out.zip")
@@ -74,7 +56,7 @@ def test_all_eleven(run: Runner, tmp_path: Path) -> None:
     assert (tmp_path / "out.zip").read_bytes() == first
 
 
-def test_missing_files_are_named(run: Runner, tmp_path: Path) -> None:
+def test_missing_files_are_named(run: ScriptMain, tmp_path: Path) -> None:
     folder = write(tmp_path / "answers", "RTE", "WNLI")
     done = run(folder, tmp_path / "out.zip")
     assert done.returncode == 2 and not (tmp_path / "out.zip").exists()
@@ -108,7 +90,7 @@ BAD = [
 
 @pytest.mark.parametrize(("name", "line", "text", "message"), BAD, ids=range(len(BAD)))
 def test_a_wrong_line_is_named(
-    name: str, line: int, text: str, message: str, run: Runner, tmp_path: Path
+    name: str, line: int, text: str, message: str, run: ScriptMain, tmp_path: Path
 ) -> None:
     folder = write(tmp_path / "answers", name)
     lines = lines_of(name)
@@ -119,7 +101,7 @@ def test_a_wrong_line_is_named(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answers"]
 
 
-def test_missing_and_extra_rows_are_named(run: Runner, tmp_path: Path) -> None:
+def test_missing_and_extra_rows_are_named(run: ScriptMain, tmp_path: Path) -> None:
     folder = write(tmp_path / "answers", "WNLI")
     lines = lines_of("WNLI")
     (folder / "WNLI.tsv").write_text("\n".join(lines[:-1]) + "\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import os
 import pty
 import resource
@@ -17,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support import heed_interrupts
+from support import heed_interrupts, load_script
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "prepare_corpus.py"
@@ -29,11 +28,7 @@ from glue_samples import AWKWARD, small_bpe, small_wordpiece  # noqa: E402
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("prepare_corpus", SCRIPT)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(SCRIPT)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support import heed_interrupts
+from support import heed_interrupts, load_script
 
 pytest.importorskip("tantivy", reason="needs tantivy: pip install 'fairseq_adv[retrieval]'")
 
@@ -20,15 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD, RETRIEVE = (ROOT / "scripts" / f"{name}.py" for name in ("build_arc_index", "retrieve_arc"))
 
 
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-build, retrieve = load(BUILD), load(RETRIEVE)
+build, retrieve = load_script(BUILD), load_script(RETRIEVE)
 
 
 def run(script: ModuleType, *arguments: object) -> int:
