@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from fairseq_adv.accordance.sums import AccordanceSums, Gradients, Reduce, squares
+from fairseq_adv.accordance.sums import AccordanceSums, Gradients, Reduce, products
 
 GROUPS = ("all", "encoder", "head")  # head: the classification heads; encoder: all else
 
@@ -44,7 +44,7 @@ class GroupedSums:
             gradients: of all parameters; left as they are. Any factor, such as a loss scale, is none.
             last: no other class of this batch follows.
         """
-        squared = squares(gradients)
+        squared = products(gradients, gradients)
         if not math.isfinite(sum(squared)):
             return
         for group, members in self._members.items():

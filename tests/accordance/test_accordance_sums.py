@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fairseq_adv.accordance.groups import GroupedSums
-from fairseq_adv.accordance.sums import AccordanceSums, dot, squares
+from fairseq_adv.accordance.sums import AccordanceSums, dot, products
 
 SHAPES = [(3, 4), (5,), (2, 2, 2)]
 Batch = dict[int, list[Tensor]]
@@ -52,7 +52,7 @@ def summed(batches: list[Batch], classes: int, with_last: bool = True) -> Accord
     sums = AccordanceSums(classes, parameters)
     for batch in batches:
         for index, gradient in batch.items():
-            norm = math.sqrt(sum(squares(gradient)))
+            norm = math.sqrt(dot(gradient, gradient))
             sums.add(index, gradient, norm, last=with_last and index == max(batch))
         sums.end_batch()
     return sums
@@ -107,7 +107,7 @@ def test_a_parameter_without_a_gradient_counts_as_zero() -> None:
     sums = AccordanceSums(3, batches[0][0])
     for s, batch in enumerate(batches):
         for i, gradient in batch.items():
-            norm = math.sqrt(sum(squares(gradient)))
+            norm = math.sqrt(dot(gradient, gradient))
             sums.add(i, [None if (s, i, n) in holes else part for n, part in enumerate(gradient)], norm)
         sums.end_batch()
     assert sums.mean_cosine() == pytest.approx(expected, abs=1e-12)
@@ -126,21 +126,26 @@ def test_gradients_in_half_precision_are_summed_in_fp32(dtype: torch.dtype) -> N
 
 
 def live_floats() -> int:
-    gc.collect()
     return sum(found.numel() for found in gc.get_objects() if issubclass(type(found), Tensor))
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-def test_memory_is_k_plus_1_vectors_for_any_number_of_batches(classes: int) -> None:
-    batches = random_batches(40, classes)
-    size = flat(batches[0][0]).numel()
+@pytest.mark.parametrize("count", [2, 6])
+def test_memory_is_k_plus_1_vectors_for_any_number_of_batches(classes: int, count: int) -> None:
+    """The most that lives beside the gradient of the moment."""
+    parameters = [torch.zeros(shape) for shape in SHAPES]
+    size = flat(parameters).numel()
+    gc.collect()
     before = live_floats()
-    few = summed(batches[:3], classes)
-    after_few = live_floats()
-    many = summed(batches, classes)
-    assert after_few - before == (classes + 1) * size
-    assert live_floats() - after_few == (classes + 1) * size
-    assert few.pairs < many.pairs
+    sums = AccordanceSums(classes, parameters)
+    most = 0
+    for _ in range(count):
+        for index in range(classes):
+            sums.add(index, [torch.ones(shape) for shape in SHAPES], size**0.5, last=index == classes - 1)
+            most = max(most, live_floats() - before)
+        sums.end_batch()
+    assert most == (classes + 1) * size
+    assert sums.mean_cosine() == pytest.approx(1, abs=1e-6)
 
 
 def test_a_parameter_that_never_has_a_gradient_takes_no_memory() -> None:
@@ -153,12 +158,20 @@ def test_a_parameter_that_never_has_a_gradient_takes_no_memory() -> None:
     assert sums.pairs == 0
 
 
-def test_squares_and_products_are_those_of_the_parameters() -> None:
-    gradient = [torch.tensor([3.0, 4.0]), None, torch.tensor([[2.0]])]
-    assert squares(gradient) == pytest.approx([25, 0, 4])
-    assert squares([None, None]) == [0, 0]
-    assert dot(gradient, [torch.tensor([1.0, 1.0]), torch.ones(2), None]) == pytest.approx(7)
+def test_products_are_those_of_each_parameter() -> None:
+    left = [torch.tensor([3.0, 4.0]), None, torch.tensor([[2.0]])]
+    right = [torch.tensor([1.0, 2.0]), torch.ones(2), None]
+    assert products(left, right) == [11, 0, 0]
+    assert products(left, left) == [25, 0, 4]
+    assert dot(left, left) == 29
     assert dot([None], [torch.ones(1)]) == 0
+
+
+def test_long_products_keep_fp32_s_digits() -> None:
+    """5 million numbers: the sum of all in one go would be off by 1e-5, and torch's norm by 1e-4."""
+    numbers = torch.randn(5_000_000, generator=torch.Generator().manual_seed(0))
+    exact = float(numbers.double() @ numbers.double())
+    assert dot([numbers], [numbers]) == pytest.approx(exact, rel=2e-6)
 
 
 NAMES = ["encoder.weight", "encoder.bias", "classification_heads.of_mine.weight"]
