@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from fairseq.tasks.fairseq_task import FairseqTask
+from torch import Tensor
 
 from fairseq_adv.accordance.undisturbed import undisturbed_random_numbers
 from fairseq_adv.objectives import Objective
@@ -24,6 +26,21 @@ class ProbeBatch:
 
     number: int
     classes: list[tuple[int, Sample]]
+
+
+def usable_rows(task: FairseqTask, split: str, max_positions: Any) -> list[int]:
+    """The rows that training sees, in order: the trainer leaves those out that the model has no place for.
+
+    Args:
+        task: has loaded ``split``.
+        split: its name.
+        max_positions: as ``fairseq.utils.resolve_max_positions`` gives it; ``None``: all rows are seen.
+    """
+    data: Any = task.dataset(split)
+    rows = np.arange(len(data))
+    if max_positions is not None:
+        rows, _ = data.filter_indices_by_size(rows, max_positions)
+    return sorted(int(row) for row in rows)
 
 
 def draw_rows(examples: int, batches: int, size: int, seed: int, split: str) -> list[list[int]]:
@@ -48,8 +65,8 @@ def draw_rows(examples: int, batches: int, size: int, seed: int, split: str) -> 
     batches = min(batches, examples // size)
     if batches < 2:
         raise ValueError(
-            f"--accordance-batch-size {size}: the split {split!r} has {examples} examples, too few for two "
-            f"batches. Pass {max(examples // 2, 1)} or less, or use a larger split."
+            f"--accordance-batch-size {size}: the split {split!r} has {examples} examples that fit the "
+            f"model, too few for two batches. Pass {max(examples // 2, 1)} or less, or use a larger split."
         )
     order = np.random.RandomState(seed % 2**32).permutation(examples)
     return order[: batches * size].reshape(batches, size).tolist()  # type: ignore[no-any-return]
@@ -57,19 +74,22 @@ def draw_rows(examples: int, batches: int, size: int, seed: int, split: str) -> 
 
 def read_batches(
     objective: Objective, task: FairseqTask, split: str, rows: list[list[int]], rank: int, workers: int
-) -> list[ProbeBatch]:
-    """The batches of worker ``rank``: every ``workers``-th one.
+) -> tuple[list[ProbeBatch], Tensor]:
+    """The batches of worker ``rank``, every ``workers``-th one, and the words of all, sorted and distinct.
 
     Raises:
         ValueError: the split has no labels.
     """
     data: Any = task.dataset(split)
-    batches = []
+    batches, words = [], []
     with undisturbed_random_numbers():
-        for number in range(rank, len(rows), workers):
-            sample = data.collater([data[row] for row in rows[number]])
+        for number, chosen in enumerate(rows):
+            sample = data.collater([data[row] for row in chosen])
             if "target" not in sample:
                 raise ValueError(f"the split {split!r} has no labels, which gradient accordance needs")
-            parts = [(index, objective.of_class(sample, index)) for index in range(objective.classes())]
-            batches.append(ProbeBatch(number, [(index, part) for index, part in parts if part is not None]))
-    return batches
+            words.append(sample["net_input"]["src_tokens"].unique())
+            if number % workers == rank:
+                parts = [(index, objective.of_class(sample, index)) for index in range(objective.classes())]
+                there = [(index, part) for index, part in parts if part is not None]
+                batches.append(ProbeBatch(number, there))
+    return batches, torch.cat(words).unique()

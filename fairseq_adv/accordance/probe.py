@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from fairseq import utils
@@ -17,7 +18,8 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, distributed, nn
 
-from fairseq_adv.accordance.batches import draw_rows, read_batches
+from fairseq_adv.accordance.batches import draw_rows, read_batches, usable_rows
+from fairseq_adv.accordance.gradients import PassGradients
 from fairseq_adv.accordance.groups import GROUPS, GroupedSums, check_groups
 from fairseq_adv.accordance.undisturbed import seed_random_numbers, undisturbed
 from fairseq_adv.objectives import Objective
@@ -64,6 +66,8 @@ class AccordanceProbe:
         seed: of the draw, which is without replacement, and of the dropout masks.
         dropout: measure with dropout. The masks depend on the batch and the class, not on the worker.
         groups: some of :data:`GROUPS`.
+        max_positions: rows longer than this are not drawn, as training leaves them out
+            (``fairseq.utils.resolve_max_positions``).
 
     Raises:
         ValueError: the objective has no classes, a number is out of range, or the split is not loaded, has
@@ -72,7 +76,7 @@ class AccordanceProbe:
 
     def __init__(
         self, objective: Objective, task: FairseqTask, split: str, *, batches: int, batch_size: int,
-        seed: int, dropout: bool = False, groups: Sequence[str] = GROUPS,
+        seed: int, dropout: bool = False, groups: Sequence[str] = GROUPS, max_positions: Any = None,
     ) -> None:  # fmt: skip
         check_groups(groups)
         self.objective = objective
@@ -84,9 +88,11 @@ class AccordanceProbe:
             raise ValueError(
                 f"gradient accordance: the split {split!r} is not loaded, only {', '.join(task.datasets)}"
             )
-        rows = draw_rows(len(task.dataset(split)), batches, batch_size, seed, split)
+        usable = usable_rows(task, split, max_positions)
+        drawn = draw_rows(len(usable), batches, batch_size, seed, split)
+        rows = [[usable[place] for place in batch] for batch in drawn]
         self.batches = len(rows)
-        self._mine = read_batches(objective, task, split, rows, *_rank_and_workers())
+        self._mine, self._words = read_batches(objective, task, split, rows, *_rank_and_workers())
 
     def measure(self, model: nn.Module, *, loss_scale: float = 1.0, autocast: bool = False) -> Accordance:
         """N k forward-backwards, each of one class of one batch, at the model's weights as they are.
@@ -98,11 +104,11 @@ class AccordanceProbe:
             loss_scale: factor of the loss that keeps gradients in fp16 from underflowing.
             autocast: compute as ``--amp`` does.
         """
-        named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-        sums = GroupedSums(named, self.classes, self.groups)
         device = next(model.parameters()).device
+        gradients = PassGradients(model, self._words.to(device))
+        sums = GroupedSums(gradients.named, self.classes, self.groups)
         totals = torch.zeros(2, dtype=torch.float64, device=device)
-        with undisturbed(model), no_sync(model), torch.enable_grad():
+        with undisturbed(model), no_sync(model), torch.enable_grad(), gradients.watched():
             model.train(self.dropout)
             use_differentiable_layers(model)
             for batch in self._mine:
@@ -110,8 +116,7 @@ class AccordanceProbe:
                     (seed,) = row_seeds(self.seed, batch.number, [index])
                     seed_random_numbers(seed, device)
                     totals += self._pass(model, _moved(sample, device), loss_scale, autocast)
-                    last = index == batch.classes[-1][0]
-                    sums.add(index, _take_gradients([parameter for _, parameter in named]), last)
+                    sums.add(index, gradients.take(), last=index == batch.classes[-1][0])
                 sums.end_batch()
         return self._result(sums, totals)
 
@@ -145,14 +150,6 @@ def _moved(sample: Sample, device: torch.device) -> Sample:
     """Class labels and words are whole numbers: nothing to cast for fp16."""
     moved: Sample = utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
     return moved
-
-
-def _take_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor | None]:
-    """The gradients, which the parameters lose: so the next backward need not add to them."""
-    gradients = [parameter.grad for parameter in parameters]
-    for parameter in parameters:
-        parameter.grad = None
-    return gradients
 
 
 def _rank_and_workers() -> tuple[int, int]:

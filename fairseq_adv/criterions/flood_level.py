@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-
-from fairseq.logging import meters, metrics
+from typing import Any
 
 from fairseq_adv.accordance import Crossing, changes_sign
 
-_METERS = "flooding"  # of fairseq's aggregators of meters; no training or validation log shows it
+_KEY = "flooding"
 
 
 class FloodLevel:
     """b in nats: given, or found where the gradient accordance crosses zero.
 
-    What it knows lies in meters of fairseq's, because of all that a criterion could write to, these alone are
-    saved in every checkpoint and restored when training resumes (DESIGN.md). The same on every worker, since
-    the master's checkpoint is what all of them load, and the measurements are sums over all of them.
+    What it knows are a few numbers, the same on every worker, since measurements and losses are sums over
+    all of them. They lie with the optimizer's settings (lr, betas, …), which fairseq saves in every
+    checkpoint and hands to every worker when training resumes. Of all else that a criterion can write to,
+    nothing comes back every time: meters are dropped if the checkpoint was written at the end of an epoch.
 
     Args:
         fixed: b in nats; ``None``: to be found.
@@ -26,27 +26,32 @@ class FloodLevel:
     def __init__(self, fixed: float | None, direction: str = "up") -> None:
         self.fixed = fixed
         self.direction = direction
+        self._numbers: dict[str, float] = {}
+
+    def keep_in(self, optimizer: Any) -> None:
+        """Goes on with what the optimizer holds; called in every update, since fairseq may renew it."""
+        self._numbers = optimizer.param_groups[0].setdefault(_KEY, {})
 
     @property
     def value(self) -> float:
         """b in nats; 0 where nothing is flooded (yet)."""
-        return self._number("level", 0.0) if self.fixed is None else self.fixed
+        return self._numbers.get("level", 0.0) if self.fixed is None else self.fixed
 
     @property
     def measurements(self) -> int:
         """How often the accordance has been measured."""
-        return int(self._number("measurements", 0))
+        return int(self._numbers.get("measurements", 0))
 
     def add_loss(self, loss: float, size: float) -> None:
         """Counts an update's summed loss (nats) and sample size towards the mean of the sub-epoch."""
         if math.isfinite(loss):
-            self._set("loss", self._number("loss", 0.0) + loss)
-            self._set("size", self._number("size", 0.0) + size)
+            self._numbers["loss"] = self._numbers.get("loss", 0.0) + loss
+            self._numbers["size"] = self._numbers.get("size", 0.0) + size
 
     def mean_loss(self) -> float:
         """Mean training loss since the last measurement, in nats; NaN before the first update."""
-        size = self._number("size", 0.0)
-        return self._number("loss", 0.0) / size if size else math.nan
+        size = self._numbers.get("size", 0.0)
+        return self._numbers.get("loss", 0.0) / size if size else math.nan
 
     def measured(self, update: int, accordance: float) -> Crossing | None:
         """Takes a measurement; where it crosses zero for the first time, b is set.
@@ -58,27 +63,16 @@ class FloodLevel:
         Returns:
             the crossing at which flooding begins, else ``None``.
         """
-        before, start = self._number("accordance", math.nan), int(self._number("measured_at", 0))
+        before, start = self._numbers.get("accordance", math.nan), int(self._numbers.get("measured_at", 0))
         mean_loss = self.mean_loss()
-        self._set("measurements", self.measurements + 1)
-        self._set("loss", 0.0)
-        self._set("size", 0.0)
+        self._numbers["measurements"] = self.measurements + 1
+        self._numbers["loss"] = 0.0
+        self._numbers["size"] = 0.0
         if math.isnan(accordance):
             return None
-        self._set("accordance", accordance)
-        self._set("measured_at", update)
+        self._numbers["accordance"] = accordance
+        self._numbers["measured_at"] = update
         if self.fixed is not None or self.value > 0 or not changes_sign(before, accordance, self.direction):
             return None
-        self._set("level", mean_loss)
+        self._numbers["level"] = mean_loss
         return Crossing(start, update, before, accordance)
-
-    def _number(self, name: str, default: float) -> float:
-        with metrics.aggregate(_METERS, new_root=True) as found:
-            return float(found[name].val) if name in found else default
-
-    def _set(self, name: str, value: float) -> None:
-        with metrics.aggregate(_METERS, new_root=True) as found:
-            if name not in found:
-                found.add_meter(name, meters.AverageMeter(), priority=0)
-            found[name].reset()
-            found[name].update(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import logging
 import math
@@ -10,6 +9,7 @@ import time
 import weakref
 from typing import Any
 
+from fairseq import utils
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import distributed, nn
@@ -47,10 +47,14 @@ class FloodSearch:
         self.objective = objective
         self.epoch = 0
         self.probe: AccordanceProbe | None = None
-        self.update: int | None = None
+        self.updates: list[int] = []  # that of the last update; shared with what is said at the end
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Draws the probe batches; the same ones in every epoch, unless an epoch is a shard of the data."""
+    def begin_epoch(self, epoch: int, model: nn.Module) -> None:
+        """Draws the probe batches; the same ones in every epoch, unless an epoch is a shard of the data.
+
+        Raises:
+            ValueError: the training split has too few examples for two batches.
+        """
         self.epoch = epoch
         cfg = self.cfg
         self.probe = AccordanceProbe(
@@ -62,6 +66,11 @@ class FloodSearch:
             seed=cfg.seed,
             dropout=cfg.accordance_dropout,
             groups=cfg.accordance_groups.split(","),
+            max_positions=utils.resolve_max_positions(
+                self.task.max_positions(),
+                model.max_positions(),  # type: ignore[operator]
+                cfg.max_tokens,
+            ),
         )
 
     def updated(self, model: nn.Module, optimizer: Any, update: int, loss: float, size: float) -> None:
@@ -74,15 +83,16 @@ class FloodSearch:
             loss: the update's summed loss in nats, over all workers.
             size: its sample size.
         """
-        if self.update is None and self.level.fixed is None and _is_master():
-            atexit.register(_say_if_nothing_was_flooded, weakref.ref(self))
-        self.update = update
+        if not self.updates and self.level.fixed is None and _is_master():
+            # fairseq tells a criterion of no end of the training: when this object goes, or the program ends.
+            weakref.finalize(self, _say_if_nothing_was_flooded, self.cfg, self.level, self.updates)
+        self.updates[:] = [update]
         self.level.add_loss(loss, size)
         if update % self.cfg.accordance_interval == 0:
-            self._measure(model, optimizer)
+            self._measure(model, optimizer, update)
 
-    def _measure(self, model: nn.Module, optimizer: Any) -> None:
-        assert self.probe is not None and self.update is not None  # for mypy: an epoch has begun
+    def _measure(self, model: nn.Module, optimizer: Any, update: int) -> None:
+        assert self.probe is not None  # for mypy: an epoch has begun
         optimizer.zero_grad()  # the update is made; otherwise its gradients would lie beside the probe's
         begun = time.perf_counter()
         found = self.probe.measure(
@@ -91,15 +101,15 @@ class FloodSearch:
         seconds = time.perf_counter() - begun
         mean_loss = self.level.mean_loss()
         watched = found.cosine.get(str(self.cfg.flood_crossing_group), math.nan)  # a given b needs none
-        crossing = self.level.measured(self.update, watched)
+        crossing = self.level.measured(update, watched)
         if _is_master():
-            self._log(found, mean_loss, seconds)
+            self._log(found, update, mean_loss, seconds)
             if crossing is not None:
                 self._announce(crossing)
 
-    def _log(self, found: Accordance, mean_loss: float, seconds: float) -> None:
+    def _log(self, found: Accordance, update: int, mean_loss: float, seconds: float) -> None:
         values = {
-            "update": self.update,
+            "update": update,
             "epoch": self.epoch,
             "train_loss_nats": _json_number(mean_loss, 6),
             "cosine": {group: _json_number(value, 6) for group, value in found.cosine.items()},
@@ -131,17 +141,13 @@ def _is_master() -> bool:
     return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
 
 
-def _say_if_nothing_was_flooded(reference: weakref.ReferenceType[FloodSearch]) -> None:
-    """At the end of the program, because fairseq tells a criterion of no other end of the training."""
-    search = reference()
-    if search is None or search.level.value > 0:
-        return
-    cfg = search.cfg
-    logger.info(
-        "flood level | none: up to update %s, in %d measurements, the accordance (%s) did not cross zero "
-        "(%s), and nothing was flooded",
-        search.update,
-        search.level.measurements,
-        cfg.flood_crossing_group,
-        cfg.flood_crossing,
-    )
+def _say_if_nothing_was_flooded(cfg: FloodingConfig, level: FloodLevel, updates: list[int]) -> None:
+    if not level.value:
+        logger.info(
+            "flood level | none: up to update %d, in %d measurements, the accordance (%s) did not cross zero "
+            "(%s), and nothing was flooded",
+            updates[0],
+            level.measurements,
+            cfg.flood_crossing_group,
+            cfg.flood_crossing,
+        )

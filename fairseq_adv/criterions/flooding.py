@@ -100,13 +100,14 @@ class FloodingCriterion(FairseqCriterion):
     def _begin_epoch(self, plain: Any, epoch: int, model: nn.Module) -> None:
         plain(epoch, model)
         if self.search is not None:
-            self.search.begin_epoch(epoch)
+            self.search.begin_epoch(epoch, model)
 
     def _train_step(
         self, plain: Any, sample: Sample, model: nn.Module, criterion: Any, optimizer: Any, update_num: int,
         ignore_grad: bool = False, **rest: Any,
     ) -> StepOutput:  # fmt: skip
         """The base method's training step; keeps what tells J."""
+        self.level.keep_in(optimizer)
         output: StepOutput = plain(sample, model, criterion, optimizer, update_num, ignore_grad, **rest)
         loss, size = output[2]["loss"], output[1]
         if not ignore_grad and size:

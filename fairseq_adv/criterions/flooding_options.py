@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from fairseq.dataclass import ChoiceEnum
+from omegaconf import II
 
 from fairseq_adv.accordance import DIRECTIONS, GROUPS
 from fairseq_adv.criterions.options import ObjectiveConfig, PerturbationConfig
@@ -88,6 +89,8 @@ class FloodingConfig(PerturbationConfig, SMARTConfig):
             "help": "parameters whose accordance has to cross: all (the paper), the encoder or the head"
         },
     )
+    # Known to the criterion so that it leaves out the rows that training does; set by fairseq's own option.
+    max_tokens: Optional[int] = II("dataset.max_tokens")
 
 
 def fixed_level(option: Optional[str]) -> Optional[float]:

@@ -1,21 +1,16 @@
-"""The flood level: what is given, what a crossing sets, and what comes back from a checkpoint's meters."""
+"""The flood level: what is given, what a crossing sets, and what comes back with the optimizer's state."""
 
 from __future__ import annotations
 
+import io
 import math
 
 import pytest
 import torch
-from fairseq.logging import metrics
 
 from fairseq_adv.accordance import Crossing
 from fairseq_adv.criterions.flood_level import FloodLevel
 from fairseq_adv.criterions.flooding import flooded_sum
-
-
-@pytest.fixture(autouse=True)
-def _fresh_meters() -> None:
-    metrics.reset()
 
 
 @pytest.mark.parametrize(
@@ -92,17 +87,27 @@ def test_a_loss_that_is_not_finite_does_not_spoil_the_mean() -> None:
     assert level.mean_loss() == 0.5
 
 
-def test_it_comes_back_with_fairseqs_meters() -> None:
-    """In mid-sub-epoch, as the trainer saves and restores them; and nothing of it is in a log line."""
+def test_it_comes_back_with_the_optimizers_state() -> None:
+    """In mid-sub-epoch, by way of torch's own saving and loading; the optimizer steps as before."""
+
+    def optimizer() -> torch.optim.Optimizer:
+        return torch.optim.Adam([torch.nn.Parameter(torch.ones(2))], lr=0.5)
+
+    first, second = optimizer(), optimizer()
     level = FloodLevel(None)
+    level.keep_in(first)
     level.measured(10, -0.1)
     level.add_loss(1 / 3, 1)
-    state = metrics.state_dict()
-    metrics.reset()
-    assert FloodLevel(None).measured(20, 0.2) is None  # without it there is no measurement before
-    metrics.reset()
-    metrics.load_state_dict(state)
+    file = io.BytesIO()
+    torch.save(first.state_dict(), file)
+    file.seek(0)
+    second.load_state_dict(torch.load(file, weights_only=True))
     again = FloodLevel(None)
+    assert again.measured(20, 0.2) is None  # without it there is no measurement before
+    again.keep_in(second)
     assert again.measured(20, 0.2) == Crossing(10, 20, -0.1, 0.2)
     assert again.value == 1 / 3
-    assert not metrics.get_smoothed_values("default")
+    (parameter,) = second.param_groups[0]["params"]
+    parameter.grad = torch.ones(2)
+    second.step()
+    torch.testing.assert_close(parameter.detach(), torch.full((2,), 0.5))

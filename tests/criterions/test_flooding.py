@@ -215,3 +215,20 @@ def test_a_dummy_batch_does_not_count(data: Path) -> None:
             batch(run, [0, 1, 2]), run.trainer.model, run.trainer.criterion, run.trainer.optimizer, 0, ignore
         )
     assert run.criterion._totals(run.model)[1] == 3
+
+
+def test_rows_that_the_model_has_no_place_for_are_not_drawn(data: Path) -> None:
+    """fairseq's training leaves them out with a warning; a position beyond the last would be an error."""
+    words = ["--accordance-interval", "1", "--accordance-batches", "2", "--accordance-batch-size", "2"]
+    run = build(train_args(data, None, "flooding", *flood("0"), *words, "--max-positions", "8"))
+    split = run.task.dataset("train")
+    short = [i for i in range(len(split)) if len(split[i]["net_input.src_tokens"]) <= 8]
+    assert 4 <= len(short) < 10 < len(split)
+    assert update(run, [batch(run, short[:3])]).norm() > 0  # with a measurement
+    drawn = [part for probe_batch in run.criterion.search.probe._mine for _, part in probe_batch.classes]
+    rows = [int(row) for part in drawn for row in part["id"]]
+    assert len(set(rows)) == len(rows) == 4 and set(rows) <= set(short)
+    too_large = [*words[:-1], "5"]
+    run = build(train_args(data, None, "flooding", *flood("0"), *too_large, "--max-positions", "8"))
+    with pytest.raises(ValueError, match="examples that fit the model, too few for two batches"):
+        run.trainer.begin_epoch(1)
