@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from fairseq_adv.accordance import Crossing, crossings
 from fairseq_adv.evaluation.csv_text import cell, csv_text
 
+_MOST_TOLD = 5  # a noisy curve may go to and fro around zero
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -115,7 +117,7 @@ class Curve:
 
 
 def report(curve: Curve, group: str = "all", direction: str = "any") -> str:
-    """What there is to say about a curve, for a terminal: every crossing, and where there is none.
+    """What there is to say about a curve, for a terminal: its crossings, and where there is none.
 
     Args:
         curve: what was measured.
@@ -126,7 +128,9 @@ def report(curve: Curve, group: str = "all", direction: str = "any") -> str:
     lines = [f"{curve.name}: {len(updates)} measurements, updates {updates[0]} to {updates[-1]}"]
     for name in curve.groups:
         found = curve.suggestions(name, direction)
-        lines += [f"  {name}: {one}" for one in found]
+        lines += [f"  {name}: {one}" for one in found[:_MOST_TOLD]]
+        if len(found) > _MOST_TOLD:
+            lines.append(f"  {name}: and {len(found) - _MOST_TOLD} crossings more; the csv file has them all")
         if not found:
             which = "" if direction == "any" else f" {direction}"
             lines.append(f"  {name}: no crossing{which}; {_range(curve.cosines(name))}")

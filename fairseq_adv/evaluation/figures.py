@@ -36,8 +36,8 @@ class NoMatplotlib(ImportError):
 def draw_accordance(curve: Curve, out: Path, group: str = "all", direction: str = "any") -> None:
     """Accordance above, training and dev loss below, over the updates (Figure 3).
 
-    Every crossing of ``group`` in ``direction`` is a vertical line; of the first one, the sub-epoch in which
-    it lies and the training losses around it, between which the paper takes b, are shaded.
+    Every crossing of ``group`` in ``direction`` is a triangle; of the first one, the sub-epoch in which it
+    lies and the training losses around it, between which the paper takes b, are shaded.
 
     Raises:
         NoMatplotlib: see there.
@@ -116,20 +116,18 @@ def draw_noise(curves: Sequence[NoiseCurve], split: str, out: Path) -> None:
 
 
 def _mark_crossings(top: Any, bottom: Any, suggestions: Sequence[Suggestion], group: str) -> None:
-    for i, one in enumerate(suggestions):
-        for axes in (top, bottom):
-            label = f"crossing ({group}):\n▲ up, ▼ down" if i == 0 and axes is top else None
-            axes.axvline(one.crossing.update, color=GREY, linestyle="--", linewidth=1, label=label)
-        arrow = {"up": "▲", "down": "▼"}[one.crossing.direction]
-        top.annotate(
-            arrow, (one.crossing.update, 0), xytext=(4, 4), textcoords="offset points", color=GREY, fontsize=8
-        )
+    for direction, marker in (("up", "^"), ("down", "v")):
+        at = [one.crossing.update for one in suggestions if one.crossing.direction == direction]
+        if at:
+            label = f"crosses zero {direction} ({group})"
+            top.plot(at, [0] * len(at), marker, color=COLOURS[6], markersize=7, label=label)
     if not suggestions:
         return
     first = suggestions[0]
     for axes in (top, bottom):
         label = "sub-epoch of the\nfirst crossing" if axes is top else None
         axes.axvspan(first.crossing.start, first.crossing.update, color=BAND, alpha=0.4, label=label)
+        axes.axvline(first.crossing.update, color=GREY, linestyle="--", linewidth=1)
     if first.range is not None:
         low, high = first.range
         label = f"range for b:\n{low:.3g} to {high:.3g} nats"

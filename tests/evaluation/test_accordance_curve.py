@@ -92,6 +92,13 @@ def test_the_report_names_every_crossing_and_says_where_there_is_none(log: Path)
     )
 
 
+def test_of_a_noisy_curve_the_first_crossings_are_told(tmp_path: Path) -> None:
+    lines = [line(i, 0.1 * (-1) ** i, -0.5, 0.5) for i in range(1, 9)]
+    text = report(read_accordance(write_log(tmp_path / "train.log", *lines)))
+    assert text.count("  all: updates ") == 5 and "updates 5 to 6: up" in text
+    assert "all: and 2 crossings more; the csv file has them all" in text
+
+
 def test_a_range_needs_the_loss_on_both_sides(tmp_path: Path) -> None:
     log = write_log(tmp_path / "a.log", line(5, -0.1, None, None), line(10, 0.1, None, 0.4))
     curve = read_accordance(log)

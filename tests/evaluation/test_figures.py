@@ -63,13 +63,14 @@ def test_the_accordance_with_its_crossings_and_the_range(drawn: list[Any], tmp_p
     loss = lines(bottom)["training loss, mean of something"]
     assert loss == [(10, 0.9), (20, 0.8), (30, pytest.approx(0.7)), (40, 0.6)]
     assert lines(bottom)["dev loss"] == [(15, 0.8), (30, 0.7)]
-    assert "crossing (all): ▲ up, ▼ down" in labels(top)
+    assert lines(top)["crosses zero up (all)"] == [(30, 0)]
+    assert lines(top)["crosses zero down (all)"] == [(40, 0)]
     assert "range for b: 0.7 to 0.8 nats" in labels(bottom)
     assert "b = 0.7 nats, flooded from update 30 on" in labels(bottom)
-    vertical = [one.get_xdata()[0] for one in top.get_lines() if one.get_linestyle() == "--"
-                and list(one.get_ydata()) == [0, 1]]  # fmt: skip
-    assert vertical == [30, 40]
-    assert [text.get_text() for text in top.texts] == ["▲", "▼"]
+    for axes in (top, bottom):  # the first crossing alone is drawn through both
+        assert [tuple(one.get_xdata()) for one in axes.get_lines() if list(one.get_ydata()) == [0, 1]] == [
+            (30, 30)
+        ]
     span = next(one for one in top.patches if one.get_label().startswith("sub-epoch"))
     assert (span.get_extents().width > 0) and top.get_title() == "a run"
     assert bottom.get_xlabel() == "updates" and "nats" in bottom.get_ylabel()
@@ -79,7 +80,8 @@ def test_only_crossings_asked_for_are_marked_and_none_is_said(drawn: list[Any], 
     figures.draw_accordance(curve(-0.5, -0.1, 0.2, -0.3), tmp_path / "a.png", direction="down")
     figures.draw_accordance(curve(-0.5, -0.1, 0.2, -0.3), tmp_path / "b.png", group="head")
     down, none = (figure.axes[0] for figure in drawn)
-    assert [text.get_text() for text in down.texts] == ["▼"] and not none.texts
+    assert lines(down)["crosses zero down (all)"] == [(40, 0)] and "crosses zero up (all)" not in lines(down)
+    assert not [name for name in lines(none) if name.startswith("crosses")]
     assert none.get_title() == "a run: no crossing (head)"
     assert "range for b: 0.6 to 0.7 nats" in labels(drawn[0].axes[1])
     assert labels(drawn[1].axes[1]) == ["training loss, mean of something", "dev loss"]
