@@ -2,7 +2,7 @@
 # Fine-tunes on a GLUE task with the numbers of config/finetune: builds one fairseq-train command, shows it and becomes it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$here/launch.sh"
+. "$here/../launch.sh"
 
 usage() {
     cat <<'TEXT'
@@ -29,10 +29,5 @@ task=$(tr A-Z- a-z_ <<<"$1") data=$2 encoder=$3 save=$4  # SST-2 is sst_2
 shift 4
 read_options "$@"
 
-[ -f "$data/input0/dict.txt" ] ||
-    fail "$data/input0/dict.txt: no such file. Prepare the data with scripts/prepare_glue.py"
-if [ -f "$encoder/dict.txt" ] && ! cmp -s <(cut -d' ' -f1 "$data/input0/dict.txt") <(cut -d' ' -f1 "$encoder/dict.txt"); then
-    fail "$data was prepared with another dictionary than $encoder/dict.txt: the word ids would be wrong. Prepare it" \
-        "again with scripts/prepare_glue.py … --encoder $encoder, or --srcdict $encoder/dict.txt"
-fi
+check_glue_data "$data" "$encoder"
 launch finetune/glue.yaml "$data" "$encoder" "${from:-$encoder/model.pt}" "$save" --glue "$task"

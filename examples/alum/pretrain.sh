@@ -2,7 +2,7 @@
 # Pre-trains with the numbers of config/pretrain: builds one fairseq-train command, shows it and becomes it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$here/launch.sh"
+. "$here/../launch.sh"
 
 usage() {
     cat <<'TEXT'

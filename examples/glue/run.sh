@@ -3,6 +3,7 @@
 # shows it and becomes it.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/../launch.sh"
 
 usage() {
     cat <<'TEXT'
@@ -19,7 +20,6 @@ options
 All further options go to fairseq-train, and win over those set here: --fp16, --seed 9017, --adv-lr 0.05, …
 TEXT
 }
-fail() { echo "error: $*" >&2; exit 2; }
 
 case ${1-} in -h | --help) usage; exit 0 ;; esac
 [ $# -ge 4 ] || { usage >&2; exit 2; }
@@ -45,12 +45,7 @@ while IFS= read -r line; do options+=("$line"); done <<<"$lines"
 
 [ -f "$roberta/model.pt" ] ||
     fail "$roberta/model.pt: no such file. README.md tells where the pre-trained RoBERTa comes from"
-[ -f "$data/input0/dict.txt" ] ||
-    fail "$data/input0/dict.txt: no such file. Prepare the data with scripts/prepare_glue.py"
-if [ -f "$roberta/dict.txt" ] && ! cmp -s <(cut -d' ' -f1 "$data/input0/dict.txt") <(cut -d' ' -f1 "$roberta/dict.txt"); then
-    fail "$data was prepared with another dictionary than $roberta/dict.txt: the word ids would be wrong. Prepare it" \
-        "again with scripts/prepare_glue.py … --encoder $roberta, or --srcdict $roberta/dict.txt"
-fi
+check_glue_data "$data" "$roberta"
 if [ -f "$roberta/model_args.txt" ]; then  # a converted encoder says how large it is
     read -r -a sizes <"$roberta/model_args.txt" || true
     options+=(${sizes[@]+"${sizes[@]}"})

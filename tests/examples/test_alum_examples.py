@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Set
+from typing import Any, Dict, List, Set
 
 import pytest
 import torch
@@ -19,7 +19,6 @@ from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.dataclass.initialize import add_defaults, hydra_init
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
-from hydra.core.global_hydra import GlobalHydra
 from hydra.experimental import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from support import PLUGIN, VOCABULARY, build, command, run_command, weights, write_encoder, write_task
@@ -112,13 +111,6 @@ def own_keys(config: Any) -> Set[str]:
     """The keys of a dataclass but those that it looks up in other groups."""
     fields = config.__dataclass_fields__
     return {name for name, field in fields.items() if not str(field.default).startswith("${")}
-
-
-@pytest.fixture
-def hydra_session() -> Iterator[None]:
-    GlobalHydra.instance().clear()
-    yield
-    GlobalHydra.instance().clear()
 
 
 def composed(config: Path, name: str, overrides: List[str]) -> Any:
@@ -390,7 +382,7 @@ def test_a_converted_encoder_brings_its_sizes_and_the_user_has_the_last_word(
 
 
 @pytest.mark.parametrize(
-    "name", ["launch.sh", "pretrain.sh", "finetune.sh", "slurm.sbatch", "prepare_corpus.sbatch"]
+    "name", ["../launch.sh", "pretrain.sh", "finetune.sh", "slurm.sbatch", "prepare_corpus.sbatch"]
 )
 def test_bash_reads_the_scripts(name: str) -> None:
     assert run_command("bash", "-n", str(ALUM / name)).returncode == 0

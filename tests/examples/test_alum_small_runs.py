@@ -7,14 +7,22 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from fairseq import checkpoint_utils
-from support import VOCABULARY, build, run_command, train_args, write_encoder, write_task
+from small_runs import (
+    run_script,
+    start_script,
+    table_rows,
+    trainings,
+    wait_for,
+    words,
+    write_glue,
+    write_small_encoder,
+)  # fmt: skip
+from support import run_command
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "examples" / "alum" / "small_runs.sh"
@@ -27,17 +35,7 @@ SHORT = {
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as scripts/convert_hf_checkpoint.py writes it; tiny and untrained."""
-    folder = write_encoder(tmp_path_factory.mktemp("encoder"))
-    data = write_task(folder / "data")
-    (data / "input0" / "dict.txt").write_text((folder / "dict.txt").read_text())
-    args = train_args(data, None, "standard", "--no-save-optimizer-state", "--max-positions", "160")
-    build(args).trainer.save_checkpoint(str(folder / "model.pt"), {})
-    (folder / "model_args.txt").write_text(
-        "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
-        "--encoder-attention-heads 2 --max-positions 160\n"
-    )
-    return folder
+    return write_small_encoder(tmp_path_factory.mktemp("encoder"))
 
 
 @pytest.fixture(scope="module")
@@ -45,46 +43,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Text and two GLUE tasks, made of the encoder's words."""
     folder = tmp_path_factory.mktemp("data")
     rng = np.random.default_rng(0)
-
-    def words(count: int) -> str:
-        return " ".join(VOCABULARY[w] for w in rng.integers(0, len(VOCABULARY), size=count))
-
     (folder / "text").mkdir()
     for split, lines in (("train", 300), ("valid", 60)):
-        (folder / "text" / f"{split}.txt").write_text("".join(f"{words(40)}\n\n" for _ in range(lines)))
-    for task, columns in (
-        ("RTE", "index\tsentence1\tsentence2\tlabel"),
-        ("MRPC", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"),
-    ):
-        (folder / "glue" / task).mkdir(parents=True)
-        for split, rows in (("train", 200), ("dev", 20)):
-            lines = [columns]
-            for i in range(rows):
-                label = int(rng.integers(2))
-                first, second = words(4), words(4)
-                rte = f"{i}\t{first}\t{second}\t{('entailment', 'not_entailment')[label]}"
-                lines.append(rte if task == "RTE" else f"{label}\t{i}\t{i}\t{first}\t{second}")
-            (folder / "glue" / task / f"{split}.tsv").write_text("\n".join(lines) + "\n")
-        test = ["index\tsentence1\tsentence2", f"0\t{words(3)}\t{words(3)}"]
-        if task == "MRPC":
-            test = ["index\t#1 ID\t#2 ID\t#1 String\t#2 String", f"0\t1\t2\t{words(3)}\t{words(3)}"]
-        (folder / "glue" / task / "test.tsv").write_text("\n".join(test) + "\n")
+        (folder / "text" / f"{split}.txt").write_text("".join(f"{words(rng, 40)}\n\n" for _ in range(lines)))
+    for task in ("RTE", "MRPC"):
+        write_glue(folder / "glue", task)
     return folder
 
 
-def environment(encoder: Path, **settings: str) -> dict[str, str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {"PATH": path, "ENCODER": str(encoder), **SHORT, **settings}
-
-
-def small_runs(encoder: Path, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    return run_command(str(SCRIPT), *words, **environment(encoder, **settings))
-
-
-def table_rows(text: str) -> list[list[str]]:
-    """The cells of each row of the tables, without heads and rules."""
-    lines = [line for line in text.splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+def small_runs(encoder: Path, *given: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    return run_script(SCRIPT, encoder, {**SHORT, **settings}, *given)
 
 
 def test_everything_once_and_then_nothing(tmp_path: Path, data: Path, encoder: Path) -> None:
@@ -116,37 +84,23 @@ def test_everything_once_and_then_nothing(tmp_path: Path, data: Path, encoder: P
     assert (out / "table.md").read_text() in again.stdout
 
 
-def trainings(out: Path) -> list[int]:
-    """Processes whose command line names the folder, other than small_runs.sh."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if str(out) in words and "fairseq-train" in words:
-            found.append(int(path.parent.name))
-    return found
-
-
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 def test_a_stopped_run_leaves_no_training_and_goes_on(tmp_path: Path, data: Path, encoder: Path) -> None:
     out = tmp_path / "out"
     done = small_runs(encoder, str(data), str(out), "corpus")
     assert done.returncode == 0, done.stderr[-3000:]
-    env = {**os.environ, **environment(encoder, WARMUP_UPDATES="100000"), "OMP_NUM_THREADS": "1"}
-    script = subprocess.Popen(
-        [str(SCRIPT), str(data), str(out), "warmup"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    script = start_script(
+        SCRIPT, encoder, {**SHORT, "WARMUP_UPDATES": "100000"}, str(data), str(out), "warmup"
     )
     saved = out / "warmup" / "checkpoint_last.pt"
     try:
-        _wait_for(saved.is_file)
+        wait_for(saved.is_file)
         second = small_runs(encoder, str(data), str(out), "warmup")
         assert second.returncode == 2 and "still at work there" in second.stderr
         script.send_signal(signal.SIGTERM)
         script.communicate(timeout=60)
         assert script.returncode == 130
-        _wait_for(lambda: not trainings(out))
+        wait_for(lambda: not trainings(out))
     finally:
         script.kill()
         for pid in trainings(out):
@@ -160,20 +114,13 @@ def test_a_stopped_run_leaves_no_training_and_goes_on(tmp_path: Path, data: Path
     assert f"@ {reached} updates" in log and _updates(saved) == reached + 20
 
 
-def _wait_for(happened: Any, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.2)
-
-
 def _updates(checkpoint: Path) -> int:
     state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint))
     return int(state["optimizer_history"][-1]["num_updates"])
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("given", "message"),
     [
         (["x"], "usage: "),
         (["nowhere", "out"], "nowhere/text/train.txt: no such file"),
@@ -181,10 +128,10 @@ def _updates(checkpoint: Path) -> int:
     ],
 )
 def test_what_is_missing_is_said(
-    tmp_path: Path, data: Path, encoder: Path, words: list[str], message: str
+    tmp_path: Path, data: Path, encoder: Path, given: list[str], message: str
 ) -> None:
     done = small_runs(
-        encoder, *(str(data) if w == "DATA" else str(tmp_path / w) if w == "out" else w for w in words)
+        encoder, *(str(data) if w == "DATA" else str(tmp_path / w) if w == "out" else w for w in given)
     )
     assert done.returncode == 2 and message in done.stderr
 

@@ -10,14 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, List
 
 import pytest
 import torch
 from fairseq import criterions, options, tasks
 from fairseq.dataclass.initialize import add_defaults, hydra_init
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from hydra.core.global_hydra import GlobalHydra
 from hydra.experimental import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from support import PLUGIN, build, command, load_script, run_command, train_args, write_task
@@ -125,13 +124,6 @@ def test_every_yaml_is_what_make_configs_writes(tmp_path: Path) -> None:
     assert sorted(p.read_text() for p in (copy / "config").iterdir()) == sorted(
         p.read_text() for p in (GLUE / "config").iterdir()
     )
-
-
-@pytest.fixture
-def hydra_session() -> Iterator[None]:
-    GlobalHydra.instance().clear()
-    yield
-    GlobalHydra.instance().clear()
 
 
 def composed(task: str, overrides: List[str]) -> Any:

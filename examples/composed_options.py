@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Prints the options of fairseq-train that say the same as a yaml of config/ and its groups, one a line.
+"""Prints the options of fairseq-train that say the same as a yaml with a defaults list, one a line.
 
-  alum_options.py config/pretrain/roberta_base.yaml --method alum_paper --gpus 16
-  alum_options.py config/finetune/glue.yaml --glue mrpc --method smart --encoder roberta_large
+  composed_options.py alum/config/pretrain/roberta_base.yaml --method alum_paper --gpus 16
+  composed_options.py alum/config/finetune/glue.yaml --glue mrpc --method smart --encoder roberta_large
 
-What each run must say itself (???) is left out. pretrain.sh and finetune.sh call this.
+What each run must say itself (???) is left out. launch.sh calls this.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import yaml_options
 
 from fairseq_adv_cli.script import exit_status

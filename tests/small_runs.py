@@ -1,0 +1,109 @@
+"""For the tests of the small_runs.sh: a tiny encoder, GLUE files of its words, processes to look for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from support import VOCABULARY, build, run_command, train_args, write_encoder, write_task
+
+HEADS = {
+    "RTE": "index\tsentence1\tsentence2\tlabel",
+    "MRPC": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+    "CoLA": "",  # GLUE gives it no head
+}
+TEST_HEADS = {
+    "RTE": "index\tsentence1\tsentence2",
+    "MRPC": "index\t#1 ID\t#2 ID\t#1 String\t#2 String",
+    "CoLA": "index\tsentence",
+}
+
+
+def write_small_encoder(folder: Path) -> Path:
+    """A folder as scripts/convert_hf_checkpoint.py writes it; tiny and untrained."""
+    write_encoder(folder)
+    data = write_task(folder / "data")
+    (data / "input0" / "dict.txt").write_text((folder / "dict.txt").read_text())
+    args = train_args(data, None, "standard", "--no-save-optimizer-state", "--max-positions", "160")
+    build(args).trainer.save_checkpoint(str(folder / "model.pt"), {})
+    (folder / "model_args.txt").write_text(
+        "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
+        "--encoder-attention-heads 2 --max-positions 160\n"
+    )
+    return folder
+
+
+def words(rng: np.random.Generator, count: int) -> str:
+    """A sentence of the encoder's words."""
+    return " ".join(VOCABULARY[w] for w in rng.integers(0, len(VOCABULARY), size=count))
+
+
+def write_glue(folder: Path, task: str, *, train: int = 200, dev: int = 20) -> None:
+    """RTE, MRPC or CoLA as GLUE distributes it, with labels drawn at random."""
+    rng = np.random.default_rng(0)
+    (folder / task).mkdir(parents=True)
+    for split, rows in (("train", train), ("dev", dev)):
+        lines = [HEADS[task]] if HEADS[task] else []
+        for i in range(rows):
+            label = int(rng.integers(2))
+            first, second = words(rng, 4), words(rng, 4)
+            lines.append({
+                "RTE": f"{i}\t{first}\t{second}\t{('entailment', 'not_entailment')[label]}",
+                "MRPC": f"{label}\t{i}\t{i}\t{first}\t{second}",
+                "CoLA": f"src{i}\t{label}\t\t{first}",
+            }[task])  # fmt: skip
+        (folder / task / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    row = {"RTE": f"{words(rng, 3)}\t{words(rng, 3)}", "MRPC": f"1\t2\t{words(rng, 3)}\t{words(rng, 3)}",
+           "CoLA": words(rng, 3)}[task]  # fmt: skip
+    (folder / task / "test.tsv").write_text(f"{TEST_HEADS[task]}\n0\t{row}\n")
+
+
+def environment(encoder: Path, settings: dict[str, str]) -> dict[str, str]:
+    """What a small_runs.sh reads: this Python's commands, the encoder, its sizes."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "ENCODER": str(encoder), **settings}
+
+
+def run_script(
+    script: Path, encoder: Path, settings: dict[str, str], *given: str
+) -> subprocess.CompletedProcess[str]:
+    """A small_runs.sh to its end."""
+    return run_command(str(script), *given, **environment(encoder, settings))
+
+
+def start_script(script: Path, encoder: Path, settings: dict[str, str], *given: str) -> Any:
+    """A small_runs.sh that is to be stopped."""
+    env = {**os.environ, **environment(encoder, settings), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([str(script), *given], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def table_rows(text: str) -> list[list[str]]:
+    """The cells of each row of the tables, without rules."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+
+
+def trainings(out: Path) -> list[int]:
+    """Processes of fairseq-train whose command line names the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if str(out) in line and "fairseq-train" in line:
+            found.append(int(path.parent.name))
+    return found
+
+
+def wait_for(happened: Any, seconds: float = 120) -> None:
+    """Until ``happened()``; fails after so many seconds."""
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.2)
