@@ -18,8 +18,12 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fairseq_adv_cli.script import GOES_ON, HelpFormatter, exit_status
+
+if TYPE_CHECKING:
+    from fairseq_adv.evaluation.accordance_curve import Curve
 
 DIRECTIONS = ("up", "down", "any")
 OUT_HELP = "where to write: OUT.png and OUT.csv"
@@ -88,7 +92,8 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_crossing(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--group", default="all", help="parameters whose crossings are marked: all, encoder, head"
+        "--group",
+        help="parameters whose crossings are marked: all, encoder or head (default: the first that is there)",
     )
     command.add_argument(
         "--crossing", choices=DIRECTIONS, default="any", help="up: from negative to positive"
@@ -113,14 +118,15 @@ def from_checkpoints(options: argparse.Namespace) -> None:
     _finish_curve(curve, options)
 
 
-def _finish_curve(curve: object, options: argparse.Namespace) -> None:
+def _finish_curve(curve: Curve, options: argparse.Namespace) -> None:
     from fairseq_adv.evaluation import accordance_curve, figures
 
-    text = accordance_curve.report(curve, options.group, options.crossing)
+    group = options.group or curve.groups[0]
+    text = accordance_curve.report(curve, group, options.crossing)
     _write(
         options.out,
         accordance_curve.as_csv(curve),
-        lambda out: figures.draw_accordance(curve, out, options.group, options.crossing),
+        lambda out: figures.draw_accordance(curve, out, group, options.crossing),
     )
     print(text)
 

@@ -156,7 +156,8 @@ def _range(points: Iterable[tuple[int, float]]) -> str:
     values = [value for _, value in points if not math.isnan(value)]
     if not values:
         return "no two probe batches could be compared"
-    return f"the mean cosine stays between {min(values):+.4f} and {max(values):+.4f}"
+    early = " (had it crossed before the first measurement?)" if values[0] > 0 else ""
+    return f"the mean cosine is between {min(values):+.4f} and {max(values):+.4f}{early}"
 
 
 def as_csv(curve: Curve) -> str:

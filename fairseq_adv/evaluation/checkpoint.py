@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import torch
 from fairseq import checkpoint_utils, utils
@@ -63,12 +64,19 @@ class Trained:
         objective: what it learned.
         task: with the splits loaded.
         updates: number of updates it was trained for.
+        skips_too_long: validation left out the rows that are too long for the model, and so does this.
     """
 
     model: nn.Module
     objective: Objective
     task: FairseqTask
     updates: int
+    skips_too_long: bool
+
+    @property
+    def longest(self) -> Any:
+        """The most tokens of a row, of each of its parts where it has several."""
+        return utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())  # type: ignore[operator]
 
     def batches(
         self, split: str, batch_size: int, most: int | None = None, doing: str = ""
@@ -81,9 +89,11 @@ class Trained:
             most: only so many mini-batches; ``None``: all.
             doing: what the progress bar says.
         """
-        longest = utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())  # type: ignore[operator]
         iterator = self.task.get_batch_iterator(
-            dataset=self.task.dataset(split), max_sentences=batch_size, max_positions=longest
+            dataset=self.task.dataset(split),
+            max_sentences=batch_size,
+            max_positions=self.longest,
+            ignore_invalid_inputs=self.skips_too_long,
         ).next_epoch_itr(shuffle=False)
         total = len(iterator) if most is None else min(most, len(iterator))
         on_gpu = next(self.model.parameters()).is_cuda
@@ -115,7 +125,8 @@ def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) 
         task.load_dataset(split)
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     objective = build_objective(objective_options(cfg), task)
-    return Trained(models[0].to(device), objective, task, int(updates))
+    skips_too_long = bool(cfg.dataset.skip_invalid_size_inputs_valid_test)
+    return Trained(models[0].to(device), objective, task, int(updates), skips_too_long)
 
 
 def _check_split(task: FairseqTask, data: str, split: str) -> None:

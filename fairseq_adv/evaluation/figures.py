@@ -125,8 +125,10 @@ def _mark_crossings(top: Any, bottom: Any, suggestions: Sequence[Suggestion], gr
         return
     first = suggestions[0]
     for axes in (top, bottom):
-        label = "sub-epoch of the\nfirst crossing" if axes is top else None
-        axes.axvspan(first.crossing.start, first.crossing.update, color=BAND, alpha=0.4, label=label)
+        axes.axvspan(
+            first.crossing.start, first.crossing.update, color=BAND, alpha=0.4,
+            label="sub-epoch of the\nfirst crossing" if axes is top else None,
+        )  # fmt: skip
         axes.axvline(first.crossing.update, color=GREY, linestyle="--", linewidth=1)
     if first.range is not None:
         low, high = first.range

@@ -92,6 +92,18 @@ def test_of_two_after_the_same_update_the_first_counts(
     assert "checkpoint_last.pt: left out" in caplog.text and "is after update 5 too" in caplog.text
 
 
+def test_rows_that_are_too_long_for_the_model_are_left_out_as_in_training(tmp_path: Path) -> None:
+    """The data have rows of 5 to 10 tokens; the model has no position for the eighth."""
+    short = ["--max-positions", "7", "--skip-invalid-size-inputs-valid-test"]
+    run = build(train_args(write_task(tmp_path / "data", train=40), None, "standard", *short))
+    path = save(run, tmp_path / "run" / "checkpoint1.pt", 5)
+    curve = probe_checkpoints([path], Probing(batches=3, batch_size=4), tmp_path / "kept", "run", cpu=True)
+    rows = [row for row in range(8) if run.task.dataset("valid").size(row) <= 7]
+    assert 0 < len(rows) < 8
+    expected = mean_loss(run.model, run.criterion.objective, [batch(run, rows, "valid")])
+    assert curve.dev_loss == [(5, pytest.approx(expected, rel=1e-5))]
+
+
 def test_what_cannot_be_measured_is_said(run: SimpleNamespace, tmp_path: Path) -> None:
     path = save(run, tmp_path / "run" / "checkpoint1.pt", 5)
     with pytest.raises(FileNotFoundError, match=r"gone\.pt: no such checkpoint"):

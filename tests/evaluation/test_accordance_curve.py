@@ -86,7 +86,7 @@ def test_the_report_names_every_crossing_and_says_where_there_is_none(log: Path)
         "suggested range for b: 0.5000 to 0.6000 nats, at the first crossing in group all, update 40" in text
     )
     text = report(curve, "all", "down")
-    assert "all: no crossing down; the mean cosine stays between -0.5000 and +0.2000" in text
+    assert "all: no crossing down; the mean cosine is between -0.5000 and +0.2000\n" in text
     assert (
         "no crossing in group all: the accordance suggests no flood level" in text and "range for" not in text
     )
@@ -153,4 +153,5 @@ def test_a_log_that_cannot_be_used_is_named(tmp_path: Path, lines: list[str], me
 
 def test_a_curve_of_nothing_but_a_single_point_has_no_crossing() -> None:
     one = Measurement(5, 0.5, {"all": 0.1}, {"all": 0.05}, 6, 3)
-    assert "no crossing in group all" in report(Curve("run", [one], [], "mean"))
+    text = report(Curve("run", [one], [], "mean"))
+    assert "no crossing in group all" in text and "(had it crossed before the first measurement?)" in text

@@ -78,6 +78,15 @@ def test_a_real_log_becomes_a_table_and_a_figure(trained: Path, tmp_path: Path, 
     assert {"6", "12"} == {update for _, update in dev}
 
 
+def test_a_log_of_one_group_needs_no_option(trained: Path, tmp_path: Path, run: ScriptMain) -> None:
+    text = (trained / "measured" / "train.log").read_text()
+    text = re.sub(r'"(all|encoder)": [-\d.e]+, ', "", text)
+    (tmp_path / "head.log").write_text(text)
+    done = run("log", tmp_path / "head.log", tmp_path / "f")
+    assert done.returncode == 0 and "in group head" in done.stdout, done.stderr
+    assert "cosine_head" in rows(tmp_path / "f")[0] and "cosine_all" not in rows(tmp_path / "f")[0]
+
+
 def test_the_checkpoints_say_what_the_training_said(trained: Path, tmp_path: Path, run: ScriptMain) -> None:
     """The same batches are drawn with the training's --seed; the model has no dropout."""
     checkpoints = [trained / "measured" / f"checkpoint{epoch}.pt" for epoch in (2, 1)]
