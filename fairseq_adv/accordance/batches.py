@@ -92,4 +92,4 @@ def read_batches(
                 parts = [(index, objective.of_class(sample, index)) for index in range(objective.classes())]
                 there = [(index, part) for index, part in parts if part is not None]
                 batches.append(ProbeBatch(number, there))
-    return batches, torch.cat(words).unique()
+    return batches, torch.cat(words).unique()  # type: ignore[no-untyped-call]

@@ -121,12 +121,11 @@ class AccordanceProbe:
         return self._result(sums, totals)
 
     def _pass(self, model: nn.Module, sample: Sample, loss_scale: float, autocast: bool) -> Tensor:
-        """Backward of the mean loss; (2,) fp64: the summed loss and the number of examples."""
+        """Backward of the summed loss, as in training; (2,) fp64: that loss, and the number of examples."""
         with torch.autocast("cuda", enabled=autocast):
             loss = self.objective.loss(self.objective.predict(model, sample), sample)
-        size = self.objective.sample_size(sample)
-        (loss * (loss_scale / size)).backward()  # type: ignore[no-untyped-call]
-        totals = loss.new_full((2,), size, dtype=torch.float64)
+        (loss * loss_scale).backward()  # type: ignore[no-untyped-call]
+        totals = loss.new_full((2,), self.objective.sample_size(sample), dtype=torch.float64)
         totals[0] = loss.detach()
         return totals
 

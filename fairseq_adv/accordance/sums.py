@@ -133,8 +133,8 @@ def products(left: Gradients, right: Gradients) -> list[float]:
     owners: list[int] = []
     for n, (a, b) in enumerate(zip(left, right)):
         if a is not None and b is not None:
-            precision = _precision(a)
-            for x, y in zip(a.reshape(-1).split(_PART), b.reshape(-1).split(_PART)):
+            precision = summing_type(a)
+            for x, y in zip(torch.split(a.reshape(-1), _PART), torch.split(b.reshape(-1), _PART)):
                 parts.append(torch.dot(x.to(precision), y.to(precision)))
                 owners.append(n)
     found = [0.0] * len(left)
@@ -152,9 +152,10 @@ def dot(left: Gradients, right: Gradients) -> float:
     return sum(products(left, right))
 
 
-def _precision(tensor: Tensor) -> torch.dtype:
+def summing_type(tensor: Tensor) -> torch.dtype:
+    """fp64 for fp64, fp32 for all else."""
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
 def _zeros(parameter: Tensor) -> Tensor:
-    return torch.zeros_like(parameter, dtype=_precision(parameter), requires_grad=False)
+    return torch.zeros_like(parameter, dtype=summing_type(parameter), requires_grad=False)

@@ -1,0 +1,122 @@
+"""Gradients in the form in which accordance sums them: a small one of the table of word embeddings.
+
+A look-up gives no gradient to words that a batch does not have. Autograd makes a whole table of it all the
+same, with every pass: in a small encoder half of all numbers, to be set to 0, measured and added. Here the
+gradient is taken where it comes out of the look-up, and summed for the probe's own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_adv.accordance.sums import summing_type
+from fairseq_adv.perturbation import find_token_embedding
+
+
+class PassGradients:
+    """The gradients of one pass at a time.
+
+    Args:
+        model: perhaps wrapped for distributed training.
+        words: (words,) int64, sorted, distinct: those of all probe batches.
+
+    Attributes:
+        named: what :meth:`take` hands over: a name, and a tensor of the gradient's shape, type and device.
+    """
+
+    def __init__(self, model: nn.Module, words: Tensor) -> None:
+        trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        self._lookup = _find_lookup(model, words)
+        table = None if self._lookup is None else self._lookup.table
+        self._others = [p for _, p in trainable if p is not table]
+        self.named: list[tuple[str, Tensor]] = [(name, p) for name, p in trainable if p is not table]
+        if self._lookup is not None:
+            (name,) = (name for name, p in trainable if p is table)
+            self.named += [(name, shape) for shape in self._lookup.shapes()]
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Passes whose gradients are taken run in here."""
+        if self._lookup is None:
+            yield
+            return
+        handle = self._lookup.layer.register_forward_hook(self._lookup.cut)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def take(self) -> list[Tensor | None]:
+        """The gradients since the last call, in the order of :attr:`named`; the parameters lose them.
+
+        So the next backward has nothing to add to.
+        """
+        gradients: list[Tensor | None] = [_taken(parameter) for parameter in self._others]
+        return gradients if self._lookup is None else [*gradients, *self._lookup.take()]
+
+
+class _Lookup:
+    """Cuts the graph behind a layer's output, and makes the gradient of its table from that of the output."""
+
+    def __init__(self, layer: nn.Embedding, words: Tensor) -> None:
+        self.layer = layer
+        self.table: nn.Parameter = layer.weight  # type: ignore[assignment]
+        # To torch, too, padding is no word and has no gradient.
+        self._padding = -1 if layer.padding_idx is None else layer.padding_idx
+        self._words = words[words != self._padding]
+        self._calls: list[tuple[Tensor, Tensor]] = []
+
+    def shapes(self) -> tuple[Tensor, Tensor]:
+        """Tensors of the shapes of what :meth:`take` returns."""
+        return self.table.detach()[: len(self._words)], self.table
+
+    def cut(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        """A forward hook."""
+        leaf = output.detach().requires_grad_()
+        self._calls.append((inputs[0], leaf))
+        return leaf
+
+    def take(self) -> tuple[Tensor | None, Tensor | None]:
+        """The gradient of the words' rows, (words, dim), and that of the table's other rows, (all, dim).
+
+        The second is None, unless the model uses its table otherwise as well, or looks other words up.
+        """
+        rows, other = _zeros(len(self._words), self.table), _taken(self.table)
+        calls, self._calls = [call for call in self._calls if call[1].grad is not None], []
+        for looked_up, leaf in calls:
+            ids, gradient = looked_up.reshape(-1), leaf.grad.flatten(0, -2)  # type: ignore[union-attr]
+            place = torch.searchsorted(self._words, ids).clamp(max=len(self._words) - 1)
+            known = self._words[place] == ids
+            rows.index_add_(0, place[known], gradient[known].to(rows.dtype))
+            unknown = ~known & (ids != self._padding)
+            if unknown.any():
+                other = _zeros(len(self.table), self.table) if other is None else other.to(rows.dtype)
+                other = other.index_add(0, ids[unknown], gradient[unknown].to(rows.dtype))
+        if other is not None:
+            rows += other[self._words]
+            other = other.index_fill(0, self._words, 0)
+        return (rows if calls or other is not None else None), other
+
+
+def _find_lookup(model: nn.Module, words: Tensor) -> _Lookup | None:
+    """None: the table's gradient is taken as any other's."""
+    try:
+        layer = find_token_embedding(model)
+    except ValueError:
+        return None
+    if type(layer) is not nn.Embedding or layer.scale_grad_by_freq or not layer.weight.requires_grad:
+        return None
+    return _Lookup(layer, words)
+
+
+def _taken(parameter: nn.Parameter) -> Tensor | None:
+    gradient, parameter.grad = parameter.grad, None
+    return gradient
+
+
+def _zeros(rows: int, table: Tensor) -> Tensor:
+    return torch.zeros(rows, table.size(1), dtype=summing_type(table), device=table.device)
