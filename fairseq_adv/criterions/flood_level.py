@@ -42,6 +42,11 @@ class FloodLevel:
         """How often the accordance has been measured."""
         return int(self._numbers.get("measurements", 0))
 
+    @property
+    def first(self) -> float:
+        """Mean cosine of the first measurement; NaN before it."""
+        return self._numbers.get("first", math.nan)
+
     def add_loss(self, loss: float, size: float) -> None:
         """Counts an update's summed loss (nats) and sample size towards the mean of the sub-epoch."""
         if math.isfinite(loss):
@@ -71,6 +76,7 @@ class FloodLevel:
         if math.isnan(accordance):
             return None
         self._numbers["accordance"] = accordance
+        self._numbers.setdefault("first", accordance)
         self._numbers["measured_at"] = update
         if self.fixed is not None or self.value > 0 or not changes_sign(before, accordance, self.direction):
             return None

@@ -142,12 +142,19 @@ def _is_master() -> bool:
 
 
 def _say_if_nothing_was_flooded(cfg: FloodingConfig, level: FloodLevel, updates: list[int]) -> None:
-    if not level.value:
+    if level.value:
+        return
+    logger.info(
+        "flood level | none: up to update %d, in %d measurements, the accordance (%s) was not seen to cross "
+        "zero (%s), and nothing was flooded",
+        updates[0],
+        level.measurements,
+        cfg.flood_crossing_group,
+        cfg.flood_crossing,
+    )
+    if level.first >= 0:
         logger.info(
-            "flood level | none: up to update %d, in %d measurements, the accordance (%s) did not cross zero "
-            "(%s), and nothing was flooded",
-            updates[0],
-            level.measurements,
-            cfg.flood_crossing_group,
-            cfg.flood_crossing,
+            "flood level | the first measurement was above zero already: a training begins below, and a "
+            "smaller --accordance-interval than %d would have seen it cross",
+            cfg.accordance_interval,
         )

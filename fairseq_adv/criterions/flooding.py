@@ -112,7 +112,7 @@ class FloodingCriterion(FairseqCriterion):
         loss, size = output[2]["loss"], output[1]
         if not ignore_grad and size:
             sums = torch.ones(4, dtype=torch.float64, device=loss.device)
-            sums[0], sums[1], sums[2] = loss, size, loss < size * self.level.value
+            sums[0], sums[1], sums[2] = loss, size, loss.double() < size * self.level.value
             self._seen.append(sums)
         return output
 
@@ -152,5 +152,5 @@ def flooded_sum(loss: Tensor, size: int, level: float) -> Tensor:
         size: n.
         level: b in nats.
     """
-    below = loss.detach() < size * level
+    below = loss.detach().double() < size * level
     return torch.where(below, 2 * size * level - loss, loss)

@@ -118,7 +118,9 @@ def fixed_level(option: Optional[str]) -> Optional[float]:
 
 
 def check_flooding_options(cfg: FloodingConfig) -> None:
-    """Raises ValueError, naming the option and the mend, if an option is out of range or has no effect."""
+    """Raises ValueError, naming the option and the mend, if an option is out of range, or is another method's
+    than the base method's.
+    """
 
     def refuse(option: str, value: object, wanted: str) -> None:
         raise ValueError(f"--{option} {value}: {wanted}")
@@ -137,6 +139,11 @@ def check_flooding_options(cfg: FloodingConfig) -> None:
         refuse("accordance-batches", cfg.accordance_batches, "pass 2 or more: accordance is between batches")
     if cfg.accordance_batch_size < 1:
         refuse("accordance-batch-size", cfg.accordance_batch_size, "pass 1 or more")
+    if cfg.accordance_interval and str(cfg.ddp_backend) in ("fully_sharded", "slowmo"):
+        raise ValueError(
+            f"--accordance-interval with --ddp-backend {cfg.ddp_backend}: a worker there has no gradient of "
+            "its own of the whole model; pass --ddp-backend pytorch_ddp or legacy_ddp"
+        )
     groups = cfg.accordance_groups.split(",")
     if not set(groups) <= set(GROUPS) or len(groups) > len(set(groups)):
         refuse("accordance-groups", cfg.accordance_groups, f"pass some of {','.join(GROUPS)}, with commas")
@@ -159,7 +166,7 @@ def _check_base_method(cfg: FloodingConfig) -> None:
     for option in dataclasses.fields(FloodingConfig):
         methods = [name for name, options in heeded.items() if option.name in options]
         of_a_method = methods and option.name.startswith(("adv_", "no_adv_", "vat_", "smart_"))
-        is_set = str(getattr(cfg, option.name)) != str(option.default)
+        is_set = str(getattr(cfg, option.name)).lower() != str(option.default).lower()  # yaml's true is True
         if of_a_method and is_set and base not in methods:
             raise ValueError(
                 f"--{option.name.replace('_', '-')} has no effect with --base-method {base}: pass "

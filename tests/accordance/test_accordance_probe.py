@@ -266,7 +266,7 @@ def test_rows_are_drawn_once_without_replacement_and_by_the_seed_alone() -> None
         ({"batch_size": 0}, "--accordance-batch-size 0: pass 1 or more"),
         (
             {"batch_size": 21},
-            "--accordance-batch-size 21: the split 'train' has 40 examples, .* Pass 20 or less",
+            "--accordance-batch-size 21: the split 'train' has 40 examples that fit .* Pass 20 or less",
         ),
     ],
 )

@@ -30,6 +30,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ([*AUTO, "--accordance-groups", "all,body"], "--accordance-groups all,body: pass some of all"),
         ([*AUTO, "--accordance-groups", "all,all"], "--accordance-groups all,all: pass some of"),
         ([*AUTO, "--accordance-groups", "head"], "--flood-crossing-group all: add it to --accordance-groups"),
+        ([*AUTO, "--ddp-backend", "fully_sharded"], "fully_sharded: .* pass --ddp-backend pytorch_ddp"),
         (["--flood-level", "1", "--adv-lr", "0.3"], "--adv-lr has no effect with --base-method standard: "
          "pass --base-method freelb or pgd"),
         (["--flood-level", "1", "--no-adv-share-dropout"], "--no-adv-share-dropout has no effect"),
@@ -57,6 +58,11 @@ def test_accordance_needs_classes(tmp_path: Path, task: str) -> None:
     build(train_args(data, None, "flooding", "--flood-level", "0.1", task=name, classes=classes))
     with pytest.raises(ValueError, match="classes"):
         build(train_args(data, None, "flooding", *AUTO, task=name, classes=classes))
+
+
+def test_a_switch_that_yaml_has_as_a_boolean_is_the_default(data: Path) -> None:
+    words = ["--flood-level", "1", "--vat-share-dropout", "True"]
+    build(train_args(data, None, "flooding", *words))
 
 
 def test_too_little_data_is_refused_before_the_first_update(data: Path) -> None:

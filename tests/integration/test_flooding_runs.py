@@ -110,6 +110,7 @@ def test_a_run_without_a_crossing_floods_nothing_and_says_so_at_its_end(tmp_path
     assert all(line["flooded"] == 0 and line["flood_level"] == 0 for line in inner)
     text = done.stdout + done.stderr
     said = re.search(r"flood level \| none: up to update 13, in 3 measurements, .*\(all\) .*\(up\)", text)
+    assert "the first measurement was above zero already" not in text
     assert said and said.start() > text.index("done training")
 
 
@@ -120,10 +121,12 @@ def test_it_is_said_once_also_where_the_program_goes_on(
     run = build(train_args(write_task(tmp_path / "data"), None, "flooding", *words))
     run.trainer.begin_epoch(1)
     run.trainer.train_step([batch(run, [0, 1, 2])])
+    run.criterion.level.measured(1, 0.25)
     with caplog.at_level(logging.INFO):
         del run
         gc.collect()
-    assert caplog.text.count("flood level | none: up to update 1, in 0 measurements") == 1
+    assert caplog.text.count("flood level | none: up to update 1, in 1 measurements") == 1
+    assert "the first measurement was above zero already" in caplog.text
 
 
 @pytest.mark.parametrize("workers", [1, 2])
