@@ -78,7 +78,8 @@ class FloodLevel:
         self._numbers["accordance"] = accordance
         self._numbers.setdefault("first", accordance)
         self._numbers["measured_at"] = update
-        if self.fixed is not None or self.value > 0 or not changes_sign(before, accordance, self.direction):
+        is_known = self.fixed is not None or self.value > 0 or math.isnan(mean_loss)
+        if is_known or not changes_sign(before, accordance, self.direction):
             return None
         self._numbers["level"] = mean_loss
         return Crossing(start, update, before, accordance)

@@ -84,6 +84,11 @@ class FloodSearch:
             size: its sample size.
         """
         if not self.updates and self.level.fixed is None and _is_master():
+            if self.cfg.no_save_optimizer_state and not self.cfg.no_save:
+                logger.warning(
+                    "--no-save-optimizer-state: checkpoints won't hold the flood level either, and a run "
+                    "that is started again looks for it anew"
+                )
             # fairseq tells a criterion of no end of the training: when this object goes, or the program ends.
             weakref.finalize(self, _say_if_nothing_was_flooded, self.cfg, self.level, self.updates)
         self.updates[:] = [update]
@@ -152,9 +157,9 @@ def _say_if_nothing_was_flooded(cfg: FloodingConfig, level: FloodLevel, updates:
         cfg.flood_crossing_group,
         cfg.flood_crossing,
     )
-    if level.first >= 0:
+    if level.first >= 0 and str(cfg.flood_crossing) != "down":
         logger.info(
-            "flood level | the first measurement was above zero already: a training begins below, and a "
-            "smaller --accordance-interval than %d would have seen it cross",
+            "flood level | the first measurement was above zero already: if it crossed before, a smaller "
+            "--accordance-interval than %d sees it",
             cfg.accordance_interval,
         )

@@ -62,7 +62,7 @@ class FloodingConfig(PerturbationConfig, SMARTConfig):
     )
     accordance_batch_size: int = field(
         default=32,
-        metadata={"help": "sentences in a mini-batch of a measurement"},
+        metadata={"help": "sentences in a mini-batch of a measurement; fewer, if it runs out of memory"},
     )
     accordance_groups: str = field(
         default=",".join(GROUPS),
@@ -89,8 +89,11 @@ class FloodingConfig(PerturbationConfig, SMARTConfig):
             "help": "parameters whose accordance has to cross: all (the paper), the encoder or the head"
         },
     )
-    # Known to the criterion so that it leaves out the rows that training does; set by fairseq's own option.
+    # Known to the criterion so that it leaves out the rows that training does, and says what a restart loses;
+    # set by fairseq's own options of these names.
     max_tokens: Optional[int] = II("dataset.max_tokens")
+    no_save: bool = II("checkpoint.no_save")
+    no_save_optimizer_state: bool = II("checkpoint.no_save_optimizer_state")
 
 
 def fixed_level(option: Optional[str]) -> Optional[float]:

@@ -32,7 +32,7 @@ OPTIONS = {
     "freelb": ADVERSARIAL,
     "pgd": ADVERSARIAL,
     "alum_vat": VIRTUAL,
-    "flooding": ["--flood-level", "0.7"],  # near the first losses: some updates lie above, some below
+    "flooding": ["--flood-level", "0.7"],  # test_flooding_runs.py has levels on both sides
     "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.5", "--smart-mu", "2"],
 }
 METHODS = list(OPTIONS)
