@@ -57,10 +57,12 @@ class Sides:
         }  # fmt: skip
 
     def run(self, side: str) -> None:
+        from fairseq_adv.criterions.loss_scale import loss_scale
+
         trainer = self.trainer
         trainer.zero_grad()
         if side != "plain":
-            found = self.probes[side].measure(trainer.model)
+            found = self.probes[side].measure(trainer.model, loss_scale=loss_scale(trainer.optimizer))
             assert found.pairs == found.batches * (found.batches - 1), found
             return
         for batch in self.batches:

@@ -54,8 +54,9 @@ class Accordance:
 class AccordanceProbe:
     """Draws the probe batches and measures on them; of W workers, worker r takes batches r, r + W and so on.
 
-    With k classes and P parameters that get a gradient, a measurement holds (k + 1) P floats beside the
-    gradient of a pass, and as many again if both ``all`` and ``encoder`` are measured; ``head`` is small.
+    With k classes and P parameters that get a gradient, of the word table only the words of the probe, a
+    measurement holds (k + 1) P floats beside the gradient of a pass. ``all`` and ``encoder`` need sums of
+    their own: together 2 (k + 1) P, or (2 k + 1) P with two classes. ``head`` is small.
 
     Args:
         objective: what is learned; it must have classes.
