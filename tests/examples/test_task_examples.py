@@ -19,13 +19,13 @@ from fairseq import criterions, options, tasks
 from fairseq.dataclass.initialize import add_defaults, hydra_init
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
-from hydra.core.global_hydra import GlobalHydra
 from hydra.experimental import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from support import PLUGIN, build, command, run_command, train_args, write_questions, write_wsc
 from test_glue_examples import TINY as GLUE_TINY
 from test_glue_examples import as_options, numbers
 
+from fairseq_adv.criterions.flooding_options import FloodingConfig
 from fairseq_adv.criterions.freelb import FreeLBConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,13 +99,6 @@ def test_no_key_of_task_or_criterion_is_missing_from_the_yaml(name: str) -> None
     fields = FreeLBConfig.__dataclass_fields__
     interpolated = {key for key, field in fields.items() if str(field.default).startswith("${")}
     assert "seed" in interpolated and set(config.criterion) == set(fields) - interpolated
-
-
-@pytest.fixture
-def hydra_session() -> Iterator[None]:
-    GlobalHydra.instance().clear()
-    yield
-    GlobalHydra.instance().clear()
 
 
 def composed(name: str, overrides: List[str]) -> Any:
@@ -305,7 +298,7 @@ def test_arc_trains_plainly_before_its_last_stage(tmp_path: Path, roberta: Path)
     assert value(words, "--criterion") == "pgd", "the user's choice wins"
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", [*FOLDERS, "flooding"])
 def test_slurm_runs_a_seed_and_queues_the_job_again_when_time_runs_out(tmp_path: Path, folder: str) -> None:
     """With stand-ins for SLURM's commands, of which only the way they are called counts."""
     bin_folder = tmp_path / "bin"
@@ -321,7 +314,7 @@ def test_slurm_runs_a_seed_and_queues_the_job_again_when_time_runs_out(tmp_path:
     slurm = {"SLURM_SUBMIT_DIR": str(ROOT), "SLURM_NNODES": "1", "SLURM_GPUS_ON_NODE": "4",
              "SLURM_JOB_ID": "1234567", "PATH": path}  # fmt: skip
     copy = shutil.copy(EXAMPLES / folder / "slurm.sbatch", tmp_path / "slurm_script")  # as SLURM does
-    before = ["arc", "data", "roberta"] if folder == "arc" else ["data", "roberta"]
+    before = [*{"arc": ["arc"], "flooding": ["mrpc"]}.get(folder, []), "data", "roberta"]
     words = ["bash", str(copy), *before, "out", "--from", "start.pt"]
     done = run_command(*words, SLURM_ARRAY_TASK_ID="1", **slurm)
     assert done.returncode == 3, "the job ends as srun does"
@@ -342,7 +335,7 @@ def test_slurm_runs_a_seed_and_queues_the_job_again_when_time_runs_out(tmp_path:
 # --- the READMEs
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", [*FOLDERS, "flooding"])
 def test_what_a_readme_names_is_there(folder: str) -> None:
     """Its links, the project's scripts, and every option of its commands and sentences."""
     text = (EXAMPLES / folder / "README.md").read_text(encoding="utf-8")
@@ -353,10 +346,11 @@ def test_what_a_readme_names_is_there(folder: str) -> None:
     known = {word for group in known_options() for word in group}
     for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text):
         assert option in known, option
-    configs = [OmegaConf.to_container(OmegaConf.load(str(EXAMPLES / yaml))) for yaml in YAMLS.values()]
+    yamls = [*YAMLS.values(), "flooding/config/glue.yaml", "flooding/config/method/flooding.yaml"]
+    configs = [OmegaConf.to_container(OmegaConf.load(str(EXAMPLES / yaml))) for yaml in yamls]
     for key in re.findall(r"\b(?:task|criterion|common|optimization|checkpoint)\.[a-z_]+", text):
         group, _, name = key.partition(".")
-        assert any(name in config[group] for config in configs), key
+        assert any(name in config.get(group, {}) for config in configs), key
 
 
 def known_options() -> Iterator[List[str]]:
@@ -365,7 +359,11 @@ def known_options() -> Iterator[List[str]]:
     yield ["--array", "--gpus-per-node", "--config-dir", "--config-name", "--partition", "--account"]
     parser = options.get_training_parser()
     yield [option for action in parser._actions for option in action.option_strings]
-    for config in (*(TASK_DATACLASS_REGISTRY[n] for n in ("arc_retrieval", "wsc")), FreeLBConfig):
+    for config in (
+        *(TASK_DATACLASS_REGISTRY[n] for n in ("arc_retrieval", "wsc")),
+        FreeLBConfig,
+        FloodingConfig,
+    ):
         yield ["--" + key.replace("_", "-") for key in config.__dataclass_fields__]
     yield ["--path"]  # fairseq-validate
 
