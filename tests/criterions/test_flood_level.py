@@ -68,7 +68,11 @@ def test_b_does_not_change_again() -> None:
 )
 def test_the_direction_of_the_crossing(direction: str, values: list[float], at: int | None) -> None:
     level = FloodLevel(None, direction)
-    found = [i for i, value in enumerate(values) if level.measured(i, float(value)) is not None]
+    found = []
+    for i, value in enumerate(values):
+        level.add_loss(1.0, 1)
+        if level.measured(i, float(value)) is not None:
+            found.append(i)
     assert found == ([] if at is None else [at])
 
 
@@ -87,6 +91,14 @@ def test_a_loss_that_is_not_finite_does_not_spoil_the_mean() -> None:
     assert level.mean_loss() == 0.5
 
 
+def test_without_a_finite_loss_in_the_sub_epoch_there_is_no_level() -> None:
+    level = FloodLevel(None)
+    level.add_loss(1.0, 1)
+    level.measured(1, -1.0)
+    level.add_loss(math.nan, 1)
+    assert level.measured(2, 1.0) is None and level.value == 0.0
+
+
 def test_it_comes_back_with_the_optimizers_state() -> None:
     """In mid-sub-epoch, by way of torch's own saving and loading; the optimizer steps as before."""
 
@@ -103,6 +115,7 @@ def test_it_comes_back_with_the_optimizers_state() -> None:
     file.seek(0)
     second.load_state_dict(torch.load(file, weights_only=True))
     again = FloodLevel(None)
+    again.add_loss(1.0, 1)
     assert again.measured(20, 0.2) is None  # without it there is no measurement before
     again.keep_in(second)
     assert again.measured(20, 0.2) == Crossing(10, 20, -0.1, 0.2)
