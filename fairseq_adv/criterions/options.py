@@ -49,7 +49,8 @@ class PerturbationConfig(ObjectiveConfig):
         metadata={
             "help": "K of the algorithm. freelb: K forward-backward passes, K - 1 of the ascent steps count; "
             "the authors' fairseq script with adv_steps=k makes k + 1 passes, which is --adv-steps k+1 here. "
-            "pgd: K ascent steps, then one descent"
+            "pgd: K ascent steps, then one descent; freeat: K replays of each group of mini-batches; yopo: m "
+            "full passes"
         },
     )
     adv_lr: float = field(

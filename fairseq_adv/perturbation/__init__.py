@@ -5,7 +5,16 @@ This room imports only torch. It knows no trainer, no loss and no configuration.
 
 from fairseq_adv.perturbation.dropout import DropoutReplay
 from fairseq_adv.perturbation.embeddings import Perturbation, find_token_embedding
+from fairseq_adv.perturbation.first_layer import FirstLayer, find_layers
 from fairseq_adv.perturbation.geometry import Groups
 from fairseq_adv.perturbation.precision import float32_embedding
 
-__all__ = ["DropoutReplay", "Groups", "Perturbation", "find_token_embedding", "float32_embedding"]
+__all__ = [
+    "DropoutReplay",
+    "FirstLayer",
+    "Groups",
+    "Perturbation",
+    "find_layers",
+    "find_token_embedding",
+    "float32_embedding",
+]

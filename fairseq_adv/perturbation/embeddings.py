@@ -142,6 +142,11 @@ class Perturbation:
             raise RuntimeError("the perturbation is made in the first pass, and none has been run")
         return self.delta.detach()
 
+    @property
+    def has_gradient(self) -> bool:
+        """Whether a backward has reached delta since the last forward."""
+        return self.delta is not None and self.delta.grad is not None
+
     def gradient(self) -> Tensor:
         """What the backward of the last pass left, (rows, tokens, dim) fp32.
 

@@ -67,6 +67,66 @@ def pgd(
     return list(torch.autograd.grad(loss(delta), parameters))
 
 
+Layer = Callable[[Tensor], Tensor]
+
+
+def yopo(
+    first: Layer,
+    rest: Loss,
+    delta: Tensor,
+    parameters: Sequence[Tensor],
+    m: int,
+    n: int,
+    alpha: float,
+    epsilon: float,
+    examples: Examples | None = None,
+) -> list[Tensor]:
+    """YOPO-m-n (Zhang et al., Algorithm 1) with FreeLB's average of the weights' gradient. The loss at X + delta
+    is ``rest(first(delta))``. All n shallow gradients are computed.
+    """
+    examples = examples or [[r] for r in range(len(delta))]
+    total = [torch.zeros_like(p) for p in parameters]
+    for _ in range(m):
+        hidden = first(delta)
+        *grads, p = torch.autograd.grad(rest(hidden), [*parameters, hidden])
+        total = [t + g / m for t, g in zip(total, grads)]
+        for _ in range(n):
+            delta = delta.detach().requires_grad_()
+            (g_adv,) = torch.autograd.grad((p * first(delta)).sum(), [delta])
+            delta = _step(delta, g_adv, alpha, epsilon, examples)
+    return total
+
+
+def freeat(
+    losses: Sequence[Loss],
+    deltas: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+    k: int,
+    alpha: float,
+    epsilon: float,
+    lr: float,
+    clip: float,
+) -> None:
+    """k replays of a group of mini-batches, each a step of gradient descent on their mean loss, in place.
+
+    The rows of the mini-batches are examples. ``clip`` bounds the norm of the gradient of each step.
+    """
+    size = sum(len(delta) for delta in deltas)
+    for _ in range(k):
+        total = [torch.zeros_like(p) for p in parameters]
+        moved = []
+        for loss, delta in zip(losses, deltas):
+            delta = delta.detach().requires_grad_()
+            *grads, g_adv = torch.autograd.grad(loss(delta), [*parameters, delta])
+            total = [t + g / size for t, g in zip(total, grads)]
+            moved.append(_step(delta, g_adv, alpha, epsilon, [[r] for r in range(len(delta))]))
+        norm = torch.cat([t.flatten() for t in total]).norm()
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, total):
+                parameter -= lr * gradient * min(1.0, clip / float(norm))
+        deltas = moved
+
+
 Predict = Callable[
     [Tensor], "list[Tensor]"
 ]  # the logits of each prediction (or a number) at perturbation delta

@@ -1,0 +1,50 @@
+"""Gives the trainer the same group of mini-batches several times, an update each.
+
+A group is what one update of fairseq sees: the mini-batches of ``--update-freq``. fairseq has no place for
+this: its command line calls ``Trainer.train_step`` once for each group, and all that belongs to an update
+(its all-reduce, loss scale, clipping, recovery, logs) is in there. So that method is called again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Optional, Protocol
+
+from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.trainer import Trainer
+
+Log = Optional[dict[str, Any]]  # what Trainer.train_step returns; None: no update was taken
+
+
+class GroupReplay(Protocol):
+    """A method that replays each group."""
+
+    def replay(self, trainer: Trainer, samples: Sequence[Any], update: Callable[[], Log]) -> Log:
+        """Makes the updates of one group by calling ``update``, and returns what is to be logged."""
+
+
+def replay_groups(task: FairseqTask, method: GroupReplay) -> None:
+    """From now on a trainer of ``task`` leaves each group to ``method``; other trainers are untouched."""
+    task.group_replay = method
+    plain = Trainer.train_step
+    if getattr(plain, "_replays_groups", False):
+        return
+
+    @wraps(plain)
+    def train_step(self: Trainer, samples: Sequence[Any], raise_oom: bool = False) -> Log:
+        def update() -> Log:
+            log: Log = plain(self, samples, raise_oom)
+            return log
+
+        replay: GroupReplay | None = getattr(self.task, "group_replay", None)
+        if replay is None or getattr(self, "_is_replaying", False):  # within: --amp makes an update again
+            return update()
+        self._is_replaying = True
+        try:
+            return replay.replay(self, samples, update)
+        finally:
+            self._is_replaying = False
+
+    train_step._replays_groups = True  # type: ignore[attr-defined]
+    Trainer.train_step = train_step

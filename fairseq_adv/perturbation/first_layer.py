@@ -1,0 +1,112 @@
+"""f_0 of YOPO: all of the encoder up to the output of its first Transformer layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from fairseq_adv.perturbation.embeddings import find_token_embedding
+
+
+def find_layers(model: nn.Module) -> list[nn.Module]:
+    """The layers of the encoder whose tokens :func:`find_token_embedding` finds, in order.
+
+    Raises:
+        ValueError: the module that holds the token embedding holds no ``layers``.
+    """
+    embedding = find_token_embedding(model)
+    for module in model.modules():
+        layers = getattr(module, "layers", None)
+        if isinstance(layers, nn.ModuleList) and any(child is embedding for child in module.children()):
+            return [layers[i] for i in range(len(layers))]  # iterating over a LayerDrop list would draw
+    raise ValueError(
+        f"{type(model).__name__} has no list of layers beside its token embedding. --criterion yopo needs an "
+        "encoder such as fairseq's roberta (encoder.sentence_encoder.layers); choose another --criterion"
+    )
+
+
+class FirstLayer:
+    """The first layer that a forward pass runs, which under LayerDrop need not be the same each time.
+
+    Args:
+        model: an encoder model, perhaps wrapped for distributed training.
+
+    Raises:
+        ValueError: its layers cannot be found.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.layers = find_layers(model)
+        self._gradient: Tensor | None = None
+
+    @contextmanager
+    def observed(self) -> Iterator[None]:
+        """A forward and its backward in here leave p = dL/df_0 for :meth:`backward`."""
+        self._gradient = None
+
+        def keep(gradient: Tensor) -> None:
+            self._gradient = gradient.detach()
+
+        def watch(output: Tensor) -> None:
+            if output.requires_grad:
+                output.register_hook(keep)  # type: ignore[no-untyped-call]
+
+        with self._on_first_output(watch):
+            yield
+
+    @property
+    def was_reached(self) -> bool:
+        """Whether the last observed pass left a p: LayerDrop may drop every layer."""
+        return self._gradient is not None
+
+    def backward(self, forward: Callable[[], object]) -> None:
+        """Back-propagates <p, f_0> (YOPO, Algorithm 1), p held constant.
+
+        Args:
+            forward: begins a forward pass of the model, which ends at f_0.
+
+        Raises:
+            RuntimeError: there is no p, or the pass ran no layer.
+        """
+        if self._gradient is None:
+            raise RuntimeError("no gradient has reached the first layer: run a backward pass before")
+        found: list[Tensor] = []
+
+        def stop(output: Tensor) -> None:
+            found.append(output)
+            raise _Reached
+
+        try:
+            with self._on_first_output(stop):
+                forward()
+        except _Reached:
+            pass
+        if not found:
+            raise RuntimeError("the forward pass ran no layer of the encoder")
+        torch.autograd.backward(found, [self._gradient.to(found[0].dtype)])
+
+    @contextmanager
+    def _on_first_output(self, act: Callable[[Tensor], None]) -> Iterator[None]:
+        reached = False
+
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+            nonlocal reached
+            if not reached:
+                reached = True
+                act(output[0] if isinstance(output, tuple) else output)
+
+        handles: list[RemovableHandle] = [layer.register_forward_hook(hook) for layer in self.layers]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+class _Reached(Exception):
+    """Ends a forward pass at f_0."""

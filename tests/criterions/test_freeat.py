@@ -1,0 +1,282 @@
+"""FreeAT in fairseq's trainer against the paper, restated in plain torch; what counts as an update."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from support import batch, build, fairseq_train, flat_gradient, logged, train_args, write_task
+
+from criterions import restatements
+from criterions.test_methods import (
+    ALPHA,
+    EPSILON,
+    FP16,
+    ROWS,
+    START,
+    loss_at,
+    one_step,
+    options,
+    recorded,
+    start_of,
+)  # fmt: skip
+
+LR = 0.5
+SGD = ["--optimizer", "sgd", "--lr", str(LR)]
+PASSES, GROUPS = ["--freeat-schedule", "passes"], ["--freeat-schedule", "groups"]
+DROPOUT = ["--dropout", "0.3", "--attention-dropout", "0.3", "--pooler-dropout", "0.5"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_task(tmp_path_factory.mktemp("classes"))
+
+
+def freeat(data: Path, *words: str) -> SimpleNamespace:
+    return build(train_args(data, None, "freeat", *options(), *SGD, *words))
+
+
+def parameters_of(run: SimpleNamespace) -> dict[str, torch.Tensor]:
+    return {n: p.detach().clone() for n, p in run.model.named_parameters()}
+
+
+@pytest.mark.parametrize("schedule", [PASSES, GROUPS], ids=["passes", "groups"])
+@pytest.mark.parametrize(
+    "groups", [[ROWS], [[0, 1], [2, 3, 4]]], ids=["one-mini-batch", "two-of-update-freq"]
+)
+@pytest.mark.parametrize("clip", [0.0, 0.3], ids=["no-clip", "clip"])
+def test_a_group_is_replayed_as_the_restated_algorithm_says(
+    data: Path, groups: list[list[int]], schedule: list[str], clip: float
+) -> None:
+    """Three updates, each with its own clipping, at deltas that go on from one to the next."""
+    run = freeat(data, *schedule, "--clip-norm", str(clip))
+    samples = [batch(run, rows) for rows in groups]
+    expected = copy.deepcopy(run.model)
+    twin = SimpleNamespace(model=expected, cfg=run.cfg)
+    parameters = [p for n, p in expected.named_parameters() if not _unused(n)]
+    run.trainer.train_step(samples)
+    restatements.freeat(
+        [lambda delta, s=s: loss_at(twin, s, delta) for s in samples],  # type: ignore[misc]
+        [start_of(s, 16, START) for s in samples],
+        parameters, 3, ALPHA, EPSILON, LR, clip or float("inf"),
+    )  # fmt: skip
+    found = parameters_of(run)
+    for name, parameter in expected.named_parameters():
+        # fp32, three updates: a few units in the last place of weights of order 1.
+        torch.testing.assert_close(
+            found[name], parameter.detach(), rtol=0, atol=5e-6, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+def _unused(name: str) -> bool:
+    """The masked-LM head, and copies of weights that fairseq's layers keep for inference."""
+    return "lm_head" in name or name.split(".")[-1].startswith(("in_proj_", "out_proj_", "fc1_", "fc2_"))
+
+
+def test_one_replay_is_the_plain_update_to_the_bit(data: Path) -> None:
+    words = [*SGD, "--dropout", "0.1"]
+    ours = build(train_args(data, None, "freeat", "--adv-steps", "1", *words))
+    plain = build(train_args(data, None, "standard", *words))
+    plain.model.load_state_dict(ours.model.state_dict())
+    for run in (ours, plain):
+        for rows in ([0, 1, 2], [3, 4]):
+            run.trainer.train_step([batch(run, rows)])
+    found, expected = parameters_of(ours), parameters_of(plain)
+    assert all(torch.equal(found[name], expected[name]) for name in expected if not _unused(name))
+
+
+def rates_of(run: SimpleNamespace, groups: int) -> tuple[list[float], int]:
+    """The learning rate of each optimizer step, and the updates that the trainer counted."""
+    rates: list[float] = []
+    plain = run.task.optimizer_step
+
+    def step(optimizer: Any, model: Any, update_num: int) -> None:
+        rates.append(round(optimizer.get_lr() / LR, 6))
+        plain(optimizer, model=model, update_num=update_num)
+
+    run.task.optimizer_step = step
+    for _ in range(groups):
+        run.trainer.train_step([batch(run, ROWS)])
+    return rates, run.trainer.get_num_updates()
+
+
+DECAY = ["--lr-scheduler", "polynomial_decay", "--total-num-update", "10", "--warmup-updates", "0"]
+
+
+def test_each_replay_counts_as_an_update_or_the_group_does(data: Path) -> None:
+    """Linear decay over ten updates: its rate stands still within a group of the authors' schedule."""
+    assert rates_of(freeat(data, *PASSES, *DECAY), 2) == ([1.0, 0.9, 0.8, 0.7, 0.6, 0.5], 6)
+    assert rates_of(freeat(data, *GROUPS, *DECAY), 2) == ([1.0, 1.0, 1.0, 0.9, 0.9, 0.9], 2)
+
+
+def test_max_update_ends_in_the_middle_of_a_group(data: Path) -> None:
+    """As many passes as plain training with that option, not more."""
+    rates, updates = rates_of(freeat(data, *DECAY, "--max-update", "4"), 2)
+    assert len(rates) == updates == 4
+
+
+def test_it_trains_plainly_before_its_first_update(data: Path) -> None:
+    run = freeat(data, "--adv-start-update", "2")
+    with recorded() as deltas:
+        for updates in (1, 2, 5):
+            run.trainer.train_step([batch(run, ROWS)])
+            assert run.trainer.get_num_updates() == updates
+    assert len(deltas) == 3
+
+
+@pytest.mark.parametrize("schedule", [PASSES, GROUPS], ids=["passes", "groups"])
+def test_each_replay_and_each_group_has_dropout_masks_of_its_own(data: Path, schedule: list[str]) -> None:
+    run = freeat(data, *schedule, *DROPOUT)
+    seen: list[torch.Tensor] = []
+    head = run.model.classification_heads["sentence_classification_head"]
+    head.dropout.register_forward_hook(lambda m, i, out: seen.append(out.detach() == 0))
+    for _ in range(2):
+        run.trainer.train_step([batch(run, ROWS)])
+    masks = seen[::2]  # the head applies its dropout twice a pass
+    assert len(masks) == 6 and masks[0].any()
+    assert not any(torch.equal(a, b) for i, a in enumerate(masks) for b in masks[:i])
+
+
+def test_delta_is_kept_within_a_group_and_new_in_the_next(data: Path) -> None:
+    run = freeat(data)
+    samples = [batch(run, [0, 1]), batch(run, [2, 3, 4])]
+    with recorded() as deltas:
+        run.trainer.train_step(samples)
+        run.trainer.train_step(samples)
+    assert len(deltas) == 12
+    first, second = deltas[:6:2], deltas[1:6:2]
+    assert torch.equal(first[0], start_of(samples[0], 16, START))
+    assert torch.equal(second[0], start_of(samples[1], 16, START))
+    for path in (first, second):
+        steps = [(b - a).flatten(1).norm(dim=1) for a, b in zip(path, path[1:])]
+        assert all((step > 0.05).all() and (step < ALPHA + EPSILON).all() for step in steps)
+    assert torch.equal(deltas[6], start_of(samples[0], 16, START, update=3))
+
+
+def test_an_update_that_is_made_again_is_made_at_the_same_delta(data: Path) -> None:
+    """--amp feeds a group again, from within the update, when its gradient was not finite."""
+    run = freeat(data)
+    samples = [batch(run, [0, 1]), batch(run, [2, 3, 4])]
+    plain, calls = run.task.optimizer_step, []
+
+    def step(optimizer: Any, model: Any, update_num: int) -> None:
+        calls.append(update_num)
+        if len(calls) == 2:
+            run.trainer.train_step(samples)
+        else:
+            plain(optimizer, model=model, update_num=update_num)
+
+    run.task.optimizer_step = step
+    with recorded() as deltas:
+        run.trainer.train_step(samples)
+    assert len(calls) == 4 and len(deltas) == 8
+    assert torch.equal(deltas[2], deltas[4]) and torch.equal(deltas[3], deltas[5])
+    assert not torch.equal(deltas[4], deltas[6])
+
+
+@pytest.mark.parametrize("schedule", [PASSES, GROUPS], ids=["passes", "groups"])
+@pytest.mark.parametrize("overflowing", [(0, 1, 2), (2,), (0,)], ids=["all", "last", "first"])
+def test_a_replay_that_overflows_is_skipped_and_counts_for_nothing(
+    data: Path, overflowing: tuple[int, ...], schedule: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each replay has the loss scale of its own update; a group counts if one of its replays did."""
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda self, *_: self)  # 0.12.2 logs a norm of 0 on the GPU
+    adam = ["--optimizer", "adam", "--adam-betas", "(0.0,0.0)", "--adam-eps", "1e3", "--lr", "500"]
+    run = freeat(data, *adam, *schedule, FP16, "--fp16-init-scale", "64")
+    scaler, clip = run.trainer.optimizer.scaler, run.trainer.clip_grad_norm
+    replays: list[int] = []
+
+    def clip_or_overflow(norm: float) -> torch.Tensor:
+        replays.append(len(replays))
+        if replays[-1] in overflowing:
+            run.model.encoder.sentence_encoder.layers[0].fc1.weight.grad.fill_(float("inf"))
+        return clip(norm)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(run.trainer, "clip_grad_norm", clip_or_overflow)
+    before = parameters_of(run)
+    run.trainer.train_step([batch(run, ROWS)])
+    taken = 3 - len(overflowing)
+    assert len(replays) == 3
+    assert scaler.loss_scale == 64 / 2 ** len(overflowing)
+    assert run.trainer.get_num_updates() == (taken if schedule is PASSES else min(taken, 1))
+    moved = any(not torch.equal(p, before[n]) for n, p in parameters_of(run).items())
+    assert moved is (taken > 0)
+    assert all(p.isfinite().all() for p in run.model.parameters())
+
+
+def test_a_dummy_batch_leaves_no_gradient_and_does_not_move_delta(data: Path) -> None:
+    run = freeat(data)
+    run.trainer._dummy_batch = batch(run, [0, 1])
+    before = parameters_of(run)
+    with recorded() as deltas:
+        run.trainer.train_step([None])
+    assert len(deltas) == 3 and all(torch.equal(delta, deltas[0]) for delta in deltas)
+    assert not flat_gradient(run.model).any()
+    assert all(torch.equal(p, before[n]) for n, p in parameters_of(run).items())
+
+
+def test_out_of_memory_in_one_replay_leaves_the_others(data: Path) -> None:
+    """fairseq's own recovery: the update is skipped, and delta stays where its pass failed."""
+    run = freeat(data)
+    calls: list[int] = []
+
+    def fail_in_second_pass(*_: Any) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise RuntimeError("CUDA out of memory")
+
+    run.model.encoder.sentence_encoder.layers[1].register_forward_hook(fail_in_second_pass)
+    with recorded() as deltas:
+        run.trainer.train_step([batch(run, ROWS)])
+    assert len(calls) == 3 and run.trainer.get_num_updates() == 2
+    assert not run.model.encoder.sentence_encoder.embed_tokens._forward_hooks
+    assert not torch.equal(deltas[0], deltas[1])
+    assert not getattr(run.trainer, "_is_replaying", False)
+
+
+def test_other_trainers_of_the_process_replay_nothing(data: Path) -> None:
+    freeat(data)
+    plain = build(train_args(data, None, "standard", *SGD))
+    plain.trainer.train_step([batch(plain, ROWS)])
+    assert plain.trainer.get_num_updates() == 1
+
+
+def test_called_by_itself_it_is_one_descent_at_the_start(data: Path) -> None:
+    run = freeat(data)
+    sample = batch(run, ROWS)
+    one_step(run, sample)
+    ours = flat_gradient(run.model)
+    run.trainer.zero_grad()
+    loss_at(run, sample, start_of(sample, 16, START)).backward()
+    assert (ours - flat_gradient(run.model)).norm() <= 1e-6 * ours.norm()
+
+
+def test_its_logs_tell_the_first_and_the_last_pass_of_a_group(data: Path) -> None:
+    words = [*options(), *SGD, "--max-epoch", "1", "--batch-size", "8", "--log-interval", "3"]
+    done = fairseq_train(*train_args(data, None, "freeat", *words))
+    rows = logged(done, "train_inner")
+    assert [row["num_updates"] for row in rows] == [3, 6]
+    for row in rows:
+        assert row["adv_loss_first"] != row["adv_loss_last"] and 0.05 < row["adv_norm"] <= EPSILON * 1.0001
+
+
+def test_what_has_no_effect_or_costs_more_than_it_seems_is_said(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ValueError, match="--no-adv-share-dropout has no effect with --criterion freeat"):
+        freeat(data, "--no-adv-share-dropout")
+    with pytest.raises(SystemExit):
+        freeat(data, "--freeat-schedule", "epochs")
+    with caplog.at_level(logging.WARNING):
+        freeat(data)
+    assert "an epoch costs 3 plain ones" in caplog.text and "--max-update" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        freeat(data, "--max-update", "12")
+        freeat(data, *GROUPS)
+    assert "an epoch costs" not in caplog.text
