@@ -16,6 +16,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, distributed, nn
 
 from fairseq_adv.criterions.options import ObjectiveConfig
+from fairseq_adv.criterions.recovery import mend_recovery
 from fairseq_adv.objectives import OBJECTIVES, build_objective
 from fairseq_adv.objectives.base import Sample
 
@@ -39,6 +40,7 @@ class StandardCriterion(FairseqCriterion):
 
     def __init__(self, cfg: ObjectiveConfig, task: FairseqTask) -> None:
         super().__init__(task)
+        mend_recovery()
         self.cfg = cfg
         self.objective = build_objective(cfg, task)
         self._checked_data = False

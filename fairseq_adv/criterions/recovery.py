@@ -1,0 +1,62 @@
+"""Mends two places where fairseq 0.12.2 does not get over an error: see the functions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+from fairseq.distributed import LegacyDistributedDataParallel
+from fairseq.file_io import PathManager
+
+
+def mend_recovery() -> None:
+    """Both mends, for this process. Calling it again changes nothing."""
+    _end_no_sync_after_an_error()
+    _copy_checkpoints_whole()
+
+
+def _end_no_sync_after_an_error() -> None:
+    """An error inside ``legacy_ddp``'s ``no_sync`` leaves it on for good: after an out-of-memory error that
+    the trainer gets over, in an early mini-batch of ``--update-freq``, that worker would never reduce its
+    gradients again, and the others would wait for it.
+    """
+    if getattr(LegacyDistributedDataParallel.no_sync, "_ends_after_an_error", False):
+        return
+
+    @contextmanager
+    def no_sync(self: Any) -> Iterator[None]:
+        before = self.accumulate_grads
+        self.accumulate_grads = True
+        try:
+            yield
+        finally:
+            self.accumulate_grads = before
+
+    no_sync._ends_after_an_error = True  # type: ignore[attr-defined]
+    LegacyDistributedDataParallel.no_sync = no_sync
+
+
+def _copy_checkpoints_whole() -> None:
+    """fairseq writes the first checkpoint of a moment beside its place and renames it, but copies it straight
+    over the others: a job killed in that copy leaves a ``checkpoint_last.pt`` that can't be read, and does
+    not start again.
+    """
+    plain = PathManager.copy
+    if getattr(plain, "_copies_whole", False):
+        return
+
+    @wraps(plain)
+    def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
+        if not PathManager.supports_rename(dst_path):
+            return plain(src_path, dst_path, overwrite)
+        beside = f"{dst_path}.tmp"
+        done = plain(src_path, beside, overwrite=True)
+        if done:
+            os.replace(beside, dst_path)
+        return done
+
+    copy._copies_whole = True  # type: ignore[attr-defined]
+    PathManager.copy = staticmethod(copy)
