@@ -90,17 +90,13 @@ class FreeATCriterion(AdversarialCriterion):
     def adversarial_step(
         self, step: TrainingPass, perturbation: Perturbation, replay: DropoutReplay
     ) -> StepOutput:
-        replays = 0 if self._group is None else self._group.replays
-        last = replays == self.cfg.adv_steps - 1
+        last = self._group is not None and self._group.replays == self.cfg.adv_steps - 1
         with perturbation.applied(differentiable=not last):
             predictions, loss = step.forward()
         step.backward(loss)
         value = loss.detach()
         log = self.adversarial_logging_output(predictions.detach(), [value], value, perturbation, step.sample)
-        if replays > 0:
-            del log["adv_loss_first"]  # each of a group's passes is in a log of its own
-        if not last:
-            del log["adv_loss_last"], log["adv_norm"], log["adv_ratio"]
+        del log["adv_loss_first"], log["adv_loss_last"]  # of an update, which here is one pass: loss has it
         return value, log["sample_size"], log
 
     @property

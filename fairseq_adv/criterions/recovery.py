@@ -1,4 +1,4 @@
-"""Mends two places where fairseq 0.12.2 does not get over an error: see the functions."""
+"""Mends three places where fairseq 0.12.2 does not get over an error: see the functions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 
 from fairseq.distributed import LegacyDistributedDataParallel
 from fairseq.file_io import PathManager
+from fairseq.trainer import Trainer
 
 
 def mend_recovery() -> None:
-    """Both mends, for this process. Calling it again changes nothing."""
+    """The mends, for this process. Calling it again changes nothing."""
     _end_no_sync_after_an_error()
+    _log_zeros_after_out_of_memory()
     _copy_checkpoints_whole()
 
 
@@ -37,6 +39,32 @@ def _end_no_sync_after_an_error() -> None:
 
     no_sync._ends_after_an_error = True  # type: ignore[attr-defined]
     LegacyDistributedDataParallel.no_sync = no_sync
+
+
+def _log_zeros_after_out_of_memory() -> None:
+    """A worker that ran out of memory has no logs of its update. fairseq then sums fewer numbers over the
+    workers than the others do, and they hang or mix them up. It has to put zeros where the others put their
+    logs.
+    """
+    plain = Trainer._fast_stat_sync_sum
+    if getattr(plain, "_has_zeros", False):
+        return
+
+    @wraps(plain)
+    def sync(self: Trainer, logging_outputs: list[dict[str, Any]], *sums: Any, ignore: bool = False) -> Any:
+        if logging_outputs:
+            self._last_log = logging_outputs[0]
+        elif not hasattr(self, "_last_log"):
+            raise RuntimeError(
+                "out of memory in the first update of this worker, and fairseq's recovery needs one before "
+                "it: make the mini-batches smaller (--batch-size, --max-tokens, --max-positions)"
+            )
+        else:
+            logging_outputs, ignore = [self._last_log], True  # summed as zeros of the same kinds
+        return plain(self, logging_outputs, *sums, ignore=ignore)
+
+    sync._has_zeros = True  # type: ignore[attr-defined]
+    Trainer._fast_stat_sync_sum = sync
 
 
 def _copy_checkpoints_whole() -> None:

@@ -81,8 +81,9 @@ def yopo(
     epsilon: float,
     examples: Examples | None = None,
 ) -> list[Tensor]:
-    """YOPO-m-n (Zhang et al., Algorithm 1) with FreeLB's average of the weights' gradient. The loss at X + delta
-    is ``rest(first(delta))``. All n shallow gradients are computed.
+    """YOPO-m-n (Zhang et al., Algorithm 1) with FreeLB's average of the weights' gradient.
+
+    The loss at X + delta is ``rest(first(delta))``. All n shallow gradients are computed.
     """
     examples = examples or [[r] for r in range(len(delta))]
     total = [torch.zeros_like(p) for p in parameters]

@@ -31,6 +31,9 @@ VIRTUAL = [
 OPTIONS = {
     "freelb": ADVERSARIAL,
     "pgd": ADVERSARIAL,
+    "freeat": ADVERSARIAL,
+    "yopo": [*ADVERSARIAL, "--yopo-steps", "2"],
+    "standard": [],
     "alum_vat": VIRTUAL,
     "flooding": ["--flood-level", "0.7"],  # test_flooding_runs.py has levels on both sides
     "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.5", "--smart-mu", "2"],
@@ -136,6 +139,8 @@ def test_spearman_is_the_same_on_two_processes(tmp_path: Path) -> None:
         ("freelb", 1, "sentence_prediction"),
         ("freelb", 2, "sentence_prediction"),
         ("pgd", 1, "sentence_prediction"),
+        ("freeat", 2, "sentence_prediction"),
+        ("yopo", 1, "sentence_prediction"),
         ("alum_vat", 1, "sentence_prediction"),
         ("flooding", 1, "sentence_prediction"),
         ("smart", 2, "sentence_prediction"),

@@ -1,0 +1,102 @@
+"""torch's own DDP (pytorch_ddp), which fairseq 0.12.2 starts on GPUs only: wrapped by hand, on gloo.
+
+It reduces the gradients during a backward. A method whose update has several backwards must let it do so in
+the last one alone.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from fairseq.distributed.module_proxy_wrapper import ModuleProxyWrapper
+from support import batch, build, flat_gradient, train_args, write_task
+from torch import distributed, multiprocessing
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from criterions.test_vat import ROWS, vat_options
+
+ADVERSARIAL = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-init-mag", "0.3"]
+OPTIONS = {
+    "standard": [],
+    "freelb": ADVERSARIAL,
+    "pgd": ADVERSARIAL,
+    "freeat": ADVERSARIAL,
+    "yopo": [*ADVERSARIAL, "--yopo-steps", "3"],
+    "alum_vat": vat_options(),
+    "smart": [*vat_options(), "--store-ema", "--ema-decay", "0.9"],
+    "flooding": ["--flood-level", "0.1", "--base-method", "freelb", *ADVERSARIAL],
+}
+# Without annotations: torch wants bucket's to be the class itself, not its name.
+REDUCE_AND_NOTE: Any = lambda noted, bucket: noted.append(bucket.index()) or allreduce_hook(None, bucket)  # noqa: E731
+
+
+def test_two_workers_have_the_gradient_of_the_whole_batch_after_one_reduction(tmp_path: Path) -> None:
+    """Two workers with two rows each, at once and as two micro-batches of one.
+
+    DDP divides by the number of workers. The workers hold the same gradient, that of four rows in one batch,
+    to fp32's rounding, and each bucket of gradients was reduced once (freeat: once in each of its updates).
+    """
+    data = write_task(tmp_path / "data", classes=3)
+    lines = {m: train_args(data, None, m, *words, classes=3) for m, words in OPTIONS.items()}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    multiprocessing.spawn(_worker, (lines, port, str(tmp_path)), nprocs=2)
+    for method, words in lines.items():
+        first, second = (torch.load(tmp_path / f"{method}{rank}.pt") for rank in range(2))
+        run = build(words)
+        for kind in ("whole", "parts"):
+            assert torch.equal(first[kind], second[kind]), (method, kind)
+            for _ in range(2):
+                step(run, run.model, [ROWS])
+            expected = flat_gradient(run.model)
+            assert (2 * first[kind] - expected).norm() <= 1e-6 * expected.norm(), (method, kind)
+        assert first["reductions"] == second["reductions"] == {"whole": 1, "parts": 1}, method
+
+
+def step(run: SimpleNamespace, model: torch.nn.Module, parts: list[list[int]]) -> None:
+    """The gradient of an update of these micro-batches, as the trainer accumulates it."""
+    extra: dict[str, Any] = {}
+    if run.cfg.ema.store_ema:
+        extra["ema_model"] = average = run.trainer.ema.get_model()
+        with torch.no_grad():  # other than the model, so that the term has a gradient
+            for p in average.parameters():
+                p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(3)) * 0.1)
+    run.trainer.zero_grad()
+    for i, rows in enumerate(parts):
+        with model.no_sync() if i < len(parts) - 1 else nullcontext():  # type: ignore[operator]
+            run.task.train_step(
+                sample=batch(run, rows), model=model, criterion=run.criterion,
+                optimizer=run.trainer.optimizer, update_num=0, **extra,
+            )  # fmt: skip
+
+
+def _worker(rank: int, lines: dict[str, list[str]], port: int, out: str) -> None:
+    torch.set_num_threads(1)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    distributed.init_process_group("gloo", rank=rank, world_size=2)
+    for method, words in lines.items():
+        run = build(words)
+        wrapped = ModuleProxyWrapper(DistributedDataParallel(run.model, find_unused_parameters=True))
+        reduced: list[int] = []
+
+        wrapped.module.register_comm_hook(reduced, REDUCE_AND_NOTE)
+        found: dict[str, Any] = {"reductions": {}}
+        mine = ROWS[2 * rank : 2 * rank + 2]
+        for kind, parts in (("whole", [mine]), ("parts", [[row] for row in mine])):
+            for _ in range(2):  # a reduction that was not finished shows in the next forward
+                reduced.clear()
+                step(run, wrapped, parts)
+            found[kind] = flat_gradient(run.model)
+            found["reductions"][kind] = max(reduced.count(index) for index in set(reduced))
+        torch.save(found, f"{out}/{method}{rank}.pt")
+        del run, wrapped
+    distributed.barrier()  # neither leaves while the other still talks to it
+    distributed.destroy_process_group()

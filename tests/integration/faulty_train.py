@@ -1,0 +1,114 @@
+"""fairseq-train with one fault in it, and what each worker ends with. A script, for torchrun or without.
+
+FAULT      oom: a forward pass of the last worker raises; nan: it gives NaN; save, copy: the process is killed
+           with SIGKILL when it has written half of a checkpoint, or of the copy of one
+FAULT_AT   the number of that pass, or of that file, from 1
+FAULT_OUT  gets RANK.pt: the weights at the end, and how many hooks are left
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.models.roberta import RobertaEncoder
+from fairseq.trainer import Trainer
+from fairseq_cli.train import cli_main
+
+FAULT, AT = os.environ["FAULT"], int(os.environ["FAULT_AT"])
+RANK = int(os.environ.get("RANK", "0"))
+IS_LAST = int(os.environ.get("WORLD_SIZE", "1")) - 1 == RANK
+
+
+def fail_in_a_pass() -> None:
+    """Once, in a forward pass of training, after its first layer."""
+    passes, plain = 0, RobertaEncoder.forward
+
+    def forward(self: RobertaEncoder, *args: Any, **kwargs: Any) -> Any:
+        nonlocal passes
+        passes += self.training
+        if not (self.training and IS_LAST and passes == AT):
+            return plain(self, *args, **kwargs)
+        handle = self.sentence_encoder.layers[0].register_forward_hook(fault)
+        try:
+            return plain(self, *args, **kwargs)
+        finally:
+            handle.remove()
+
+    RobertaEncoder.forward = forward
+
+
+def fault(module: torch.nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+    if FAULT == "oom":
+        raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
+    return output * float("nan")
+
+
+def be_killed_in_a_save() -> None:
+    """Half of what should be written is there; the rest never comes."""
+    files, save, copy = 0, torch.save, shutil.copyfile
+
+    def reached() -> bool:
+        nonlocal files
+        files += 1
+        return files == AT
+
+    def half_save(state: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+        if not reached():
+            save(state, file, *args, **kwargs)
+            return
+        whole = io.BytesIO()
+        save(state, whole)
+        _half_and_die(whole.getvalue(), file)
+
+    def half_copy(source: str, target: str, **kwargs: Any) -> Any:
+        if reached():
+            with open(target, "wb") as file:
+                _half_and_die(Path(source).read_bytes(), file)
+        return copy(source, target, **kwargs)
+
+    if FAULT == "save":
+        torch.save = half_save
+    else:
+        shutil.copyfile = half_copy
+
+
+def _half_and_die(content: bytes, file: Any) -> None:
+    file.write(content[: len(content) // 2])
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    trainers: list[Trainer] = []
+    plain = Trainer.__init__
+
+    def init(self: Trainer, *args: Any, **kwargs: Any) -> None:
+        plain(self, *args, **kwargs)
+        trainers.append(self)
+
+    Trainer.__init__ = init
+    if FAULT in ("save", "copy"):
+        be_killed_in_a_save()
+    else:
+        fail_in_a_pass()
+    try:
+        cli_main()
+    finally:
+        model = trainers[0].get_model()
+        hooks = sum(len(module._forward_hooks) for module in model.modules())
+        frozen = sum(not p.requires_grad for p in model.parameters())
+        state = {name: p.detach() for name, p in model.named_parameters()}
+        torch.save(
+            {"weights": state, "hooks": hooks, "frozen": frozen, "updates": trainers[0].get_num_updates()},
+            f"{os.environ['FAULT_OUT']}/{RANK}.pt",
+        )
+
+
+if __name__ == "__main__":
+    main()

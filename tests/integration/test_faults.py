@@ -1,0 +1,125 @@
+"""Faults in the middle of real trainings: out of memory, a NaN, SIGKILL while a checkpoint is written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import command, fairseq_train, run_command, train_args, weights, write_task
+
+from integration.test_equal_updates import OPTIONS, SGD, run
+
+FAULTY = Path(__file__).with_name("faulty_train.py")
+# A pass in the middle of the second update (of freeat: group), an ascent step where the method makes one. The
+# updates are logged: alum_vat makes 5 passes in each, smart 6.
+MIDDLE = {
+    "freelb": 5, "pgd": 6, "freeat": 5, "yopo": 6, "alum_vat": 7, "smart": 9, "standard": 2, "flooding": 2,
+}  # fmt: skip
+ADVERSARIAL = [method for method in MIDDLE if method not in ("standard", "flooding")]
+
+
+def train_with(
+    fault: str, at: int, out: Path, args: list[str], workers: int = 2
+) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
+    """The process, and what each worker ended with."""
+    out.mkdir()
+    launcher = [command("torchrun"), "--standalone", "--nproc_per_node", str(workers)]
+    words = [*launcher, str(FAULTY), *args, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    done = run_command(*words, FAULT=fault, FAULT_AT=str(at), FAULT_OUT=str(out))
+    return done, [torch.load(out / f"{rank}.pt") for rank in range(workers)]
+
+
+def assert_alike(ends: list[dict[str, Any]], updates: int) -> None:
+    """Nothing is left behind, and both workers hold the same finite weights after so many updates."""
+    first, second = ends
+    assert first["updates"] == second["updates"] == updates
+    for end in ends:
+        assert end["hooks"] == end["frozen"] == 0
+    for name, weight in first["weights"].items():
+        assert torch.equal(weight, second["weights"][name]), name
+        assert weight.isfinite().all(), name
+
+
+@pytest.mark.parametrize(
+    ("method", "parts"), [*((method, 1) for method in ADVERSARIAL), ("freelb", 2), ("freeat", 2)]
+)
+def test_out_of_memory_on_one_worker_costs_its_part_of_that_update(
+    tmp_path: Path, method: str, parts: int
+) -> None:
+    """fairseq's own recovery: that worker's gradient is dropped, the update is the other's, and all go on.
+
+    With two micro-batches an update, the failing pass is in the first, under ``no_sync``.
+    """
+    data = write_task(tmp_path / "data", train=48)
+    words = [*OPTIONS[method], *SGD, "--batch-size", "4", "--max-update", "6", "--update-freq", str(parts)]
+    at = {("freelb", 2): 8, ("freeat", 2): 9}.get((method, parts), MIDDLE[method])
+    done, ends = train_with("oom", at, tmp_path / "out", train_args(data, None, method, *words))
+    text = done.stdout + done.stderr
+    assert done.returncode == 0, text[-4000:]
+    assert text.count("attempting to recover from OOM") == 1
+    assert_alike(ends, 6)
+
+
+def test_out_of_memory_before_anything_was_logged_is_an_error_not_a_hang(tmp_path: Path) -> None:
+    data = write_task(tmp_path / "data")
+    args = train_args(data, None, "freelb", *OPTIONS["freelb"], "--max-update", "2")
+    done, _ = train_with("oom", 2, tmp_path / "out", args)
+    assert done.returncode != 0
+    assert "out of memory in the first update of this worker" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("method", ["freelb", "freeat", "yopo", "standard", "flooding"])
+def test_a_nan_on_one_worker_stops_both_before_the_update(tmp_path: Path, method: str) -> None:
+    """As fairseq does in full precision: no worker takes the step, and the log says where the NaN began."""
+    data = write_task(tmp_path / "data")
+    words = [*OPTIONS[method], *SGD, "--max-update", "6"]
+    done, ends = train_with("nan", MIDDLE[method], tmp_path / "out", train_args(data, None, method, *words))
+    text = done.stdout + done.stderr
+    assert done.returncode != 0 and "gradients are Nan/Inf" in text, text[-4000:]
+    # freeat's second pass of its second group is the second of that group's updates.
+    assert_alike(ends, 4 if method == "freeat" else 1)
+
+
+@pytest.mark.parametrize("method", ["pgd", "alum_vat"])
+def test_a_nan_in_an_ascent_step_moves_no_delta_and_stops_nothing(tmp_path: Path, method: str) -> None:
+    """The pass told nothing about the weights: examples whose gradient is not finite stay where they are."""
+    data = write_task(tmp_path / "data")
+    words = [*OPTIONS[method], *SGD, "--max-update", "4"]
+    done, ends = train_with("nan", MIDDLE[method], tmp_path / "out", train_args(data, None, method, *words))
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    assert_alike(ends, 4)
+
+
+@pytest.mark.parametrize(("fault", "at"), [("save", 2), ("copy", 2)])
+def test_killed_in_a_save_the_run_goes_on_from_the_last_whole_checkpoint(
+    tmp_path: Path, fault: str, at: int
+) -> None:
+    """The second checkpoint, of update 6, is cut off: the run goes on from that of update 3, and ends in the
+    same weights to the bit.
+    """
+    data = write_task(tmp_path / "data", train=32)
+    saving = [
+        "--max-update",
+        "8",
+        "--save-interval-updates",
+        "3",
+        "--validate-interval",
+        "100",
+        "--max-epoch",
+        "2",
+    ]
+    words = [*OPTIONS["freelb"], *SGD, *saving, "--no-epoch-checkpoints"]
+    args = train_args(data, tmp_path / "killed", "freelb", *words)
+    done = run_command(
+        sys.executable, str(FAULTY), *args, FAULT=fault, FAULT_AT=str(at), FAULT_OUT=str(tmp_path)
+    )
+    assert done.returncode == -9, (done.stdout + done.stderr)[-4000:]
+    done = fairseq_train(*args)
+    assert "checkpoint_last.pt (epoch 1 @ 3 updates)" in done.stdout + done.stderr
+    expected = run(data, tmp_path / "straight", "freelb", *saving)
+    found = weights(tmp_path / "killed" / "checkpoint_last.pt")
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
