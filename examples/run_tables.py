@@ -27,19 +27,21 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
     return f"{statistics.mean(values):.{digits}f}{sd} ({every})"
 
 
-def write_between(path: Path, text: str) -> None:
+def write_between(path: Path, text: str, markers: tuple[str, str] = (BEGIN, END)) -> None:
     """Replaces what stands between the two markers of a file.
 
     Raises:
         ValueError: the file lacks them.
     """
     old = path.read_text(encoding="utf-8")
-    head, begin, rest = old.partition(BEGIN)
-    _, end, tail = rest.partition(END)
+    head, begin, rest = old.partition(markers[0])
+    _, end, tail = rest.partition(markers[1])
     if not begin or not end:
-        raise ValueError(f"{path}: lacks the lines {BEGIN} and {END}, between which the tables go")
+        raise ValueError(
+            f"{path}: lacks the lines {markers[0]} and {markers[1]}, between which the tables go"
+        )
     beside = path.with_name(path.name + ".new")
-    beside.write_text(f"{head}{BEGIN}\n\n{text}\n{END}{tail}", encoding="utf-8")
+    beside.write_text(f"{head}{begin}\n\n{text}\n{end}{tail}", encoding="utf-8")
     os.replace(beside, path)
 
 

@@ -51,6 +51,11 @@ train() {  # train RUN SETTING DATA START options: unless RUN/done says SETTING;
     echo "$setting" >"$run/done"
 }
 
+some_rows() {  # some_rows FILE HEAD N: its first HEAD lines, and N of its rows, evenly spread: CoLA's stand by their sources
+    awk -v rows="$3" -v head="$2" 'NR == FNR { total = FNR - head; next } FNR <= head { print; next }
+        { row = FNR - head; if (int(row * rows / total) > int((row - 1) * rows / total)) print }' "$1" "$1"
+}
+
 kept() {  # kept FILE COMMAND …: what it prints as FILE, whole or not at all; nothing if FILE is there. FILE.log: its errors
     local file=$1
     shift

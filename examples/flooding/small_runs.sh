@@ -56,14 +56,12 @@ sizes() {  # sizes TASK: sets rows, metric, head (the file's lines before the fi
     esac
 }
 
-prepare() {  # prepare TASK: binarised data of some rows, evenly spread, because CoLA's stand in the order of their sources
+prepare() {  # prepare TASK: binarised data of some rows
     sizes "$1"
     local part=$out/glue-$rows/$1 split
     [ ! -d "$out/$1-$rows-bin" ] || return 0
     mkdir -p "$part"
-    awk -v rows="$rows" -v head="$head" 'NR == FNR { total = FNR - head; next } FNR <= head { print; next }
-        { row = FNR - head; if (int(row * rows / total) > int((row - 1) * rows / total)) print }' \
-        "$data/glue/$1/train.tsv" "$data/glue/$1/train.tsv" >"$part/train.tsv"
+    some_rows "$data/glue/$1/train.tsv" "$head" "$rows" >"$part/train.tsv"
     for split in dev test; do cp "$data/glue/$1/$split.tsv" "$part"; done
     python "$here/scripts/prepare_glue.py" "$out/glue-$rows" "$1" "$out/$1-$rows-bin" --encoder "$encoder"
 }

@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 CONFIG = HERE / "config"
 NUMBERS: Dict[str, Any] = json.loads((HERE / "hyperparameters.json").read_text(encoding="utf-8"))
 TASKS = list(NUMBERS["tasks"])
-METHODS = ("freelb", "pgd", "plain")
+METHODS = ("freelb", "pgd", "freeat", "yopo", "standard", "plain")
 SOURCES = tuple(NUMBERS["adversary"])
 # fairseq-train calls the model's name --arch; the other groups are called as they are.
 NAME_OPTIONS = {"model": "--arch", "lr_scheduler": "--lr-scheduler"}
@@ -34,28 +34,37 @@ Config = Dict[str, Dict[str, Any]]
 
 
 def adversary(task: str, method: str, source: str) -> Dict[str, Any]:
-    """The criterion's keys for ``method``: freelb, pgd or plain.
+    """The criterion's keys for ``method``, one of METHODS.
 
-    The authors' scripts count ascent steps: k of them, hence k + 1 forward-backward passes of FreeLB, where
-    ``adv_steps`` counts the passes (K of the paper's Algorithm 1). For PGD both count ascent steps.
-    Plain training is FreeLB with one pass at the clean embeddings: fairseq's own update to the bit, with the
-    GLUE scores that its own criterion lacks.
+    The authors' scripts count ascent steps: k of them, hence k + 1 full passes of FreeLB and YOPO, where
+    ``adv_steps`` counts the passes (K of the paper's Algorithm 1). For PGD both count ascent steps, for
+    FreeAT both count replays. Their FreeAT counts one update for the replays of a group of mini-batches, and
+    their YOPO takes all of alpha in each shallow step.
+    ``plain`` is FreeLB with one pass at the clean embeddings, ``standard`` knows no perturbation. Both are
+    fairseq's own update to the bit, with the GLUE scores that its own criterion lacks.
 
     Raises:
         ValueError: ``source`` has no numbers for ``method``.
     """
+    if method == "standard":
+        return {"_name": "standard"}
     if method == "plain":
         return {"_name": "freelb", "adv_steps": 1, "adv_lr": 0.0, "adv_max_norm": 0.0, "adv_init_mag": 0.0}
     if method not in NUMBERS["adversary"][source]:
         raise ValueError(f"--numbers {source} has none for --method {method}; use --numbers authors_script")
     row = NUMBERS["adversary"][source][method][task]
-    return {
+    keys = {
         "_name": method,
-        "adv_steps": row["steps"] + 1 if method == "freelb" else row["steps"],
+        "adv_steps": row["steps"] + 1 if method in ("freelb", "yopo") else row["steps"],
         "adv_lr": float(row["alpha"]),
         "adv_max_norm": float(row["epsilon"]),
         "adv_init_mag": float(row["init"]),
     }
+    if method == "freeat":
+        keys["freeat_schedule"] = "groups"
+    if method == "yopo":
+        keys.update(yopo_steps=row["inner"], yopo_full_step=True)
+    return keys
 
 
 def config(task: str, method: str = "freelb", source: str = "authors_script", gpus: int = 1) -> Config:
@@ -63,7 +72,10 @@ def config(task: str, method: str = "freelb", source: str = "authors_script", gp
     groups: Config = copy.deepcopy(NUMBERS["every_task"])
     for name, keys in NUMBERS["tasks"][task].items():
         groups[name].update(keys)
-    groups["criterion"].update(adversary(task, method, source))
+    criterion = groups["criterion"]
+    criterion.update(adversary(task, method, source))
+    if method == "standard":  # it knows no option of the perturbation
+        groups["criterion"] = {key: value for key, value in criterion.items() if "adv_" not in key}
     if gpus > 1:
         batch, parts = share(groups["dataset"]["batch_size"], groups["optimization"]["update_freq"][0], gpus)
         groups["dataset"]["batch_size"], groups["optimization"]["update_freq"] = batch, [parts]

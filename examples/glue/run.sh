@@ -13,8 +13,8 @@ usage: run.sh TASK DATA_BIN ROBERTA_DIR SAVE_DIR [options] [fairseq-train option
   ROBERTA_DIR   model.pt and dict.txt: fairseq's roberta.large, or what scripts/convert_hf_checkpoint.py wrote
   SAVE_DIR      for checkpoints; a run that was stopped goes on from its checkpoint_last.pt
 options
-  --method freelb|pgd|plain            default: freelb
-  --numbers authors_script|paper       whose alpha, epsilon, steps and start; default: authors_script
+  --method NAME                        freelb (the default), pgd, freeat, yopo; standard or plain: without perturbation
+  --numbers authors_script|paper       whose alpha, epsilon, steps and start; default: authors_script, paper: freelb alone
   --gpus N                             share the sentences of an update among N GPUs; default: 1
   --dry-run                            show the command only
 All further options go to fairseq-train, and win over those set here: --fp16, --seed 9017, --adv-lr 0.05, …

@@ -5,25 +5,29 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Sequence
 
 import pytest
 import torch
 from fairseq import criterions, options, tasks
 from fairseq.dataclass.initialize import add_defaults, hydra_init
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.registry import REGISTRIES
 from hydra.experimental import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from support import PLUGIN, build, command, load_script, run_command, train_args, write_task
+from support import PLUGIN, build, command, load_script, run_command, train_args, weights, write_task
 
 ROOT = Path(__file__).resolve().parents[2]
 GLUE = ROOT / "examples" / "glue"
 TASKS = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst_2", "sts_b"]
+METHODS = ["freelb", "pgd", "freeat", "yopo", "standard", "plain"]
+OWN_KEYS = {"freeat": {"freeat_schedule"}, "yopo": {"yopo_steps", "yopo_full_step"}}
 TINY = {
     "model.encoder_layers": "2", "model.encoder_embed_dim": "16", "model.encoder_ffn_embed_dim": "32",
     "model.encoder_attention_heads": "2", "task.max_positions": "16", "optimization.max_update": "2",
@@ -78,12 +82,13 @@ def hydra_run(
     save: Path,
     overrides: Dict[str, str],
     config: Path = GLUE / "config",
+    deleted: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     return run_command(
         command("fairseq-hydra-train"), "--config-dir", str(config), "--config-name", task,
         f"task.data={data}", f"checkpoint.finetune_from_model={roberta / 'model.pt'}",
         f"common.user_dir={PLUGIN}", f"checkpoint.save_dir={save}",
-        *(f"{key}={value}" for key, value in overrides.items()),
+        *(f"{key}={value}" for key, value in overrides.items()), *(f"~{key}" for key in deleted),
     )  # fmt: skip
 
 
@@ -176,19 +181,62 @@ def test_no_key_of_the_criterion_is_missing_from_the_yaml(recipe: ModuleType) ->
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_freelb_makes_a_pass_more_than_the_authors_count_and_pgd_does_not(
+def test_freelb_and_yopo_make_a_pass_more_than_the_authors_count_and_the_others_do_not(
     recipe: ModuleType, task: str
 ) -> None:
     script = recipe.NUMBERS["adversary"]["authors_script"]
-    assert (
-        recipe.adversary(task, "freelb", "authors_script")["adv_steps"] == script["freelb"][task]["steps"] + 1
-    )
-    assert recipe.adversary(task, "pgd", "authors_script")["adv_steps"] == script["pgd"][task]["steps"]
+    for method, more in (("freelb", 1), ("yopo", 1), ("pgd", 0), ("freeat", 0)):
+        made = recipe.adversary(task, method, "authors_script")["adv_steps"]
+        assert made == script[method][task]["steps"] + more, method
     paper = recipe.NUMBERS["adversary"]["paper"]["freelb"][task]
     # Why the paper's m is read as the scripts' adv_steps.
     assert paper["steps"] == script["freelb"][task]["steps"]
     plain = recipe.adversary(task, "plain", "authors_script")
     assert (plain["adv_steps"], plain["adv_init_mag"]) == (1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "task", "steps", "alpha", "init", "epsilon", "own"),
+    [
+        ("freeat", "mnli", 2, 0.1, 0.01, 0.2, {"freeat_schedule": "groups"}),
+        ("freeat", "cola", 3, 0.05, 0.4, 0.2, {"freeat_schedule": "groups"}),
+        ("yopo", "mnli", 3, 0.1, 0.1, 0.2, {"yopo_steps": 3, "yopo_full_step": True}),
+        ("yopo", "mrpc", 4, 0.0133, 0.64, 0.4, {"yopo_steps": 2, "yopo_full_step": True}),
+    ],
+)
+def test_freeat_and_yopo_have_the_numbers_of_the_authors_scripts(
+    recipe: ModuleType, method: str, task: str, steps: int, alpha: float, init: float, epsilon: float,
+    own: Dict[str, Any],
+) -> None:  # fmt: skip
+    assert recipe.adversary(task, method, "authors_script") == {
+        "_name": method, "adv_steps": steps, "adv_lr": alpha, "adv_max_norm": epsilon, "adv_init_mag": init,
+        **own,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_method_gets_its_own_options_and_no_others(
+    tmp_path: Path, roberta: Path, recipe: ModuleType, method: str
+) -> None:
+    """What run.sh shows for every task, read by fairseq-train's parser; then the criterion is built."""
+    for task in TASKS:
+        criterion = recipe.config(task, method)["criterion"]
+        adversary = {key for key in criterion if "adv_" in key or key.startswith(("freeat_", "yopo_"))}
+        shared = (
+            set() if method == "standard" else {k for k in recipe.config(task)["criterion"] if "adv_" in k}
+        )
+        assert adversary == shared | OWN_KEYS.get(method, set()), task
+    data = tiny_data(tmp_path, "sts_b")
+    done = shell_run("sts_b", str(data), str(roberta), "save", "--method", method, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    shown = shlex.split(done.stdout)[1:]
+    cfg = convert_namespace_to_omegaconf(
+        options.parse_args_and_arch(options.get_training_parser(), input_args=shown)
+    )
+    for key, value in recipe.config("sts_b", method)["criterion"].items():
+        assert cfg.criterion[key] == value, key
+    built = criterions.build_criterion(cfg.criterion, tasks.setup_task(cfg.task))
+    assert type(built) is REGISTRIES["criterion"]["registry"][{"plain": "freelb"}.get(method, method)]
 
 
 def test_gpus_share_the_sentences_of_an_update(recipe: ModuleType) -> None:
@@ -199,19 +247,30 @@ def test_gpus_share_the_sentences_of_an_update(recipe: ModuleType) -> None:
         recipe.share(3, 11, 2)
 
 
+def readme_rows(cells: int) -> Dict[str, List[float]]:
+    """The rows of README.md's tables of tasks with so many cells, without the task's own."""
+    rows = {}
+    for line in (GLUE / "README.md").read_text(encoding="utf-8").splitlines():
+        row = [cell.strip(" `") for cell in line.strip("|").split("|")]
+        if len(row) == cells and row[0] in TASKS:
+            rows[row[0]] = [float(cell) for cell in row[1:]]
+    return rows
+
+
 def test_the_readme_shows_these_numbers(recipe: ModuleType) -> None:
-    """The table of the adversary's sizes: scripts' and paper's alpha, steps, start, epsilon."""
-    rows = {
-        cells[0]: cells[1:]
-        for line in (GLUE / "README.md").read_text(encoding="utf-8").splitlines()
-        if len(cells := [c.strip(" `") for c in line.strip("|").split("|")]) == 9 and cells[0] in TASKS
-    }
+    """The tables of the adversary's sizes: FreeLB's, scripts' and paper's; FreeAT's and YOPO's."""
+    sizes = recipe.NUMBERS["adversary"]
+    script, order = sizes["authors_script"], ("alpha", "steps", "inner", "init", "epsilon")
+
+    def together(*rows: Dict[str, float]) -> List[float]:
+        return [row[key] for row in rows for key in order if key in row]
+
+    freelb, others = readme_rows(9), readme_rows(10)
     for task in TASKS:
-        expected: List[float] = []
-        for source in ("authors_script", "paper"):
-            row = recipe.NUMBERS["adversary"][source]["freelb"][task]
-            expected += [row["alpha"], row["steps"], row["init"], row["epsilon"]]
-        assert [float(cell) for cell in rows[task]] == expected, task
+        assert freelb[task] == together(script["freelb"][task], sizes["paper"]["freelb"][task]), task
+        assert others[task] == together(script["freeat"][task], script["yopo"][task]), task
+    pgd = {**script["freeat"], "mnli": {**script["freeat"]["mnli"], "init": 0.2}}
+    assert script["pgd"] == pgd, "README.md: PGD's numbers are FreeAT's, but for MNLI's start"
 
 
 # --- runs
@@ -228,6 +287,61 @@ def test_the_yaml_and_run_sh_train_to_the_same_numbers(tmp_path: Path, roberta: 
     one, other = (torch.load(tmp_path / run / "checkpoint_best.pt") for run in ("yaml", "shell"))
     assert one["extra_state"]["best"] == yaml["valid"][-1][f"valid_{metric}"]
     assert all(torch.equal(one["model"][name], other["model"][name]) for name in other["model"])
+
+
+@pytest.mark.parametrize(
+    ("method", "overrides"),
+    [
+        ("freeat", {"criterion.adv_steps": "3", "+criterion.freeat_schedule": "groups"}),
+        ("yopo", {"+criterion.yopo_steps": "3", "+criterion.yopo_full_step": "true"}),
+        ("standard", {}),
+    ],
+)
+def test_the_other_methods_from_hydra_and_from_run_sh(
+    tmp_path: Path, roberta: Path, recipe: ModuleType, method: str, overrides: Dict[str, str]
+) -> None:
+    """RTE, where the other sizes of freeat and yopo are FreeLB's. hydra refuses keys that a method lacks."""
+    data = tiny_data(tmp_path, "rte")
+    unknown = recipe.config("rte")["criterion"].keys() - recipe.config("rte", method)["criterion"].keys()
+    assert bool(unknown) == (method == "standard")
+    deleted = [f"criterion.{key}" for key in sorted(unknown)]
+    given = {**TINY, "criterion._name": method, **overrides}
+    yaml = numbers(hydra_run("rte", data, roberta, tmp_path / "yaml", given, deleted=deleted))
+    words = ["rte", str(data), str(roberta), str(tmp_path / "shell"), "--method", method]
+    shell = numbers(shell_run(*words, *as_options(TINY)))
+    assert yaml == shell
+    assert [line["num_updates"] for line in shell["train_inner"]] == [1, 2]
+    assert ("adv_norm" in shell["train_inner"][0]) == (method != "standard")
+    one, other = (weights(tmp_path / run / "checkpoint_last.pt") for run in ("yaml", "shell"))
+    assert all(torch.equal(one[name], other[name]) for name in other)
+    state = torch.load(tmp_path / "yaml" / "checkpoint_last.pt")
+    saved = state["cfg"]["criterion"]
+    assert {key: saved[key] for key in OWN_KEYS.get(method, ())} == {
+        key: recipe.config("rte", method)["criterion"][key] for key in OWN_KEYS.get(method, ())
+    }
+    steps = {int(of["step"]) for of in state["last_optimizer_state"]["state"].values()}
+    assert steps == {6 if method == "freeat" else 2}, "freeat: three steps of Adam count as one update"
+
+
+def test_freeat_whose_replays_are_updates_ends_by_updates(tmp_path: Path, roberta: Path) -> None:
+    """As README.md has it: the options win over the recipe's, and the run ends within the second group."""
+    words = ["rte", str(tiny_data(tmp_path, "rte")), str(roberta), str(tmp_path / "save"), "--method=freeat"]
+    done = shell_run(*words, *as_options(TINY), "--freeat-schedule", "passes", "--max-update", "4")
+    assert done.returncode == 0, done.stderr[-3000:]
+    state = torch.load(tmp_path / "save" / "checkpoint_last.pt")
+    assert state["optimizer_history"][-1]["num_updates"] == 4
+    assert {int(of["step"]) for of in state["last_optimizer_state"]["state"].values()} == {4}
+
+
+def test_standard_and_plain_are_one_training(tmp_path: Path, roberta: Path) -> None:
+    data = str(tiny_data(tmp_path, "cola"))
+    logs, ends = [], []
+    for method in ("standard", "plain"):
+        words = ["cola", data, str(roberta), str(tmp_path / method), "--method", method, *as_options(TINY)]
+        logs.append(numbers(shell_run(*words)))
+        ends.append(weights(tmp_path / method / "checkpoint_last.pt"))
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[1])
+    assert logs[0]["valid"] == logs[1]["valid"] and "valid_mcc" in logs[0]["valid"][0]
 
 
 def test_every_option_of_the_adversary_has_the_same_effect_from_both(tmp_path: Path, roberta: Path) -> None:
@@ -305,6 +419,8 @@ def test_run_sh_names_what_is_missing(tmp_path: Path, roberta: Path) -> None:
             ["rte", data, str(roberta), save, "--numbers", "paper", "--method", "pgd"],
             "has none for --method pgd",
         ),
+        (["rte", data, str(roberta), save, "--numbers=paper", "--method=yopo"], "none for --method yopo"),
+        (["rte", data, str(roberta), save, "--method", "free_at"], "invalid choice: 'free_at'"),
         (["mnli", data, str(roberta), save, "--gpus", "2"], "33 sentences"),
         (["rte", data, str(roberta), save, "--method"], "--method needs a value"),
         (["rte", data], "usage: run.sh"),
