@@ -102,16 +102,8 @@ def test_killed_in_a_save_the_run_goes_on_from_the_last_whole_checkpoint(
     same weights to the bit.
     """
     data = write_task(tmp_path / "data", train=32)
-    saving = [
-        "--max-update",
-        "8",
-        "--save-interval-updates",
-        "3",
-        "--validate-interval",
-        "100",
-        "--max-epoch",
-        "2",
-    ]
+    # Without a score there is no best checkpoint: the first copy of a moment is that of the last one.
+    saving = ["--max-update", "8", "--max-epoch", "2", "--save-interval-updates", "3", "--disable-validation"]
     words = [*OPTIONS["freelb"], *SGD, *saving, "--no-epoch-checkpoints"]
     args = train_args(data, tmp_path / "killed", "freelb", *words)
     done = run_command(
