@@ -52,7 +52,9 @@ def _log_zeros_after_out_of_memory() -> None:
 
     @wraps(plain)
     def sync(self: Trainer, logging_outputs: list[dict[str, Any]], *sums: Any, ignore: bool = False) -> Any:
-        if logging_outputs:
+        if not self.model.training:  # validation has other logs, and an error there ends the run
+            pass
+        elif logging_outputs:
             self._last_log = logging_outputs[0]
         elif not hasattr(self, "_last_log"):
             raise RuntimeError(

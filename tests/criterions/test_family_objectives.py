@@ -83,6 +83,32 @@ def test_freeat_from_a_clean_start_is_a_plain_update_and_one_at_a_step_of_alpha(
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
+def test_pgd_of_one_step_descends_at_a_distance_of_alpha(
+    folders: dict[str, Path], objective: str, norm: str
+) -> None:
+    """Its gradient is that of freelb's second pass alone: twice freelb's less the clean one."""
+    words = ["--adv-lr", str(ALPHA), "--adv-norm-type", norm]
+    pgd = run_of(folders, objective, "pgd", *words, "--adv-steps", "1")
+    freelb = run_of(folders, objective, "freelb", *words, "--adv-steps", "2")
+    plain = run_of(folders, objective, "standard")
+    for other in (freelb, plain):
+        other.model.load_state_dict(pgd.model.state_dict())
+    for run in (freelb, plain):
+        one_step(run, batch(run, ROWS))
+    sample = batch(pgd, ROWS)
+    with recorded() as deltas:
+        one_step(pgd, sample)
+    norms = geometry.example_norm(deltas[1], norm, pgd.criterion.objective.groups(sample))
+    moved = norms > 0
+    torch.testing.assert_close(norms[moved], torch.full_like(norms[moved], ALPHA), rtol=1e-5, atol=0)
+    found = flat_gradient(pgd.model)
+    expected = 2 * flat_gradient(freelb.model) - flat_gradient(plain.model)
+    assert (found - expected).norm() <= 1e-6 * found.norm() + 5e-6
+    assert (found - flat_gradient(plain.model)).norm() > 1e-3
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_yopo_with_one_shallow_step_is_freelb(folders: dict[str, Path], objective: str, norm: str) -> None:
     words = [
         "--adv-lr",

@@ -52,10 +52,12 @@ def test_out_of_memory_on_one_worker_costs_its_part_of_that_update(
 ) -> None:
     """fairseq's own recovery: that worker's gradient is dropped, the update is the other's, and all go on.
 
-    With two micro-batches an update, the failing pass is in the first, under ``no_sync``.
+    With two micro-batches an update, the failing pass is in the first, under ``no_sync``. Before that update
+    comes a validation, which logs other numbers than training.
     """
     data = write_task(tmp_path / "data", train=48)
     words = [*OPTIONS[method], *SGD, "--batch-size", "4", "--max-update", "6", "--update-freq", str(parts)]
+    words += ["--validate-interval-updates", "1"]
     at = {("freelb", 2): 8, ("freeat", 2): 9}.get((method, parts), MIDDLE[method])
     done, ends = train_with("oom", at, tmp_path / "out", train_args(data, None, method, *words))
     text = done.stdout + done.stderr
