@@ -17,7 +17,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.standard import StandardCriterion, StepOutput
-from fairseq_adv.criterions.vat_log import reduce_vat_metrics
+from fairseq_adv.criterions.vat_log import VAT_COUNTS, VAT_LOG, reduce_vat_metrics
 from fairseq_adv.criterions.vat_options import VATConfig, check_vat_options, shares_dropout
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import (
@@ -50,6 +50,7 @@ class ALUMCriterion(StandardCriterion):
     """
 
     cfg: VATConfig
+    method_log: tuple[str, ...] = VAT_LOG
 
     def __init__(self, cfg: VATConfig, task: FairseqTask) -> None:
         check_vat_options(cfg)
@@ -63,7 +64,7 @@ class ALUMCriterion(StandardCriterion):
             return super().forward(model, sample, reduce)
         if self._update_num < self.cfg.vat_start_update:
             loss, size, log = super().forward(model, sample, reduce)
-            return loss, size, {**log, "task_loss": log["loss"]}
+            return loss, size, {**log, **self._complete({"task_loss": log["loss"]})}
 
         embedding = find_token_embedding(model)
         perturbation = self._perturbation(embedding, sample)
@@ -84,8 +85,14 @@ class ALUMCriterion(StandardCriterion):
             loss = loss + weight * term
             log[name] = term.detach()
         log.update(task_loss=task_loss.detach(), vat_divergence=divergence.detach())
-        log = {**self._logging_output(clean.detach(), loss, sample), **log}
+        log = {**self._logging_output(clean.detach(), loss, sample), **self._complete(log)}
         return loss, log["sample_size"], log
+
+    def _complete(self, log: dict[str, Any]) -> dict[str, Any]:
+        """The same keys in every update, zeros for what this one did not measure: see recovery.py."""
+        zero = torch.zeros_like(log["task_loss"])
+        counts = {key: log.get(key, 0) for key in VAT_COUNTS}
+        return {**{key: log.get(key, zero) for key in self.method_log}, **counts}
 
     def check_before_training(self, model: nn.Module) -> None:
         embedding = find_token_embedding(model)

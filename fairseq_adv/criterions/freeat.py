@@ -17,7 +17,7 @@ from fairseq.trainer import Trainer
 from torch import nn
 
 from fairseq_adv.criterions.adversarial import AdversarialCriterion
-from fairseq_adv.criterions.freeat_options import FreeATConfig, check_freeat_options
+from fairseq_adv.criterions.freeat_options import FreeATConfig, check_freeat_options, costs_and_intervals
 from fairseq_adv.criterions.group_replay import Log, replay_groups
 from fairseq_adv.criterions.standard import StepOutput
 from fairseq_adv.criterions.training_pass import TrainingPass
@@ -32,49 +32,55 @@ class FreeATCriterion(AdversarialCriterion):
     """FreeAT: one descent of the weights with each of the K steps of delta, on a replayed group.
 
     Replay t descends on the loss at X + delta_t, t = 0 … K - 1; delta_0 is drawn anew for each group.
-    Checkpoints are written between groups, so that no delta has to outlive a restart.
+    Checkpoints are written between groups (and at --max-update), so that no delta has to outlive a restart.
 
     Raises:
         ValueError: an option is out of range or has no effect, or the task has no objective here.
     """
 
     cfg: FreeATConfig
+    method_log = ("adv_norm", "adv_ratio")  # an update is one pass: `loss` is its loss
 
     def __init__(self, cfg: FreeATConfig, task: FairseqTask) -> None:
         check_freeat_options(cfg)
         super().__init__(cfg, task)
         self._group: _Group | None = None
+        self._warned = False
         replay_groups(task, self)
-        if self._counts_passes and not cfg.max_update and cfg.adv_steps > 1:
-            logger.warning(
-                f"freeat makes {cfg.adv_steps} updates of each group of mini-batches: an epoch costs "
-                f"{cfg.adv_steps} plain ones. For the passes of plain training divide its --max-epoch by "
-                f"{cfg.adv_steps}, or pass the same --max-update"
-            )
+
+    def check_before_training(self, model: nn.Module) -> None:
+        super().check_before_training(model)
+        if not self._warned:
+            for text in costs_and_intervals(self.cfg):
+                logger.warning(text)  # fairseq logs it on its first worker alone
+        self._warned = True
 
     def replay(self, trainer: Trainer, samples: Sequence[Any], update: Callable[[], Log]) -> Log:
         """The K updates of a group. See :class:`fairseq_adv.criterions.group_replay.GroupReplay`."""
-        begin = trainer.get_num_updates()
+        begin, rate = trainer.get_num_updates(), trainer.optimizer.get_lr()
         if begin < self.cfg.adv_start_update:
             return update()
         group = self._group = _Group(begin, len(samples))
         logged: Log = None
+        end = begin + (self.cfg.adv_steps if self._counts_passes else 1)
+        if self._counts_passes and self.cfg.max_update:
+            end = min(end, self.cfg.max_update)
         try:
-            while group.replays < self.cfg.adv_steps:
+            while group.replays < self.cfg.adv_steps and trainer.get_num_updates() < end:
                 log = update()
                 logged = logged if log is None else log
                 group.replays += 1
+                for perturbation in group.perturbations.values():
+                    if perturbation.has_gradient:  # none: out of memory in this pass, or the last one
+                        perturbation.ascend(self.cfg.adv_lr)
                 if not self._counts_passes and group.replays < self.cfg.adv_steps:
                     trainer.set_num_updates(begin)  # the schedule stands still until the last replay
-                elif self._counts_passes and 0 < self.cfg.max_update <= trainer.get_num_updates():
-                    break
-                for perturbation in group.perturbations.values():
-                    if perturbation.has_gradient:  # none: out of memory in this pass
-                        perturbation.ascend(self.cfg.adv_lr)
+                    trainer.optimizer.set_lr(rate)  # the one of `manual` goes forward alone
         finally:
             self._group = None
-        if logged is not None and trainer.get_num_updates() == begin:
-            trainer.set_num_updates(begin + 1)  # the last replay overflowed, an earlier one did not
+        if logged is not None and trainer.get_num_updates() < end:
+            # Replays that were skipped count, so that fairseq's intervals are met after later groups too.
+            trainer.set_num_updates(end)
         return logged
 
     def train(self, mode: bool = True) -> FreeATCriterion:
@@ -82,7 +88,8 @@ class FreeATCriterion(AdversarialCriterion):
         if self._group is not None:
             self._group.next_batch = 0
             if not self._counts_passes and self._group.replays:  # fairseq seeds by the update
-                seed = geometry.row_seeds(self.cfg.seed, self._group.update, [self._group.replays])[0]
+                # Negative, which no row's id is: the noise of the rows has seeds of its own.
+                seed = geometry.row_seeds(self.cfg.seed, self._group.update, [-self._group.replays])[0]
                 utils.set_torch_seed(seed)
         super().train(mode)
         return self
@@ -96,7 +103,6 @@ class FreeATCriterion(AdversarialCriterion):
         step.backward(loss)
         value = loss.detach()
         log = self.adversarial_logging_output(predictions.detach(), [value], value, perturbation, step.sample)
-        del log["adv_loss_first"], log["adv_loss_last"]  # of an update, which here is one pass: loss has it
         return value, log["sample_size"], log
 
     @property

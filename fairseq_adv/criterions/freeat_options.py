@@ -1,5 +1,6 @@
 """Options of FreeAT; the same on the command line and in yaml."""
 
+import math
 from dataclasses import dataclass, field
 
 from fairseq.dataclass import ChoiceEnum
@@ -24,8 +25,12 @@ class FreeATConfig(PerturbationConfig):
             "authors' code)"
         },
     )
-    # Known to the criterion so that it stops there in the middle of a group; set by fairseq's own option.
+    # Known to the criterion so that it stops there in the middle of a group, and can warn; set by fairseq's
+    # own options of these names.
     max_update: int = II("optimization.max_update")
+    log_interval: int = II("common.log_interval")
+    save_interval_updates: int = II("checkpoint.save_interval_updates")
+    validate_interval_updates: int = II("dataset.validate_interval_updates")
 
 
 def check_freeat_options(cfg: FreeATConfig) -> None:
@@ -37,3 +42,29 @@ def check_freeat_options(cfg: FreeATConfig) -> None:
             "--no-adv-share-dropout has no effect with --criterion freeat, whose replays are updates with "
             "dropout masks of their own: leave it out"
         )
+    if str(cfg.freeat_schedule) == "passes" and cfg.adv_start_update % max(cfg.adv_steps, 1):
+        raise ValueError(
+            f"--adv-start-update {cfg.adv_start_update}: pass a multiple of --adv-steps {cfg.adv_steps}, or "
+            "--freeat-schedule groups; fairseq would miss its intervals, which it looks at after each group"
+        )
+
+
+def costs_and_intervals(cfg: FreeATConfig) -> list[str]:
+    """What a user of the schedule ``passes`` may not expect, as sentences."""
+    k = cfg.adv_steps
+    if str(cfg.freeat_schedule) != "passes" or k == 1:
+        return []
+    told = []
+    if not cfg.max_update:
+        told.append(
+            f"freeat makes {k} updates of each group of mini-batches: an epoch costs {k} plain ones. For the "
+            f"passes of plain training divide its --max-epoch by {k}, or pass the same --max-update"
+        )
+    for option in ("log_interval", "save_interval_updates", "validate_interval_updates"):
+        every = getattr(cfg, option)
+        if every % k:
+            told.append(
+                f"--{option.replace('_', '-')} {every}: fairseq looks after each group of {k} updates, so "
+                f"this happens every {math.lcm(every, k)}; pass a multiple of {k}"
+            )
+    return told

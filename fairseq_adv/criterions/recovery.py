@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any
 
@@ -44,7 +44,7 @@ def _end_no_sync_after_an_error() -> None:
 def _log_zeros_after_out_of_memory() -> None:
     """A worker that ran out of memory has no logs of its update. fairseq then sums fewer numbers over the
     workers than the others do, and they hang or mix them up. It has to put zeros where the others put their
-    logs.
+    logs: those of the update before, so this project's criterions have the same keys in all of them.
     """
     plain = Trainer._fast_stat_sync_sum
     if getattr(plain, "_has_zeros", False):
@@ -80,13 +80,19 @@ def _copy_checkpoints_whole() -> None:
 
     @wraps(plain)
     def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
-        if not PathManager.supports_rename(dst_path):
+        if not overwrite or not PathManager.supports_rename(dst_path):
             return plain(src_path, dst_path, overwrite)
-        beside = f"{dst_path}.tmp"
-        done = plain(src_path, beside, overwrite=True)
-        if done:
-            os.replace(beside, dst_path)
-        return done
+        target = os.path.realpath(dst_path)  # a link stays one
+        beside = f"{target}.tmp"
+        try:
+            done = plain(src_path, beside, overwrite=True)
+            if done:
+                os.replace(beside, target)
+        except BaseException:
+            with suppress(OSError):
+                os.remove(beside)
+            raise
+        return dst_path if done == beside else done
 
     copy._copies_whole = True  # type: ignore[attr-defined]
     PathManager.copy = staticmethod(copy)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from fairseq_adv.checkpoints.start_average import begin_average_at_start
 from fairseq_adv.criterions.alum_vat import ALUMCriterion
 from fairseq_adv.criterions.smart_options import SMARTConfig, check_smart_options
+from fairseq_adv.criterions.vat_log import VAT_LOG
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import DropoutReplay, find_token_embedding, float32_embedding
 
@@ -34,6 +35,7 @@ class SMARTCriterion(ALUMCriterion):
     """
 
     cfg: SMARTConfig
+    method_log = (*VAT_LOG, "smart_proximal")
 
     def __init__(self, cfg: SMARTConfig, task: FairseqTask) -> None:
         check_smart_options(cfg)

@@ -40,7 +40,6 @@ class StandardCriterion(FairseqCriterion):
 
     def __init__(self, cfg: ObjectiveConfig, task: FairseqTask) -> None:
         super().__init__(task)
-        mend_recovery()
         self.cfg = cfg
         self.objective = build_objective(cfg, task)
         self._checked_data = False
@@ -54,6 +53,7 @@ class StandardCriterion(FairseqCriterion):
 
     def check_before_training(self, model: nn.Module) -> None:
         """Raises ValueError for what would make the run pointless; called before the first update."""
+        mend_recovery()
         path = self.cfg.restore_file
         if path and path != "checkpoint_last.pt" and "://" not in path and not os.path.isfile(path):
             raise ValueError(
@@ -82,12 +82,13 @@ class StandardCriterion(FairseqCriterion):
         if not size:
             return  # only dummy batches
         metrics.log_scalar("loss", total("loss") / size / math.log(2), size, round=3)
+        examples = total("nexamples")  # 0 as long as a method trains plainly
         for key in ("adv_loss_first", "adv_loss_last"):
-            if any(key in log for log in logging_outputs):
+            if examples and any(key in log for log in logging_outputs):
                 metrics.log_scalar(key, total(key) / size / math.log(2), size, round=3)
         for key in ("adv_norm", "adv_ratio"):
-            if any(key in log for log in logging_outputs):
-                metrics.log_scalar(key, total(key) / total("nexamples"), total("nexamples"), round=5)
+            if examples and any(key in log for log in logging_outputs):
+                metrics.log_scalar(key, total(key) / examples, examples, round=5)
         for _, objective in OBJECTIVES:
             objective.reduce_metrics(logging_outputs)
 

@@ -11,7 +11,9 @@ class YOPOConfig(PerturbationConfig):
 
     yopo_steps: int = field(
         default=2,
-        metadata={"help": "n of YOPO-m-n, shallow ascent steps after each full pass; m is --adv-steps"},
+        metadata={
+            "help": "n of YOPO-m-n, shallow ascent steps between two of the m = --adv-steps full passes"
+        },
     )
     yopo_full_step: bool = field(
         default=False,

@@ -13,8 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 def no_sync(model: nn.Module) -> ContextManager[Any]:
     """A pass in here is not the one whose backward reduces the gradients over the workers.
 
-    Only torch's DDP reduces during backward; ``legacy_ddp`` does so once before the optimizer's step, and an
-    error inside its ``no_sync`` would turn it off for good.
+    Only torch's DDP reduces during backward; ``legacy_ddp`` does so once before the optimizer's step.
     """
     for module in (model, getattr(model, "module", None)):
         if isinstance(module, DistributedDataParallel):

@@ -120,10 +120,16 @@ def test_max_update_ends_in_the_middle_of_a_group(data: Path) -> None:
     assert len(rates) == updates == 4
 
 
+def test_the_rate_of_the_manual_schedule_stands_still_within_a_group(data: Path) -> None:
+    """Its step changes the rate at the updates that it names, and does not take it back."""
+    manual = ["--lr-scheduler", "manual", "--update2lr", "{'0':0.5,'1':0.05}"]
+    assert rates_of(freeat(data, *GROUPS, *manual), 2) == ([1.0, 1.0, 1.0, 0.1, 0.1, 0.1], 2)
+
+
 def test_it_trains_plainly_before_its_first_update(data: Path) -> None:
-    run = freeat(data, "--adv-start-update", "2")
+    run = freeat(data, "--adv-start-update", "3")
     with recorded() as deltas:
-        for updates in (1, 2, 5):
+        for updates in (1, 2, 3, 6):
             run.trainer.train_step([batch(run, ROWS)])
             assert run.trainer.get_num_updates() == updates
     assert len(deltas) == 3
@@ -158,33 +164,46 @@ def test_delta_is_kept_within_a_group_and_new_in_the_next(data: Path) -> None:
     assert torch.equal(deltas[6], start_of(samples[0], 16, START, update=3))
 
 
-def test_an_update_that_is_made_again_is_made_at_the_same_delta(data: Path) -> None:
-    """--amp feeds a group again, from within the update, when its gradient was not finite."""
-    run = freeat(data)
+@pytest.mark.parametrize("schedule", [PASSES, GROUPS], ids=["passes", "groups"])
+def test_an_update_that_amp_makes_again_is_made_at_the_same_delta(
+    data: Path, schedule: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fairseq's trainer under --amp, whose optimizer needs a GPU and is played here: after a gradient that
+    was not finite the scaler takes no step, and the trainer feeds the group again.
+    """
+    run = freeat(data, *schedule)
     samples = [batch(run, [0, 1]), batch(run, [2, 3, 4])]
-    plain, calls = run.task.optimizer_step, []
+    run.trainer.optimizer.scaler = SimpleNamespace(get_scale=lambda: 1.0)  # made now: that of fp32
+    run.trainer.cfg.common.amp, run.trainer._amp_retries = True, 0
+    clip, plain = run.trainer.clip_grad_norm, run.task.optimizer_step
+    norms: list[torch.Tensor] = []
+
+    def clip_or_overflow(norm: float) -> torch.Tensor:
+        norms.append(clip(norm) if len(norms) != 1 else torch.tensor(float("inf")))
+        return norms[-1]
 
     def step(optimizer: Any, model: Any, update_num: int) -> None:
-        calls.append(update_num)
-        if len(calls) == 2:
-            run.trainer.train_step(samples)
-        else:
+        if norms[-1].isfinite():
             plain(optimizer, model=model, update_num=update_num)
 
+    monkeypatch.setattr(run.trainer, "clip_grad_norm", clip_or_overflow)
     run.task.optimizer_step = step
     with recorded() as deltas:
         run.trainer.train_step(samples)
-    assert len(calls) == 4 and len(deltas) == 8
+    assert len(norms) == 4 and len(deltas) == 8
     assert torch.equal(deltas[2], deltas[4]) and torch.equal(deltas[3], deltas[5])
     assert not torch.equal(deltas[4], deltas[6])
+    assert run.trainer.get_num_updates() == (3 if schedule is PASSES else 1)
 
 
 @pytest.mark.parametrize("schedule", [PASSES, GROUPS], ids=["passes", "groups"])
 @pytest.mark.parametrize("overflowing", [(0, 1, 2), (2,), (0,)], ids=["all", "last", "first"])
-def test_a_replay_that_overflows_is_skipped_and_counts_for_nothing(
+def test_a_replay_that_overflows_is_skipped(
     data: Path, overflowing: tuple[int, ...], schedule: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each replay has the loss scale of its own update; a group counts if one of its replays did."""
+    """Each replay has a loss scale of its own. A group counts if one of its replays was taken, and then
+    whole: after it fairseq's intervals are met as after any other.
+    """
     monkeypatch.setattr(torch.Tensor, "cuda", lambda self, *_: self)  # 0.12.2 logs a norm of 0 on the GPU
     adam = ["--optimizer", "adam", "--adam-betas", "(0.0,0.0)", "--adam-eps", "1e3", "--lr", "500"]
     run = freeat(data, *adam, *schedule, FP16, "--fp16-init-scale", "64")
@@ -203,7 +222,8 @@ def test_a_replay_that_overflows_is_skipped_and_counts_for_nothing(
     taken = 3 - len(overflowing)
     assert len(replays) == 3
     assert scaler.loss_scale == 64 / 2 ** len(overflowing)
-    assert run.trainer.get_num_updates() == (taken if schedule is PASSES else min(taken, 1))
+    counted = 3 if schedule is PASSES else 1  # skipped replays count with the others of their group
+    assert run.trainer.get_num_updates() == (counted if taken else 0)
     moved = any(not torch.equal(p, before[n]) for n, p in parameters_of(run).items())
     assert moved is (taken > 0)
     assert all(p.isfinite().all() for p in run.model.parameters())
@@ -221,22 +241,27 @@ def test_a_dummy_batch_leaves_no_gradient_and_does_not_move_delta(data: Path) ->
 
 
 def test_out_of_memory_in_one_replay_leaves_the_others(data: Path) -> None:
-    """fairseq's own recovery: the update is skipped, and delta stays where its pass failed."""
-    run = freeat(data)
+    """fairseq's own recovery: the update is skipped in its first mini-batch, and the deltas stay where they
+    were.
+    """
+    run = freeat(data, "--adv-max-norm", "0")
     calls: list[int] = []
 
-    def fail_in_second_pass(*_: Any) -> None:
+    def fail_in_third_pass(*_: Any) -> None:
         calls.append(1)
-        if len(calls) == 2:
+        if len(calls) == 3:
             raise RuntimeError("CUDA out of memory")
 
-    run.model.encoder.sentence_encoder.layers[1].register_forward_hook(fail_in_second_pass)
+    run.model.encoder.sentence_encoder.layers[1].register_forward_hook(fail_in_third_pass)
     with recorded() as deltas:
-        run.trainer.train_step([batch(run, ROWS)])
-    assert len(calls) == 3 and run.trainer.get_num_updates() == 2
+        run.trainer.train_step([batch(run, [0, 1]), batch(run, [2, 3, 4])])
+    assert len(calls) == 5 and len(deltas) == 4 and run.trainer.get_num_updates() == 3
+    for before, after in zip(deltas[:2], deltas[2:]):
+        # A step away from the start, made after the first pass; the second replay gave none.
+        steps = (after - before).flatten(1).norm(dim=1)
+        torch.testing.assert_close(steps, torch.full_like(steps, ALPHA), rtol=1e-5, atol=0)
     assert not run.model.encoder.sentence_encoder.embed_tokens._forward_hooks
-    assert not torch.equal(deltas[0], deltas[1])
-    assert not getattr(run.trainer, "_is_replaying", False)
+    assert not run.trainer._is_replaying
 
 
 def test_other_trainers_of_the_process_replay_nothing(data: Path) -> None:
@@ -273,11 +298,21 @@ def test_what_has_no_effect_or_costs_more_than_it_seems_is_said(
         freeat(data, "--no-adv-share-dropout")
     with pytest.raises(SystemExit):
         freeat(data, "--freeat-schedule", "epochs")
-    with caplog.at_level(logging.WARNING):
-        freeat(data)
-    assert "an epoch costs 3 plain ones" in caplog.text and "--max-update" in caplog.text
-    caplog.clear()
-    with caplog.at_level(logging.WARNING):
-        freeat(data, "--max-update", "12")
-        freeat(data, *GROUPS)
-    assert "an epoch costs" not in caplog.text
+    with pytest.raises(ValueError, match="--adv-start-update 2: pass a multiple of --adv-steps 3"):
+        freeat(data, "--adv-start-update", "2")
+    freeat(data, "--adv-start-update", "2", *GROUPS)
+
+    def warnings(*words: str) -> str:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            for epoch in (1, 2):
+                freeat(data, *words).trainer.begin_epoch(epoch)
+        return caplog.text
+
+    saving = ["--save-interval-updates", "100"]
+    text = warnings(*saving, "--validate-interval-updates", "6", "--log-interval", "3")
+    assert "an epoch costs 3 plain ones" in text and "--max-update" in text
+    assert "--save-interval-updates 100" in text and "happens every 300; pass a multiple of 3" in text
+    assert "--validate-interval-updates 6" not in text and "--log-interval 3" not in text
+    assert "an epoch costs" not in warnings("--max-update", "12")
+    assert "freeat" not in warnings(*saving, *GROUPS)

@@ -1,8 +1,9 @@
 """fairseq-train with one fault in it, and what each worker ends with. A script, for torchrun or without.
 
-FAULT      oom: a forward pass of the last worker raises; nan: it gives NaN; save, copy: the process is killed
-           with SIGKILL when it has written half of a checkpoint, or of the copy of one
-FAULT_AT   the number of that pass, or of that file, from 1
+FAULT      oom: a forward pass of the last worker raises; nan: it gives NaN; idle: that worker has no
+           mini-batch in an update; save, copy: the process is killed with SIGKILL when it has written half of
+           a checkpoint, or of the copy of one
+FAULT_AT   the number of that pass, update or file, from 1
 FAULT_OUT  gets RANK.pt: the weights at the end, and how many hooks are left
 """
 
@@ -26,7 +27,7 @@ IS_LAST = int(os.environ.get("WORLD_SIZE", "1")) - 1 == RANK
 
 
 def fail_in_a_pass() -> None:
-    """Once, in a forward pass of training, after its first layer."""
+    """Once, in a forward pass of training, where its first layer begins: so also in yopo's shallow passes."""
     passes, plain = 0, RobertaEncoder.forward
 
     def forward(self: RobertaEncoder, *args: Any, **kwargs: Any) -> Any:
@@ -34,7 +35,7 @@ def fail_in_a_pass() -> None:
         passes += self.training
         if not (self.training and IS_LAST and passes == AT):
             return plain(self, *args, **kwargs)
-        handle = self.sentence_encoder.layers[0].register_forward_hook(fault)
+        handle = self.sentence_encoder.layers[0].register_forward_pre_hook(fault)
         try:
             return plain(self, *args, **kwargs)
         finally:
@@ -43,10 +44,21 @@ def fail_in_a_pass() -> None:
     RobertaEncoder.forward = forward
 
 
-def fault(module: torch.nn.Module, inputs: Any, output: torch.Tensor) -> torch.Tensor:
+def fault(module: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     if FAULT == "oom":
         raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
-    return output * float("nan")
+    return (inputs[0] * float("nan"), *inputs[1:])
+
+
+def be_idle_in_an_update() -> None:
+    """As with uneven shards: fairseq takes a dummy mini-batch, whose gradient it ignores."""
+    plain = Trainer.train_step
+
+    def train_step(self: Trainer, samples: Any, raise_oom: bool = False) -> Any:
+        idle = IS_LAST and self.get_num_updates() == AT - 1
+        return plain(self, [None] * len(samples) if idle else samples, raise_oom)
+
+    Trainer.train_step = train_step
 
 
 def be_killed_in_a_save() -> None:
@@ -95,6 +107,8 @@ def main() -> None:
     Trainer.__init__ = init
     if FAULT in ("save", "copy"):
         be_killed_in_a_save()
+    elif FAULT == "idle":
+        be_idle_in_an_update()
     else:
         fail_in_a_pass()
     try:

@@ -17,7 +17,7 @@ FAULTY = Path(__file__).with_name("faulty_train.py")
 # A pass in the middle of the second update (of freeat: group), an ascent step where the method makes one. The
 # updates are logged: alum_vat makes 5 passes in each, smart 6.
 MIDDLE = {
-    "freelb": 5, "pgd": 6, "freeat": 5, "yopo": 6, "alum_vat": 7, "smart": 9, "standard": 2, "flooding": 2,
+    "freelb": 5, "pgd": 6, "freeat": 5, "yopo": 7, "alum_vat": 7, "smart": 9, "standard": 2, "flooding": 2,
 }  # fmt: skip
 ADVERSARIAL = [method for method in MIDDLE if method not in ("standard", "flooding")]
 
@@ -45,10 +45,20 @@ def assert_alike(ends: list[dict[str, Any]], updates: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "parts"), [*((method, 1) for method in ADVERSARIAL), ("freelb", 2), ("freeat", 2)]
-)
+    ("method", "at", "extra"),
+    [
+        *((method, MIDDLE[method], []) for method in ADVERSARIAL),
+        ("freelb", 8, ["--update-freq", "2"]),
+        ("freeat", 9, ["--update-freq", "2"]),
+        # The first adversarial update: the one before it was plain, with less to log.
+        ("freelb", 3, ["--adv-start-update", "1"]),
+        ("alum_vat", 3, ["--vat-start-update", "1"]),
+        # An update that measures more than the one before it did.
+        ("alum_vat", 6, ["--log-interval", "2"]),
+    ],
+)  # fmt: skip
 def test_out_of_memory_on_one_worker_costs_its_part_of_that_update(
-    tmp_path: Path, method: str, parts: int
+    tmp_path: Path, method: str, at: int, extra: list[str]
 ) -> None:
     """fairseq's own recovery: that worker's gradient is dropped, the update is the other's, and all go on.
 
@@ -56,14 +66,20 @@ def test_out_of_memory_on_one_worker_costs_its_part_of_that_update(
     comes a validation, which logs other numbers than training.
     """
     data = write_task(tmp_path / "data", train=48)
-    words = [*OPTIONS[method], *SGD, "--batch-size", "4", "--max-update", "6", "--update-freq", str(parts)]
-    words += ["--validate-interval-updates", "1"]
-    at = {("freelb", 2): 8, ("freeat", 2): 9}.get((method, parts), MIDDLE[method])
-    done, ends = train_with("oom", at, tmp_path / "out", train_args(data, None, method, *words))
+    words = [*OPTIONS[method], *SGD, "--batch-size", "4", "--max-update", "6"]
+    args = train_args(data, None, method, *words, "--validate-interval-updates", "1", *extra)
+    done, ends = train_with("oom", at, tmp_path / "out", args)
     text = done.stdout + done.stderr
     assert done.returncode == 0, text[-4000:]
     assert text.count("attempting to recover from OOM") == 1
     assert_alike(ends, 6)
+    if (
+        method in ("freelb", "alum_vat") and not extra
+    ):  # as if that worker had had no mini-batch in the second update
+        _, expected = train_with("idle", 2, tmp_path / "idle", args)
+        assert_alike(expected, 6)
+        for name, weight in expected[0]["weights"].items():
+            assert torch.equal(weight, ends[0]["weights"][name]), name
 
 
 def test_out_of_memory_before_anything_was_logged_is_an_error_not_a_hang(tmp_path: Path) -> None:
@@ -79,14 +95,15 @@ def test_a_nan_on_one_worker_stops_both_before_the_update(tmp_path: Path, method
     """As fairseq does in full precision: no worker takes the step, and the log says where the NaN began."""
     data = write_task(tmp_path / "data")
     words = [*OPTIONS[method], *SGD, "--max-update", "6"]
-    done, ends = train_with("nan", MIDDLE[method], tmp_path / "out", train_args(data, None, method, *words))
+    at = 6 if method == "yopo" else MIDDLE[method]  # a full pass
+    done, ends = train_with("nan", at, tmp_path / "out", train_args(data, None, method, *words))
     text = done.stdout + done.stderr
     assert done.returncode != 0 and "gradients are Nan/Inf" in text, text[-4000:]
     # freeat's second pass of its second group is the second of that group's updates.
     assert_alike(ends, 4 if method == "freeat" else 1)
 
 
-@pytest.mark.parametrize("method", ["pgd", "alum_vat"])
+@pytest.mark.parametrize("method", ["pgd", "yopo", "alum_vat"])
 def test_a_nan_in_an_ascent_step_moves_no_delta_and_stops_nothing(tmp_path: Path, method: str) -> None:
     """The pass told nothing about the weights: examples whose gradient is not finite stay where they are."""
     data = write_task(tmp_path / "data")
