@@ -73,9 +73,8 @@ def test_out_of_memory_on_one_worker_costs_its_part_of_that_update(
     assert done.returncode == 0, text[-4000:]
     assert text.count("attempting to recover from OOM") == 1
     assert_alike(ends, 6)
-    if (
-        method in ("freelb", "alum_vat") and not extra
-    ):  # as if that worker had had no mini-batch in the second update
+    # As if that worker had had no mini-batch in the second update.
+    if method in ("freelb", "alum_vat") and not extra:
         _, expected = train_with("idle", 2, tmp_path / "idle", args)
         assert_alike(expected, 6)
         for name, weight in expected[0]["weights"].items():
