@@ -25,6 +25,12 @@ import fairseq_adv
 
 PLUGIN = str(Path(fairseq_adv.__file__).parent)
 VOCABULARY = [f"w{i}" for i in range(40)]
+# Sizes of a perturbation that a tiny encoder feels.
+ADVERSARIAL = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
+VIRTUAL = [
+    "--vat-alpha", "2", "--vat-steps", "2", "--vat-step-size", "0.3", "--vat-epsilon", "0.2",
+    "--vat-init-std", "0.1",
+]  # fmt: skip
 
 
 def write_task(folder: Path, *, train: int = 16, valid: int = 8, classes: int = 2, seed: int = 0) -> Path:

@@ -20,6 +20,7 @@ from support import (
 )
 
 from criterions.test_methods import one_step, recorded
+from criterions.test_yopo import gradients_of_passes
 from fairseq_adv.perturbation import geometry
 
 OBJECTIVES = ("classes", "regression", "commonsense_qa", "wsc", "masked_lm")
@@ -134,27 +135,11 @@ def test_the_gradient_behind_the_first_layer_tells_that_of_delta(
 ) -> None:
     """With steps of 0 the shallow pass is where the full one was, and has its gradient at delta."""
     run = run_of(folders, objective, "yopo", "--adv-lr", "0", "--adv-init-mag", "0.2")
-    of_full: list[torch.Tensor] = []
-    shallow, compared = run.criterion._shallow_pass, []
-
-    def keep(step: Any, perturbation: Any, first: Any) -> None:
-        shallow(step, perturbation, first)
-        compared.append((of_full[-1], perturbation.gradient().clone()))
-
-    from fairseq_adv.perturbation import Perturbation
-
-    ascend = Perturbation.ascend
-
-    def noted(self: Perturbation, length: float) -> None:
-        of_full.append(self.gradient().clone())
-        ascend(self, length)
-
-    monkeypatch.setattr(Perturbation, "ascend", noted)
-    monkeypatch.setattr(run.criterion, "_shallow_pass", keep, raising=False)
+    found = gradients_of_passes(run, monkeypatch)
     one_step(run, batch(run, ROWS))
-    assert len(compared) == 2
-    for full, found in compared:
-        assert full.norm() > 0 and (found - full).norm() <= 1e-6 * full.norm()
+    assert len(found) == 2
+    for full, shallow in found:
+        assert full.norm() > 0 and (shallow - full).norm() <= 1e-6 * full.norm()
 
 
 @pytest.mark.parametrize("method", ["freelb", "pgd", "freeat", "yopo"])

@@ -12,13 +12,10 @@ from typing import Any
 import pytest
 import torch
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
-from support import batch, build, train_args, write_task
+from support import ADVERSARIAL, VIRTUAL, batch, build, train_args, write_task
 
 from criterions.test_methods import FP16, ROWS
 
-ADVERSARIAL = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
-VIRTUAL = ["--vat-alpha", "2", "--vat-steps", "2", "--vat-step-size", "0.3", "--vat-epsilon", "0.2",
-           "--vat-init-std", "0.1"]  # fmt: skip
 OPTIONS = {
     "standard": [],
     "freelb": ADVERSARIAL,

@@ -15,22 +15,21 @@ from typing import Any
 
 import torch
 from fairseq.distributed.module_proxy_wrapper import ModuleProxyWrapper
-from support import batch, build, flat_gradient, train_args, write_task
+from support import ADVERSARIAL, VIRTUAL, batch, build, flat_gradient, train_args, write_task
 from torch import distributed, multiprocessing
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from criterions.test_vat import ROWS, vat_options
+from criterions.test_vat import ROWS
 
-ADVERSARIAL = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-init-mag", "0.3"]
 OPTIONS = {
     "standard": [],
     "freelb": ADVERSARIAL,
     "pgd": ADVERSARIAL,
     "freeat": ADVERSARIAL,
     "yopo": [*ADVERSARIAL, "--yopo-steps", "3"],
-    "alum_vat": vat_options(),
-    "smart": [*vat_options(), "--store-ema", "--ema-decay", "0.9"],
+    "alum_vat": VIRTUAL,
+    "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.9"],
     "flooding": ["--flood-level", "0.1", "--base-method", "freelb", *ADVERSARIAL],
 }
 # Without annotations: torch wants bucket's to be the class itself, not its name.

@@ -25,7 +25,7 @@ from criterions.test_methods import (
     recorded,
     start_of,
 )  # fmt: skip
-from fairseq_adv.perturbation import FirstLayer, find_layers
+from fairseq_adv.perturbation import FirstLayer, Perturbation, find_layers
 
 RANDOM = [
     "--dropout", "0.3", "--attention-dropout", "0.3", "--activation-dropout", "0.2",
@@ -115,6 +115,27 @@ def test_one_shallow_step_is_freelb(data: Path, extra: list[str], tolerance: flo
     assert (ours - expected).norm() <= tolerance * expected.norm()
 
 
+def gradients_of_passes(
+    run: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """From now on: the gradient of delta in each shallow pass, and that in the pass before it, first."""
+    found: list[tuple[torch.Tensor, torch.Tensor]] = []
+    before: list[torch.Tensor] = []
+    ascend, shallow = Perturbation.ascend, run.criterion._shallow_pass
+
+    def noted(self: Perturbation, length: float) -> None:
+        before.append(self.gradient().clone())
+        ascend(self, length)
+
+    def compared(step: Any, perturbation: Perturbation, first: FirstLayer) -> None:
+        shallow(step, perturbation, first)
+        found.append((before[-1], perturbation.gradient().clone()))
+
+    monkeypatch.setattr(Perturbation, "ascend", noted)
+    monkeypatch.setattr(run.criterion, "_shallow_pass", compared, raising=False)
+    return found
+
+
 @pytest.mark.parametrize("shared", [[], ["--no-adv-share-dropout"]], ids=["shared", "not-shared"])
 @pytest.mark.parametrize(
     "extra", [[], ["--encoder-layerdrop", "0.5"], [FP16]], ids=["fp32", "layerdrop", "fp16"]
@@ -126,26 +147,8 @@ def test_a_shallow_pass_where_the_full_one_was_has_its_gradient(
 
     Dropout and LayerDrop are those of that full pass, whether the full passes share theirs or not.
     """
-    found: list[tuple[torch.Tensor, torch.Tensor]] = []
     run = build(train_args(data, None, "yopo", *options(alpha=0.0), *RANDOM, *extra, *shared))
-    plain = run.criterion._shallow_pass
-
-    def compared(step: Any, perturbation: Any, first: FirstLayer) -> None:
-        before = perturbation.delta
-        plain(step, perturbation, first)
-        assert torch.equal(before, perturbation.delta)
-        found.append((of_full_pass[-1], perturbation.delta.grad.clone()))
-
-    of_full_pass: list[torch.Tensor] = []
-    kind = type(perturbation_of(run))
-    ascend = kind.ascend
-
-    def kept(self: Any, length: float) -> None:
-        of_full_pass.append(self.delta.grad.clone())
-        ascend(self, length)
-
-    monkeypatch.setattr(kind, "ascend", kept)
-    monkeypatch.setattr(run.criterion, "_shallow_pass", compared, raising=False)
+    found = gradients_of_passes(run, monkeypatch)
     for update in range(4):  # LayerDrop draws other layers each time
         one_step(run, batch(run, ROWS), update)
     assert found
@@ -153,10 +156,6 @@ def test_a_shallow_pass_where_the_full_one_was_has_its_gradient(
     tolerance = 5e-3 if FP16 in extra else 1e-6
     for full, shallow in found:
         assert (full - shallow).norm() <= tolerance * full.norm() and full.norm() > 0
-
-
-def perturbation_of(run: SimpleNamespace) -> Any:
-    return run.criterion._perturbation(batch(run, ROWS), run.model, 0)
 
 
 def test_full_and_shallow_passes_are_counted(data: Path) -> None:

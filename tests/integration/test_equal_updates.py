@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 from support import (
+    ADVERSARIAL,
+    VIRTUAL,
     command,
     fairseq_train,
     logged,
@@ -23,11 +25,6 @@ from support import (
     write_wsc,
 )  # fmt: skip
 
-ADVERSARIAL = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
-VIRTUAL = [
-    "--vat-alpha", "2", "--vat-steps", "2", "--vat-step-size", "0.3", "--vat-epsilon", "0.2",
-    "--vat-init-std", "0.1",
-]  # fmt: skip
 OPTIONS = {
     "freelb": ADVERSARIAL,
     "pgd": ADVERSARIAL,
