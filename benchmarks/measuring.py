@@ -148,7 +148,7 @@ def memory_in_new_process(script: str, options: argparse.Namespace, side: str, n
     """What ``SCRIPT --memory-of SIDE``, with the same values of the options ``names``, prints as ``mib``."""
     command = [sys.executable, script, "--memory-of", side, *(["--fp16"] if options.fp16 else [])]
     for name in names:
-        command += [f"--{name}", str(getattr(options, name))]
+        command += [f"--{name}", str(getattr(options, name.replace("-", "_")))]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return float(json.loads(output.splitlines()[-1])["mib"])
 

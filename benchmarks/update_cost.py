@@ -1,18 +1,30 @@
 #!/usr/bin/env python3
-"""What a FreeLB-K update costs, against K plain forward-backwards of the same model and batch.
+"""What an update of each method costs, against the plain passes that its paper counts.
 
-Both sides run in one process and take turns; each turn gives a ratio, and the medians are reported. The
-plain passes accumulate their gradients, as under ``--update-freq K``, since FreeLB's do too.
-The optimizer's step, equal on both sides, is left out. Peak memory is measured in processes of their
-own: on a GPU by torch's allocator, on a CPU as the process's peak resident size.
+A plain pass is a forward-backward of the same model and batch with fairseq's own criterion. A method is held
+against
+
+  freelb  K plain passes
+  pgd     one plain pass, and K that reach the embeddings alone, which are made here with frozen weights
+  freeat  K whole updates of the trainer with --criterion standard, the optimizer's step included
+  yopo    m (1 + n / L) plain passes: m full ones, and m n through one of L layers. (m - 1) (n - 1) of these
+          are made: the gradient of the first of n is left by the full pass, and none follows the last
+
+All sides run in one process and take turns; each turn gives a ratio, and the medians are reported. The plain
+passes accumulate their gradients, as under --update-freq, since the methods' do too. The optimizer's step,
+equal on both sides, is left out except for freeat. On a GPU wall time, on a CPU the process's CPU time. Peak
+memory is measured in processes of their own: on a GPU by torch's allocator, on a CPU as the process's peak
+resident size.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +33,7 @@ from measuring import (
     MODELS,
     add_options,
     build_trainer,
+    clock,
     encoder_words,
     first_batch,
     machine,
@@ -32,20 +45,25 @@ from measuring import (
     write_words,
 )
 
-SIDES = ("plain", "freelb")
+from fairseq_adv_cli.script import HelpFormatter
+
+# What each method's passes are counted in: forward-backwards, or whole updates.
+BASES = {"freelb": "plain", "pgd": "plain", "freeat": "standard", "yopo": "plain"}
+SIDES = (*BASES, "plain", "standard")
+BOUND = 1.05
+HEAD = "sentence_classification_head"
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    add = options.add_argument
     add_options(options, SIDES)
-    options.add_argument("--sentences", type=int, default=16, help="sentences in a batch")
-    options.add_argument("--tokens", type=int, default=128, help="tokens of a sentence")
-    options.add_argument("--steps", type=int, default=3, help="K")
-    options.add_argument(
-        "--rounds", type=int, default=15, help="turns of each side, after two that don't count"
-    )
+    add("--methods", nargs="+", choices=BASES, default=list(BASES), help="measure these")
+    add("--sentences", type=int, default=16, help="sentences in a batch")
+    add("--tokens", type=int, default=128, help="tokens of a sentence")
+    add("--steps", type=int, default=3, help="K, of yopo m")
+    add("--yopo-steps", type=int, default=2, help="n of yopo")
+    add("--rounds", type=int, default=15, help="turns of each side, after one that doesn't count")
     return options
 
 
@@ -69,14 +87,98 @@ def build(options: argparse.Namespace, folder: Path, criterion: list[str]) -> tu
     return trainer, first_batch(trainer, options.sentences)
 
 
-PLAIN = ["--criterion", "sentence_prediction"]
+class Side:
+    """A trainer with its batch.
+
+    Args:
+        name: a method, ``plain`` (fairseq's criterion) or ``standard``.
+        options: of the command line.
+        folder: the data.
+    """
+
+    def __init__(self, name: str, options: argparse.Namespace, folder: Path) -> None:
+        words = ["--criterion", "sentence_prediction" if name == "plain" else name]
+        if name in BASES:
+            words += ["--adv-steps", str(options.steps), "--adv-lr", "0.03", "--adv-max-norm", "0.1"]
+            words += ["--adv-init-mag", "0.05"]
+        if name == "yopo":
+            words += ["--yopo-steps", str(options.yopo_steps)]
+        self.trainer, self.batch = build(options, folder, words)
+        self.trainer.begin_epoch(1)
+        self.whole = name in ("freeat", "standard")
+
+    def seconds(self, times: int) -> float:
+        """Of so many updates of a method, or passes; without the optimizer's step if not ``whole``."""
+        if not self.whole:
+            return seconds(self.trainer, self.batch, times)
+        begin = clock(self.trainer)
+        for _ in range(times):
+            self.trainer.train_step([self.batch])  # of freeat: the K updates of a group
+        return clock(self.trainer) - begin
+
+    def seconds_to_embeddings(self, times: int) -> float:
+        """Of so many forward-backwards that give the gradient of the word embeddings and of no weight."""
+        import torch
+
+        trainer, batch, model = self.trainer, self.batch, self.trainer.model
+        rows, tokens = batch["net_input"]["src_tokens"].shape
+        embedding = model.encoder.sentence_encoder.embed_tokens
+        begin = clock(trainer)
+        for weight in model.parameters():
+            weight.requires_grad_(False)
+        for _ in range(times):
+            delta = torch.zeros_like(embedding.weight[:1]).expand(rows, tokens, -1).clone().requires_grad_()
+            handle = embedding.register_forward_hook(lambda _, __, output, moved=delta: output + moved)
+            scores, _ = model(**batch["net_input"], features_only=True, classification_head_name=HEAD)
+            handle.remove()
+            loss = torch.nn.functional.cross_entropy(
+                scores.float(), batch["target"].view(-1), reduction="sum"
+            )
+            trainer.optimizer.backward(loss)
+            if delta.grad is None:
+                raise RuntimeError("no gradient has reached the embeddings")
+        for weight in model.parameters():
+            weight.requires_grad_(True)
+        return clock(trainer) - begin
 
 
-def freelb(options: argparse.Namespace) -> list[str]:
-    return [
-        "--criterion", "freelb", "--adv-steps", str(options.steps), "--adv-lr", "0.03",
-        "--adv-max-norm", "0.1", "--adv-init-mag", "0.05",
-    ]  # fmt: skip
+@dataclass
+class Turn:
+    """Seconds of a method's update and of one plain pass, and how many of these the update should cost."""
+
+    ours: float
+    plain: float
+    count: float
+
+
+def turn(method: str, options: argparse.Namespace, ours: Side, base: Side) -> Turn:
+    """One turn of a method and of what it is held against."""
+    steps = options.steps
+    taken = ours.seconds(1)
+    plain = base.seconds(steps) / steps
+    count = float(steps)
+    if method == "pgd":
+        count = 1 + base.seconds_to_embeddings(steps) / plain
+    elif method == "yopo":
+        count = steps * (1 + options.yopo_steps / MODELS[options.model][0])
+    return Turn(taken, plain, count)
+
+
+def report(method: str, options: argparse.Namespace, turns: list[Turn], memory: dict[str, float]) -> str:
+    """A method's line."""
+    base = BASES[method]
+    ratios = spread([one.ours / (one.count * one.plain) for one in turns])
+    count = statistics.median(one.count for one in turns)
+    made = ""
+    if method == "yopo":
+        shallow = (options.steps - 1) * (options.yopo_steps - 1)
+        made = f" ({options.steps} full ones and {shallow} shallow ones are made)"
+    ours, plain = spread([one.ours for one in turns]), spread([one.plain for one in turns])
+    ours_mib, base_mib = memory[method], memory[base]
+    return (
+        f"{method:7} {ours} s; {base} {plain} s; expected {count:.3f} of these{made}; ratio {ratios}, bound "
+        f"{BOUND}; peak memory {ours_mib:.0f} MiB against {base_mib:.0f}: {ours_mib / base_mib:.3f}"
+    )
 
 
 def main() -> int:
@@ -85,28 +187,26 @@ def main() -> int:
         folder = Path(name) / "data"
         write_data(folder, MODELS[options.model][4], options.tokens, options.sentences)
         if options.memory_of:
-            side = build(options, folder, PLAIN if options.memory_of == "plain" else freelb(options))
-            seconds(*side, 3)
-            print(json.dumps({"mib": peak_memory(side[0])}))
+            side = Side(options.memory_of, options, folder)
+            side.seconds(3)  # one after the other: plain gradients accumulate, as a method's do
+            print(json.dumps({"mib": peak_memory(side.trainer)}))
             return 0
-        sides = build(options, folder, freelb(options)), build(options, folder, PLAIN)
-        for side in sides:
-            seconds(*side, 2)
-        ratios, ours, plain = [], [], []
-        for _ in range(options.rounds):
-            ours.append(seconds(*sides[0], 1))
-            plain.append(seconds(*sides[1], options.steps))
-            ratios.append(ours[-1] / plain[-1])
-    names = ("model", "sentences", "tokens", "steps")
-    memory = {side: memory_in_new_process(__file__, options, side, names) for side in SIDES}
+        needed = {base: None for method in options.methods for base in (method, BASES[method])}
+        sides = {side: Side(side, options, folder) for side in needed}
+        turns: dict[str, list[Turn]] = {method: [] for method in options.methods}
+        for _ in range(options.rounds + 1):
+            for method, found in turns.items():
+                found.append(turn(method, options, sides[method], sides[BASES[method]]))
+    names = ("model", "sentences", "tokens", "steps", "yopo-steps")
+    memory = {side: memory_in_new_process(__file__, options, side, names) for side in needed}
     precision = "fp16" if options.fp16 else "fp32"
-    size = f"{options.model}, {options.sentences} x {options.tokens} tokens, {precision}"
-    print(f"{size}, K={options.steps}, {machine(sides[0][0])}, {options.rounds} rounds")
-    print(f"FreeLB-{options.steps} update   {spread(ours)} s")
-    print(f"{options.steps} plain passes    {spread(plain)} s")
-    print(f"ratio, pair by pair  {spread(ratios)}")
-    ratio = memory["freelb"] / memory["plain"]
-    print(f"peak memory          {memory['freelb']:.0f} MiB against {memory['plain']:.0f} MiB: {ratio:.4f}")
+    print(
+        f"{options.model}, {options.sentences} x {options.tokens} tokens, {precision}, "
+        f"K = m = {options.steps}, n = {options.yopo_steps}, L = {MODELS[options.model][0]}, "
+        f"{machine(next(iter(sides.values())).trainer)}, {options.rounds} rounds"
+    )
+    for method, found in turns.items():
+        print(report(method, options, found[1:], memory))
     return 0
 
 

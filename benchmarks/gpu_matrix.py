@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""The mode matrix: each criterion in each precision of fairseq and each way to make an update, really run.
+
+A cell is a short run of fairseq-train on 16 sentences with a tiny RoBERTa. The change of its weights is held
+against that of its reference: the same criterion in fp32 in one process (with LayerDrop: the same with
+LayerDrop) on the same kind of device. Two processes share a single GPU. Without a GPU, the cells that need
+one stay "not yet run".
+
+The result of each cell is kept in OUT/cells, its log in OUT/logs. The same command goes on after a stop; what
+has been run is not run again, but on a machine with a GPU what a CPU has run counts as not run. Exit status
+1: a cell failed.
+
+  gpu_matrix.py out/modes --jobs 8 --into README.md
+  gpu_matrix.py out/modes --list
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+from mode_cells import METHODS, MODES, PRECISIONS, Cell, all_cells
+from mode_processes import RunFailed
+from mode_runs import Runs, this_machine
+from mode_table import table
+from run_tables import write_between
+
+from fairseq_adv_cli.script import GOES_ON, HelpFormatter, exit_status
+
+MARKERS = ("<!-- mode matrix: begin -->", "<!-- mode matrix: end -->")
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    add = options.add_argument
+    add("out", type=Path, help="folder of the results; made if need be")
+    for name, known in (("method", METHODS), ("precision", PRECISIONS), ("mode", MODES)):
+        add(f"--{name}s", nargs="+", choices=known, default=list(known), metavar=name.upper(),
+            help=f"run only these, of {', '.join(known)}; references that they need are run too")  # fmt: skip
+    add("--jobs", type=int, default=1, help="cells that run side by side")
+    add("--limit", type=float, default=600.0, help="seconds that one run may take")
+    add("--again", action="store_true", help="run the cells that failed or were refused again")
+    add("--list", action="store_true", help="tell the state of the cells and run none")
+    add(
+        "--into",
+        type=Path,
+        help=f"write the table into this file, too, between the lines {' and '.join(MARKERS)}",
+    )
+    return options
+
+
+def open_cells(cells: Sequence[Cell], runs: Runs, again: bool) -> list[Cell]:
+    """Those that this machine can run and that are still to be run."""
+
+    def is_open(cell: Cell) -> bool:
+        if cell.needs_cuda and not runs.machine.cuda:
+            return False
+        result = runs.result(cell)
+        if result is None or (runs.machine.cuda and not result["cuda"]):
+            return True
+        return again and result["state"] in ("failed", "refused")
+
+    return [cell for cell in cells if is_open(cell)]
+
+
+def references(cells: Sequence[Cell], runs: Runs) -> list[Cell]:
+    """Those that the cells need and that are open too, or whose weights are not there."""
+    needed = {cell.reference: None for cell in cells}
+    return [cell for cell in needed if cell in cells or not runs.reference_path(cell).is_file()]
+
+
+def run_cells(cells: Sequence[Cell], runs: Runs, jobs: int) -> None:
+    """Runs them, references first, and tells each result as it comes."""
+    first = references(cells, runs)
+    rest = [cell for cell in cells if cell not in first]
+    done, total = 0, len(first) + len(rest)
+
+    def run(cell: Cell) -> str:
+        if runs.stop.is_set():
+            return ""
+        result = runs.run(cell)
+        found = f", distance {result['distance']:.2g}" if "distance" in result else ""
+        why = f": {result['why']}" if "why" in result else ""
+        return f"{cell.name}: {result['state']}{found}, {result['seconds']} s{why}"
+
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            for some in (first, rest):
+                for line in pool.map(run, some):
+                    done += 1
+                    print(f"[{done}/{total}] {line}", file=sys.stderr, flush=True)
+        except BaseException:
+            runs.stop.set()  # the threads end their processes; the pool waits for them
+            raise
+
+
+def listing(cells: Sequence[Cell], runs: Runs) -> str:
+    """A line for each cell."""
+    lines = []
+    for cell in cells:
+        result = runs.result(cell)
+        if result is None:
+            state = "not yet run" + (" (needs a GPU)" if cell.needs_cuda else "")
+        else:
+            state = f"{result['state']} ({result['device']}, torch {result['torch']})"
+        lines.append(f"{cell.name:48} {state}")
+    return "\n".join(lines)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(words)
+
+    def work() -> int:
+        if options.jobs < 1:
+            raise ValueError(f"--jobs {options.jobs}: pass 1 or more")
+        chosen = [
+            cell
+            for cell in all_cells()
+            if cell.method in options.methods
+            and cell.precision in options.precisions
+            and cell.mode in options.modes
+        ]
+        runs = Runs(options.out, this_machine(), options.limit)
+        if options.list:
+            print(listing(chosen, runs))
+            return 0
+        cells = open_cells(chosen, runs, options.again)
+        if cells:
+            options.out.mkdir(parents=True, exist_ok=True)
+            runs.prepare()
+            run_cells(cells, runs, options.jobs)
+        text = table(runs)
+        print(text)
+        if options.into is not None:
+            write_between(options.into, text, MARKERS)
+        return int(any((runs.result(cell) or {}).get("state") == "failed" for cell in chosen))
+
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    return exit_status(work, (ValueError, OSError, RunFailed), GOES_ON)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""The cells of the mode matrix: which run each one is, and which run it is held against.
+
+A cell is a criterion in one of fairseq's precisions and one of its ways to make an update. All of them train
+the same encoder on the same 16 sentences from the same weights, so that they
+should end with the same weights.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "examples" / "glue"))
+from make_configs import options as option_words  # noqa: E402
+
+Config = dict[str, dict[str, Any]]
+
+# Sizes that a δ of the embeddings has an effect with; those of tests/integration.
+ADVERSARIAL = {"adv_steps": 3, "adv_lr": 0.3, "adv_max_norm": 0.5, "adv_init_mag": 0.4}
+VIRTUAL = {"vat_alpha": 2.0, "vat_steps": 2, "vat_step_size": 0.3, "vat_epsilon": 0.2, "vat_init_std": 0.1}
+METHODS: dict[str, dict[str, Any]] = {
+    "standard": {},
+    "freelb": ADVERSARIAL,
+    "pgd": ADVERSARIAL,
+    "freeat": ADVERSARIAL,
+    "yopo": {**ADVERSARIAL, "yopo_steps": 3},
+    "alum_vat": VIRTUAL,
+    "smart": {**VIRTUAL, "smart_mu": 2.0},
+    "flooding": {"flood_level": 0.8},
+}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A precision of fairseq.
+
+    Attributes:
+        keys: of the configuration's ``common``.
+        tolerance: largest relative distance of the weights' change from that in fp32; why these, see
+            :data:`PRECISIONS`.
+        needs_cuda: fairseq 0.12.2 has it on GPUs alone.
+    """
+
+    keys: dict[str, bool]
+    tolerance: float
+    needs_cuda: bool
+
+
+# fp32: sums in another order give 1e-7 to 1e-6. Half precision: three to four times what its rounding (fp16
+# 2^-11, bf16 2^-8) was seen to make of six updates on a CPU, 0.01 and 0.03, and still far below what the
+# closest two methods lie apart, which the table tells.
+PRECISIONS = {
+    "fp32": Precision({}, 1e-4, False),
+    "fp16": Precision({"fp16": True}, 0.03, True),
+    "memory-efficient-fp16": Precision({"fp16": True, "memory_efficient_fp16": True}, 0.03, False),
+    "amp": Precision({"amp": True}, 0.03, True),
+    "bf16": Precision({"bf16": True}, 0.1, True),
+}
+MODES = {
+    "single": "1 process",
+    "legacy_ddp": "2 processes, `--ddp-backend legacy_ddp`",
+    "pytorch_ddp": "2 processes, `--ddp-backend pytorch_ddp`",
+    "update-freq": "`--update-freq 2`",
+    "checkpoint-activations": "`model.checkpoint_activations`",
+    "layerdrop": "`--encoder-layerdrop 0.5`",
+}
+UPDATES = 6
+# Of this seed's first six updates, LayerDrop keeps both layers in three, the first alone in two, the second
+# alone in one, and never none: so yopo has a first layer in each, which is not the same in all.
+SEED = 106
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One field of the matrix: a method, a precision and a mode, by their names."""
+
+    method: str
+    precision: str
+    mode: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.method}-{self.precision}-{self.mode}"
+
+    @property
+    def workers(self) -> int:
+        return 2 if self.mode.endswith("_ddp") else 1
+
+    @property
+    def reference(self) -> Cell:
+        """Whose weights it should end with: fp32 in one process; LayerDrop draws other layers, so it has a
+        reference of its own.
+        """
+        return Cell(self.method, "fp32", "layerdrop" if self.mode == "layerdrop" else "single")
+
+    @property
+    def needs_cuda(self) -> bool:
+        """fairseq 0.12.2 hands torch's DDP a GPU, also with ``--cpu``."""
+        return PRECISIONS[self.precision].needs_cuda or self.mode == "pytorch_ddp"
+
+
+def all_cells() -> list[Cell]:
+    """Every cell, in the table's order."""
+    return [Cell(method, p, mode) for p in PRECISIONS for mode in MODES for method in METHODS]
+
+
+def configuration(cell: Cell, plugin: Path, save: Path, start: Path | None, cpu: bool) -> Config:
+    """fairseq's configuration of a run, without its data.
+
+    Args:
+        plugin: fairseq's user directory.
+        save: where the checkpoint goes.
+        start: the checkpoint that it begins from; None: from random weights.
+        cpu: leave a GPU alone.
+    """
+    halves = cell.workers == 2 or cell.mode == "update-freq"
+    common = {"user_dir": str(plugin), "seed": SEED, "cpu": cpu, "log_format": "json", "log_interval": 1}
+    model = {
+        "_name": "roberta_base", "encoder_layers": 2, "encoder_embed_dim": 32, "encoder_ffn_embed_dim": 64,
+        "encoder_attention_heads": 2, "max_positions": 16, "dropout": 0.0, "attention_dropout": 0.0,
+        "encoder_layerdrop": 0.5 if cell.mode == "layerdrop" else 0.0,
+    }  # fmt: skip
+    # The task looks these up; a yaml has to say them.
+    head = {"classification_head_name": "sentence_classification_head", "regression_target": False}
+    if cell.mode == "checkpoint-activations":
+        model["checkpoint_activations"] = True
+    config: Config = {
+        "common": {**common, **PRECISIONS[cell.precision].keys},
+        "task": {"_name": "sentence_prediction", "num_classes": 2, "init_token": 0, "separator_token": 2,
+                 "max_positions": 16},
+        "model": model,
+        "criterion": {"_name": cell.method, **head, **METHODS[cell.method]},
+        "dataset": {"batch_size": 8 if halves else 16, "required_batch_size_multiple": 1, "num_workers": 0,
+                    "disable_validation": True},
+        # Gradient descent, for Adam divides by the gradient's own size and would magnify its rounding;
+        # fairseq's memory-efficient fp16 takes no SGD. The step is lr / eps = 0.2 long.
+        "optimizer": {"_name": "adam", "adam_betas": "(0.0, 0.0)", "adam_eps": 1000.0},
+        "lr_scheduler": {"_name": "fixed"},
+        "optimization": {"lr": [200.0], "max_update": UPDATES,
+                         "update_freq": [2 if cell.mode == "update-freq" else 1]},
+        "checkpoint": {"save_dir": str(save), "no_epoch_checkpoints": True, "save_interval": 1000},
+    }  # fmt: skip
+    if start is not None:
+        config["checkpoint"]["finetune_from_model"] = str(start)
+    if cell.method == "smart":
+        half = cell.precision not in ("fp32", "amp")
+        config["ema"] = {"store_ema": True, "ema_decay": 0.5, "ema_fp32": half}
+    return config
+
+
+def program(name: str) -> list[str]:
+    """A console script of fairseq, of the running Python's environment."""
+    script = Path(sys.executable).with_name(name)
+    module = name.replace("fairseq-", "fairseq_cli.").replace("-", "_")
+    return [str(script)] if script.is_file() else [sys.executable, "-m", module]
+
+
+def commands(cell: Cell, config: Config, data: Path, folder: Path, port: int, gpus: int) -> list[list[str]]:
+    """The command line of each process: ``fairseq-train`` or, for what that has no option for,
+    ``fairseq-hydra-train`` with a yaml that is written into ``folder``.
+
+    Args:
+        cell: what is run.
+        config: from :func:`configuration`.
+        data: the task's folder.
+        folder: exists.
+        port: a free one, for two processes to meet.
+        gpus: how many there are; two processes share a single one.
+    """
+    if cell.workers == 1:
+        return [_command(cell, config, data, folder)]
+    several = gpus >= cell.workers
+    lines = []
+    for rank in range(cell.workers):
+        config["distributed_training"] = {
+            "distributed_world_size": cell.workers, "distributed_rank": rank, "distributed_no_spawn": True,
+            "distributed_init_method": f"tcp://127.0.0.1:{port}", "device_id": rank if several else 0,
+            # NCCL refuses two processes on a GPU.
+            "distributed_backend": "nccl" if several else "gloo", "ddp_backend": cell.mode,
+            # torch's DDP wants a gradient of each weight, and the encoder has some that no pass uses.
+            "find_unused_parameters": cell.mode == "pytorch_ddp",
+        }  # fmt: skip
+        (folder / str(rank)).mkdir()
+        lines.append(_command(cell, config, data, folder / str(rank)))
+    return lines
+
+
+def _command(cell: Cell, config: Config, data: Path, folder: Path) -> list[str]:
+    """``fairseq-train`` has no option for a RoBERTa's ``checkpoint_activations``, and its ``--bf16`` means a
+    TPU.
+    """
+    if cell.mode == "checkpoint-activations" or cell.precision == "bf16":
+        whole = {**config, "task": {**config["task"], "data": str(data)}}
+        (folder / "run.yaml").write_text(f"# @package _group_\n{json.dumps(whole, indent=1)}\n")
+        hydra = ["--config-dir", str(folder), "--config-name", "run", f"hydra.run.dir={folder / 'hydra'}"]
+        return [*program("fairseq-hydra-train"), *hydra]
+    return [*program("fairseq-train"), str(data), *option_words(config)]

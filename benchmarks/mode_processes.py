@@ -1,0 +1,70 @@
+"""The processes of one training run: side by side, ended together, and what went wrong in them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)$")
+
+
+class RunFailed(Exception):
+    """A training run failed; the text is its error's line."""
+
+
+def run_side_by_side(
+    lines: Sequence[list[str]], logs: Sequence[Path], limit: float, stop: threading.Event
+) -> None:
+    """Runs the processes of one training; when one fails, the others are ended.
+
+    Args:
+        lines: the command line of each.
+        logs: where each writes what it says.
+        limit: seconds that they may take.
+        stop: once it is set they are ended.
+
+    Raises:
+        RunFailed: one failed, or took too long.
+    """
+    env = {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONWARNINGS": "ignore"}
+    deadline = time.monotonic() + limit
+    with ExitStack() as open_ones:
+        running: list[tuple[subprocess.Popen[bytes], Path]] = []
+        try:
+            for line, log in zip(lines, logs):
+                file = open_ones.enter_context(open(log, "wb"))
+                process = subprocess.Popen(  # in a session of its own: Ctrl-C is for this program to heed
+                    line, stdout=file, stderr=subprocess.STDOUT, env=env, start_new_session=True
+                )  # fmt: skip
+                running.append((process, log))
+            while any(process.poll() is None for process, _ in running):
+                _tell_failure(running)
+                if stop.wait(0.1):
+                    raise RunFailed("stopped")
+                if time.monotonic() > deadline:
+                    raise RunFailed(f"not done after {limit:.0f} seconds; give it more with --limit")
+            _tell_failure(running)
+        finally:
+            for process, _ in running:
+                process.kill()
+                process.wait()
+
+
+def _tell_failure(running: Sequence[tuple[subprocess.Popen[bytes], Path]]) -> None:
+    """Raises RunFailed if a process has failed."""
+    for process, log in running:
+        if process.poll():
+            raise RunFailed(error_line(log.read_text(encoding="utf-8", errors="replace"), process.returncode))
+
+
+def error_line(log: str, status: int) -> str:
+    """The line of a log that says what went wrong: of the last exception, or the last one of all."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    errors = [found.group(1) for found in map(ERROR.match, lines) if found]
+    return (errors or lines or [f"ended with exit status {status} without a word"])[-1]

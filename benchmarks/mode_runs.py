@@ -1,0 +1,255 @@
+"""Runs cells of the mode matrix, and keeps what came out of each in a folder.
+
+``OUT/cells/NAME.json`` is a cell's result, ``OUT/references/*.pt`` the weights' change of a reference,
+``OUT/logs`` what the processes said, ``OUT/data`` and ``OUT/start.pt`` what all of them train on
+and begin from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import socket
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from measuring import write_rows
+from mode_cells import PRECISIONS, Cell, commands, configuration
+from mode_processes import RunFailed, run_side_by_side
+from torch import Tensor
+
+Weights = dict[str, Tensor]
+Result = dict[str, Any]
+SENTENCES, WORDS = 16, 40
+LAYERS = 4.0  # the layers' first weights are so many times fairseq's
+# An option that a criterion of ours, or fairseq, names in what it says no to.
+REFUSAL = re.compile(r"^ValueError: .*--[a-z]")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a cell runs on.
+
+    Attributes:
+        cuda: a GPU is used.
+        gpus: how many.
+        device: its name.
+        torch: the version.
+    """
+
+    cuda: bool
+    gpus: int
+    device: str
+    torch: str
+
+
+def this_machine() -> Machine:
+    """The GPU if there is one, else the CPU."""
+    cuda = torch.cuda.is_available()
+    name = torch.cuda.get_device_name(0) if cuda else "CPU"
+    return Machine(cuda, torch.cuda.device_count() if cuda else 0, name, torch.__version__)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """The file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
+    beside.write_text(text, encoding="utf-8")
+    os.replace(beside, path)
+
+
+def save_whole(path: Path, value: Any) -> None:
+    """``torch.save`` in the same way."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
+    torch.save(value, beside)
+    os.replace(beside, path)
+
+
+def write_task(folder: Path) -> None:
+    """Sentences of 3 to 8 random words; the label says whether the first word is from the upper half."""
+    from fairseq.data import Dictionary
+
+    words, labels = Dictionary(), Dictionary()
+    for i in range(WORDS):
+        words.add_symbol(f"w{i}")
+    for label in ("0", "1"):
+        labels.add_symbol(label)
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(3, 9, (SENTENCES,), generator=generator).tolist()
+    rows = [torch.randint(WORDS, (length,), generator=generator) + words.nspecial for length in lengths]
+    classes = [int(row[0] - words.nspecial >= WORDS // 2) for row in rows]
+    end = torch.tensor([words.eos()])
+    write_rows(folder / "input0", words, lambda: [torch.cat([row, end]) for row in rows])
+    targets = [torch.tensor([labels.index(str(k)), labels.eos()]) for k in classes]
+    write_rows(folder / "label", labels, lambda: targets)
+
+
+def trained_weights(checkpoint: Path) -> Weights:
+    """A checkpoint's weights in fp64, without the copies that fairseq's layers keep for inference and never
+    train.
+    """
+    from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+
+    state = load_checkpoint_to_cpu(str(checkpoint))["model"]
+    copies = ("in_proj_", "out_proj_", "fc1_", "fc2_")
+    return {name: w.double() for name, w in state.items() if not name.split(".")[-1].startswith(copies)}
+
+
+def distance(ours: Weights, expected: Weights) -> float:
+    """||ours - expected|| / ||expected||, over all weights together.
+
+    Raises:
+        RunFailed: they have other names, or are not finite.
+    """
+    if ours.keys() != expected.keys():
+        raise RunFailed(f"the weights differ in their names: {sorted(ours.keys() ^ expected.keys())}")
+    flat = torch.cat([(ours[name] - expected[name]).flatten() for name in expected])
+    size = torch.cat([expected[name].flatten() for name in expected]).norm()
+    if not (torch.isfinite(flat).all() and torch.isfinite(size) and size > 0):
+        raise RunFailed("a weight is not finite, or none has moved")
+    return float(flat.norm() / size)
+
+
+class Runs:
+    """Runs cells into a folder; several threads may share one.
+
+    Args:
+        out: the folder; made if need be.
+        machine: what they run on.
+        limit: seconds that a run may take.
+    """
+
+    def __init__(self, out: Path, machine: Machine, limit: float) -> None:
+        self.out, self.machine, self.limit = out.resolve(), machine, limit
+        self.stop = threading.Event()  # set: end what is running
+
+    def result(self, cell: Cell) -> Result | None:
+        """What is kept of a cell; ``None``: it has not been run.
+
+        Raises:
+            ValueError: the file can't be read.
+        """
+        path = self.out / "cells" / f"{cell.name}.json"
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise ValueError(
+                f"{path}: not a result ({error}). Delete the file, and the cell runs again"
+            ) from error
+
+    def reference_path(self, cell: Cell) -> Path:
+        """Of a cell's reference, which is one for each kind of device: a GPU draws other noise."""
+        kind = "cuda" if self.machine.cuda else "cpu"
+        return self.out / "references" / f"{cell.reference.name}-{kind}.pt"
+
+    def prepare(self) -> None:
+        """Writes the task, and the checkpoint that all runs begin from, if they are not there.
+
+        Raises:
+            RunFailed: fairseq-train does not work.
+        """
+        if not (self.out / "start.pt").is_file():
+            with tempfile.TemporaryDirectory(prefix="run-", dir=self.out) as name:
+                write_task(Path(name) / "data")
+                if not (self.out / "data").is_dir():
+                    os.replace(Path(name) / "data", self.out / "data")
+            self._make_start()
+
+    def run(self, cell: Cell) -> Result:
+        """Runs a cell, compares it with its reference, and keeps the result."""
+        begin = time.monotonic()
+        result: Result = {"method": cell.method, "precision": cell.precision, "mode": cell.mode}
+        result.update(vars(self.machine))
+        try:
+            result["tolerance"] = tolerance = PRECISIONS[cell.precision].tolerance
+            change, result["command"] = self._change(cell)
+            if cell == cell.reference:
+                distance(change, change)  # finite, and moved
+                save_whole(self.reference_path(cell), change)
+                result["state"] = "reference"
+            else:
+                result["distance"] = found = distance(change, self._expected(cell))
+                near = found <= tolerance
+                result["state"] = "ok" if near else "failed"
+                if not near:
+                    result["why"] = (
+                        f"the weights' change is {found:.2g} from the reference's, not {tolerance:g}"
+                    )
+        except RunFailed as error:
+            result.update(state="refused" if REFUSAL.match(str(error)) else "failed", why=str(error))
+        result["seconds"] = round(time.monotonic() - begin, 1)
+        kept = self.result(cell)
+        if kept is not None and kept["cuda"] and not self.machine.cuda:
+            return result  # a reference for the CPU, whose cell a GPU has run already
+        if not self.stop.is_set():
+            write_whole(self.out / "cells" / f"{cell.name}.json", json.dumps(result, indent=1) + "\n")
+        return result
+
+    def _expected(self, cell: Cell) -> Weights:
+        path = self.reference_path(cell)
+        if not path.is_file():
+            raise RunFailed(
+                f"there is nothing to compare with: the reference {cell.reference.name} did not run"
+            )
+        found: Weights = torch.load(path, weights_only=True)
+        return found
+
+    def _change(self, cell: Cell) -> tuple[Weights, list[str]]:
+        """(the weights' change, the command lines)."""
+        with tempfile.TemporaryDirectory(prefix="run-", dir=self.out) as name:
+            save, start = Path(name) / "save", self.out / "start.pt"
+            lines = self._train(cell, cell.name, save, start, Path(name), cpu=not self.machine.cuda)
+            if not (save / "checkpoint_last.pt").is_file():
+                raise RunFailed("the run ended without a checkpoint")
+            before, after = trained_weights(start), trained_weights(save / "checkpoint_last.pt")
+        if before.keys() != after.keys():
+            raise RunFailed(f"the checkpoint has other weights: {sorted(before.keys() ^ after.keys())}")
+        return {key: after[key] - before[key] for key in after}, lines
+
+    def _make_start(self) -> None:
+        """Random weights on bf16's grid, which fp16 and fp32 hold too: none begins with a rounding.
+
+        fairseq draws them for hundreds of dimensions; as small as that, these layers would hardly matter, and
+        LayerDrop would change an update by less than bf16 does.
+        """
+        cell = Cell("standard", "fp32", "single")
+        with tempfile.TemporaryDirectory(prefix="run-", dir=self.out) as name:
+            save = Path(name) / "save"
+            self._train(
+                cell, "start", save, None, Path(name), cpu=True, changed={"max_update": 1, "lr": [0.0]}
+            )
+            state = torch.load(save / "checkpoint_last.pt", weights_only=False)  # our own
+        state["model"] = {
+            name: (LAYERS * w if ".layers." in name and w.dim() == 2 else w).bfloat16().float()
+            for name, w in state["model"].items()
+        }
+        save_whole(self.out / "start.pt", state)
+
+    def _train(
+        self, cell: Cell, log: str, save: Path, start: Path | None, folder: Path, *, cpu: bool,
+        changed: dict[str, Any] | None = None,
+    ) -> list[str]:  # fmt: skip
+        """Trains to the end, and returns the command lines."""
+        import fairseq_adv
+
+        config = configuration(cell, Path(fairseq_adv.__file__).parent, save, start, cpu)
+        config["optimization"].update(changed or {})
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        lines = commands(cell, config, self.out / "data", folder, port, self.machine.gpus)
+        (self.out / "logs").mkdir(exist_ok=True)
+        ranks = [f"-{rank}" for rank in range(len(lines))] if len(lines) > 1 else [""]
+        logs = [self.out / "logs" / f"{log}{rank}.log" for rank in ranks]
+        run_side_by_side(lines, logs, self.limit, self.stop)
+        return [shlex.join(line) for line in lines]

@@ -1,0 +1,94 @@
+"""The mode matrix as a markdown table, from the results that a folder holds."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import torch
+from mode_cells import METHODS, MODES, PRECISIONS, UPDATES, Cell
+from mode_runs import Result, Runs, distance
+
+Results = dict[Cell, Result]
+
+
+def table(runs: Runs) -> str:
+    """The matrix, its footnotes, and what it was measured with."""
+    every = [Cell(method, p, mode) for p in PRECISIONS for mode in MODES for method in METHODS]
+    results = {cell: found for cell in every if (found := runs.result(cell)) is not None}
+    notes: list[str] = []
+    lines = [
+        "| precision | mode | " + " | ".join(f"`{method}`" for method in METHODS) + " |",
+        "|---|---|" + "---|" * len(METHODS),
+    ]
+    for precision in PRECISIONS:
+        name = "fp32" if precision == "fp32" else f"`--{precision}`"
+        if not any(cell.precision == precision for cell in results):
+            lines.append(f"| {name} | all {len(MODES)} | not yet run |" + " |" * (len(METHODS) - 1))
+            continue
+        for mode, told in MODES.items():
+            marks = [_mark(Cell(method, precision, mode), results, notes) for method in METHODS]
+            lines.append(f"| {name} | {told} | " + " | ".join(marks) + " |")
+    return "\n".join([*lines, "", *_legend(results), *notes, *_distances(results), *_apart(runs)])
+
+
+def _mark(cell: Cell, results: Results, notes: list[str]) -> str:
+    """A field of the table; what failed or was refused gets a footnote in ``notes``, one for each reason."""
+    result = results.get(cell)
+    if result is None:
+        return "not yet run"
+    mixed = len({found["cuda"] for found in results.values()}) > 1
+    where = " cpu" if mixed and not result["cuda"] else ""
+    if result["state"] in ("failed", "refused"):
+        numbers = [line.partition("] ")[2] for line in notes]
+        why = f"{result['why']}".replace("|", "\\|")
+        if why not in numbers:
+            notes.append(f"- [{len(notes) + 1}] {why}")
+            numbers.append(why)
+        return f"{result['state']}{where} [{numbers.index(why) + 1}]"
+    return {"ok": "✓", "reference": "reference"}[result["state"]] + where
+
+
+def _legend(results: Results) -> list[str]:
+    devices = {f"{found['device']} (torch {found['torch']})": None for found in results.values()}
+    about = (
+        f"✓: {UPDATES} updates have changed the weights as those of the reference, the same criterion in "
+        "fp32 in one process (LayerDrop: with LayerDrop), to the precision's tolerance. reference: what the "
+        "others are held against; it ran, and moved the weights."
+    )
+    return [about, "", f"- run on: {', '.join(devices) or 'nothing yet'}"]
+
+
+def _distances(results: Results) -> list[str]:
+    """The largest distance of each precision."""
+    lines = []
+    for precision, known in PRECISIONS.items():
+        found = {
+            cell: r["distance"]
+            for cell, r in results.items()
+            if cell.precision == precision and "distance" in r
+        }
+        if found:
+            cell = max(found, key=lambda key: found[key])
+            lines.append(
+                f"- {precision}: largest distance {found[cell]:.1e} of the change's length "
+                f"(`{cell.method}`, {MODES[cell.mode]}), tolerance {known.tolerance:g}"
+            )
+    return lines
+
+
+def _apart(runs: Runs) -> list[str]:
+    """How far the two methods that are closest lie apart: what a tolerance has to stay below."""
+    changes = {}
+    for method in METHODS:
+        path = runs.reference_path(Cell(method, "fp32", "single"))
+        if path.is_file():
+            changes[method] = torch.load(path, weights_only=True)
+    if len(changes) < 2:
+        return []
+
+    def apart(pair: tuple[str, str]) -> float:
+        return distance(changes[pair[0]], changes[pair[1]])
+
+    least = min(permutations(changes, 2), key=apart)
+    names = f"`{least[0]}` and `{least[1]}`"
+    return [f"- for comparison: the closest two methods, {names}, lie {apart(least):.2g} apart"]

@@ -1,0 +1,180 @@
+"""benchmarks/gpu_matrix.py: cells are really run, compared, kept and tabulated; a wrong one is told."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import ScriptMain
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+ONE = ["--methods", "yopo", "--precisions", "fp32", "--modes", "update-freq"]
+
+
+@pytest.fixture
+def main(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> ScriptMain:
+    """The command on a machine without a GPU."""
+    command = ScriptMain(BENCHMARKS / "gpu_matrix.py", capsys)
+    runs = sys.modules["mode_runs"]
+    monkeypatch.setattr(command.module, "this_machine", lambda: runs.Machine(False, 0, "CPU", "2.0"))
+    return command
+
+
+def kept(out: Path, name: str) -> dict[str, Any]:
+    return json.loads((out / "cells" / f"{name}.json").read_text())  # type: ignore[no-any-return]
+
+
+def row(text: str, *begin: str) -> list[str]:
+    """The fields of the methods in a line of the table, after those that it begins with."""
+    lines = [line for line in text.splitlines() if line.startswith("| " + " | ".join(begin))]
+    assert len(lines) == 1, text
+    return [field.strip() for field in lines[0].split("|")[3:-1]]
+
+
+def test_cells_run_once_and_a_broken_method_fails(
+    tmp_path: Path, main: ScriptMain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right, run again (nothing to do), with another step length than its reference, refused, and mended."""
+    out = tmp_path / "out"
+    done = main(out, *ONE)
+    assert done.returncode == 0, done.stderr
+    result = kept(out, "yopo-fp32-update-freq")
+    assert result["state"] == "ok" and 0 < result["distance"] <= 1e-5
+    assert "--update-freq 2" in result["command"][0] and "--criterion yopo" in result["command"][0]
+    assert kept(out, "yopo-fp32-single")["state"] == "reference"
+    assert row(done.stdout, "fp32", "`--update-freq 2`")[4] == "✓"
+    assert row(done.stdout, "fp32", "1 process")[:5] == ["not yet run"] * 4 + ["reference"]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["mode_runs"].Runs, "_train", None)
+        again = main(out, *ONE)
+    assert (again.returncode, again.stdout) == (0, done.stdout)
+
+    (out / "cells" / "yopo-fp32-update-freq.json").unlink()
+    methods = sys.modules["mode_cells"].METHODS
+    with monkeypatch.context() as patch:
+        patch.setitem(methods, "yopo", {**methods["yopo"], "adv_lr": 0.2})
+        patch.setitem(methods, "freeat", {**methods["freeat"], "no_adv_share_dropout": True})
+        wrong = main(out, *ONE)
+        refused = main(out, "--methods", "freeat", "--precisions", "fp32", "--modes", "single")
+    assert wrong.returncode == 1
+    assert "from the reference's" in kept(out, "yopo-fp32-update-freq")["why"]
+    assert row(wrong.stdout, "fp32", "`--update-freq 2`")[4] == "failed [1]"
+    assert refused.returncode == 0
+    assert "[1] ValueError: --no-adv-share-dropout" in refused.stdout
+    assert main(out, *ONE).returncode == 1  # a failed cell is left as it is
+    assert main(out, *ONE, "--again").returncode == 0
+    assert not list(out.glob("run-*"))
+
+
+def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) -> None:
+    cpu = {"cuda": False, "device": "CPU", "torch": "2.0"}
+    gpu = {"cuda": True, "device": "H200", "torch": "2.1"}
+    made = {
+        "standard-fp32-single": {**cpu, "state": "reference"},
+        "standard-fp32-update-freq": {**cpu, "state": "ok", "distance": 2e-7},
+        "freelb-fp32-update-freq": {**gpu, "state": "ok", "distance": 3e-6},
+        "freelb-amp-pytorch_ddp": {**gpu, "state": "failed", "why": "RuntimeError: a | b"},
+        "pgd-amp-pytorch_ddp": {**gpu, "state": "failed", "why": "RuntimeError: a | b"},
+        "smart-amp-single": {**gpu, "state": "refused", "why": "ValueError: --store-ema"},
+    }
+    for name, result in made.items():
+        path = tmp_path / "cells" / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(result))
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- mode matrix: begin -->\nold\n<!-- mode matrix: end -->\nafter\n")
+    words = [tmp_path, "--precisions", "amp", "fp16"]  # nothing that a CPU can run
+    done = main(*words, "--into", page)
+    assert done.returncode == 1
+    missing = "not yet run"
+    assert row(done.stdout, "fp32", "1 process") == ["reference cpu"] + [missing] * 7
+    assert row(done.stdout, "fp32", "`--update-freq 2`") == ["✓ cpu", "✓"] + [missing] * 6
+    ddp = row(done.stdout, "`--amp`", "2 processes, `--ddp-backend pytorch_ddp`")
+    assert ddp == [missing, "failed [2]", "failed [2]"] + [missing] * 5
+    assert row(done.stdout, "`--amp`", "1 process")[6] == "refused [1]"
+    assert row(done.stdout, "`--fp16`") == [missing] + [""] * 7
+    assert "- [1] ValueError: --store-ema" in done.stdout and "- [2] RuntimeError: a \\| b" in done.stdout
+    assert "run on: CPU (torch 2.0), H200 (torch 2.1)" in done.stdout
+    assert "fp32: largest distance 3.0e-06" in done.stdout and "tolerance 0.0001" in done.stdout
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
+    assert done.stdout.strip() in text
+
+    listed = main(*words, "--list")
+    assert listed.returncode == 0
+    states = dict(line.split(maxsplit=1) for line in listed.stdout.splitlines())
+    assert len(states) == 2 * 6 * 8
+    assert states["pgd-amp-pytorch_ddp"] == "failed (H200, torch 2.1)"
+    assert states["pgd-fp16-single"] == "not yet run (needs a GPU)"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--into", "no-markers"], "lacks the lines <!-- mode matrix: begin -->"),
+        (["--jobs", "0"], "--jobs 0: pass 1 or more"),
+        (["--list"], "standard-fp16-single.json: not a result"),
+    ],
+)
+def test_mistakes_are_told(
+    tmp_path: Path, main: ScriptMain, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("no-markers").write_text("text\n")
+    if words == ["--list"]:
+        Path("cells").mkdir()
+        Path("cells/standard-fp16-single.json").write_text("{")
+    done = main(".", "--precisions", "fp16", *words)
+    assert done.returncode == 2 and told in done.stderr
+
+
+def test_on_a_gpu_what_a_cpu_has_run_is_open(tmp_path: Path, main: ScriptMain) -> None:
+    module, runs = main.module, sys.modules["mode_runs"]
+    cells = sys.modules["mode_cells"].all_cells()
+    for name, cuda in (("standard-fp32-single", True), ("freelb-fp32-single", False)):
+        path = tmp_path / "cells" / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"cuda": cuda, "state": "ok"}))
+    cpu = module.open_cells(cells, runs.Runs(tmp_path, runs.Machine(False, 0, "CPU", ""), 1), False)
+    gpu = module.open_cells(cells, runs.Runs(tmp_path, runs.Machine(True, 1, "H200", ""), 1), False)
+    assert len(cpu) == 2 * 5 * 8 - 2 and len(gpu) == 5 * 6 * 8 - 1
+    assert {cell.name for cell in set(gpu) - set(cpu) if cell.precision == "fp32" and cell.workers == 1} == {
+        "freelb-fp32-single"
+    }
+
+
+def test_a_process_that_fails_ends_the_other(tmp_path: Path, main: ScriptMain) -> None:
+    """The first would wait for ever; what is told is the error of the second, or that the time is over."""
+    module = sys.modules["mode_processes"]
+    python = [sys.executable, "-c"]
+    sleep = [*python, "import time; time.sleep(600)"]
+    wrong = [*python, "raise ValueError('--lr 5: too large')"]
+    logs = [tmp_path / "0.log", tmp_path / "1.log"]
+    begin, stop = time.monotonic(), threading.Event()
+    with pytest.raises(module.RunFailed, match=r"^ValueError: --lr 5: too large$"):
+        module.run_side_by_side([sleep, wrong], logs, 60, stop)
+    with pytest.raises(module.RunFailed, match="not done after 1 seconds"):
+        module.run_side_by_side([sleep], logs, 1, stop)
+    stop.set()
+    with pytest.raises(module.RunFailed, match="stopped"):
+        module.run_side_by_side([sleep], logs, 60, stop)
+    assert time.monotonic() - begin < 50
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        ("a\n[rank1]: torch.AcceleratorError: CUDA error\nmore\n", "torch.AcceleratorError: CUDA error"),
+        ("ValueError: first\nValueError: second\n[W] left over\n", "ValueError: second"),
+        ("something\nSegmentation fault\n", "Segmentation fault"),
+        ("", "ended with exit status 7 without a word"),
+    ],
+)
+def test_the_line_of_an_error(main: ScriptMain, log: str, line: str) -> None:
+    assert sys.modules["mode_processes"].error_line(log, 7) == line
