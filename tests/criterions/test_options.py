@@ -97,7 +97,7 @@ def test_training_starts_plainly_until_adv_start_update(data: Path) -> None:
     assert list(logs[0]) == list(logs[1])
 
 
-@pytest.mark.parametrize("method", ["freelb", "pgd"])
+@pytest.mark.parametrize("method", ["freelb", "pgd", "freeat", "yopo"])
 def test_every_option_has_a_help_text(method: str) -> None:
     parser = argparse.ArgumentParser()
     CRITERION_REGISTRY[method].add_args(parser)
