@@ -9,6 +9,8 @@ from mode_cells import METHODS, MODES, PRECISIONS, UPDATES, Cell
 from mode_runs import Result, Runs, distance
 
 Results = dict[Cell, Result]
+# How a user asks for it; fairseq-train's --bf16 turns --tpu on.
+TOLD = {"fp32": "fp32", "bf16": "`common.bf16` in a yaml"}
 
 
 def table(runs: Runs) -> str:
@@ -21,7 +23,7 @@ def table(runs: Runs) -> str:
         "|---|---|" + "---|" * len(METHODS),
     ]
     for precision in PRECISIONS:
-        name = "fp32" if precision == "fp32" else f"`--{precision}`"
+        name = TOLD.get(precision, f"`--{precision}`")
         if not any(cell.precision == precision for cell in results):
             lines.append(f"| {name} | all {len(MODES)} | not yet run |" + " |" * (len(METHODS) - 1))
             continue

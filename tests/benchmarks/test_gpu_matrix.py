@@ -143,7 +143,7 @@ def test_on_a_gpu_what_a_cpu_has_run_is_open(tmp_path: Path, main: ScriptMain) -
         path.write_text(json.dumps({"cuda": cuda, "state": "ok"}))
     cpu = module.open_cells(cells, runs.Runs(tmp_path, runs.Machine(False, 0, "CPU", ""), 1), False)
     gpu = module.open_cells(cells, runs.Runs(tmp_path, runs.Machine(True, 1, "H200", ""), 1), False)
-    assert len(cpu) == 2 * 5 * 8 - 2 and len(gpu) == 5 * 6 * 8 - 1
+    assert len(cpu) == 3 * 5 * 8 - 2 and len(gpu) == 5 * 6 * 8 - 1
     assert {cell.name for cell in set(gpu) - set(cpu) if cell.precision == "fp32" and cell.workers == 1} == {
         "freelb-fp32-single"
     }
