@@ -13,6 +13,7 @@ import io
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -118,10 +119,20 @@ def main() -> None:
         hooks = sum(len(module._forward_hooks) for module in model.modules())
         frozen = sum(not p.requires_grad for p in model.parameters())
         state = {name: p.detach() for name, p in model.named_parameters()}
-        torch.save(
-            {"weights": state, "hooks": hooks, "frozen": frozen, "updates": trainers[0].get_num_updates()},
-            f"{os.environ['FAULT_OUT']}/{RANK}.pt",
-        )
+        end = {"weights": state, "hooks": hooks, "frozen": frozen, "updates": trainers[0].get_num_updates()}
+        out = Path(os.environ["FAULT_OUT"])
+        torch.save(end, out / f"{RANK}.new")
+        os.replace(out / f"{RANK}.new", out / f"{RANK}.pt")
+        if FAULT == "nan":
+            wait_for_the_others()
+
+
+def wait_for_the_others() -> None:
+    """torchrun ends all workers when one fails: each has to have written what it ended with."""
+    out, workers = Path(os.environ["FAULT_OUT"]), int(os.environ.get("WORLD_SIZE", "1"))
+    deadline = time.monotonic() + 60
+    while len(list(out.glob("*.pt"))) < workers and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 if __name__ == "__main__":

@@ -25,12 +25,12 @@ ADVERSARIAL = [method for method in MIDDLE if method not in ("standard", "floodi
 def train_with(
     fault: str, at: int, out: Path, args: list[str], workers: int = 2
 ) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
-    """The process, and what each worker ended with."""
+    """The process, and what each worker ended with that was not ended by torchrun before it could tell."""
     out.mkdir()
     launcher = [command("torchrun"), "--standalone", "--nproc_per_node", str(workers)]
     words = [*launcher, str(FAULTY), *args, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
     done = run_command(*words, FAULT=fault, FAULT_AT=str(at), FAULT_OUT=str(out))
-    return done, [torch.load(out / f"{rank}.pt") for rank in range(workers)]
+    return done, [torch.load(path) for path in sorted(out.glob("*.pt"))]
 
 
 def assert_alike(ends: list[dict[str, Any]], updates: int) -> None:
