@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 
 import torch
-from mode_cells import METHODS, MODES, PRECISIONS, UPDATES, Cell
+from mode_cells import METHODS, MODES, PRECISIONS, UPDATES, Cell, all_cells
 from mode_runs import Result, Runs, distance
 
 Results = dict[Cell, Result]
@@ -15,8 +15,7 @@ TOLD = {"fp32": "fp32", "bf16": "`common.bf16` in a yaml"}
 
 def table(runs: Runs) -> str:
     """The matrix, its footnotes, and what it was measured with."""
-    every = [Cell(method, p, mode) for p in PRECISIONS for mode in MODES for method in METHODS]
-    results = {cell: found for cell in every if (found := runs.result(cell)) is not None}
+    results = {cell: found for cell in all_cells() if (found := runs.result(cell)) is not None}
     notes: list[str] = []
     lines = [
         "| precision | mode | " + " | ".join(f"`{method}`" for method in METHODS) + " |",

@@ -32,6 +32,7 @@ class AdversarialCriterion(StandardCriterion):
 
     cfg: PerturbationConfig
     method_log: tuple[str, ...] = ("adv_loss_first", "adv_loss_last", "adv_norm", "adv_ratio")
+    method_counts = ("nexamples",)
 
     def __init__(self, cfg: PerturbationConfig, task: FairseqTask) -> None:
         check_perturbation_options(cfg)
@@ -58,8 +59,7 @@ class AdversarialCriterion(StandardCriterion):
             loss, size, log = FairseqTask.train_step(
                 self.task, sample, model, criterion, optimizer, update_num, ignore_grad
             )
-            # The same keys in every update: see recovery.py.
-            return loss, size, {**log, **dict.fromkeys(self.method_log, loss.new_zeros(())), "nexamples": 0}
+            return loss, size, self._complete(log, {})
         model.train()
         model.set_num_updates(update_num)  # type: ignore[operator]
         step = TrainingPass(self.objective, sample, model, optimizer, ignore_grad)
@@ -115,14 +115,14 @@ class AdversarialCriterion(StandardCriterion):
             sample: the batch.
         """
         norm = perturbation.norm()
-        values = {
+        measured = {
             "adv_loss_first": losses[0],
             "adv_loss_last": losses[-1],
             "adv_norm": norm.sum(),
             "adv_ratio": perturbation.relative_norm().sum(),
+            "nexamples": norm.numel(),
         }
-        log = self._logging_output(predictions, objective_value, sample)
-        return {**log, **{key: values[key] for key in self.method_log}, "nexamples": norm.numel()}
+        return self._complete(self._logging_output(predictions, objective_value, sample), measured)
 
 
 def _device(model: nn.Module) -> torch.device:

@@ -51,6 +51,7 @@ class ALUMCriterion(StandardCriterion):
 
     cfg: VATConfig
     method_log: tuple[str, ...] = VAT_LOG
+    method_counts = VAT_COUNTS
 
     def __init__(self, cfg: VATConfig, task: FairseqTask) -> None:
         check_vat_options(cfg)
@@ -64,7 +65,7 @@ class ALUMCriterion(StandardCriterion):
             return super().forward(model, sample, reduce)
         if self._update_num < self.cfg.vat_start_update:
             loss, size, log = super().forward(model, sample, reduce)
-            return loss, size, {**log, **self._complete({"task_loss": log["loss"]})}
+            return loss, size, self._complete(log, {"task_loss": log["loss"]})
 
         embedding = find_token_embedding(model)
         perturbation = self._perturbation(embedding, sample)
@@ -85,14 +86,8 @@ class ALUMCriterion(StandardCriterion):
             loss = loss + weight * term
             log[name] = term.detach()
         log.update(task_loss=task_loss.detach(), vat_divergence=divergence.detach())
-        log = {**self._logging_output(clean.detach(), loss, sample), **self._complete(log)}
+        log = self._complete(self._logging_output(clean.detach(), loss, sample), log)
         return loss, log["sample_size"], log
-
-    def _complete(self, log: dict[str, Any]) -> dict[str, Any]:
-        """The same keys in every update, zeros for what this one did not measure: see recovery.py."""
-        zero = torch.zeros_like(log["task_loss"])
-        counts = {key: log.get(key, 0) for key in VAT_COUNTS}
-        return {**{key: log.get(key, zero) for key in self.method_log}, **counts}
 
     def check_before_training(self, model: nn.Module) -> None:
         embedding = find_token_embedding(model)

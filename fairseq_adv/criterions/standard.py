@@ -38,6 +38,9 @@ class StandardCriterion(FairseqCriterion):
         ValueError: the task has no objective here.
     """
 
+    method_log: tuple[str, ...] = ()  # tensors that a method logs beside the objective's
+    method_counts: tuple[str, ...] = ()  # and whole numbers
+
     def __init__(self, cfg: ObjectiveConfig, task: FairseqTask) -> None:
         super().__init__(task)
         self.cfg = cfg
@@ -105,6 +108,14 @@ class StandardCriterion(FairseqCriterion):
             "sample_size": size,
             **self.objective.logging_output(predictions, sample, gather=not self.training),
         }
+
+    def _complete(self, log: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
+        """``log`` and what the method measured: the same keys in every update, as recovery.py needs them,
+        with zeros for what this one did not measure.
+        """
+        zero = log["loss"].new_zeros(())
+        values = {key: measured.get(key, zero) for key in self.method_log}
+        return {**log, **values, **{key: measured.get(key, 0) for key in self.method_counts}}
 
 
 def _refuse_checkpointing_under_torchs_ddp(backend: str, model: nn.Module) -> None:
