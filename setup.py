@@ -96,8 +96,13 @@ setup(
         "retrieval": RETRIEVAL,  # documents for ARC
         "wsc": WSC,  # noun phrases for WSC
         "test": [
+            "check-jsonschema",
+            "codespell",
             "mypy",
+            "pre-commit",
             "pytest",
+            "pytest-xdist",
+            "pyyaml",
             "ruff",
             "scikit-learn",
             "scipy",

@@ -1,9 +1,31 @@
 #!/usr/bin/env bash
-# Sets up .venv if needed and runs the tests. Arguments go to pytest: scripts/test.sh tests/test_cli.py -x
+# Sets up .venv if needed and runs the tests, on all cores. Without options: all that CI runs.
+#
+#   scripts/test.sh                              the default lane
+#   scripts/test.sh --fast                       under a minute, a look into every room
+#   scripts/test.sh --slow                       what only repeats more of the same; CI runs it each night
+#   scripts/test.sh [LANE] --installed           with the Python on PATH, as it is, instead of .venv
+#   scripts/test.sh tests/test_cli.py -x         other arguments go to pytest
+#
+#   WORKERS=N   how many processes run tests (default: one per core; 0: in pytest's own process)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-scripts/setup_env.sh
-export PATH="${VENV:-$PWD/.venv}/bin:$PATH"  # tests run fairseq's console commands
+
+lane=(-m 'not slow') installed=''
+while [ $# -gt 0 ]; do
+    case "$1" in
+        -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        --fast) lane=(-m fast) ;;
+        --slow) lane=(-m slow) ;;
+        --installed) installed=yes ;;
+        *) break ;;
+    esac
+    shift
+done
+if [ -z "$installed" ]; then
+    scripts/setup_env.sh
+    export PATH="${VENV:-$PWD/.venv}/bin:$PATH"  # tests run fairseq's console commands
+fi
 # The models of the tests are tiny: more threads make them slower.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-exec python -m pytest "$@"
+exec python -m pytest -n "${WORKERS:-auto}" --dist worksteal "${lane[@]}" "$@"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import support
 from support import VOCABULARY, build, run_command, train_args, write_encoder, write_task
 
 HEADS = {
@@ -65,8 +64,7 @@ def write_glue(folder: Path, task: str, *, train: int = 200, dev: int = 20) -> N
 
 def environment(encoder: Path, settings: dict[str, str]) -> dict[str, str]:
     """What a small_runs.sh reads: this Python's commands, the encoder, its sizes."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {"PATH": path, "ENCODER": str(encoder), **settings}
+    return {"ENCODER": str(encoder), **settings}
 
 
 def run_script(
@@ -78,7 +76,7 @@ def run_script(
 
 def start_script(script: Path, encoder: Path, settings: dict[str, str], *given: str) -> Any:
     """A small_runs.sh that is to be stopped."""
-    env = {**os.environ, **environment(encoder, settings), "OMP_NUM_THREADS": "1"}
+    env = support.environment(**environment(encoder, settings))
     return subprocess.Popen([str(script), *given], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -106,4 +104,4 @@ def wait_for(happened: Any, seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.2)
+        time.sleep(0.02)

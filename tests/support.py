@@ -12,9 +12,11 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Iterator, Sequence
 
+import composition
 import numpy as np
 import pytest
 import torch
+import warm
 from fairseq import checkpoint_utils, options, tasks
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -23,6 +25,7 @@ from fairseq.trainer import Trainer
 
 import fairseq_adv
 
+composition.remember()
 PLUGIN = str(Path(fairseq_adv.__file__).parent)
 VOCABULARY = [f"w{i}" for i in range(40)]
 # Sizes of a perturbation that a tiny encoder feels.
@@ -229,9 +232,29 @@ def command(name: str) -> str:
     return str(Path(sys.executable).parent / name)
 
 
-def run_command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command line to its end; the caller looks at the return code."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **environment}
+def environment(**changed: str) -> dict[str, str]:
+    """This process's, for a command that is forked from a warm process: see warm.py."""
+    path = os.pathsep.join([str(warm.folder()), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **changed}
+
+
+def warmed(words: Sequence[str]) -> list[str]:
+    """``words`` as a command that is forked from a warm process, if it is one of this environment's."""
+    program = Path(words[0])
+    if program.parent == Path(sys.executable).parent and program.name in warm.COMMANDS:
+        return [str(warm.folder() / program.name), *words[1:]]
+    return list(words)
+
+
+def run_command(*words: str, **changed: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command line to its end, in a fork of the warm process; the caller looks at the return code."""
+    env = environment(**changed)
+    return subprocess.run(warmed(words), capture_output=True, text=True, env=env, timeout=600)
+
+
+def run_from_scratch(*words: str, **changed: str) -> subprocess.CompletedProcess[str]:
+    """As :func:`run_command`, but started as a shell starts it: for tests whose subject is the start."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **changed}
     return subprocess.run(list(words), capture_output=True, text=True, env=env, timeout=600)
 
 

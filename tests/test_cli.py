@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import command, run_command
+from support import command, run_from_scratch
 
 import fairseq_adv_cli
 from fairseq_adv_cli import doctor
@@ -22,7 +22,7 @@ USER_DIR = str(ROOT / "fairseq_adv")
 
 
 def python_cli(*words: str) -> subprocess.CompletedProcess[str]:
-    return run_command(sys.executable, "-m", "fairseq_adv_cli", *words)
+    return run_from_scratch(sys.executable, "-m", "fairseq_adv_cli", *words)
 
 
 def console_script() -> str:
@@ -57,7 +57,7 @@ def test_it_imports_neither_torch_nor_fairseq(words: list[str]) -> None:
         "heavy = {'torch', 'numpy', 'fairseq', 'fairseq_adv', 'hydra', 'omegaconf'}\n"
         "print('heavy:', sorted(heavy & set(sys.modules)))"
     )
-    done = run_command(sys.executable, "-c", code)
+    done = run_from_scratch(sys.executable, "-c", code)
     assert done.stdout.splitlines()[-1] == "heavy: []", done.stdout + done.stderr
 
 
@@ -68,7 +68,7 @@ def test_user_dir_is_a_folder_that_fairseq_imports() -> None:
         f"utils.import_user_module(Namespace(user_dir={found!r}));"
         "print('freelb' in criterions.CRITERION_REGISTRY)"
     )
-    assert run_command(sys.executable, "-c", code).stdout.splitlines()[-1] == "True"
+    assert run_from_scratch(sys.executable, "-c", code).stdout.splitlines()[-1] == "True"
 
 
 def test_user_dir_without_the_package(
@@ -205,7 +205,7 @@ def test_doctor_sees_that_the_hook_did_not_run() -> None:
         f"import sys; sys.path[:0] = {[str(ROOT), *sys.path]!r};"
         "from fairseq_adv_cli import main; sys.exit(main(['doctor']))"
     )
-    done = run_command(sys.executable, "-S", "-c", code)
+    done = run_from_scratch(sys.executable, "-S", "-c", code)
     assert done.returncode == 1
     assert re.search(r"^compat \.pth +not active", done.stdout, re.MULTILINE)
     assert "compat .pth" in done.stdout.splitlines()[-1]
@@ -213,7 +213,7 @@ def test_doctor_sees_that_the_hook_did_not_run() -> None:
 
 def test_doctor_shows_why_torch_cannot_be_imported(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcublas.so.11: cannot open it')\n")
-    done = run_command(sys.executable, "-m", "fairseq_adv_cli", "doctor", PYTHONPATH=str(tmp_path))
+    done = run_from_scratch(sys.executable, "-m", "fairseq_adv_cli", "doctor", PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     assert "`import torch` fails: ImportError: libcublas.so.11" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr

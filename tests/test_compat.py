@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import command, run_command, write_task
+from support import command, run_from_scratch, write_task
 
 ROOT = Path(__file__).resolve().parent.parent
 PTH = ROOT / "fairseq_adv_compat.pth"
@@ -23,7 +23,7 @@ TINY = [
 
 
 def python(code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return run_command(sys.executable, *options, "-c", code, **environment)
+    return run_from_scratch(sys.executable, *options, "-c", code, **environment)
 
 
 # --- start-up -----------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, count in (("train", 24), ("valid", 8)):
         lines = [" ".join(f"w{(i * 7 + j) % 20}" for j in range(5 + i % 5)) for i in range(count)]
         (folder / name).write_text("\n".join(lines) + "\n")
-    done = run_command(
+    done = run_from_scratch(
         command("fairseq-preprocess"), "--only-source", "--trainpref", str(folder / "train"),
         "--validpref", str(folder / "valid"), "--destdir", str(folder / "data"), "--workers", "2",
     )  # fmt: skip
@@ -175,12 +175,12 @@ def test_masked_lm_trains_resumes_and_validates(language: Path, tmp_path: Path) 
         str(language), "--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "16",
         "--save-dir", str(tmp_path), *TINY,
     ]  # fmt: skip
-    check(run_command(command("fairseq-train"), *args, "--max-update", "3"), "done training")
-    resumed = run_command(command("fairseq-train"), *args, "--max-update", "6")
+    check(run_from_scratch(command("fairseq-train"), *args, "--max-update", "3"), "done training")
+    resumed = run_from_scratch(command("fairseq-train"), *args, "--max-update", "6")
     check(resumed, "Loaded checkpoint", "@ 3 updates", "num_updates 6")
     validate = [command("fairseq-validate"), str(language), "--task", "masked_lm", "--criterion", "masked_lm"]
     validate += ["--path", str(tmp_path / "checkpoint_last.pt"), "--batch-size", "4", "--cpu"]
-    check(run_command(*validate), "valid on 'valid' subset")
+    check(run_from_scratch(*validate), "valid on 'valid' subset")
 
 
 def sentence_args(data: Path, save: Path, updates: int) -> list[str]:
@@ -197,8 +197,8 @@ def test_two_workers_train_and_resume(tmp_path: Path) -> None:
     data = write_task(tmp_path / "data")
     words = [command("torchrun"), "--standalone", "--nproc_per_node", "2", command("fairseq-train")]
     gloo = ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
-    check(run_command(*words, *sentence_args(data, tmp_path / "save", 2), *gloo), "done training")
-    resumed = run_command(*words, *sentence_args(data, tmp_path / "save", 4), *gloo)
+    check(run_from_scratch(*words, *sentence_args(data, tmp_path / "save", 2), *gloo), "done training")
+    resumed = run_from_scratch(*words, *sentence_args(data, tmp_path / "save", 4), *gloo)
     check(resumed, "Loaded checkpoint", "@ 2 updates", "num_updates 4")
 
 
@@ -246,7 +246,7 @@ def hydra_train(folder: Path, criterion: str, further: str = "") -> subprocess.C
     (folder / "run.yaml").write_text(
         YAML.format(user_dir=plugin, data=data, criterion=criterion, further=further)
     )
-    return run_command(
+    return run_from_scratch(
         command("fairseq-hydra-train"), "--config-dir", str(folder), "--config-name", "run",
         f"hydra.run.dir={folder / 'out'}",
     )  # fmt: skip

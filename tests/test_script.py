@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import run_command, write_encoder
+from support import run_from_scratch, write_encoder
 
 from fairseq_adv.checkpoints.errors import ConversionError
 from fairseq_adv.data.errors import DataError
@@ -72,7 +72,7 @@ def test_nothing_heavy_is_imported_for_the_help() -> None:
         "import sys, fairseq_adv_cli.script, fairseq_adv_cli.tokenizer_options\n"
         "print(sorted({'torch', 'numpy', 'fairseq', 'fairseq_adv'} & set(sys.modules)))"
     )
-    assert run_command(sys.executable, "-c", code).stdout == "[]\n"
+    assert run_from_scratch(sys.executable, "-c", code).stdout == "[]\n"
 
 
 def options(

@@ -51,7 +51,7 @@ def test_two_workers_give_the_numbers_of_one(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    multiprocessing.spawn(_worker, (words, port, str(tmp_path)), nprocs=2)
+    multiprocessing.start_processes(_worker, (words, port, str(tmp_path)), nprocs=2, start_method="fork")
     expected = measured(words)
     assert expected["rare"].pairs == 1
     assert abs(expected["plain"].cosine["all"] - expected["dropout"].cosine["all"]) > 1e-3

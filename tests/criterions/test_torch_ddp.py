@@ -15,23 +15,14 @@ from typing import Any
 
 import torch
 from fairseq.distributed.module_proxy_wrapper import ModuleProxyWrapper
-from support import ADVERSARIAL, VIRTUAL, batch, build, flat_gradient, train_args, write_task
+from support import batch, build, flat_gradient, train_args, write_task
 from torch import distributed, multiprocessing
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from criterions.test_modes import OPTIONS
 from criterions.test_vat import ROWS
 
-OPTIONS = {
-    "standard": [],
-    "freelb": ADVERSARIAL,
-    "pgd": ADVERSARIAL,
-    "freeat": ADVERSARIAL,
-    "yopo": [*ADVERSARIAL, "--yopo-steps", "3"],
-    "alum_vat": VIRTUAL,
-    "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.9"],
-    "flooding": ["--flood-level", "0.1", "--base-method", "freelb", *ADVERSARIAL],
-}
 # Without annotations: torch wants bucket's to be the class itself, not its name.
 REDUCE_AND_NOTE: Any = lambda noted, bucket: noted.append(bucket.index()) or allreduce_hook(None, bucket)  # noqa: E731
 
@@ -47,7 +38,7 @@ def test_two_workers_have_the_gradient_of_the_whole_batch_after_one_reduction(tm
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    multiprocessing.spawn(_worker, (lines, port, str(tmp_path)), nprocs=2)
+    multiprocessing.start_processes(_worker, (lines, port, str(tmp_path)), nprocs=2, start_method="fork")
     for method, words in lines.items():
         first, second = (torch.load(tmp_path / f"{method}{rank}.pt") for rank in range(2))
         run = build(words)

@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Dict, List, Set
 
@@ -21,7 +20,17 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from hydra.experimental import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from support import PLUGIN, VOCABULARY, build, command, run_command, weights, write_encoder, write_task
+from support import (
+    PLUGIN,
+    VOCABULARY,
+    build,
+    command,
+    environment,
+    run_command,
+    weights,
+    write_encoder,
+    write_task,
+)
 from test_glue_examples import as_options, numbers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,8 +65,7 @@ def corpus(encoder: Path) -> str:
 
 def shell(script: str, *words: str) -> subprocess.CompletedProcess[str]:
     """A script of the folder with this Python's commands first on the path."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return run_command(str(ALUM / script), *words, PATH=path)
+    return run_command(str(ALUM / script), *words)
 
 
 def shown(script: str, *words: str) -> List[str]:
@@ -395,7 +403,7 @@ def stand_ins(folder: Path, **bodies: str) -> Dict[str, str]:
     for name, body in bodies.items():
         (bin_folder / name).write_text(f"#!/bin/bash\n{body}\n")
         (bin_folder / name).chmod(0o755)
-    path = os.pathsep.join([str(bin_folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(bin_folder), environment()["PATH"]])
     return {"SLURM_SUBMIT_DIR": str(ROOT), "SLURM_JOB_ID": "1234567", "SLURM_NNODES": "2",
             "SLURM_GPUS_ON_NODE": "8", "CHECKPOINT_POLL": "1", "CHECKPOINT_SETTLE": "3",
             "PATH": path}  # fmt: skip

@@ -21,7 +21,17 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.registry import REGISTRIES
 from hydra.experimental import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from support import PLUGIN, build, command, load_script, run_command, train_args, weights, write_task
+from support import (
+    PLUGIN,
+    build,
+    command,
+    environment,
+    load_script,
+    run_command,
+    train_args,
+    weights,
+    write_task,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 GLUE = ROOT / "examples" / "glue"
@@ -94,8 +104,7 @@ def hydra_run(
 
 def shell_run(*words: str) -> subprocess.CompletedProcess[str]:
     """run.sh with this Python's commands first on the path."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return run_command(str(GLUE / "run.sh"), *words, PATH=path)
+    return run_command(str(GLUE / "run.sh"), *words)
 
 
 def numbers(done: subprocess.CompletedProcess[str]) -> Dict[str, List[Dict[str, float]]]:
@@ -456,7 +465,7 @@ def test_slurm_runs_a_seed_and_queues_the_job_again_when_time_runs_out(tmp_path:
     }.items():
         (bin_folder / name).write_text(f"#!/bin/sh\n{body}\n")
         (bin_folder / name).chmod(0o755)
-    path = os.pathsep.join([str(bin_folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(bin_folder), environment()["PATH"]])
     slurm = {"SLURM_SUBMIT_DIR": str(ROOT), "SLURM_NNODES": "1", "SLURM_GPUS_ON_NODE": "4",
              "SLURM_JOB_ID": "1234567", "PATH": path}  # fmt: skip
     words = ["bash", str(GLUE / "slurm.sbatch"), "qqp", "data", "roberta", "out", "--fp16"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from support import build, command, train_args, write_encoder, write_questions, write_wsc
+from support import build, run_command, train_args, write_encoder, write_questions, write_wsc
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "examples" / "small_runs.sh"
@@ -31,8 +30,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def small_runs(*words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "UPDATES": "20", "PATH": f"{Path(command('python')).parent}:{os.environ['PATH']}"}
-    return subprocess.run([str(SCRIPT), *words], capture_output=True, text=True, env=env, timeout=600)
+    return run_command(str(SCRIPT), *words, UPDATES="20")
 
 
 def test_runs_are_trained_once_and_tabulated(tmp_path: Path, encoder: Path) -> None:

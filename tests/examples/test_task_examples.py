@@ -21,7 +21,16 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from hydra.experimental import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from support import PLUGIN, build, command, run_command, train_args, write_questions, write_wsc
+from support import (
+    PLUGIN,
+    build,
+    command,
+    environment,
+    run_command,
+    train_args,
+    write_questions,
+    write_wsc,
+)
 from test_glue_examples import TINY as GLUE_TINY
 from test_glue_examples import as_options, numbers
 
@@ -72,7 +81,7 @@ def tiny_data(folder: Path, name: str) -> Path:
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     """A run.sh with this Python's commands first on the path."""
-    return run_command(*words, PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    return run_command(*words)
 
 
 def shown(*words: str) -> List[str]:
@@ -310,7 +319,7 @@ def test_slurm_runs_a_seed_and_queues_the_job_again_when_time_runs_out(tmp_path:
     }.items():
         (bin_folder / name).write_text(f"#!/bin/sh\n{body}\n")
         (bin_folder / name).chmod(0o755)
-    path = os.pathsep.join([str(bin_folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+    path = os.pathsep.join([str(bin_folder), environment()["PATH"]])
     slurm = {"SLURM_SUBMIT_DIR": str(ROOT), "SLURM_NNODES": "1", "SLURM_GPUS_ON_NODE": "4",
              "SLURM_JOB_ID": "1234567", "PATH": path}  # fmt: skip
     copy = shutil.copy(EXAMPLES / folder / "slurm.sbatch", tmp_path / "slurm_script")  # as SLURM does

@@ -132,7 +132,7 @@ def wait_for_the_others() -> None:
     out, workers = Path(os.environ["FAULT_OUT"]), int(os.environ.get("WORLD_SIZE", "1"))
     deadline = time.monotonic() + 60
     while len(list(out.glob("*.pt"))) < workers and time.monotonic() < deadline:
-        time.sleep(0.1)
+        time.sleep(0.02)
 
 
 if __name__ == "__main__":

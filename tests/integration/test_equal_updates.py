@@ -15,9 +15,11 @@ from support import (
     ADVERSARIAL,
     VIRTUAL,
     command,
+    environment,
     fairseq_train,
     logged,
     train_args,
+    warmed,
     weights,
     write_corpus,
     write_questions,
@@ -186,8 +188,10 @@ def start_and_kill(args: list[str], workers: int, after_update: int, before: int
     if workers > 1:
         launcher = [command("torchrun"), "--standalone", "--nproc_per_node", str(workers)]
         words = [*launcher, *words, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
+    process = subprocess.Popen(
+        warmed(words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=environment(PYTHONUNBUFFERED="1"),
+    )  # fmt: skip
     last = 0
     assert process.stdout is not None
     deadline = time.monotonic() + 400  # of a busy machine

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from corpus_shards import pretraining_args, write_shards
-from support import command, fairseq_train, weights
+from support import command, environment, fairseq_train, warmed, weights
 
 from .test_equal_updates import descendants
 
@@ -60,9 +60,9 @@ def words(args: list[str], workers: int) -> list[str]:
 
 def killed(args: list[str], workers: int, after: int) -> Losses:
     """A run whose processes all get SIGKILL once it has logged an update; what it had logged."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
+    env = environment(PYTHONUNBUFFERED="1")
     process = subprocess.Popen(
-        words(args, workers), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
+        warmed(words(args, workers)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
     )
     assert process.stdout is not None
     text, deadline = "", time.monotonic() + 240

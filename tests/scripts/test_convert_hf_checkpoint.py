@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import run_command
 
 
 def run(repo: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=repo)
+    return run_command(sys.executable, str(repo / words[0]), *words[1:])
 
 
 def test_converts_and_reuses(repo: Path, tmp_path: Path) -> None:

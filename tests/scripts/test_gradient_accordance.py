@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import ScriptMain, fairseq_train, heed_interrupts, run_command, train_args, write_task
+from support import ScriptMain, fairseq_train, heed_interrupts, run_command, train_args, warmed, write_task
 
 from fairseq_adv.evaluation.accordance_log import read_accordance
 from fairseq_adv.evaluation.log_lines import VALID, log_lines, read_lines
@@ -215,7 +215,7 @@ def test_stopped_in_the_middle_and_run_again(trained: Path, tmp_path: Path) -> N
         str(tmp_path / "f"), "--stds", stds, "--cpu",
     ]  # fmt: skip
     process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
+        warmed(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
     )
     assert process.stderr is not None
     seen = b""

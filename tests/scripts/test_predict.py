@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import fairseq_train, heed_interrupts, run_command, train_args, write_questions
+from support import fairseq_train, heed_interrupts, run_command, train_args, warmed, write_questions
 
 SCRIPT = str(Path(__file__).resolve().parents[2] / "scripts" / "predict.py")
 
@@ -55,7 +55,7 @@ def test_stopped_in_the_middle_and_run_again(trained: Path, tmp_path: Path) -> N
     (trained / "data" / "test-many.jsonl").write_text("".join(f"{row}\n" for row in many))
     words = command(trained, tmp_path / "out", "--split", "test-many")
     process = subprocess.Popen(
-        [*words, "--batch-size", "1"],
+        warmed([*words, "--batch-size", "1"]),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         preexec_fn=heed_interrupts,

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support import load_script
+from support import load_script, run_command, warmed
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "prepare_glue.py"
@@ -118,7 +118,7 @@ def test_a_bad_file_ends_without_a_traceback(encoder: Path, tmp_path: Path) -> N
         "--encoder",
         str(encoder),
     ]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_command(*command)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert f"error: {tmp_path}/SST-2/dev.tsv:2: unknown label 'yes'; SST-2 has 0, 1." in done.stderr
 
@@ -132,17 +132,17 @@ def test_killed_for_real_and_run_again(encoder: Path, tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), str(tmp_path / "glue"), "SST-2"]
     options = ["--encoder", str(encoder)]
     process = subprocess.Popen(
-        [*command, str(out), *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        warmed([*command, str(out), *options]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     while not (partial / "input0" / "train.idx").is_file() and process.poll() is None:
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert not out.exists()
-    done = subprocess.run([*command, str(out), *options], capture_output=True, text=True, check=True)
+    done = run_command(*command, str(out), *options)
     assert (
         "SST-2: continued; already done: label/dict, label/train, label/valid, input0/dict, input0/train"
         in done.stdout
     )
-    subprocess.run([*command, str(tmp_path / "whole"), *options], capture_output=True, check=True)
+    run_command(*command, str(tmp_path / "whole"), *options)
     assert written(out) == written(tmp_path / "whole") and not partial.exists()

@@ -1,0 +1,85 @@
+"""Remembered configurations are the ones that fairseq and hydra compose from the same command line."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import composition
+import pytest
+from fairseq import options
+from fairseq.dataclass import utils
+from omegaconf import DictConfig, OmegaConf
+from support import ADVERSARIAL, VIRTUAL, train_args
+
+LINES = {
+    "freelb": ("freelb", ADVERSARIAL),
+    "other values": ("freelb", ["--adv-lr", "1e-4", "--adv-norm-type", "linf", "--lr", "0.1,0.2", "--fp16"]),
+    "lists": ("freelb", ["--update-freq", "4,2", "--adam-betas", "(0.9, 0.98)", "--max-tokens", "512"]),
+    "text like a number": ("freelb", ["--restore-file", "007", "--wandb-project", "true", "--seed", "0"]),
+    "none again": ("freelb", []),
+    "other criterion": ("alum_vat", VIRTUAL),
+    "other schedule": ("freelb", ["--lr-scheduler", "polynomial_decay", "--total-num-update", "10"]),
+}
+
+
+@pytest.fixture
+def from_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """hydra's own ``compose`` until a test has compared with it, and nothing remembered."""
+    monkeypatch.setattr(utils, "compose", composition.compose_from_scratch)
+    monkeypatch.setattr(composition, "_composed", {})
+    monkeypatch.setattr(composition, "_primary", {})
+
+
+def parsed(name: str, data: Path) -> Namespace:
+    criterion, words = LINES[name]
+    args = train_args(data, None, criterion, *words)
+    return options.parse_args_and_arch(options.get_training_parser(), input_args=args)
+
+
+def plain(cfg: DictConfig) -> dict[str, Any]:
+    """All values with their types; the old-style parts are namespaces."""
+    made: dict[str, Any] = {}
+    for key in cfg:
+        part = cfg[key]
+        made[key] = vars(part) if isinstance(part, Namespace) else part
+        if OmegaConf.is_config(part):
+            made[key] = OmegaConf.to_container(part)
+    return made
+
+
+@pytest.mark.usefixtures("from_scratch")
+def test_a_remembered_configuration_is_hydra_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [parsed(name, tmp_path / name) for name in LINES]
+    expected = [plain(utils.convert_namespace_to_omegaconf(line)) for line in lines]
+    monkeypatch.setattr(utils, "compose", composition.compose)
+    made = [plain(utils.convert_namespace_to_omegaconf(line)) for line in lines]
+    assert len(composition._composed) == 3  # one for each choice of groups; the other four are copies
+    for name, ours, theirs in zip(LINES, made, expected):
+        assert repr(ours) == repr(theirs), name
+
+
+@pytest.mark.usefixtures("from_scratch")
+def test_a_change_to_one_configuration_stays_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(utils, "compose", composition.compose)
+    line = parsed("freelb", tmp_path)
+    for _ in range(2):
+        cfg = utils.convert_namespace_to_omegaconf(line)
+        assert cfg.criterion.adv_lr == 0.3 and OmegaConf.is_struct(cfg)
+        cfg.criterion.adv_lr = 7
+
+
+@pytest.mark.usefixtures("from_scratch")
+def test_what_was_composed_ahead_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[list[str]] = []
+    monkeypatch.setattr(utils, "compose", composition.compose)
+    monkeypatch.setattr(composition, "_tell", told.append)
+    line = parsed("freelb", tmp_path)
+    expected = plain(utils.convert_namespace_to_omegaconf(line))
+    (overrides,) = told
+    composition._composed.clear()
+    composition.compose_ahead(overrides)
+    assert len(composition._composed) == 1
+    assert repr(plain(utils.convert_namespace_to_omegaconf(line))) == repr(expected)
+    assert told == [overrides]
