@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from fairseq.logging import metrics
+from fairseq.optim.amp_optimizer import AMPOptimizer
 from support import batch, build, fairseq_train, logged, train_args, write_corpus, write_questions, write_task
 
 ADVERSARIAL = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
@@ -189,8 +191,6 @@ def test_the_share_of_flooded_micro_batches_is_logged(data: Path) -> None:
     run = build(train_args(data, None, "flooding", *words))
     run.trainer.begin_epoch(1)
     log = run.trainer.train_step([batch(run, part) for part in rows])
-    from fairseq.logging import metrics
-
     assert log is not None and metrics.get_meter("train", "flooded").avg == 0.5
 
 
@@ -204,6 +204,44 @@ def test_an_update_that_is_made_again_counts_once(data: Path) -> None:
             batch(run, [0, 1, 2]), run.trainer.model, run.trainer.criterion, run.trainer.optimizer, 0
         )
     assert run.criterion._totals(run.model)[1] == 3
+
+
+class PlayedAmp(AMPOptimizer):
+    """fairseq's optimizer of --amp, whose scaler needs a GPU: at the scale of 2 the gradient overflows."""
+
+    def __init__(self, plain: Any) -> None:
+        self.fp32_optimizer, self.scale = plain, 2.0
+
+    @property
+    def scaler(self) -> SimpleNamespace:
+        return SimpleNamespace(get_scale=lambda: self.scale)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def clip_grad_norm(self, *words: Any, **more: Any) -> torch.Tensor:
+        norm: torch.Tensor = self.fp32_optimizer.clip_grad_norm(*words, **more)
+        return norm if self.scale == 1 else torch.full_like(norm, math.inf)
+
+    def step(self) -> None:
+        if self.scale == 1:
+            self.fp32_optimizer.step()
+        self.scale = 1.0
+
+
+def test_an_update_that_overflows_under_amp_counts_when_it_is_made_again(data: Path) -> None:
+    """The optimizer's first step changes nothing but its scale, and the trainer feeds the group again."""
+    run = build(train_args(data, None, "flooding", *flood(HIGH)))
+    expected = update(run, [batch(run, [0, 1, 2])])
+    run = build(train_args(data, None, "flooding", *flood(HIGH)))
+    run.trainer._optimizer = PlayedAmp(run.trainer.optimizer)
+    run.trainer.cfg.common.amp, run.trainer._amp_retries = True, 0
+    counted: list[int] = []
+    run.criterion.search = SimpleNamespace(
+        begin_epoch=lambda *_: None, updated=lambda model, optimizer, number, *sums: counted.append(number)
+    )
+    assert_equal_vectors(update(run, [batch(run, [0, 1, 2])]), expected, 1e-6)
+    assert counted == [1] and metrics.get_meter("train", "flooded").count == 1
 
 
 def test_a_dummy_batch_does_not_count(data: Path) -> None:

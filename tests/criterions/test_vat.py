@@ -342,13 +342,18 @@ def test_perplexity_is_of_the_task_loss_alone(folders: dict[str, Path]) -> None:
     assert values["loss"] > values["task_loss"] + 0.01
 
 
-@pytest.mark.parametrize("objective", ["classes", "masked_lm"])
+@pytest.mark.parametrize(
+    ("objective", "dropout"),
+    [("classes", []), ("masked_lm", []), ("classes", [*DROPOUT, "--vat-share-dropout", "false"])],
+    ids=["classes", "masked_lm", "redrawn-masks"],
+)
 def test_a_non_finite_ascent_leaves_the_plain_step_and_is_counted(
-    folders: dict[str, Path], objective: str
+    folders: dict[str, Path], objective: str, dropout: list[str]
 ) -> None:
-    plain = built(folders, objective, criterion="standard")
+    """delta is then 0. Redrawn masks still make the predictions differ, and that is not learned either."""
+    plain = built(folders, objective, *dropout[: len(DROPOUT)], criterion="standard")
     one_step(plain, batch(plain, ROWS))
-    run = built(folders, objective, *vat_options())
+    run = built(folders, objective, *vat_options(), *dropout)
     run.model.load_state_dict(plain.model.state_dict())
     passes = []
 

@@ -188,6 +188,17 @@ def test_the_generators_stand_where_one_pass_leaves_them(data: Path) -> None:
     assert torch.equal(*after)
 
 
+def test_shallow_passes_draw_none_of_the_full_passes_numbers(data: Path) -> None:
+    """Where masks are not shared, those of the full passes do not depend on the shallow ones between."""
+    run = build(train_args(data, None, "yopo", *options(), *RANDOM, "--no-adv-share-dropout"))
+    after = []
+    for n in (1, 3):
+        run.criterion.cfg.yopo_steps = n
+        one_step(run, batch(run, ROWS))
+        after.append(torch.get_rng_state())
+    assert torch.equal(*after)
+
+
 def test_every_layer_dropped_is_no_error(data: Path) -> None:
     run = build(train_args(data, None, "yopo", *options(), "--encoder-layerdrop", "0.999"))
     with recorded() as deltas:

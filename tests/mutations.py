@@ -1,0 +1,252 @@
+"""Mistakes that the tests have to notice; ``mutate.py`` makes each of them in a copy of the checkout.
+
+Do not choose a test that starts a command from scratch (``support.run_from_scratch``), since the command may
+import the installed package instead of the copy, nor one that needs ``shared/data``, which the copy lacks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One mistake.
+
+    Attributes:
+        file: where it is made, from the checkout's top folder.
+        old: text that occurs exactly once in the file.
+        new: what takes its place.
+        test: pytest's id of the test that has to fail.
+        breaks: what the mistake breaks.
+    """
+
+    file: str
+    old: str
+    new: str
+    test: str
+    breaks: str
+
+
+MUTATIONS = [
+    # --- perturbation -------------------------------------------------------------------------------
+    Mutation(
+        "fairseq_adv/perturbation/geometry.py",
+        "groups.index, rows.square()).sqrt()",
+        "groups.index, rows.square())",
+        "tests/perturbation/test_geometry.py::test_norms_by_hand",
+        "the norm of an example of several rows stays squared",
+    ),
+    Mutation(
+        "fairseq_adv/perturbation/geometry.py",
+        "(lengths * dim).clamp(min=1)",
+        "lengths.clamp(min=1)",
+        "tests/perturbation/test_geometry.py::test_start_is_uniform_with_the_paper_s_scale",
+        "the random start is not divided by the root of the dimension",
+    ),
+    Mutation(
+        "fairseq_adv/perturbation/geometry.py",
+        "radius / norm.clamp(min=radius)",
+        "radius / norm",
+        "tests/perturbation/test_geometry.py::test_projection_by_hand",
+        "the projection pushes a perturbation inside the ball out to its surface",
+    ),
+    Mutation(
+        "fairseq_adv/perturbation/embeddings.py",
+        "moved = self.value() + step_size * direction",
+        "moved = self.value() - step_size * direction",
+        "tests/perturbation/test_embeddings.py::test_a_step_by_hand",
+        "the perturbation descends",
+    ),
+    Mutation(
+        "fairseq_adv/perturbation/dropout.py",
+        "torch.set_rng_state(self._states[0])",
+        "self._states[0] = torch.get_rng_state()",
+        "tests/perturbation/test_dropout.py::test_every_pass_repeats_the_first",
+        "each pass of an update draws its own dropout masks",
+    ),
+    # --- objectives ---------------------------------------------------------------------------------
+    Mutation(
+        "fairseq_adv/objectives/divergence.py",
+        "return (-moved if",
+        "return (moved if",
+        "tests/objectives/test_divergence.py::test_targets_are_constant",
+        "the symmetric divergence pushes the clean predictions away from the perturbed ones",
+    ),
+    Mutation(
+        "fairseq_adv/objectives/divergence.py",
+        "return _kl(clean.detach() if detach_targets else clean, perturbed)",
+        "return _kl(clean, perturbed)",
+        "tests/objectives/test_divergence.py::test_targets_are_constant",
+        "the target of a KL divergence gets a gradient",
+    ),
+    Mutation(
+        "fairseq_adv/objectives/masked_lm.py",
+        "rows.masked_fill(self._targets(sample) == self.padding_idx, 0.0).sum()",
+        "rows.sum()",
+        "tests/criterions/test_vat.py::test_a_batch_without_a_masked_token_has_no_loss_and_keeps_the_path",
+        "a position without a target counts in the divergence",
+    ),
+    Mutation(
+        "fairseq_adv/objectives/sentence_ranking.py",
+        "(of_target > others)",
+        "(of_target >= others)",
+        "tests/objectives/test_sentence_ranking.py::test_a_tie_is_not_right",
+        "a question whose candidates all score the same is answered right",
+    ),
+    Mutation(
+        "fairseq_adv/objectives/sentence_prediction.py",
+        "return labels.index(self.cfg.positive_label) if",
+        "return int(self.cfg.positive_label) if",
+        "tests/objectives/test_sentence_prediction.py"
+        "::test_scores_are_of_the_whole_split_and_of_the_right_class[23]",
+        "F1 is that of another class: classes are numbered by their frequency, not by their names",
+    ),
+    # --- criterions ---------------------------------------------------------------------------------
+    Mutation(
+        "fairseq_adv/criterions/yopo.py",
+        "with torch.random.fork_rng(generators), masks:",
+        "with masks:",
+        "tests/criterions/test_yopo.py::test_shallow_passes_draw_none_of_the_full_passes_numbers",
+        "the shallow passes change the dropout masks of the next full pass",
+    ),
+    Mutation(
+        "fairseq_adv/criterions/flooding.py",
+        "and loss_scale(optimizer) < scale:",
+        "and loss_scale(optimizer) < 0:",
+        "tests/criterions/test_flooding.py"
+        "::test_an_update_that_overflows_under_amp_counts_when_it_is_made_again",
+        "an update that overflows under AMP counts twice",
+    ),
+    Mutation(
+        "fairseq_adv/criterions/alum_vat.py",
+        "divergence = torch.where(usable, divergence, torch.zeros_like(divergence))",
+        "pass",
+        "tests/criterions/test_vat.py"
+        "::test_a_non_finite_ascent_leaves_the_plain_step_and_is_counted[redrawn-masks]",
+        "the divergence is learned although the ascent was not finite",
+    ),
+    Mutation(
+        "fairseq_adv/criterions/alum_vat.py",
+        "gradient = perturbation.gradient() / scale",
+        "gradient = perturbation.gradient()",
+        "tests/criterions/test_vat.py::test_gradient_and_delta_equal_the_restated_algorithm[clamp-classes]",
+        "the factor that keeps delta's gradient from underflowing stays in the step",
+    ),
+    Mutation(
+        "fairseq_adv/criterions/freelb.py",
+        "step.backward(loss / steps)",
+        "step.backward(loss)",
+        "tests/criterions/test_methods.py::test_freelb_equals_a_larger_batch_of_constant_perturbations[fp32]",
+        "FreeLB's gradient is a sum over the passes instead of a mean",
+    ),
+    Mutation(
+        "fairseq_adv/criterions/pgd.py",
+        "step.no_sync_unless(False), step.frozen_parameters(), replay:",
+        "step.no_sync_unless(False), replay:",
+        "tests/criterions/test_methods.py::test_pgd_descends_at_the_end_point_alone[fp32]",
+        "PGD's ascent steps leave their gradients in the weights",
+    ),
+    Mutation(
+        "fairseq_adv/criterions/adversarial.py",
+        "if update_num < self.cfg.adv_start_update:",
+        "if update_num <= self.cfg.adv_start_update:",
+        "tests/criterions/test_options.py::test_training_starts_plainly_until_adv_start_update",
+        "adversarial training starts an update too late",
+    ),
+    # --- accordance ---------------------------------------------------------------------------------
+    Mutation(
+        "fairseq_adv/accordance/crossing.py",
+        "before < 0 <= after",
+        "before < 0 < after",
+        "tests/criterions/test_flood_level.py::test_the_direction_of_the_crossing",
+        "a curve that rises to exactly zero does not cross it",
+    ),
+    Mutation(
+        "fairseq_adv/accordance/sums.py",
+        "dot(self._batch, gradients) * weight * self._batch_weight",
+        "dot(self._batch, gradients) * self._batch_weight",
+        "tests/accordance/test_accordance_sums.py::test_by_hand",
+        "pairs within a batch are subtracted without normalising the gradient",
+    ),
+    Mutation(
+        "fairseq_adv/accordance/groups.py",
+        "norm = math.sqrt(sum(squared[i] for i in members))",
+        "norm = math.sqrt(sum(squared))",
+        "tests/accordance/test_accordance_sums.py::test_a_group_s_direction_has_length_1_in_the_group",
+        "the directions of encoder and head are divided by the norm of the whole model",
+    ),
+    Mutation(
+        "fairseq_adv/accordance/gradients.py",
+        "rows.index_add_(0, place[known], gradient[known].to(rows.dtype))",
+        "rows[place[known]] = gradient[known].to(rows.dtype)",
+        "tests/accordance/test_pass_gradients.py::test_a_look_up_needs_no_more_than_the_words",
+        "a word that occurs twice keeps one of its gradients",
+    ),
+    Mutation(
+        "fairseq_adv/accordance/undisturbed.py",
+        "np.random.set_state(states[1])",
+        "pass",
+        "tests/accordance/test_accordance_probe.py::test_all_else_is_as_it_was[False-False]",
+        "a measurement does not restore numpy's generator",
+    ),
+    # --- tasks --------------------------------------------------------------------------------------
+    Mutation(
+        "fairseq_adv/tasks/wsc.py",
+        "span[1 + start : 1 + end] = True",
+        "span[start:end] = True",
+        "tests/tasks/test_wsc_task.py::test_the_phrase_takes_the_pronouns_place_and_is_masked",
+        "the mask is one token too far left: <s> is not counted",
+    ),
+    Mutation(
+        "fairseq_adv/tasks/arc_retrieval.py",
+        '_BLANK = re.compile("_+")',
+        '_BLANK = re.compile("_")',
+        "tests/tasks/test_multiple_choice_tasks.py::test_an_answer_fills_the_blanks",
+        "an answer is repeated for each character of a blank",
+    ),
+    Mutation(
+        "fairseq_adv/tasks/multiple_choice.py",
+        "weights=self._training_weights() if training else None",
+        "weights=self._training_weights()",
+        "tests/tasks/test_multiple_choice_tasks.py"
+        "::test_a_checkpoint_of_several_data_sets_is_evaluated_on_one",
+        "validation samples its questions as training does",
+    ),
+    Mutation(
+        "fairseq_adv/tasks/scheduled_masked_lm.py",
+        "self.schedule is not None and split == self.cfg.train_subset:",
+        "self.schedule is not None:",
+        "tests/tasks/test_scheduled_masked_lm.py::test_validation_keeps_its_rate",
+        "the masking rate of the validation changes from epoch to epoch",
+    ),
+    # --- data ---------------------------------------------------------------------------------------
+    Mutation(
+        "fairseq_adv/data/mask_schedule.py",
+        "-(-step * max_epoch // count) + 1",
+        "step * max_epoch // count + 1",
+        "tests/data/test_mask_schedule.py::test_the_rate_of_every_epoch",
+        "the steps of the masking rate begin an epoch too early",
+    ),
+    Mutation(
+        "fairseq_adv/data/segments.py",
+        "np.append(ids[: room - 1], eos)",
+        "ids[:room]",
+        "tests/data/test_ranking_dataset.py::test_the_documents_alone_are_cut",
+        "a document that is cut loses its </s>",
+    ),
+    Mutation(
+        "fairseq_adv/data/sampling.py",
+        "rng = np.random.default_rng([seed, epoch])",
+        "rng = np.random.default_rng(seed)",
+        "tests/data/test_ranking_dataset.py::test_an_epoch_holds_each_data_set_by_its_weight",
+        "every epoch has the same sample in the same order",
+    ),
+    Mutation(
+        "fairseq_adv/data/rows_dataset.py",
+        "(self._sizes * self._counts)[indices]",
+        "self._sizes[indices]",
+        "tests/data/test_ranking_dataset.py::test_max_tokens_counts_all_rows_at_the_longest",
+        "--max-tokens counts one row of each example",
+    ),
+]
