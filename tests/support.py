@@ -281,6 +281,11 @@ class ScriptMain:
         return SimpleNamespace(returncode=code, stdout=out, stderr=err)
 
 
+def slow(*values: object) -> Any:
+    """Parameters of a case for the slow lane: the default lane has its parts in other cases."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def heed_interrupts() -> None:
     """For ``preexec_fn``: a shell starts what it runs in the background with SIGINT ignored, and so do its
     children.

@@ -39,6 +39,8 @@ def test_training_gives_the_same_weights_and_logs(tmp_path: Path) -> None:
         args = train_args(data, tmp_path / name, "freelb", *ADVERSARIAL, "--dropout", "0.1")
         done = run(command("fairseq-train"), *args)
         assert done.returncode == 0, done.stderr
+        assert "| INFO | fairseq_cli.train | " in done.stdout + done.stderr
+        assert "fairseq_cli.train" not in done.stderr  # fairseq logs to the standard output
         losses = [(line["loss"], line["adv_norm"]) for line in logged(done, "train_inner")]
         runs.append((weights(tmp_path / name / "checkpoint_last.pt"), losses))
     (warm, warm_losses), (scratch, losses) = runs
@@ -127,8 +129,10 @@ def test_signals_reach_the_command(number: signal.Signals) -> None:
     assert not is_running(pid) and not is_running(child)
 
 
-def test_the_end_of_a_command_by_a_signal_is_reported() -> None:
-    assert run_command(sys.executable, "-c", "import os; os.abort()").returncode == -signal.SIGABRT
+@pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGKILL])
+def test_the_end_of_a_command_by_a_signal_is_reported(number: signal.Signals) -> None:
+    program = f"import os; os.kill(os.getpid(), {int(number)})"
+    assert run_command(sys.executable, "-c", program).returncode == -number
 
 
 def test_workers_of_torchrun_are_warm_too(tmp_path: Path) -> None:

@@ -86,9 +86,14 @@ def run_client(path: str, name: str, words: list[str]) -> None:
     server.sendall(request)
     (status,) = STATUS.unpack(server.recv(STATUS.size, socket.MSG_WAITALL))
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
-        os.kill(os.getpid(), -status)
+        end_by_signal(-status)
     os._exit(status)
+
+
+def end_by_signal(number: int) -> None:
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 # --- server -------------------------------------------------------------------------------------
@@ -167,6 +172,7 @@ def prepare(tell: Callable[[list[str]], None]) -> None:
     """Imports what the commands import, the plug-in as by ``--user-dir``."""
     import argparse
     import gc
+    import logging
 
     import composition
     from fairseq import utils
@@ -175,6 +181,7 @@ def prepare(tell: Callable[[list[str]], None]) -> None:
     plugin = Path(__file__).resolve().parent.parent / "fairseq_adv"
     utils.import_user_module(argparse.Namespace(user_dir=str(plugin)))
     composition.remember(tell)
+    logging.getLogger().handlers.clear()  # an import wrote a line; a command sets up its own log
     gc.collect()
     gc.freeze()  # a fork that collects garbage would copy all of it
 
@@ -257,8 +264,7 @@ def run(argv: list[str]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
-        os.kill(os.getpid(), -status)
+        end_by_signal(-status)
     return status
 
 

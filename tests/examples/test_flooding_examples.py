@@ -13,7 +13,7 @@ import pytest
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
-from support import PLUGIN, build, run_command, train_args, write_task
+from support import PLUGIN, build, run_command, slow, train_args, write_task
 from test_alum_examples import (
     assert_one_configuration,
     assert_same_weights,
@@ -79,7 +79,7 @@ def test_run_sh_and_the_yaml_are_one_configuration(
     assert cfg.optimization.max_epoch == 10 and cfg.optimization.lr == [2e-5]
 
 
-@pytest.mark.parametrize("method", ["flooding", "auto", "standard"])
+@pytest.mark.parametrize("method", [slow("flooding"), "auto", slow("standard")])
 def test_yaml_and_shell_train_the_same_to_the_bit(tmp_path: Path, encoder: Path, method: str) -> None:
     """Twice over, since the second run.sh goes on from what the first one saved."""
     data = write_task(tmp_path / "data", train=32)

@@ -28,6 +28,7 @@ from support import (
     environment,
     load_script,
     run_command,
+    slow,
     train_args,
     weights,
     write_task,
@@ -149,7 +150,9 @@ def composed(task: str, overrides: List[str]) -> Any:
     return OmegaConf.create(OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    "task", [task if task in ("cola", "mnli", "sts_b") else slow(task) for task in TASKS]
+)
 def test_the_yaml_and_the_options_are_one_configuration(
     tmp_path: Path, recipe: ModuleType, hydra_session: None, task: str
 ) -> None:
@@ -285,7 +288,7 @@ def test_the_readme_shows_these_numbers(recipe: ModuleType) -> None:
 # --- runs
 
 
-@pytest.mark.parametrize("task", ["rte", "cola", "sts_b"])
+@pytest.mark.parametrize("task", [slow("rte"), "cola", slow("sts_b")])
 def test_the_yaml_and_run_sh_train_to_the_same_numbers(tmp_path: Path, roberta: Path, task: str) -> None:
     data = tiny_data(tmp_path, task)
     yaml = numbers(hydra_run(task, data, roberta, tmp_path / "yaml", TINY))
@@ -302,8 +305,8 @@ def test_the_yaml_and_run_sh_train_to_the_same_numbers(tmp_path: Path, roberta: 
     ("method", "overrides"),
     [
         ("freeat", {"criterion.adv_steps": "3", "+criterion.freeat_schedule": "groups"}),
-        ("yopo", {"+criterion.yopo_steps": "3", "+criterion.yopo_full_step": "true"}),
-        ("standard", {}),
+        slow("yopo", {"+criterion.yopo_steps": "3", "+criterion.yopo_full_step": "true"}),
+        slow("standard", {}),
     ],
 )
 def test_the_other_methods_from_hydra_and_from_run_sh(

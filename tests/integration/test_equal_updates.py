@@ -18,6 +18,7 @@ from support import (
     environment,
     fairseq_train,
     logged,
+    slow,
     train_args,
     warmed,
     weights,
@@ -38,6 +39,8 @@ OPTIONS = {
     "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.5", "--smart-mu", "2"],
 }
 METHODS = list(OPTIONS)
+
+
 # Adam's first updates divide the gradient by its own size: differences of rounding in small entries show as
 # differences of up to lr = 1e-3 in a weight. Plain gradient descent shows them as what they are.
 SGD = ["--optimizer", "sgd", "--lr", "0.1"]
@@ -73,8 +76,8 @@ def test_whole_equals_update_freq_equals_two_processes(tmp_path: Path, method: s
 
 @pytest.mark.parametrize(
     ("method", "task"),
-    [("freelb", "commonsense_qa"), ("freelb", "wsc"), ("alum_vat", "commonsense_qa"), ("alum_vat", "wsc"),
-     ("alum_vat", "masked_lm"), ("freelb", "masked_lm")],
+    [("freelb", "commonsense_qa"), ("freelb", "wsc"), ("alum_vat", "masked_lm"),
+     slow("alum_vat", "commonsense_qa"), slow("alum_vat", "wsc"), slow("freelb", "masked_lm")],
 )  # fmt: skip
 def test_other_tasks_come_whole_in_parts_and_on_two_processes(tmp_path: Path, method: str, task: str) -> None:
     """Questions of 3 to 5 choices, sentences with and without a loss, masked words: the same update each
@@ -91,9 +94,16 @@ def test_other_tasks_come_whole_in_parts_and_on_two_processes(tmp_path: Path, me
 
 @pytest.mark.parametrize(
     ("method", "task"),
-    [(method, "sentence_prediction") for method in METHODS]
-    + [("freelb", "commonsense_qa"), ("freelb", "wsc"), ("alum_vat", "masked_lm")],
-)
+    [
+        *(
+            slow(method, "sentence_prediction")
+            if method in ("standard", "pgd", "yopo")
+            else (method, "sentence_prediction")
+            for method in METHODS
+        ),
+        ("freelb", "commonsense_qa"), ("alum_vat", "masked_lm"), slow("freelb", "wsc"),
+    ],
+)  # fmt: skip
 def test_a_process_with_a_batch_more_than_the_other(tmp_path: Path, method: str, task: str) -> None:
     """12 examples in 3 batches on two workers: the second update has a dummy batch on one of them.
 
@@ -137,11 +147,11 @@ def test_spearman_is_the_same_on_two_processes(tmp_path: Path) -> None:
     [
         ("freelb", 1, "sentence_prediction"),
         ("freelb", 2, "sentence_prediction"),
-        ("pgd", 1, "sentence_prediction"),
         ("freeat", 2, "sentence_prediction"),
-        ("yopo", 1, "sentence_prediction"),
-        ("alum_vat", 1, "sentence_prediction"),
         ("flooding", 1, "sentence_prediction"),
+        slow("pgd", 1, "sentence_prediction"),  # no more state than freelb
+        slow("yopo", 1, "sentence_prediction"),
+        slow("alum_vat", 1, "sentence_prediction"),
         ("smart", 2, "sentence_prediction"),
         ("freelb", 1, "arc_retrieval"),
     ],
