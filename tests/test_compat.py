@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import command, run_from_scratch, write_task
+from support import command, run_command, run_from_scratch, write_task
 
 ROOT = Path(__file__).resolve().parent.parent
 PTH = ROOT / "fairseq_adv_compat.pth"
@@ -176,11 +176,11 @@ def test_masked_lm_trains_resumes_and_validates(language: Path, tmp_path: Path) 
         "--save-dir", str(tmp_path), *TINY,
     ]  # fmt: skip
     check(run_from_scratch(command("fairseq-train"), *args, "--max-update", "3"), "done training")
-    resumed = run_from_scratch(command("fairseq-train"), *args, "--max-update", "6")
+    resumed = run_command(command("fairseq-train"), *args, "--max-update", "6")
     check(resumed, "Loaded checkpoint", "@ 3 updates", "num_updates 6")
     validate = [command("fairseq-validate"), str(language), "--task", "masked_lm", "--criterion", "masked_lm"]
     validate += ["--path", str(tmp_path / "checkpoint_last.pt"), "--batch-size", "4", "--cpu"]
-    check(run_from_scratch(*validate), "valid on 'valid' subset")
+    check(run_command(*validate), "valid on 'valid' subset")
 
 
 def sentence_args(data: Path, save: Path, updates: int) -> list[str]:
@@ -198,7 +198,7 @@ def test_two_workers_train_and_resume(tmp_path: Path) -> None:
     words = [command("torchrun"), "--standalone", "--nproc_per_node", "2", command("fairseq-train")]
     gloo = ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
     check(run_from_scratch(*words, *sentence_args(data, tmp_path / "save", 2), *gloo), "done training")
-    resumed = run_from_scratch(*words, *sentence_args(data, tmp_path / "save", 4), *gloo)
+    resumed = run_command(*words, *sentence_args(data, tmp_path / "save", 4), *gloo)
     check(resumed, "Loaded checkpoint", "@ 2 updates", "num_updates 4")
 
 

@@ -171,12 +171,18 @@ def report_end(pid: int, client: socket.socket, selector: Any) -> None:
 def prepare(tell: Callable[[list[str]], None]) -> None:
     """Imports what the commands import, the plug-in as by ``--user-dir``."""
     import argparse
+    import contextlib
     import gc
+    import importlib
     import logging
 
     import composition
     from fairseq import utils
 
+    for name in ("fairseq.trainer", "torch.distributed.run", "torch._dynamo", "sentencepiece", "tiktoken",
+                 "tokenizers"):  # fmt: skip
+        with contextlib.suppress(ImportError):  # an older torch has not all of them
+            importlib.import_module(name)
     del sys.path[0]
     plugin = Path(__file__).resolve().parent.parent / "fairseq_adv"
     utils.import_user_module(argparse.Namespace(user_dir=str(plugin)))

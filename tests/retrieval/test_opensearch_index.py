@@ -43,7 +43,7 @@ def test_same_documents_as_tantivy(client: Any, double: Double, tmp_path: Path) 
     tantivy_index.build(corpus, tmp_path / "index")
     rows = [
         question(lines[i], *[line[:18] for line in lines[i + 1 : i + 5]], name=f"q{i}")
-        for i in range(0, 200, 5)
+        for i in range(0, 200, 20)
     ]
     rows.append(question("of the", "and", "zzz", name="empty"))
     source = write_questions(tmp_path / "in.jsonl", rows)

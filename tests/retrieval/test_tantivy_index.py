@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from bm25 import scores
 from retrieval_samples import SENTENCES
+from support import slow
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.retrieval.corpus import survey
@@ -159,7 +160,7 @@ def killed_build(large_corpus: Path, out: Path, after: int) -> int:
     return committed_in(folder)
 
 
-@pytest.mark.parametrize("after", [0, 3, 8])
+@pytest.mark.parametrize("after", [slow(0), 3, slow(8)])
 def test_killed_and_continued(large_corpus: Path, tmp_path: Path, after: int) -> None:
     out = tmp_path / "index"
     committed = killed_build(large_corpus, out, after)

@@ -136,7 +136,7 @@ def test_without_tantivy(
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals) -> None:
-    source = questions(tmp_path / "in.jsonl", 1200)
+    source = questions(tmp_path / "in.jsonl", 300)
     assert run(retrieve, index, source, tmp_path / "whole.jsonl") == 0
     out, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
     command = [sys.executable, str(RETRIEVE), str(index), str(source), str(out)]
@@ -160,5 +160,5 @@ def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals)
     assert not out.exists()
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     continued = int(done.stdout.split("continued after ")[1].split()[0])
-    assert 5 < continued < 1200
+    assert 5 < continued < 300
     assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
