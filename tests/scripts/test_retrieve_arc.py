@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support import heed_interrupts, load_script
+from support import environment, heed_interrupts, load_script, run_command, warmed
 
 pytest.importorskip("tantivy", reason="needs tantivy: pip install 'fairseq_adv[retrieval]'")
 
@@ -140,9 +140,11 @@ def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals)
     assert run(retrieve, index, source, tmp_path / "whole.jsonl") == 0
     out, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
     command = [sys.executable, str(RETRIEVE), str(index), str(source), str(out)]
+    words = command if how is signal.SIGKILL else warmed(command)  # SIGSTOP would stop the client alone
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
-    )
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts,
+        env=environment(),
+    )  # fmt: skip
     try:
         while not partial.exists() or partial.stat().st_size < 20_000:
             assert process.poll() is None
@@ -158,7 +160,7 @@ def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals)
     assert ("the same command goes on from here" in error) is (how is signal.SIGINT)
     assert "Traceback" not in error
     assert not out.exists()
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_command(*command)
     continued = int(done.stdout.split("continued after ")[1].split()[0])
     assert 5 < continued < 300
     assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
