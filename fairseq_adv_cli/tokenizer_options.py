@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fairseq_adv.data.tokenizers import TokenToIds
+    from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 
 # the options of files that each tokenizer needs
 FILES = {
@@ -52,7 +52,7 @@ def tokenizer_of(args: argparse.Namespace) -> TokenToIds:
         DataError: options that are missing or do not belong together, or a file that cannot be read.
     """
     from fairseq_adv.data.errors import DataError
-    from fairseq_adv.data.tokenizers import (
+    from fairseq_adv.data.tokenizers.text_to_ids import (
         Gpt2Tokenizer,
         SentencePieceTokenizer,
         WordPieceTokenizer,

@@ -28,7 +28,7 @@ from fairseq_adv_cli.script import GOES_ON, exit_status
 from fairseq_adv_cli.tokenizer_options import FILES, add_tokenizer_options, tokenizer_of
 
 if TYPE_CHECKING:
-    from fairseq_adv.data.corpus import Corpus
+    from fairseq_adv.data.corpus.corpus import Corpus
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -96,7 +96,7 @@ def _shards(args: argparse.Namespace) -> List[int]:
 
 
 def _make(args: argparse.Namespace, corpus: Corpus) -> int:
-    from fairseq_adv.data.corpus_workers import make
+    from fairseq_adv.data.corpus.workers import make
     from fairseq_adv.data.errors import DataError
 
     shards = _shards(args)
@@ -155,7 +155,7 @@ def _check(corpus: Corpus) -> int:
 
 
 def _options(args: argparse.Namespace) -> Any:
-    from fairseq_adv.data.corpus import CorpusOptions
+    from fairseq_adv.data.corpus.corpus import CorpusOptions
 
     return CorpusOptions(
         texts=args.texts,
@@ -171,7 +171,7 @@ def _options(args: argparse.Namespace) -> Any:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from fairseq_adv.data.corpus import Corpus
+    from fairseq_adv.data.corpus.corpus import Corpus
 
     corpus = Corpus(_options(args), tokenizer_of(args))
     return _check(corpus) if args.check else _make(args, corpus)

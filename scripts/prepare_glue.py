@@ -20,7 +20,7 @@ from fairseq_adv_cli.script import GOES_ON, exit_status
 from fairseq_adv_cli.tokenizer_options import add_tokenizer_options, tokenizer_of
 
 if TYPE_CHECKING:
-    from fairseq_adv.data.glue import Prepared
+    from fairseq_adv.data.glue.prepare_glue import Prepared
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,7 +54,7 @@ def _report(result: Prepared) -> None:
 
 
 def _prepare(args: argparse.Namespace) -> None:
-    from fairseq_adv.data.glue import prepare, tasks_in
+    from fairseq_adv.data.glue.prepare_glue import prepare, tasks_in
 
     tokenizer = tokenizer_of(args)
     if args.task.upper() != "ALL":

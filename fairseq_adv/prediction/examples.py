@@ -14,10 +14,10 @@ from fairseq.data import Dictionary, FairseqDataset
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
+from fairseq_adv.data.choices.questions import Question
+from fairseq_adv.data.choices.splits import find_split
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.multiple_choice import Question
-from fairseq_adv.data.question_files import find_split
-from fairseq_adv.data.wsc import PronounExample
+from fairseq_adv.data.wsc.superglue import PronounExample
 from fairseq_adv.prediction.decisions import BoolArray
 from fairseq_adv.prediction.kinds import PredictionTask
 from fairseq_adv.prediction.scores import StringArray

@@ -8,7 +8,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue_layouts import TaskLayout, task_layout
+from fairseq_adv.data.glue.layouts import TaskLayout, task_layout
 from fairseq_adv.tasks.arc_retrieval import ArcRetrievalTask
 from fairseq_adv.tasks.commonsense_qa import CommonsenseQATask
 from fairseq_adv.tasks.qnli_ranking import QNLIRankingTask

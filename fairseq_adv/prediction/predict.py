@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_adv.data.choices.splits import find_split
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue_layouts import SplitLayout, task_layout
-from fairseq_adv.data.glue_reader import read_split
-from fairseq_adv.data.question_files import find_split
-from fairseq_adv.data.wnli import match_wnli, read_wnli
-from fairseq_adv.data.wsc import read_wsc
+from fairseq_adv.data.glue.layouts import SplitLayout, task_layout
+from fairseq_adv.data.glue.tsv import read_split
+from fairseq_adv.data.wsc.superglue import read_wsc
+from fairseq_adv.data.wsc.wnli import match_wnli, read_wnli
 from fairseq_adv.prediction import output
 from fairseq_adv.prediction.checkpoint import Running, predict_checkpoint
 from fairseq_adv.prediction.decisions import decide, measure

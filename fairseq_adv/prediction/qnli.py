@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fairseq_adv.data.choices.qnli_pairs import DEV_ROWS
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.qnli_pairs import DEV_ROWS
 from fairseq_adv.prediction.decisions import BoolArray, best_columns, majority
 from fairseq_adv.prediction.scores import Ensemble, FloatArray, Scores
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue_layouts import task_layout
+from fairseq_adv.data.glue.layouts import task_layout
 from fairseq_adv.prediction.output import GLUE_HEADER
 
 # File -> (rows of the test set, task whose labels it has).

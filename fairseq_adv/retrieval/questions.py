@@ -19,9 +19,9 @@ from typing import Any, BinaryIO, Callable, Optional
 
 from tqdm import tqdm
 
+from fairseq_adv.data.choices.questions import Question, json_lines, question_of, row_of
+from fairseq_adv.data.choices.regents import read_regents
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.multiple_choice import Question, json_lines, question_of, row_of
-from fairseq_adv.data.regents import read_regents
 from fairseq_adv.retrieval.documents import Options, retrieve
 from fairseq_adv.retrieval.query import Engine
 
@@ -63,8 +63,8 @@ def fill(
 
     Args:
         engine: what searches.
-        source: questions, as :func:`fairseq_adv.data.multiple_choice.read_questions` reads them, or AI2's CSV
-            (Regents), which becomes such a jsonl; all are checked first.
+        source: questions, as :func:`fairseq_adv.data.choices.questions.read_questions` reads them, or AI2's
+            CSV (Regents), which becomes such a jsonl; all are checked first.
         out: appears when it is whole, beside it ``OUT.manifest.json`` (engine, version, options).
         options: what is retrieved.
         workers: threads that search at the same time. The output does not depend on it.

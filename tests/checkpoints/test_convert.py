@@ -185,7 +185,7 @@ def test_failure_leaves_nothing(bert: Path, tmp_path: Path, monkeypatch: pytest.
 def test_from_pretrained_reads_text(bert: Path, tmp_path: Path) -> None:
     from tokenizers import BertWordPieceTokenizer
 
-    import fairseq_adv.data.wordpiece_bpe  # noqa: F401  (registers the tokeniser)
+    import fairseq_adv.data.tokenizers.wordpiece_bpe  # noqa: F401  (registers the tokeniser)
 
     out = tmp_path / "out"
     convert_hf_checkpoint(bert, out)

@@ -15,9 +15,9 @@ from fairseq.data import Dictionary, data_utils
 from support import write_json_lines, write_questions, write_task, write_wsc, wsc_line
 from tiny import kept, qnli, rename_labels, save, tsv, with_test_splits
 
+from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.multiple_choice import read_questions
-from fairseq_adv.data.tokenizers import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 from fairseq_adv.prediction import checkpoint as checkpoint_module
 from fairseq_adv.prediction.checkpoint import Running
 from fairseq_adv.prediction.predict import Predicted, Request, predict

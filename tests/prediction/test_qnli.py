@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from made_scores import NONE, choices
 
+from fairseq_adv.data.choices.qnli_pairs import DEV_ROWS, prepare_pairs
+from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.multiple_choice import read_questions
-from fairseq_adv.data.qnli_pairs import DEV_ROWS, prepare_pairs
 from fairseq_adv.prediction.qnli import rows_from_ranking
 from fairseq_adv.prediction.scores import join
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from retrieval_samples import many_sentences, question, write_questions
 
+from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.multiple_choice import read_questions
 from fairseq_adv.retrieval.corpus import survey
 from fairseq_adv.retrieval.documents import Options
 from fairseq_adv.retrieval.questions import Filled, fill

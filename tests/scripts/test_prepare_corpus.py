@@ -16,14 +16,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from corpus_samples import awkward_corpus, row_lengths, split_bytes
+from glue_samples import AWKWARD, small_bpe, small_wordpiece
 from support import heed_interrupts, load_script
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "prepare_corpus.py"
-sys.path.insert(0, str(ROOT / "tests" / "data"))
-
-from corpus_samples import awkward_corpus, row_lengths, split_bytes  # noqa: E402
-from glue_samples import AWKWARD, small_bpe, small_wordpiece  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -277,9 +275,9 @@ def test_the_bar_in_a_log_file(
     script: ModuleType, encoder: Path, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    from fairseq_adv.data import corpus_workers
+    from fairseq_adv.data.corpus import workers
 
-    monkeypatch.setattr(corpus_workers.make, "__defaults__", (False, 0.3))
+    monkeypatch.setattr(workers.make, "__defaults__", (False, 0.3))
     assert run(script, large, tmp_path / "out", "--shards", 2, "--encoder", encoder) == 0
     lines = [line for line in capfd.readouterr().err.splitlines() if "B/s]" in line]
     assert len(lines) > 2 and "100%" in lines[-1] and not any("\r" in line for line in lines)

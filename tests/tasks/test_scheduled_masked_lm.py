@@ -17,8 +17,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.experimental import compose, initialize_config_dir
 from support import PLUGIN, build, fairseq_train, logged
 
+from fairseq_adv.data.corpus.mask_schedule import ScheduledMasking
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.mask_schedule import ScheduledMasking
 
 TASK = "scheduled_masked_lm"
 RATES = [0.05, 0.10, 0.15, 0.20, 0.25]
