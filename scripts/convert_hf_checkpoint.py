@@ -10,8 +10,8 @@ import logging
 import sys
 from pathlib import Path
 
-from fairseq_adv.checkpoints.convert import convert_hf_checkpoint
-from fairseq_adv.checkpoints.errors import ConversionError
+from fairseq_adv.hub.convert import convert_hf_checkpoint
+from fairseq_adv.hub.errors import ConversionError
 from fairseq_adv_cli.script import exit_status
 
 

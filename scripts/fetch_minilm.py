@@ -6,8 +6,8 @@ import logging
 import sys
 from pathlib import Path
 
-from fairseq_adv.checkpoints.errors import ConversionError
-from fairseq_adv.checkpoints.minilm import fetch_minilm
+from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.hub.minilm import fetch_minilm
 from fairseq_adv_cli.script import exit_status
 
 

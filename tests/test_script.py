@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support import run_from_scratch, write_encoder
 
-from fairseq_adv.checkpoints.errors import ConversionError
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.hub.errors import ConversionError
 from fairseq_adv_cli.script import GOES_ON, HelpFormatter, exit_status
 from fairseq_adv_cli.tokenizer_options import FILES, add_tokenizer_options, tokenizer_of
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from fairseq_adv.checkpoints.convert import convert_hf_checkpoint
-from fairseq_adv.checkpoints.errors import ConversionError
+from fairseq_adv.hub.convert import convert_hf_checkpoint
+from fairseq_adv.hub.errors import ConversionError
 
 
 @pytest.fixture

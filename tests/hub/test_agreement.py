@@ -18,7 +18,7 @@ import pytest
 import torch
 from fairseq.models.roberta import RobertaModel
 
-from fairseq_adv.checkpoints.convert import convert_hf_checkpoint
+from fairseq_adv.hub.convert import convert_hf_checkpoint
 
 ROUNDING = 5e-5
 MEASURED_STOCK = 0.0078

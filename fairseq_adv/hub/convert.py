@@ -12,20 +12,20 @@ from typing import Any, Callable
 import torch
 from tqdm import tqdm
 
-from fairseq_adv.checkpoints.bpe_vocabulary import byte_level_vocabulary
-from fairseq_adv.checkpoints.errors import ConversionError
-from fairseq_adv.checkpoints.fairseq_state import (
+from fairseq_adv.hub.bpe_vocabulary import byte_level_vocabulary
+from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.hub.fairseq_state import (
     HEAD_SEED,
     add_fresh_head,
     check_with_fairseq,
     checkpoint_state,
 )
-from fairseq_adv.checkpoints.files import sha256_of, whole_folder
-from fairseq_adv.checkpoints.hf_folder import read_config, read_hf_folder, source_hashes
-from fairseq_adv.checkpoints.key_map import BERT, ROBERTA, Converted, Family, Sizes, convert_tensors
-from fairseq_adv.checkpoints.model_config import fairseq_flags, fairseq_model_config, sizes_of
-from fairseq_adv.checkpoints.vocabulary import FAIRSEQ_FIRST, Vocabulary, write_json
-from fairseq_adv.checkpoints.wordpiece_vocabulary import wordpiece_vocabulary
+from fairseq_adv.hub.files import sha256_of, whole_folder
+from fairseq_adv.hub.hf_folder import read_config, read_hf_folder, source_hashes
+from fairseq_adv.hub.key_map import BERT, ROBERTA, Converted, Family, Sizes, convert_tensors
+from fairseq_adv.hub.model_config import fairseq_flags, fairseq_model_config, sizes_of
+from fairseq_adv.hub.vocabulary import FAIRSEQ_FIRST, Vocabulary, write_json
+from fairseq_adv.hub.wordpiece_vocabulary import wordpiece_vocabulary
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_adv.checkpoints.convert import convert_hf_checkpoint
-from fairseq_adv.checkpoints.errors import ConversionError
-from fairseq_adv.checkpoints.minilm import fetch_minilm
+from fairseq_adv.hub.convert import convert_hf_checkpoint
+from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.hub.minilm import fetch_minilm
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from fairseq_adv.checkpoints.key_map import Converted, Sizes
-from fairseq_adv.checkpoints.vocabulary import FAIRSEQ_MASK, Vocabulary
+from fairseq_adv.hub.key_map import Converted, Sizes
+from fairseq_adv.hub.vocabulary import FAIRSEQ_MASK, Vocabulary
 
 HEAD_SEED = 1
 

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.checkpoints.errors import ConversionError
-from fairseq_adv.checkpoints.key_map import Family, Sizes
+from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.hub.key_map import Family, Sizes
 
 # Hugging Face's hidden_act -> fairseq's --activation-fn, where the two are the same function.
 ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}

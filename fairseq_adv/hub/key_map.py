@@ -18,7 +18,7 @@ from typing import Sequence
 
 import torch
 
-from fairseq_adv.checkpoints.errors import ConversionError
+from fairseq_adv.hub.errors import ConversionError
 
 # fairseq: dictionary.pad() == 1, and the first position is padding_idx + 1.
 FIRST_POSITION = 2

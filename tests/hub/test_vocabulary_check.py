@@ -17,8 +17,8 @@ from corpus_shards import pretraining_args, write_shards
 from fairseq.data import Dictionary
 from support import VOCABULARY, build
 
-from fairseq_adv.checkpoints.vocabulary_check import check_vocabulary, embedding_rows
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.hub.vocabulary_check import check_vocabulary, embedding_rows
 
 
 @pytest.fixture(scope="module")

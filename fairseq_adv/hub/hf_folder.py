@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from fairseq_adv.checkpoints.errors import ConversionError
-from fairseq_adv.checkpoints.files import sha256_of
+from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.hub.files import sha256_of
 
 # In the order of preference: safetensors cannot hold code at all.
 WEIGHT_FILES = (

@@ -11,9 +11,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.checkpoints.errors import ConversionError
-from fairseq_adv.checkpoints.hf_folder import read_json_object
-from fairseq_adv.checkpoints.vocabulary import (
+from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.hub.hf_folder import read_json_object
+from fairseq_adv.hub.vocabulary import (
     Vocabulary,
     add_tokens,
     order_for_fairseq,

@@ -10,10 +10,10 @@ import hf_models
 import pytest
 from fairseq.data import Dictionary
 
-from fairseq_adv.checkpoints.bpe_vocabulary import byte_level_vocabulary
-from fairseq_adv.checkpoints.convert import convert_hf_checkpoint
-from fairseq_adv.checkpoints.errors import ConversionError
-from fairseq_adv.checkpoints.wordpiece_vocabulary import wordpiece_vocabulary
+from fairseq_adv.hub.bpe_vocabulary import byte_level_vocabulary
+from fairseq_adv.hub.convert import convert_hf_checkpoint
+from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.hub.wordpiece_vocabulary import wordpiece_vocabulary
 
 
 @pytest.fixture

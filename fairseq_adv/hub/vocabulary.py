@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Sequence
 
-from fairseq_adv.checkpoints.errors import ConversionError
-from fairseq_adv.checkpoints.hf_folder import read_json_object
+from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.hub.hf_folder import read_json_object
 
 FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 FAIRSEQ_MASK = "<mask>"

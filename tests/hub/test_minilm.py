@@ -10,8 +10,8 @@ from typing import Callable
 
 import pytest
 
-from fairseq_adv.checkpoints import minilm
-from fairseq_adv.checkpoints.errors import ConversionError
+from fairseq_adv.hub import minilm
+from fairseq_adv.hub.errors import ConversionError
 
 WEIGHTS = b"these stand for the weights"
 FILES = {

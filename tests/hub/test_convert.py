@@ -14,10 +14,10 @@ import support
 import torch
 from fairseq.models.roberta import RobertaModel
 
-from fairseq_adv.checkpoints import fairseq_state, files
-from fairseq_adv.checkpoints.convert import convert_hf_checkpoint
-from fairseq_adv.checkpoints.errors import ConversionError
-from fairseq_adv.checkpoints.wordpiece_vocabulary import wordpiece_vocabulary
+from fairseq_adv.hub import fairseq_state, files
+from fairseq_adv.hub.convert import convert_hf_checkpoint
+from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.hub.wordpiece_vocabulary import wordpiece_vocabulary
 
 
 @pytest.fixture

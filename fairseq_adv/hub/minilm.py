@@ -16,8 +16,8 @@ from typing import Callable
 
 from tqdm import tqdm
 
-from fairseq_adv.checkpoints.errors import ConversionError
-from fairseq_adv.checkpoints.files import sha256_of, whole_folder
+from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.hub.files import sha256_of, whole_folder
 
 logger = logging.getLogger(__name__)
 
