@@ -58,7 +58,7 @@ def take(text: Path, size: int, out: Path) -> None:
 
 
 def index_step(corpus: str, out: str) -> dict[str, Any]:
-    from fairseq_adv.retrieval.corpus import survey
+    from fairseq_adv.retrieval.sentences import survey
     from fairseq_adv.retrieval.tantivy_index import build
 
     import_memory = memory()

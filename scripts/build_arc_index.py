@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _build(args: argparse.Namespace) -> None:
     from fairseq_adv.data.errors import DataError
-    from fairseq_adv.retrieval.corpus import survey
+    from fairseq_adv.retrieval.sentences import survey
 
     if args.engine == "tantivy":
         from fairseq_adv.retrieval.tantivy_index import build

@@ -88,7 +88,7 @@ def _targets(questions: List[Path], out: Path) -> List[Path]:
 
 def _retrieve(args: argparse.Namespace) -> None:
     from fairseq_adv.retrieval.documents import Options
-    from fairseq_adv.retrieval.questions import fill
+    from fairseq_adv.retrieval.fill import fill
 
     options = Options(args.top, args.choice_terms, args.longest)
     targets = _targets(args.questions, args.out)

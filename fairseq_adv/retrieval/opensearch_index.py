@@ -19,8 +19,8 @@ from typing import Any, Optional
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.retrieval.corpus import Corpus
 from fairseq_adv.retrieval.query import ANALYSIS, Hit, Query, import_extra
+from fairseq_adv.retrieval.sentences import Corpus
 from fairseq_adv.retrieval.tantivy_index import Built
 
 FORMAT_VERSION = 1

@@ -17,8 +17,8 @@ from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.workspace import MANIFEST, finished, workspace
-from fairseq_adv.retrieval.corpus import Corpus
 from fairseq_adv.retrieval.query import ANALYSIS, Hit, Query, import_extra, text_analyzer
+from fairseq_adv.retrieval.sentences import Corpus
 
 FORMAT_VERSION = 1
 _FOLDER = "tantivy"

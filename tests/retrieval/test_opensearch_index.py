@@ -17,11 +17,11 @@ from opensearch_double import Double, serving
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.retrieval import opensearch_index, tantivy_index
-from fairseq_adv.retrieval.corpus import survey
 from fairseq_adv.retrieval.documents import Options
+from fairseq_adv.retrieval.fill import fill
 from fairseq_adv.retrieval.opensearch_index import build, connect, open_index, search_body
 from fairseq_adv.retrieval.query import Query
-from fairseq_adv.retrieval.questions import fill
+from fairseq_adv.retrieval.sentences import survey
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from bm25 import scores
 from retrieval_samples import SENTENCES
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.retrieval.corpus import survey
 from fairseq_adv.retrieval.query import Query, ladder, text_analyzer
+from fairseq_adv.retrieval.sentences import survey
 from fairseq_adv.retrieval.tantivy_index import TantivyIndex, build, open_index, slice_ends
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "build_arc_index.py"

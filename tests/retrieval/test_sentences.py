@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.retrieval import corpus as module
-from fairseq_adv.retrieval.corpus import survey
+from fairseq_adv.retrieval import sentences as module
+from fairseq_adv.retrieval.sentences import survey
 
 
 def test_sentences_of_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,9 +11,9 @@ from retrieval_samples import many_sentences, question, write_questions
 
 from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.retrieval.corpus import survey
 from fairseq_adv.retrieval.documents import Options
-from fairseq_adv.retrieval.questions import Filled, fill
+from fairseq_adv.retrieval.fill import Filled, fill
+from fairseq_adv.retrieval.sentences import survey
 from fairseq_adv.retrieval.tantivy_index import TantivyIndex, build, open_index
 
 
