@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from fairseq_adv_cli.script import GOES_ON, exit_status
 
 if TYPE_CHECKING:
-    from fairseq_adv.prediction.predict import Predicted
+    from fairseq_adv.evaluation.predict.predict import Predicted
 
 _TASKS = (
     "CoLA, SST-2, MRPC, STS-B, QQP, MNLI-m, MNLI-mm, RTE, AX (by an MNLI model), QNLI (by a "
@@ -73,8 +73,8 @@ def _report(result: Predicted) -> None:
 
 
 def _predict(args: argparse.Namespace) -> None:
-    from fairseq_adv.prediction.checkpoint import Running
-    from fairseq_adv.prediction.predict import Request, predict
+    from fairseq_adv.evaluation.predict.checkpoint_scores import Running
+    from fairseq_adv.evaluation.predict.predict import Request, predict
 
     running = Running(args.batch_size, args.max_tokens, args.cpu, args.fp16, args.tokenizer_dir)
     request = Request(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.prediction.output import write_whole
+from fairseq_adv.evaluation.predict.output import write_whole
 
 
 def measured_once(

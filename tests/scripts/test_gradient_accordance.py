@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from support import ScriptMain, fairseq_train, heed_interrupts, run_command, train_args, warmed, write_task
 
-from fairseq_adv.evaluation.accordance_log import read_accordance
+from fairseq_adv.evaluation.figures.accordance_log import read_accordance
 from fairseq_adv.evaluation.log_lines import VALID, log_lines, read_lines
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "gradient_accordance.py"

@@ -18,9 +18,9 @@ from fairseq_adv.data.choices.questions import Question
 from fairseq_adv.data.choices.splits import find_split
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.wsc.superglue import PronounExample
-from fairseq_adv.prediction.decisions import BoolArray
-from fairseq_adv.prediction.kinds import PredictionTask
-from fairseq_adv.prediction.scores import StringArray
+from fairseq_adv.evaluation.predict.decisions import BoolArray
+from fairseq_adv.evaluation.predict.ensemble import StringArray
+from fairseq_adv.evaluation.predict.kinds import PredictionTask
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
 
 _SHAPING = ("max_positions", "tokens_per_sample", "no_documents")  # options that decide a model's input
@@ -32,7 +32,7 @@ class Examples:
 
     Attributes:
         dataset: its position i is row i of the arrays, and ``sample["id"]`` names positions.
-        kind, ids, labels, gold: as in :class:`fairseq_adv.prediction.scores.Scores`.
+        kind, ids, labels, gold: as in :class:`fairseq_adv.evaluation.predict.ensemble.Scores`.
         present: (n, C) or (1, C) whether a row has the column.
         digest: SHA-256 of what decides the model's input.
     """

@@ -18,10 +18,10 @@ from tiny import kept, qnli, rename_labels, save, tsv, with_test_splits
 from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
-from fairseq_adv.prediction import checkpoint as checkpoint_module
-from fairseq_adv.prediction.checkpoint import Running
-from fairseq_adv.prediction.predict import Predicted, Request, predict
-from fairseq_adv.prediction.scores import Scores
+from fairseq_adv.evaluation.predict import checkpoint_scores as checkpoint_module
+from fairseq_adv.evaluation.predict.checkpoint_scores import Running
+from fairseq_adv.evaluation.predict.ensemble import Scores
+from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict
 
 CPU = Running(cpu=True)
 HEAD = "sentence_classification_head"

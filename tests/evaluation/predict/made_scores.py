@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fairseq_adv.prediction.scores import Scores
+from fairseq_adv.evaluation.predict.ensemble import Scores
 
 NONE = -np.inf
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.evaluation.accordance_curve import Curve, FloodStart, Measurement
+from fairseq_adv.evaluation.figures.accordance_curve import Curve, FloodStart, Measurement
 from fairseq_adv.evaluation.log_lines import VALID, json_object, log_lines, read_lines
 
 MEASURED, STARTED = "gradient accordance | {", "flood level | {"

@@ -11,8 +11,8 @@ from made_scores import NONE, choices
 from fairseq_adv.data.choices.qnli_pairs import DEV_ROWS, prepare_pairs
 from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.prediction.qnli import rows_from_ranking
-from fairseq_adv.prediction.scores import join
+from fairseq_adv.evaluation.predict.ensemble import join
+from fairseq_adv.evaluation.predict.qnli_rows import rows_from_ranking
 
 YES, NO = "entailment", "not_entailment"
 

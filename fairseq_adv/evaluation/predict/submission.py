@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import task_layout
-from fairseq_adv.prediction.output import GLUE_HEADER
+from fairseq_adv.evaluation.predict.output import GLUE_HEADER
 
 # File -> (rows of the test set, task whose labels it has).
 FILES: dict[str, tuple[int, str]] = {

@@ -14,12 +14,12 @@ from fairseq_adv.data.glue.layouts import SplitLayout, task_layout
 from fairseq_adv.data.glue.tsv import read_split
 from fairseq_adv.data.wsc.superglue import read_wsc
 from fairseq_adv.data.wsc.wnli import match_wnli, read_wnli
-from fairseq_adv.prediction import output
-from fairseq_adv.prediction.checkpoint import Running, predict_checkpoint
-from fairseq_adv.prediction.decisions import decide, measure
-from fairseq_adv.prediction.kinds import PredictionTask, prediction_task
-from fairseq_adv.prediction.qnli import rows_from_ranking
-from fairseq_adv.prediction.scores import Ensemble, Scores, join
+from fairseq_adv.evaluation.predict import output
+from fairseq_adv.evaluation.predict.checkpoint_scores import Running, predict_checkpoint
+from fairseq_adv.evaluation.predict.decisions import decide, measure
+from fairseq_adv.evaluation.predict.ensemble import Ensemble, Scores, join
+from fairseq_adv.evaluation.predict.kinds import PredictionTask, prediction_task
+from fairseq_adv.evaluation.predict.qnli_rows import rows_from_ranking
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Request:
     """What ``scripts/predict.py`` was asked for.
 
     Attributes:
-        task: a name of :data:`fairseq_adv.prediction.kinds.PREDICTION_TASKS`.
+        task: a name of :data:`fairseq_adv.evaluation.predict.kinds.PREDICTION_TASKS`.
         out: the folder for the file and for ``scores/``.
         checkpoints: to be run on ``data``.
         scores: files of earlier runs that join the ensemble.

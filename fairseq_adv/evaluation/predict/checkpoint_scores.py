@@ -7,9 +7,8 @@ import logging
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,12 @@ from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.tasks.fairseq_task import FairseqTask
 from tqdm import tqdm
 
-from fairseq_adv.criterions.options import ObjectiveConfig
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.predict.ensemble import FloatArray, Scores
+from fairseq_adv.evaluation.predict.examples import Examples, examples_of
+from fairseq_adv.evaluation.predict.kinds import TASK_NAMES, PredictionTask
+from fairseq_adv.evaluation.trained import objective_options
 from fairseq_adv.objectives import Objective, build_objective
-from fairseq_adv.prediction.examples import Examples, examples_of
-from fairseq_adv.prediction.kinds import TASK_NAMES, PredictionTask
-from fairseq_adv.prediction.scores import FloatArray, Scores
 
 logger = logging.getLogger(__name__)
 
@@ -59,18 +58,6 @@ class Running:
     def device(self) -> torch.device:
         """Where the model runs."""
         return torch.device("cuda" if torch.cuda.is_available() and not self.cpu else "cpu")
-
-
-def objective_options(cfg: Any) -> SimpleNamespace:
-    """The objective's options in a checkpoint; those that a stock criterion lacks at their defaults.
-
-    Args:
-        cfg: the checkpoint's whole configuration.
-    """
-    saved = cfg.criterion
-    names = {field.name: field.default for field in fields(ObjectiveConfig) if not field.name.startswith("_")}
-    found = {name: getattr(saved, name, None) for name in names}
-    return SimpleNamespace(**{n: names[n] if value is None else value for n, value in found.items()})
 
 
 def predict_checkpoint(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -16,10 +17,10 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import nn
 from tqdm import tqdm
 
+from fairseq_adv.criterions.options import ObjectiveConfig
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
-from fairseq_adv.prediction.checkpoint import objective_options
 
 
 def attack_checkpoint(
@@ -127,6 +128,18 @@ def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) 
     objective = build_objective(objective_options(cfg), task)
     skips_too_long = bool(cfg.dataset.skip_invalid_size_inputs_valid_test)
     return Trained(models[0].to(device), objective, task, int(updates), skips_too_long)
+
+
+def objective_options(cfg: Any) -> SimpleNamespace:
+    """The objective's options in a checkpoint; those that a stock criterion lacks at their defaults.
+
+    Args:
+        cfg: the checkpoint's whole configuration.
+    """
+    saved = cfg.criterion
+    names = {field.name: field.default for field in fields(ObjectiveConfig) if not field.name.startswith("_")}
+    found = {name: getattr(saved, name, None) for name in names}
+    return SimpleNamespace(**{n: names[n] if value is None else value for n, value in found.items()})
 
 
 def _check_split(task: FairseqTask, data: str, split: str) -> None:

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fairseq_adv.accordance import AccordanceProbe
-from fairseq_adv.evaluation.accordance_curve import Curve, Measurement
-from fairseq_adv.evaluation.checkpoint import load
-from fairseq_adv.evaluation.gaussian_noise import mean_loss
+from fairseq_adv.evaluation.figures.accordance_curve import Curve, Measurement
+from fairseq_adv.evaluation.figures.gaussian_noise import mean_loss
 from fairseq_adv.evaluation.kept import file_for, measured_once, stamp
+from fairseq_adv.evaluation.trained import load
 
 logger = logging.getLogger(__name__)
 

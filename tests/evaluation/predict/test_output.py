@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.prediction import output
-from fairseq_adv.prediction.kinds import PREDICTION_TASKS, prediction_task
-from fairseq_adv.prediction.submission import FILES
+from fairseq_adv.evaluation.predict import output
+from fairseq_adv.evaluation.predict.kinds import PREDICTION_TASKS, prediction_task
+from fairseq_adv.evaluation.predict.submission import FILES
 
 
 @pytest.mark.parametrize(

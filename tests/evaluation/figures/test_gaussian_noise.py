@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from support import batch, build, train_args, write_questions, write_task
 
-from fairseq_adv.evaluation.gaussian_noise import Noise, NoiseCurve, mean_loss, noise_csv, noise_curve
+from fairseq_adv.evaluation.figures.gaussian_noise import Noise, NoiseCurve, mean_loss, noise_csv, noise_curve
 from fairseq_adv.perturbation import geometry
 
 ROWS = [0, 1, 2, 3, 4, 5]

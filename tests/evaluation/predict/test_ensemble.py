@@ -10,7 +10,7 @@ import pytest
 from made_scores import NONE, choices, classes
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.prediction.scores import Scores, join
+from fairseq_adv.evaluation.predict.ensemble import Scores, join
 
 
 def test_a_file_gives_back_what_was_written_without_pickle(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fairseq_adv.accordance import Crossing, crossings
-from fairseq_adv.evaluation.csv_text import cell, csv_text
+from fairseq_adv.evaluation.figures.csv_text import cell, csv_text
 
 _MOST_TOLD = 5  # a noisy curve may go to and fro around zero
 

@@ -13,10 +13,10 @@ from support import run_command
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'fairseq_adv[plots]'")
 
-from fairseq_adv.evaluation import figures
-from fairseq_adv.evaluation.accordance_curve import Curve, FloodStart, Measurement
-from fairseq_adv.evaluation.flood_levels import LevelScores
-from fairseq_adv.evaluation.gaussian_noise import NoiseCurve
+from fairseq_adv.evaluation.figures import plots
+from fairseq_adv.evaluation.figures.accordance_curve import Curve, FloodStart, Measurement
+from fairseq_adv.evaluation.figures.flood_levels import LevelScores
+from fairseq_adv.evaluation.figures.gaussian_noise import NoiseCurve
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -34,13 +34,13 @@ def curve(*cosines: float, start: FloodStart | None = None) -> Curve:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures that are saved, as they are saved."""
     found: list[Any] = []
-    save = figures._save
+    save = plots._save
 
     def kept(figure: Any, out: Path) -> None:
         found.append(figure)
         save(figure, out)
 
-    monkeypatch.setattr(figures, "_save", kept)
+    monkeypatch.setattr(plots, "_save", kept)
     return found
 
 
@@ -56,7 +56,7 @@ def labels(axes: Any) -> list[str]:
 
 def test_the_accordance_with_its_crossings_and_the_range(drawn: list[Any], tmp_path: Path) -> None:
     out = tmp_path / "new" / "figure.png"
-    figures.draw_accordance(curve(-0.5, -0.1, 0.2, -0.3, start=FloodStart(30, 0.7)), out)
+    plots.draw_accordance(curve(-0.5, -0.1, 0.2, -0.3, start=FloodStart(30, 0.7)), out)
     top, bottom = drawn[0].axes
     assert lines(top)["all parameters"] == [(10, -0.5), (20, -0.1), (30, 0.2), (40, -0.3)]
     assert lines(top)["head"] == [(10, -1), (20, -1), (30, -1), (40, -1)]
@@ -77,8 +77,8 @@ def test_the_accordance_with_its_crossings_and_the_range(drawn: list[Any], tmp_p
 
 
 def test_only_crossings_asked_for_are_marked_and_none_is_said(drawn: list[Any], tmp_path: Path) -> None:
-    figures.draw_accordance(curve(-0.5, -0.1, 0.2, -0.3), tmp_path / "a.png", direction="down")
-    figures.draw_accordance(curve(-0.5, -0.1, 0.2, -0.3), tmp_path / "b.png", group="head")
+    plots.draw_accordance(curve(-0.5, -0.1, 0.2, -0.3), tmp_path / "a.png", direction="down")
+    plots.draw_accordance(curve(-0.5, -0.1, 0.2, -0.3), tmp_path / "b.png", group="head")
     down, none = (figure.axes[0] for figure in drawn)
     assert lines(down)["crosses zero down (all)"] == [(40, 0)] and "crosses zero up (all)" not in lines(down)
     assert not [name for name in lines(none) if name.startswith("crosses")]
@@ -89,7 +89,7 @@ def test_only_crossings_asked_for_are_marked_and_none_is_said(drawn: list[Any], 
 
 def test_hundreds_of_measurements_have_no_markers(drawn: list[Any], tmp_path: Path) -> None:
     for count in (60, 61):
-        figures.draw_accordance(curve(*[-0.1] * count), tmp_path / "a.png")
+        plots.draw_accordance(curve(*[-0.1] * count), tmp_path / "a.png")
     few, many = (figure.axes[0].get_lines()[1] for figure in drawn)
     assert few.get_marker() == "o" and many.get_marker() == "None"
 
@@ -100,7 +100,7 @@ def test_the_levels_with_their_spread_and_those_that_were_found(drawn: list[Any]
         LevelScores(0.1, False, (70.0, 74.0), ("b", "c")),
         LevelScores(0.2, True, (66.0,), ("d",)),
     ]
-    figures.draw_levels(levels, "mcc", "best", tmp_path / "a.png")
+    plots.draw_levels(levels, "mcc", "best", tmp_path / "a.png")
     (axes,) = drawn[0].axes
     assert lines(axes)["given level: mean"] == [(0, 60), (0.1, 72)]
     assert lines(axes)["--flood-level auto: a run each (0: no crossing)"] == [(0.2, 66)]
@@ -110,13 +110,13 @@ def test_the_levels_with_their_spread_and_those_that_were_found(drawn: list[Any]
         [[0.1, 70], [0.1, 74]],
     ]
     assert axes.get_ylabel() == "dev mcc, best epoch" and "nats" in axes.get_xlabel()
-    figures.draw_levels([levels[0], levels[2]], "mcc", "best", tmp_path / "a.png")
+    plots.draw_levels([levels[0], levels[2]], "mcc", "best", tmp_path / "a.png")
     assert len(labels(drawn[1].axes[0])) == 2 and not drawn[1].axes[0].collections
 
 
 def test_noise_has_a_line_for_each_checkpoint(drawn: list[Any], tmp_path: Path) -> None:
     curves = [NoiseCurve(f"run {i}", [(0.0, 0.5), (0.1, 0.5 + i)]) for i in range(9)]
-    figures.draw_noise(curves, "valid", tmp_path / "a.png")
+    plots.draw_noise(curves, "valid", tmp_path / "a.png")
     (axes,) = drawn[0].axes
     assert lines(axes) == {f"run {i}": [(0, 0.5), (0.1, 0.5 + i)] for i in range(9)}
     looks = {(one.get_color(), one.get_linestyle(), one.get_marker()) for one in axes.get_lines()}
@@ -125,7 +125,7 @@ def test_noise_has_a_line_for_each_checkpoint(drawn: list[Any], tmp_path: Path) 
 
 def test_the_file_is_a_png_that_appears_whole(tmp_path: Path) -> None:
     out = tmp_path / "a.png"
-    figures.draw_accordance(curve(-0.5, 0.5), out)
+    plots.draw_accordance(curve(-0.5, 0.5), out)
     content = out.read_bytes()
     assert content.startswith(PNG) and content.rstrip().endswith(b"IEND\xaeB`\x82")
     width, height = (int.from_bytes(content[i : i + 4], "big") for i in (16, 20))
@@ -138,7 +138,7 @@ def test_the_file_is_a_png_that_appears_whole(tmp_path: Path) -> None:
 
     broken = SimpleNamespace(savefig=failing)
     with pytest.raises(OSError, match="no space"):
-        figures._save(broken, out)
+        plots._save(broken, out)
     assert out.read_bytes() == content
 
 
@@ -148,9 +148,9 @@ def test_without_matplotlib_it_is_said_what_to_install(tmp_path: Path) -> None:
         "raise ModuleNotFoundError('No module named matplotlib', name='matplotlib')"
     )
     code = (
-        "from pathlib import Path\nfrom fairseq_adv.evaluation import figures\n"
-        "try:\n    figures.draw_noise([], 'valid', Path('a.png'))\n"
-        "except figures.NoMatplotlib as error:\n    print('told:', error)\n"
+        "from pathlib import Path\nfrom fairseq_adv.evaluation.figures import plots\n"
+        "try:\n    plots.draw_noise([], 'valid', Path('a.png'))\n"
+        "except plots.NoMatplotlib as error:\n    print('told:', error)\n"
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     done = run_command(sys.executable, "-c", code, PYTHONPATH=path)

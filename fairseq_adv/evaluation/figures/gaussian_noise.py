@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from fairseq_adv.evaluation.checkpoint import Trained, load
-from fairseq_adv.evaluation.csv_text import cell, csv_text
+from fairseq_adv.evaluation.figures.csv_text import cell, csv_text
 from fairseq_adv.evaluation.kept import file_for, measured_once, stamp
+from fairseq_adv.evaluation.trained import Trained, load
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from support import VOCABULARY, build, train_args, write_encoder, write_json_lines, write_task
 
-from fairseq_adv.prediction.scores import Scores
+from fairseq_adv.evaluation.predict.ensemble import Scores
 
 
 def save(data: Path, path: Path, *extra: str, task: str = "sentence_prediction", classes: int = 2) -> Path:

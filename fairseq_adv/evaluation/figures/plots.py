@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.evaluation.accordance_curve import Curve, Suggestion
-from fairseq_adv.evaluation.flood_levels import LevelScores
-from fairseq_adv.evaluation.gaussian_noise import NoiseCurve
+from fairseq_adv.evaluation.figures.accordance_curve import Curve, Suggestion
+from fairseq_adv.evaluation.figures.flood_levels import LevelScores
+from fairseq_adv.evaluation.figures.gaussian_noise import NoiseCurve
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", ":", "-.")

@@ -8,7 +8,7 @@ import pytest
 from support import build, train_args, write_questions, write_task, write_wsc
 
 from fairseq_adv.evaluation.attack import Attack
-from fairseq_adv.evaluation.checkpoint import attack_checkpoint
+from fairseq_adv.evaluation.trained import attack_checkpoint
 
 WRITERS = {"sentence_prediction": write_task, "commonsense_qa": write_questions, "wsc": write_wsc}
 

@@ -7,8 +7,8 @@ import pytest
 from made_scores import NONE, choices, classes
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.prediction.decisions import decide, measure
-from fairseq_adv.prediction.scores import Scores, join
+from fairseq_adv.evaluation.predict.decisions import decide, measure
+from fairseq_adv.evaluation.predict.ensemble import Scores, join
 
 
 def log(*rows: list[float]) -> np.ndarray:

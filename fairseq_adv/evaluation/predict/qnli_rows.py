@@ -12,8 +12,8 @@ import numpy as np
 
 from fairseq_adv.data.choices.qnli_pairs import DEV_ROWS
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.prediction.decisions import BoolArray, best_columns, majority
-from fairseq_adv.prediction.scores import Ensemble, FloatArray, Scores
+from fairseq_adv.evaluation.predict.decisions import BoolArray, best_columns, majority
+from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray, Scores
 
 ANSWERS = {True: "entailment", False: "not_entailment"}
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_adv.evaluation.accordance_curve import Curve, FloodStart, Measurement, as_csv, report
-from fairseq_adv.evaluation.accordance_log import read_accordance
+from fairseq_adv.evaluation.figures.accordance_curve import Curve, FloodStart, Measurement, as_csv, report
+from fairseq_adv.evaluation.figures.accordance_log import read_accordance
 
 # update, mean cosine of all and head, mean training loss in nats since the measurement before
 POINTS = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_adv.evaluation.flood_levels import by_level, levels_csv, levels_table, read_run
+from fairseq_adv.evaluation.figures.flood_levels import by_level, levels_csv, levels_table, read_run
 
 
 def write_run(folder: Path, level: str | None, *scores: float, found: float | None = None,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_adv.evaluation.accordance_log import STARTED, log_of, name_of, read_start
-from fairseq_adv.evaluation.csv_text import csv_text
+from fairseq_adv.evaluation.figures.accordance_log import STARTED, log_of, name_of, read_start
+from fairseq_adv.evaluation.figures.csv_text import csv_text
 from fairseq_adv.evaluation.log_lines import read_lines
 from fairseq_adv.evaluation.runs import read_log
 

@@ -13,9 +13,9 @@ from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from support import batch, build, train_args, write_questions, write_task
 
 from fairseq_adv.accordance import AccordanceProbe
-from fairseq_adv.evaluation.accordance_checkpoints import Probing, probe_checkpoints
-from fairseq_adv.evaluation.checkpoint import Trained, load
-from fairseq_adv.evaluation.gaussian_noise import mean_loss
+from fairseq_adv.evaluation.figures.accordance_checkpoints import Probing, probe_checkpoints
+from fairseq_adv.evaluation.figures.gaussian_noise import mean_loss
+from fairseq_adv.evaluation.trained import Trained, load
 
 HOW = Probing(batches=4, batch_size=4, seed=3)
 
@@ -72,7 +72,7 @@ def test_what_was_measured_is_kept_and_other_settings_are_measured_anew(
         loads.append(path)
         return load(path, *rest)
 
-    monkeypatch.setattr("fairseq_adv.evaluation.accordance_checkpoints.load", counted)
+    monkeypatch.setattr("fairseq_adv.evaluation.figures.accordance_checkpoints.load", counted)
     assert probe_checkpoints([path], HOW, kept, "run", cpu=True) == first and not loads
     other = probe_checkpoints([path], Probing(batches=4, batch_size=4, seed=4), kept, "run", cpu=True)
     assert other.measurements[0].cosine != first.measurements[0].cosine and len(loads) == 1

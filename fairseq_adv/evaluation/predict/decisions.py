@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray
 from fairseq_adv.objectives import scores as metrics
-from fairseq_adv.prediction.scores import Ensemble, FloatArray
 
 BoolArray = npt.NDArray[np.bool_]
 
