@@ -10,7 +10,6 @@ import pytest
 from support import run_from_scratch, write_encoder
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.hub.errors import ConversionError
 from fairseq_adv_cli.script import GOES_ON, HelpFormatter, exit_status
 from fairseq_adv_cli.tokenizer_options import FILES, add_tokenizer_options, tokenizer_of
 
@@ -31,7 +30,6 @@ def test_the_work_s_own_status(returned: int | None, status: int, capsys: pytest
         (DataError("a.tsv:3: no label"), None),
         (FileNotFoundError("a.tsv:3: no label"), None),
         (ValueError("a.tsv:3: no label"), (ValueError, OSError)),
-        (ConversionError("a.tsv:3: no label"), (ConversionError,)),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -43,7 +41,7 @@ def test_a_mistake_is_one_line(
 
 @pytest.mark.parametrize(
     ("error", "mistakes"),
-    [(ValueError("a fault of ours"), None), (KeyError("a"), None), (OSError("disk"), (ConversionError,))],
+    [(ValueError("a fault of ours"), None), (KeyError("a"), None), (OSError("disk"), (ValueError,))],
 )
 def test_a_fault_of_the_program_keeps_its_traceback(
     error: Exception, mistakes: tuple[type[Exception], ...] | None

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.hf_folder import read_json_object
 from fairseq_adv.hub.vocabulary import (
     Vocabulary,
@@ -40,7 +40,7 @@ def byte_level_vocabulary(folder: Path) -> Vocabulary:
     no merge makes (``madeupword0000``, added tokens) keep the token itself as their word.
 
     Raises:
-        ConversionError: a file is missing or unreadable, or the two do not belong together.
+        DataError: a file is missing or unreadable, or the two do not belong together.
     """
     fast = read_fast_tokenizer(folder, "BPE")
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
@@ -54,9 +54,7 @@ def byte_level_vocabulary(folder: Path) -> Vocabulary:
             _merge(entry, f"{source}: merge {number}") for number, entry in enumerate(fast["model"]["merges"])
         ]
     else:
-        raise ConversionError(
-            f"{folder}: needs vocab.json and merges.txt, or a tokenizer.json of the type BPE"
-        )
+        raise DataError(f"{folder}: needs vocab.json and merges.txt, or a tokenizer.json of the type BPE")
     tokens = tokens_in_order(add_tokens(folder, ranks, fast), source)
     encoder = gpt2_numbers(merges)
     _check_belonging(encoder, ranks, source)
@@ -90,7 +88,7 @@ def _merge(entry: Any, place: str) -> tuple[str, str]:
     """A merge is written "left right" or, by newer programs, ["left", "right"]."""
     parts = entry.split(" ") if isinstance(entry, str) else entry
     if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(p, str) and p for p in parts):
-        raise ConversionError(f"{place}: {entry!r} is no pair of two tokens")
+        raise DataError(f"{place}: {entry!r} is no pair of two tokens")
     return parts[0], parts[1]
 
 
@@ -102,12 +100,10 @@ def _check_belonging(encoder: dict[str, int], ranks: dict[str, Any], source: Pat
         if token not in ranks and number >= 256 and token != END_OF_TEXT
     ]
     if lost:
-        raise ConversionError(
+        raise DataError(
             f"{source}: has no row for {len(lost)} of the tokens that the merges make, such as {lost[0]!r}; "
             "vocabulary and merges are of different models, or this is no byte-level BPE (SentencePiece "
             "vocabularies are not supported)"
         )
     if not any(token in ranks for token, number in encoder.items() if number < 256):
-        raise ConversionError(
-            f"{source}: holds none of the 256 byte tokens; only byte-level BPE is supported"
-        )
+        raise DataError(f"{source}: holds none of the 256 byte tokens; only byte-level BPE is supported")

@@ -12,8 +12,8 @@ from typing import Any, Callable
 import torch
 from tqdm import tqdm
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.bpe_vocabulary import byte_level_vocabulary
-from fairseq_adv.hub.errors import ConversionError
 from fairseq_adv.hub.fairseq_state import (
     HEAD_SEED,
     add_fresh_head,
@@ -49,7 +49,7 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
         True if ``out`` was written, False if it was up to date.
 
     Raises:
-        ConversionError: the folder cannot be converted, or ``out`` holds something else.
+        DataError: the folder cannot be converted, or ``out`` holds something else.
     """
     folder, out = folder.resolve(), out.resolve()
     config = read_config(folder)
@@ -58,7 +58,7 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
     if _is_done(folder, out):
         return False
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConversionError(
+        raise DataError(
             f"{out}: exists and is not a complete, current conversion of {folder}; remove it or name another "
             "one"
         )
@@ -89,7 +89,7 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
 def _family_of(config: dict[str, Any], folder: Path) -> tuple[Family, Callable[[Path], Vocabulary]]:
     kind = config.get("model_type")
     if kind not in _FAMILIES:
-        raise ConversionError(
+        raise DataError(
             f"{folder / 'config.json'}: model_type is {kind!r}; supported are {', '.join(sorted(_FAMILIES))} "
             "(not models with a SentencePiece vocabulary, shared layers or relative positions)"
         )
@@ -98,13 +98,13 @@ def _family_of(config: dict[str, Any], folder: Path) -> tuple[Family, Callable[[
 
 def _check_rows(vocabulary: Vocabulary, sizes: Sizes, family: Family, folder: Path) -> None:
     if len(vocabulary.rows) != sizes.vocabulary:
-        raise ConversionError(
+        raise DataError(
             f"{folder}: the tokeniser has {len(vocabulary.rows)} tokens but config.json has vocab_size "
             f"{sizes.vocabulary}; a model and its own tokeniser belong together, and every row needs a token"
         )
     pad_row = vocabulary.rows[FAIRSEQ_FIRST.index("<pad>")]
     if family.positions_skip_pad and pad_row != sizes.first_position - 1:
-        raise ConversionError(
+        raise DataError(
             f"{folder}: the padding token is row {pad_row} in the vocabulary, but pad_token_id in "
             f"config.json is {sizes.first_position - 1}; positions are counted from it, so the two must agree"
         )

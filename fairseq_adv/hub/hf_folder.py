@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.files import sha256_of
 
 # In the order of preference: safetensors cannot hold code at all.
@@ -57,7 +57,7 @@ def read_hf_folder(path: Path, config: dict[str, Any] | None = None) -> HfFolder
         config: its ``config.json`` if that has been read (and checked) before.
 
     Raises:
-        ConversionError: a file is missing, unreadable, or a ``.bin`` that holds more than tensors.
+        DataError: a file is missing, unreadable, or a ``.bin`` that holds more than tensors.
     """
     config = read_config(path) if config is None else config
     tensors: dict[str, torch.Tensor] = {}
@@ -66,9 +66,7 @@ def read_hf_folder(path: Path, config: dict[str, Any] | None = None) -> HfFolder
         part = _read_tensors(path / name)
         twice = sorted(set(part) & set(tensors))
         if twice:
-            raise ConversionError(
-                f"{path / name}: tensor {twice[0]!r} stands in another file of the folder too"
-            )
+            raise DataError(f"{path / name}: tensor {twice[0]!r} stands in another file of the folder too")
         tensors.update(part)
     return HfFolder(path, config, tensors, source_hashes(path))
 
@@ -83,12 +81,12 @@ def read_config(path: Path) -> dict[str, Any]:
     """Returns ``config.json`` of the folder ``path`` as a dict.
 
     Raises:
-        ConversionError: no such folder, no such file, or not a JSON object.
+        DataError: no such folder, no such file, or not a JSON object.
     """
     if not path.is_dir():
-        raise ConversionError(f"{path}: no such folder; name a folder that holds config.json and the weights")
+        raise DataError(f"{path}: no such folder; name a folder that holds config.json and the weights")
     if not (path / "config.json").is_file():
-        raise ConversionError(f"{path}: no config.json in it; name a model folder in Hugging Face's layout")
+        raise DataError(f"{path}: no config.json in it; name a model folder in Hugging Face's layout")
     return read_json_object(path / "config.json")
 
 
@@ -96,49 +94,43 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """Reads a JSON file that must hold an object.
 
     Raises:
-        ConversionError: unreadable, or another kind of JSON value.
+        DataError: unreadable, or another kind of JSON value.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ConversionError(f"{path}: not readable as JSON ({error}); fetch the file again") from error
+        raise DataError(f"{path}: not readable as JSON ({error}); fetch the file again") from error
     if not isinstance(value, dict):
-        raise ConversionError(f"{path}: holds a JSON {type(value).__name__}, expected an object")
+        raise DataError(f"{path}: holds a JSON {type(value).__name__}, expected an object")
     return value
 
 
 def _weight_files(path: Path) -> list[str]:
     found = next((name for name in WEIGHT_FILES if (path / name).is_file()), None)
     if found is None:
-        raise ConversionError(f"{path}: no weights in it; expected one of {', '.join(WEIGHT_FILES)}")
+        raise DataError(f"{path}: no weights in it; expected one of {', '.join(WEIGHT_FILES)}")
     if not found.endswith(".index.json"):
         return [found]
     shards = read_json_object(path / found).get("weight_map")
     if not isinstance(shards, dict) or not shards:
-        raise ConversionError(f"{path / found}: has no weight_map; fetch the file again")
+        raise DataError(f"{path / found}: has no weight_map; fetch the file again")
     names = sorted(set(shards.values()), key=str)
     for name in names:
         # A shard's name comes from a downloaded file: it may not lead out of the folder.
         if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
-            raise ConversionError(f"{path / found}: {name!r} is not the name of a file in the same folder")
+            raise DataError(f"{path / found}: {name!r} is not the name of a file in the same folder")
         if not (path / name).is_file():
-            raise ConversionError(
-                f"{path / found}: names the file {name}, which is not in the folder; fetch it"
-            )
+            raise DataError(f"{path / found}: names the file {name}, which is not in the folder; fetch it")
     return names
 
 
 def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
     if path.stat().st_size < 1024 and path.read_bytes().startswith(b"version https://git-lfs"):
-        raise ConversionError(
-            f"{path}: a Git LFS pointer, not the weights; run `git lfs pull` in that folder"
-        )
+        raise DataError(f"{path}: a Git LFS pointer, not the weights; run `git lfs pull` in that folder")
     state = _read_safetensors(path) if path.suffix == ".safetensors" else _read_bin(path)
     for name, value in state.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
-            raise ConversionError(
-                f"{path}: {name!r} is a {type(value).__name__}; expected names with tensors only"
-            )
+            raise DataError(f"{path}: {name!r} is a {type(value).__name__}; expected names with tensors only")
     return state
 
 
@@ -149,9 +141,7 @@ def _read_safetensors(path: Path) -> dict[str, torch.Tensor]:
     try:
         return dict(load_file(str(path)))
     except SafetensorError as error:
-        raise ConversionError(
-            f"{path}: not readable as safetensors ({error}); fetch the file again"
-        ) from error
+        raise DataError(f"{path}: not readable as safetensors ({error}); fetch the file again") from error
 
 
 def _read_bin(path: Path) -> dict[str, Any]:
@@ -159,16 +149,12 @@ def _read_bin(path: Path) -> dict[str, Any]:
         state = torch.load(str(path), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         reason = str(error).strip().splitlines()[0]
-        raise ConversionError(
+        raise DataError(
             f"{path}: refused, because it holds more than tensors and loading it could run code ({reason}); "
             "use the model's safetensors file, or let someone who trusts the file save its plain state dict"
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise ConversionError(
-            f"{path}: not readable as a PyTorch file ({error}); fetch the file again"
-        ) from error
+        raise DataError(f"{path}: not readable as a PyTorch file ({error}); fetch the file again") from error
     if not isinstance(state, dict):
-        raise ConversionError(
-            f"{path}: holds a {type(state).__name__}, expected a state dict (names with tensors)"
-        )
+        raise DataError(f"{path}: holds a {type(state).__name__}, expected a state dict (names with tensors)")
     return dict(state)

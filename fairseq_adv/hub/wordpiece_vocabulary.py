@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.hub.errors import ConversionError
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.hf_folder import read_json_object
 from fairseq_adv.hub.vocabulary import (
     Vocabulary,
@@ -41,7 +41,7 @@ def wordpiece_vocabulary(folder: Path) -> Vocabulary:
     ``tokenizer_config.json`` that says how text is normalised before it is split.
 
     Raises:
-        ConversionError: neither file is there, or the tokens cannot form a fairseq dictionary.
+        DataError: neither file is there, or the tokens cannot form a fairseq dictionary.
     """
     fast = read_fast_tokenizer(folder, "WordPiece")
     if (folder / "vocab.txt").is_file():
@@ -49,7 +49,7 @@ def wordpiece_vocabulary(folder: Path) -> Vocabulary:
         lines = read_lines(source)
         if len(set(lines)) != len(lines):
             twice = next(token for token in lines if lines.count(token) > 1)
-            raise ConversionError(
+            raise DataError(
                 f"{source}: token {twice!r} stands in it twice, first in line {lines.index(twice) + 1}"
             )
         ranks = {token: row for row, token in enumerate(lines)}
@@ -57,7 +57,7 @@ def wordpiece_vocabulary(folder: Path) -> Vocabulary:
         source = folder / "tokenizer.json"
         ranks = dict(fast["model"]["vocab"])
     else:
-        raise ConversionError(f"{folder}: needs vocab.txt, or a tokenizer.json of the type WordPiece")
+        raise DataError(f"{folder}: needs vocab.txt, or a tokenizer.json of the type WordPiece")
     tokens = tokens_in_order(add_tokens(folder, ranks, fast), source)
     specials = special_tokens(folder, _SPECIALS)
     symbols, rows = order_for_fairseq(tokens, specials, source)

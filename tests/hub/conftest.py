@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.convert import convert_hf_checkpoint
-from fairseq_adv.hub.errors import ConversionError
 from fairseq_adv.hub.minilm import fetch_minilm
 
 
@@ -17,7 +17,7 @@ def minilm_hf(repo: Path) -> Path:
     folder = repo / ".cache" / "encoder" / "hf"
     try:
         fetch_minilm(folder)
-    except (ConversionError, OSError) as error:
+    except (DataError, OSError) as error:
         pytest.skip(f"needs the MiniLM-L6 weights, which could not be fetched: {error}")
     return folder
 

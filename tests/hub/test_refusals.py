@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.convert import convert_hf_checkpoint
-from fairseq_adv.hub.errors import ConversionError
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def bert(tmp_path: Path) -> Path:
 
 def refused(folder: Path, message: str) -> None:
     out = folder.parent / "out"
-    with pytest.raises(ConversionError, match=message):
+    with pytest.raises(DataError, match=message):
         convert_hf_checkpoint(folder, out)
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
@@ -145,21 +145,21 @@ def test_bin_of_another_kind(bert: Path) -> None:
 
 
 def test_folder(tmp_path: Path) -> None:
-    with pytest.raises(ConversionError, match="no such folder"):
+    with pytest.raises(DataError, match="no such folder"):
         convert_hf_checkpoint(tmp_path / "absent", tmp_path / "out")
-    with pytest.raises(ConversionError, match=r"no config.json in it"):
+    with pytest.raises(DataError, match=r"no config.json in it"):
         convert_hf_checkpoint(tmp_path, tmp_path / "out")
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ConversionError, match=r"config.json: not readable as JSON"):
+    with pytest.raises(DataError, match=r"config.json: not readable as JSON"):
         convert_hf_checkpoint(tmp_path, tmp_path / "out")
     (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(ConversionError, match="holds a JSON list"):
+    with pytest.raises(DataError, match="holds a JSON list"):
         convert_hf_checkpoint(tmp_path, tmp_path / "out")
 
 
 def test_output_is_not_overwritten(bert: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("kept")
-    with pytest.raises(ConversionError, match="out: exists and is not a complete, current conversion"):
+    with pytest.raises(DataError, match="out: exists and is not a complete, current conversion"):
         convert_hf_checkpoint(bert, tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]

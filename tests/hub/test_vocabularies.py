@@ -10,9 +10,9 @@ import hf_models
 import pytest
 from fairseq.data import Dictionary
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.bpe_vocabulary import byte_level_vocabulary
 from fairseq_adv.hub.convert import convert_hf_checkpoint
-from fairseq_adv.hub.errors import ConversionError
 from fairseq_adv.hub.wordpiece_vocabulary import wordpiece_vocabulary
 
 
@@ -128,29 +128,27 @@ def test_wordpiece_refusals(bert: Path, old: str, new: str, message: str | None)
     if message is None:
         assert "[row0]" in wordpiece_vocabulary(bert).symbols
         return
-    with pytest.raises(ConversionError, match=message):
+    with pytest.raises(DataError, match=message):
         wordpiece_vocabulary(bert)
 
 
 def test_wordpiece_not_utf8(bert: Path) -> None:
     (bert / "vocab.txt").write_bytes(b"[PAD]\n\xff\n")
-    with pytest.raises(ConversionError, match=r"vocab.txt: not UTF-8"):
+    with pytest.raises(DataError, match=r"vocab.txt: not UTF-8"):
         wordpiece_vocabulary(bert)
 
 
 @pytest.mark.parametrize("reader", [wordpiece_vocabulary, byte_level_vocabulary])
 def test_no_vocabulary(tmp_path: Path, reader: object) -> None:
     assert callable(reader)
-    with pytest.raises(ConversionError, match="needs vocab"):
+    with pytest.raises(DataError, match="needs vocab"):
         reader(tmp_path)
 
 
 def test_merges_of_another_model(roberta: Path) -> None:
     with (roberta / "merges.txt").open("a", encoding="utf-8") as stream:
         stream.write("the zzz\n")
-    with pytest.raises(
-        ConversionError, match=r"no row for 1 of the tokens that the merges make, such as 'thezzz'"
-    ):
+    with pytest.raises(DataError, match=r"no row for 1 of the tokens that the merges make, such as 'thezzz'"):
         byte_level_vocabulary(roberta)
 
 
@@ -158,7 +156,7 @@ def test_bad_merge_line(roberta: Path) -> None:
     lines = (roberta / "merges.txt").read_text(encoding="utf-8").split("\n")
     lines[3] = "one two three"
     (roberta / "merges.txt").write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(ConversionError, match=r"merges.txt:4: 'one two three' is no pair"):
+    with pytest.raises(DataError, match=r"merges.txt:4: 'one two three' is no pair"):
         byte_level_vocabulary(roberta)
 
 
@@ -166,7 +164,7 @@ def test_rows_with_a_gap(roberta: Path) -> None:
     vocabulary = json.loads((roberta / "vocab.json").read_text(encoding="utf-8"))
     vocabulary["<mask>"] += 1
     (roberta / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
-    with pytest.raises(ConversionError, match=r"rows of the \d+ tokens are not 0"):
+    with pytest.raises(DataError, match=r"rows of the \d+ tokens are not 0"):
         byte_level_vocabulary(roberta)
 
 
@@ -174,5 +172,5 @@ def test_literal_that_looks_like_a_number(roberta: Path) -> None:
     """A filler token named "5" would be taken for the fifth byte."""
     text = (roberta / "vocab.json").read_text(encoding="utf-8")
     (roberta / "vocab.json").write_text(text.replace("madeupword0000", "300"), encoding="utf-8")
-    with pytest.raises(ConversionError, match=r"would be '300' in dict.txt, which is the word of row \d+"):
+    with pytest.raises(DataError, match=r"would be '300' in dict.txt, which is the word of row \d+"):
         byte_level_vocabulary(roberta)
