@@ -179,8 +179,8 @@ def _labels(options: argparse.Namespace) -> list[str]:
 
 def _write(out: Path, csv: str, draw: Callable[[Path], None]) -> None:
     """OUT.csv, and OUT.png if it can be drawn."""
+    from fairseq_adv.data.io import write_whole
     from fairseq_adv.evaluation.figures.plots import NoMatplotlib
-    from fairseq_adv.evaluation.predict.output import write_whole
 
     table, figure = _beside(out, ".csv"), _beside(out, ".png")
     write_whole(table, csv)

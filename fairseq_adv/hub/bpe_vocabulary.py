@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.hub.hf_folder import read_json_object
+from fairseq_adv.data.io import json_object
 from fairseq_adv.hub.vocabulary import (
     Vocabulary,
     add_tokens,
@@ -45,7 +45,7 @@ def byte_level_vocabulary(folder: Path) -> Vocabulary:
     fast = read_fast_tokenizer(folder, "BPE")
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         source = folder / "vocab.json"
-        ranks: dict[str, Any] = read_json_object(source)
+        ranks: dict[str, Any] = json_object(source)
         merges = _merges_of_lines(folder / "merges.txt")
     elif fast:
         source = folder / "tokenizer.json"

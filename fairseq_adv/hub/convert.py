@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import platform
 import shlex
@@ -13,6 +12,7 @@ import torch
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import json_object, sha256_of, whole_folder
 from fairseq_adv.hub.bpe_vocabulary import byte_level_vocabulary
 from fairseq_adv.hub.fairseq_state import (
     HEAD_SEED,
@@ -20,7 +20,6 @@ from fairseq_adv.hub.fairseq_state import (
     check_with_fairseq,
     checkpoint_state,
 )
-from fairseq_adv.hub.files import sha256_of, whole_folder
 from fairseq_adv.hub.hf_folder import read_config, read_hf_folder, source_hashes
 from fairseq_adv.hub.key_map import BERT, ROBERTA, Converted, Family, Sizes, convert_tensors
 from fairseq_adv.hub.model_config import fairseq_flags, fairseq_model_config, sizes_of
@@ -169,7 +168,7 @@ def _write(
 def _is_done(folder: Path, out: Path) -> bool:
     """Whether ``out`` is a conversion of exactly these source files, complete and unchanged."""
     try:
-        about = json.loads((out / "conversion.json").read_text(encoding="utf-8"))
+        about = json_object(out / "conversion.json")
         written = about["sha256"]
         return (
             bool(about["format"] == FORMAT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.hub.files import sha256_of
+from fairseq_adv.data.io import json_object, sha256_of
 
 # In the order of preference: safetensors cannot hold code at all.
 WEIGHT_FILES = (
@@ -87,22 +86,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise DataError(f"{path}: no such folder; name a folder that holds config.json and the weights")
     if not (path / "config.json").is_file():
         raise DataError(f"{path}: no config.json in it; name a model folder in Hugging Face's layout")
-    return read_json_object(path / "config.json")
-
-
-def read_json_object(path: Path) -> dict[str, Any]:
-    """Reads a JSON file that must hold an object.
-
-    Raises:
-        DataError: unreadable, or another kind of JSON value.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise DataError(f"{path}: not readable as JSON ({error}); fetch the file again") from error
-    if not isinstance(value, dict):
-        raise DataError(f"{path}: holds a JSON {type(value).__name__}, expected an object")
-    return value
+    return json_object(path / "config.json")
 
 
 def _weight_files(path: Path) -> list[str]:
@@ -111,7 +95,7 @@ def _weight_files(path: Path) -> list[str]:
         raise DataError(f"{path}: no weights in it; expected one of {', '.join(WEIGHT_FILES)}")
     if not found.endswith(".index.json"):
         return [found]
-    shards = read_json_object(path / found).get("weight_map")
+    shards = json_object(path / found).get("weight_map")
     if not isinstance(shards, dict) or not shards:
         raise DataError(f"{path / found}: has no weight_map; fetch the file again")
     names = sorted(set(shards.values()), key=str)

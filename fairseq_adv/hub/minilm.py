@@ -17,7 +17,7 @@ from typing import Callable
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.hub.files import sha256_of, whole_folder
+from fairseq_adv.data.io import sha256_of, whole_folder
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Sequence
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.hub.hf_folder import read_json_object
+from fairseq_adv.data.io import json_object
 
 FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 FAIRSEQ_MASK = "<mask>"
@@ -104,7 +104,7 @@ def special_tokens(folder: Path, defaults: dict[str, str]) -> dict[str, str]:
     named: dict[str, Any] = {}
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         if (folder / name).is_file():
-            named.update(read_json_object(folder / name))
+            named.update(json_object(folder / name))
     roles = {
         "<s>": "cls_token",
         "<pad>": "pad_token",
@@ -154,7 +154,7 @@ def read_fast_tokenizer(folder: Path, kind: str) -> dict[str, Any]:
     """Returns ``tokenizer.json`` of the folder if its model is of the type ``kind``, else an empty dict."""
     if not (folder / "tokenizer.json").is_file():
         return {}
-    fast = read_json_object(folder / "tokenizer.json")
+    fast = json_object(folder / "tokenizer.json")
     model = fast.get("model")
     return fast if isinstance(model, dict) and model.get("type") == kind else {}
 
@@ -169,7 +169,7 @@ def add_tokens(folder: Path, vocabulary: dict[str, int], fast: dict[str, Any]) -
     """
     added = {str(token["content"]): int(token["id"]) for token in fast.get("added_tokens", [])}
     if (folder / "added_tokens.json").is_file():
-        added.update(read_json_object(folder / "added_tokens.json"))
+        added.update(json_object(folder / "added_tokens.json"))
     return {**added, **vocabulary}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.hub.hf_folder import read_json_object
+from fairseq_adv.data.io import json_object
 from fairseq_adv.hub.vocabulary import (
     Vocabulary,
     add_tokens,
@@ -72,7 +72,7 @@ def wordpiece_vocabulary(folder: Path) -> Vocabulary:
 def _normalizer(folder: Path, fast: dict[str, Any]) -> dict[str, Any]:
     """How text is normalised: by ``tokenizer_config.json``, else ``tokenizer.json``, else the default."""
     said = folder / "tokenizer_config.json"
-    slow = read_json_object(said) if said.is_file() else {}
+    slow = json_object(said) if said.is_file() else {}
     normalizer = fast.get("normalizer") or {}
     return {
         key: slow.get(key, normalizer.get(fast_key, default))

@@ -12,16 +12,16 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Optional
 
 from tqdm import tqdm
 
-from fairseq_adv.data.choices.questions import Question, json_lines, question_of, row_of
+from fairseq_adv.data.choices.questions import Question, question_of, row_of
 from fairseq_adv.data.choices.regents import read_regents
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import as_json, json_lines, json_object_or_none, locked, sha256_of, write_whole
 from fairseq_adv.retrieval.documents import Options, retrieve
 from fairseq_adv.retrieval.query import Engine
 
@@ -79,11 +79,8 @@ def fill(
     if os.path.abspath(source) == os.path.abspath(out):
         raise DataError(f"{out}: is the input. Give another output file.")
     rows = _rows(source)
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    made_from: dict[str, Any] = json.loads(
-        json.dumps({"format": FORMAT_VERSION, **engine.describe(), "options": options.made_from()})
-    )
-    manifest = {**made_from, "questions (sha256)": digest}
+    made_from = as_json({"format": FORMAT_VERSION, **engine.describe(), "options": options.made_from()})
+    manifest = {**made_from, "questions (sha256)": sha256_of(source)}
     old = _finished(out, manifest, overwrite)
     if old:
         return Filled(**old, reused=True, continued_at=0)
@@ -93,7 +90,8 @@ def fill(
     def work(task: tuple[dict[str, Any], str, list[str]]) -> _Record:
         return _filled(engine, *task, options)
 
-    with _locked(partial) as journal:
+    with locked(partial), open(partial, "ab+") as journal:
+        journal.seek(0)
         records = _taken_up(journal, partial, made_from, [row for row, _ in rows])
         done = len(records)
         todo = [
@@ -182,10 +180,10 @@ def _finished(out: Path, made_from: dict[str, Any], overwrite: bool) -> Optional
     """The counts of an ``out`` that is there and was made from the same."""
     if not out.exists():
         return None
+    manifest = json_object_or_none(out.with_name(out.name + SUFFIX)) or {}
     try:
-        manifest = json.loads(out.with_name(out.name + SUFFIX).read_text(encoding="utf-8"))
         before, digest, counts = manifest["made_from"], manifest["sha256"], manifest["counts"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except KeyError:
         raise DataError(
             f"{out}: exists and was not made by this program (no {out.name}{SUFFIX}). Give another output."
         ) from None
@@ -197,7 +195,7 @@ def _finished(out: Path, made_from: dict[str, Any], overwrite: bool) -> Optional
             f"{out}: was made from another index, other questions or options ({', '.join(differing)}). Use "
             "--overwrite, or give another output file."
         )
-    if hashlib.sha256(out.read_bytes()).hexdigest() != digest:
+    if sha256_of(out) != digest:
         raise DataError(
             f"{out}: was changed since it was made. Use --overwrite, or give another output file."
         )
@@ -209,35 +207,6 @@ def _publish(
 ) -> None:
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     manifest = {"made_from": made_from, "counts": counts, "sha256": hashlib.sha256(text).hexdigest()}
-    beside = out.with_name(out.name + SUFFIX)
     # The manifest first: an output without one would look as if someone else had made it.
-    for path, content in (
-        (beside, json.dumps(manifest, indent=1, sort_keys=True).encode() + b"\n"),
-        (out, text),
-    ):
-        scratch = path.with_name(path.name + ".new")
-        with open(scratch, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[BinaryIO]:
-    """The file, opened at its beginning, kept from other processes."""
-    import fcntl
-
-    while True:
-        with open(path, "ab+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise DataError(f"{path}: another process is writing it. Wait for it to end.") from None
-            except OSError:
-                pass  # some network file systems cannot lock
-            if not path.exists() or path.stat().st_ino != os.fstat(file.fileno()).st_ino:
-                continue  # another process ended, and removed it, between opening and locking
-            file.seek(0)
-            yield file
-            return
+    write_whole(out.with_name(out.name + SUFFIX), json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+    write_whole(out, text)

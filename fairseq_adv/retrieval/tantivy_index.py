@@ -5,7 +5,6 @@ BM25 as in Lucene (k1 1.2, b 0.75; a sentence's length is kept in one byte, exac
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import json_object_or_none
 from fairseq_adv.data.workspace import MANIFEST, finished, workspace
 from fairseq_adv.retrieval.query import ANALYSIS, Hit, Query, import_extra, text_analyzer
 from fairseq_adv.retrieval.sentences import Corpus
@@ -140,11 +140,8 @@ def open_index(folder: Path) -> TantivyIndex:
         raise DataError(
             f"{folder}: its build has not ended. The same build_arc_index.py command goes on with it."
         )
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        made_from, files = manifest["made_from"], manifest["files"]
-    except (OSError, ValueError, KeyError, TypeError):
-        made_from, files = {}, {}
+    manifest = json_object_or_none(folder / MANIFEST) or {}
+    made_from, files = manifest.get("made_from", {}), manifest.get("files", {})
     if made_from.get("kind") != "tantivy index" or not files:
         raise DataError(f"{folder}: is no index. Make one with build_arc_index.py.")
     for name, size in files.items():

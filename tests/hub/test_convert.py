@@ -15,7 +15,8 @@ import torch
 from fairseq.models.roberta import RobertaModel
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.hub import fairseq_state, files
+from fairseq_adv.data.io import sha256_of
+from fairseq_adv.hub import fairseq_state
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv.hub.wordpiece_vocabulary import wordpiece_vocabulary
 
@@ -53,7 +54,7 @@ def test_files_and_flags(bert: Path, tmp_path: Path) -> None:
     )
     about = json.loads((out / "conversion.json").read_text(encoding="utf-8"))
     assert set(about["source_sha256"]) == {"config.json", "vocab.txt", "model.safetensors"}
-    assert about["source_sha256"]["vocab.txt"] == files.sha256_of(bert / "vocab.txt")
+    assert about["source_sha256"]["vocab.txt"] == sha256_of(bert / "vocab.txt")
     assert set(about["left_out"]) == {"pooler.dense.weight", "pooler.dense.bias"}
     assert "encoder.lm_head" in about["newly_initialised"]
     assert str(tmp_path) not in json.dumps(about)

@@ -150,10 +150,10 @@ def test_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no config.json in it"):
         convert_hf_checkpoint(tmp_path, tmp_path / "out")
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(DataError, match=r"config.json: not readable as JSON"):
+    with pytest.raises(DataError, match=r"config.json: not json"):
         convert_hf_checkpoint(tmp_path, tmp_path / "out")
     (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(DataError, match="holds a JSON list"):
+    with pytest.raises(DataError, match="a json object is wanted"):
         convert_hf_checkpoint(tmp_path, tmp_path / "out")
 
 

@@ -6,7 +6,6 @@ that structure of the data; a classifier of single rows does not.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from collections.abc import Iterable, Sequence
@@ -18,6 +17,7 @@ from typing import Any, Optional
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import SplitLayout, task_layout
 from fairseq_adv.data.glue.tsv import read_split
+from fairseq_adv.data.io import json_object, sha256_of
 from fairseq_adv.data.workspace import finished, workspace
 
 FORMAT_VERSION = 1
@@ -160,7 +160,7 @@ def prepare_pairs(folder: Path, out: Path, seed: int = 1, overwrite: bool = Fals
     made_from = _made_from([folder / files[name].file for name in present], seed)
     result = PreparedPairs(out, {}, notes=[f"{n}.tsv is not there" for n in files if n not in present])
     if finished(out, made_from, overwrite):
-        result.report, result.reused = json.loads((out / REPORT).read_text(encoding="utf-8")), True
+        result.report, result.reused = json_object(out / REPORT), True
         return result
     rows = {name: _read(folder, name, files[name]) for name in present}
     train, dev = _as_partners("train", rows["train"]), _as_partners("dev", rows["dev"])
@@ -263,5 +263,5 @@ def _write(folder: Path, file: str, lines: Sequence[str]) -> None:
 
 
 def _made_from(files: Iterable[Path], seed: int) -> dict[str, Any]:
-    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    hashes = {path.name: sha256_of(path) for path in files}
     return {"format": FORMAT_VERSION, "seed": seed, "input files (sha256)": hashes}

@@ -7,13 +7,12 @@ retrieved for a choice.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import field_of, json_lines, text_of
 
 
 @dataclass(frozen=True)
@@ -48,38 +47,6 @@ class Question:
     choices: tuple[Choice, ...]
     answer: Optional[int]
     where: str
-
-
-def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """("file:line", object) of each line that is not blank.
-
-    Raises:
-        DataError: the file is missing or holds nothing, a line is not UTF-8 or is no json object.
-    """
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
-    found = False
-    with open(path, "rb") as file:
-        for number, raw in enumerate(file, start=1):
-            where = f"{path}:{number}"
-            try:
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise DataError(f"{where}: not UTF-8. Save the file as UTF-8.") from error
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise DataError(
-                    f"{where}: not json ({error}). Each line must be one json object; was the file cut short?"
-                ) from error
-            if not isinstance(row, dict):
-                raise DataError(f"{where}: a json object is wanted, not {line.strip()[:40]}")
-            found = True
-            yield where, row
-    if not found:
-        raise DataError(f"{path}: holds no questions")
 
 
 def read_questions(path: Path) -> list[Question]:
@@ -123,29 +90,6 @@ def row_of(question: Question) -> dict[str, Any]:
     if question.answer is not None:
         row["answerKey"] = question.choices[question.answer].label
     return row
-
-
-def field_of(row: dict[str, Any], key: str, kind: type, where: str, prefix: str = "") -> Any:
-    """``row[key]``, which must be of type ``kind``; DataError names the place otherwise."""
-    if key not in row:
-        raise DataError(f"{where}: the key {prefix}{key} is missing. Its keys: {', '.join(row) or 'none'}.")
-    if not isinstance(row[key], kind):
-        raise DataError(f"{where}: {prefix}{key} must be a json {_JSON_NAMES[kind]}, not {row[key]!r}")
-    return row[key]
-
-
-def text_of(row: dict[str, Any], key: str, where: str, prefix: str = "") -> str:
-    """``row[key]`` as a text that is not empty; numbers are taken as written. DataError otherwise."""
-    value = row.get(key)
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
-    text: str = field_of({**row, key: value} if key in row else row, key, str, where, prefix)
-    if not text.strip():
-        raise DataError(f"{where}: {prefix}{key} is empty. Fill it in, or remove the line.")
-    return text
-
-
-_JSON_NAMES: dict[type, str] = {dict: "object", list: "array", str: "string"}
 
 
 def _choice(entry: Any, where: str) -> Choice:

@@ -4,13 +4,13 @@ distributed.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.data.choices.questions import Choice, Question, field_of, text_of
+from fairseq_adv.data.choices.questions import Choice, Question
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import field_of, json_object, text_of
 
 LEVELS = ("middle", "high")
 _LABELS = "ABCDEFGH"
@@ -37,14 +37,7 @@ def _number(path: Path) -> int:
 
 def _article(path: Path) -> Iterator[Question]:
     where = str(path)
-    try:
-        row = json.loads(path.read_bytes().decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not UTF-8. Save the file as UTF-8.") from error
-    except ValueError as error:
-        raise DataError(f"{where}: not json ({error}). Fetch the file again, or remove it.") from error
-    if not isinstance(row, dict):
-        raise DataError(f"{where}: a json object is wanted")
+    row = json_object(path, "Fetch the file again, or remove it.")
     article = text_of(row, "article", where)
     questions, options = field_of(row, "questions", list, where), field_of(row, "options", list, where)
     answers = field_of(row, "answers", list, where) if "answers" in row else [None] * len(questions)

@@ -6,7 +6,6 @@ column cutting, ``multiprocessing_bpe_encoder --keep-empty``, and ``fairseq-prep
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from tqdm import tqdm
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import TASKS, SplitLayout, TaskLayout, task_layout
 from fairseq_adv.data.glue.tsv import Split, read_split
+from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.text.binarize import label_dictionary, write_indexed
 from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds
 from fairseq_adv.data.workspace import Workspace, finished, workspace
@@ -136,7 +136,7 @@ def prepare(
 def _made_from(
     layout: TaskLayout, folder: Path, present: Sequence[SplitLayout], tokenizer: TokenToIds
 ) -> Dict[str, Any]:
-    hashes = {split.file: hashlib.sha256(split.path(folder).read_bytes()).hexdigest() for split in present}
+    hashes = {split.file: sha256_of(split.path(folder)) for split in present}
     return {
         "format": FORMAT_VERSION,
         "task": layout.name,

@@ -6,7 +6,6 @@ tokenizer's own number indexes a table of dictionary ids, made once; the ids are
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from fairseq.data import Dictionary
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Engine
 from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine
 
@@ -87,9 +87,7 @@ class TokenToIds(ABC):
 
     def fingerprint(self) -> Dict[str, Any]:
         """What decides the output, for a manifest: kind, options, and the SHA-256 of each file."""
-        hashes = {
-            role: hashlib.sha256(path.read_bytes()).hexdigest() for role, path in sorted(self.files.items())
-        }
+        hashes = {role: sha256_of(path) for role, path in sorted(self.files.items())}
         return {"kind": self.kind, "options": self.options, "sha256": hashes}
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import json_object
 
 _UNKNOWN = "[UNK]"
 
@@ -38,7 +38,9 @@ def wordpiece_engine(vocab: Path, cased: Optional[bool] = None) -> Any:
         raise DataError(
             f"{vocab}: has no line {_UNKNOWN}, so it is not a BERT vocabulary (one token a line)."
         )
-    settings = _tokenizer_config(vocab.parent / "tokenizer_config.json")
+    config = vocab.parent / "tokenizer_config.json"
+    fix = "Fix it, or remove it and say --cased if need be."
+    settings = json_object(config, fix) if config.is_file() else {}
     lowercase = settings.get("do_lower_case", True) if cased is None else not cased
     engine = Tokenizer(models.WordPiece(vocab=ids, unk_token=_UNKNOWN, max_input_chars_per_word=100))
     engine.normalizer = normalizers.BertNormalizer(
@@ -50,20 +52,6 @@ def wordpiece_engine(vocab: Path, cased: Optional[bool] = None) -> Any:
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece(prefix="##", cleanup=True)
     return engine
-
-
-def _tokenizer_config(path: Path) -> Dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(
-            f"{path}: not valid JSON ({error}). Mend it, or remove it and say --cased if need be."
-        ) from error
-    if not isinstance(settings, dict):
-        raise DataError(f"{path}: must hold a JSON object.")
-    return settings
 
 
 def _read_lines(path: Path, what: str) -> List[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import defaultdict
@@ -14,8 +13,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_adv.data.choices.questions import json_lines
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import json_lines, sha256_of
 from fairseq_adv.data.workspace import finished, workspace
 from fairseq_adv.data.wsc.noun_phrases import MODEL, noun_phrases, other_phrases, parse
 from fairseq_adv.data.wsc.superglue import PronounExample, read_wsc
@@ -73,7 +72,7 @@ def prepare_wsc(
         "format": FORMAT_VERSION,
         "candidates": source,
         "spacy model": None if source == "spans" else model,
-        "inputs": {split: hashlib.sha256(path.read_bytes()).hexdigest() for split, path in files.items()},
+        "inputs": {split: sha256_of(path) for split, path in files.items()},
     }
     result = PreparedWsc(out)
     if finished(out, made_from, overwrite):

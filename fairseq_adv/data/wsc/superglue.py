@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
 
-from fairseq_adv.data.choices.questions import field_of, json_lines, text_of
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import field_of, json_lines, text_of
 from fairseq_adv.data.wsc.noun_phrases import MODEL, noun_phrases, other_phrases, parse
 
 # What may cling to a pronoun that stands between two spaces: "him," · ("he · it's · they'll · his)

@@ -6,12 +6,12 @@ differ as well. No display is needed.
 
 from __future__ import annotations
 
-import os
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_adv.data.io import written_whole
 from fairseq_adv.evaluation.figures.accordance_curve import Curve, Suggestion
 from fairseq_adv.evaluation.figures.flood_levels import LevelScores
 from fairseq_adv.evaluation.figures.gaussian_noise import NoiseCurve
@@ -168,7 +168,5 @@ def _figure(width: float, height: float) -> Any:
 
 
 def _save(figure: Any, out: Path) -> None:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    beside = out.with_name(out.name + ".tmp")
-    figure.savefig(beside, format="png")
-    os.replace(beside, out)
+    with written_whole(out) as file:
+        figure.savefig(file, format="png")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import pickle
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import sha256_of
 from fairseq_adv.evaluation.predict.ensemble import FloatArray, Scores
 from fairseq_adv.evaluation.predict.examples import Examples, examples_of
 from fairseq_adv.evaluation.predict.kinds import TASK_NAMES, PredictionTask
@@ -104,10 +104,7 @@ def _load(path: Path) -> tuple[dict[str, Any], str]:
     """The checkpoint's content and its SHA-256."""
     if not path.is_file():
         raise DataError(f"{path}: no such checkpoint")
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(1 << 22), b""):
-            digest.update(block)
+    digest = sha256_of(path)
     try:
         state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         for name in ("task", "criterion", "model"):
@@ -117,7 +114,7 @@ def _load(path: Path) -> tuple[dict[str, Any], str]:
         raise DataError(f"{path}: is no checkpoint that fairseq-train wrote ({error})") from error
     # What an old checkpoint has as "args" fairseq would take instead of the cfg, which is changed below.
     state["args"] = None
-    return state, digest.hexdigest()
+    return state, digest
 
 
 def _adapt(cfg: Any, data: Path, how: Running) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import written_whole
 
 FloatArray = npt.NDArray[np.float32]
 StringArray = npt.NDArray[np.str_]
@@ -85,14 +85,9 @@ class Scores:
             "split": self.split,
             "made_from": dict(self.made_from),
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(path.name + ".tmp")
-        with open(beside, "wb") as file:
-            arrays = {name: getattr(self, name) for name in _ARRAYS}
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        with written_whole(path) as file:
             np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
 
     @staticmethod
     def load(path: Path) -> Scores:

@@ -17,6 +17,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from fairseq_adv.data.choices.questions import Question
 from fairseq_adv.data.choices.splits import find_split
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.wsc.superglue import PronounExample
 from fairseq_adv.evaluation.predict.decisions import BoolArray
 from fairseq_adv.evaluation.predict.ensemble import StringArray
@@ -99,7 +100,7 @@ def _sentences(
     n = len(dataset)
     inputs = [p for name in ("input0", "input1") for p in sorted((data / name).glob(f"{split}.*"))]
     files = [data / "input0" / "dict.txt", *inputs, *sorted((data / "label").glob(f"{split}.*"))]
-    digest = _digest([[str(p.relative_to(data)), hashlib.sha256(p.read_bytes()).hexdigest()] for p in files])
+    digest = _digest([[str(p.relative_to(data)), sha256_of(p)] for p in files])
     return Examples(
         dataset,
         "values" if regression else "classes",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,14 +61,3 @@ def wsc_lines(ids: Sequence[str], answers: Sequence[str]) -> str:
     if wrong is not None:
         raise DataError(f"row {wrong}: its idx is no number. SuperGLUE's own files number their lines.")
     return "".join(json.dumps({"idx": int(i), "label": answer}) + "\n" for i, answer in zip(ids, answers))
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file that appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".tmp")
-    with open(beside, "wb") as file:
-        file.write(text.encode("utf-8"))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import zipfile
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import task_layout
+from fairseq_adv.data.io import written_whole
 from fairseq_adv.evaluation.predict.output import GLUE_HEADER
 
 # File -> (rows of the test set, task whose labels it has).
@@ -121,15 +121,10 @@ def _check_answer(where: str, answer: str, task: str) -> None:
 
 
 def _zip(out: Path, contents: dict[str, bytes]) -> None:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    beside = out.with_name(out.name + ".tmp")
-    with zipfile.ZipFile(beside, "w") as file:
+    with written_whole(out) as whole, zipfile.ZipFile(whole, "w") as file:
         for name in sorted(contents):
             # A fixed date: the same answers give the same zip.
             entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             file.writestr(entry, contents[name])
-    with open(beside, "rb+") as written:
-        os.fsync(written.fileno())
-    os.replace(beside, out)

@@ -391,7 +391,7 @@ def test_an_interrupted_run_on_other_files_is_begun_anew(tokenizer: TokenToIds, 
 
 def test_two_processes_do_not_share_a_folder(tokenizer: TokenToIds, tmp_path: Path) -> None:
     sst2(tmp_path / "SST-2")
-    refused = pytest.raises(DataError, match=r"another process is preparing this folder")
+    refused = pytest.raises(DataError, match=r"another process is writing it")
     with workspace(tmp_path / "out", {"format": 0}), refused:
         prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
     assert prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, overwrite=True, progress=False).rows

@@ -170,7 +170,7 @@ def test_case_comes_from_the_tokenizer_config_unless_said(wordpiece_files: Path,
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert tokens(None) == upper and tokens(False) == lower
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case"')
-    with pytest.raises(DataError, match=r"tokenizer_config.json: not valid JSON"):
+    with pytest.raises(DataError, match=r"tokenizer_config.json: not json"):
         tokens(None)
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from support import run_command
@@ -132,14 +132,14 @@ def test_the_file_is_a_png_that_appears_whole(tmp_path: Path) -> None:
     assert (width, height) == (1275, 975)
     assert os.listdir(tmp_path) == ["a.png"]
 
-    def failing(path: Path, **_: Any) -> None:
-        path.write_bytes(PNG)
+    def failing(file: BinaryIO, **_: Any) -> None:
+        file.write(PNG)
         raise OSError("no space")
 
     broken = SimpleNamespace(savefig=failing)
     with pytest.raises(OSError, match="no space"):
         plots._save(broken, out)
-    assert out.read_bytes() == content
+    assert out.read_bytes() == content and os.listdir(tmp_path) == ["a.png"]
 
 
 def test_without_matplotlib_it_is_said_what_to_install(tmp_path: Path) -> None:
