@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterator, Optional, Tuple, Union
+from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple, Union
 
 from filelock import FileLock, Timeout
 from tqdm import tqdm
@@ -121,6 +121,22 @@ def sha256_of(path: Path) -> str:
             digest.update(block)
             bar.update(len(block))
     return digest.hexdigest()
+
+
+def text_lines(path: Path) -> List[str]:
+    """The lines of a UTF-8 file such as ``vocab.txt``; only LF and CR LF end a line.
+
+    Raises:
+        DataError: not UTF-8; names the line.
+    """
+    content = path.read_bytes()
+    try:
+        # str.splitlines would also split at U+2028 or U+0085, which can stand in tokens.
+        lines = content.decode("utf-8").replace("\r\n", "\n").split("\n")
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}:{number}: not UTF-8 ({error.reason}). Save the file as UTF-8.") from error
+    return lines if lines[-1] else lines[:-1]
 
 
 def as_json(value: Any) -> Any:

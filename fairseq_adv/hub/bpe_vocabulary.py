@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_object
+from fairseq_adv.data.io import json_object, text_lines
 from fairseq_adv.hub.vocabulary import (
     Vocabulary,
     add_tokens,
     order_for_fairseq,
     read_fast_tokenizer,
-    read_lines,
     special_tokens,
     tokens_in_order,
 )
@@ -79,7 +78,7 @@ def gpt2_numbers(merges: list[tuple[str, str]]) -> dict[str, int]:
 
 
 def _merges_of_lines(path: Path) -> list[tuple[str, str]]:
-    lines = read_lines(path)
+    lines = text_lines(path)
     start = 1 if lines and lines[0].startswith("#version") else 0
     return [_merge(line, f"{path}:{number}") for number, line in enumerate(lines[start:], start + 1) if line]
 

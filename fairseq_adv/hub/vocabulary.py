@@ -121,21 +121,6 @@ def special_tokens(folder: Path, defaults: dict[str, str]) -> dict[str, str]:
     return found
 
 
-def read_lines(path: Path) -> list[str]:
-    """Returns the lines of a UTF-8 file such as ``vocab.txt``; only LF and CR LF end a line.
-
-    Raises:
-        DataError: not UTF-8.
-    """
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 ({error}); fetch the file again") from error
-    # str.splitlines would also split at U+2028 or U+0085, which can stand in tokens.
-    lines = text.replace("\r\n", "\n").split("\n")
-    return lines[:-1] if lines and lines[-1] == "" else lines
-
-
 def tokens_in_order(vocabulary: dict[str, Any], source: Path) -> list[str]:
     """Turns token -> row into the list of tokens.
 

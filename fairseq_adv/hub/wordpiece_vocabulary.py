@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_object
+from fairseq_adv.data.io import json_object, text_lines
 from fairseq_adv.hub.vocabulary import (
     Vocabulary,
     add_tokens,
     order_for_fairseq,
     read_fast_tokenizer,
-    read_lines,
     special_tokens,
     tokens_in_order,
     write_json,
@@ -46,7 +45,7 @@ def wordpiece_vocabulary(folder: Path) -> Vocabulary:
     fast = read_fast_tokenizer(folder, "WordPiece")
     if (folder / "vocab.txt").is_file():
         source = folder / "vocab.txt"
-        lines = read_lines(source)
+        lines = text_lines(source)
         if len(set(lines)) != len(lines):
             twice = next(token for token in lines if lines.count(token) > 1)
             raise DataError(

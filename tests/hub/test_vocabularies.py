@@ -134,7 +134,7 @@ def test_wordpiece_refusals(bert: Path, old: str, new: str, message: str | None)
 
 def test_wordpiece_not_utf8(bert: Path) -> None:
     (bert / "vocab.txt").write_bytes(b"[PAD]\n\xff\n")
-    with pytest.raises(DataError, match=r"vocab.txt: not UTF-8"):
+    with pytest.raises(DataError, match=r"vocab.txt:2: not UTF-8"):
         wordpiece_vocabulary(bert)
 
 

@@ -203,3 +203,20 @@ def tokenizer_for_encoder(folder: Path, cased: Optional[bool] = None) -> TokenTo
         f"{folder}: holds neither vocab.txt (WordPiece) nor encoder.json and vocab.bpe (GPT-2 BPE). Give a "
         "folder made by scripts/convert_hf_checkpoint.py."
     )
+
+
+def load_tokenizer(tokenizer_dir: Optional[str], data: str) -> TokenToIds:
+    """The tokenizer in ``--tokenizer-dir``, or in the first data folder.
+
+    Raises:
+        DataError: no tokenizer there.
+    """
+    if tokenizer_dir:
+        return tokenizer_for_encoder(Path(tokenizer_dir))
+    folder = Path(data.split(":")[0])
+    if not (folder / "dict.txt").is_file():
+        raise DataError(
+            f"{folder}: holds no dict.txt. Name the encoder's folder, with dict.txt and its vocab.txt or "
+            "encoder.json and vocab.bpe, by --tokenizer-dir."
+        )
+    return tokenizer_for_encoder(folder)

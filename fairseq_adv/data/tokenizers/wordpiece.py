@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_object
+from fairseq_adv.data.io import json_object, text_lines
 
 _UNKNOWN = "[UNK]"
 
@@ -27,8 +27,9 @@ def wordpiece_engine(vocab: Path, cased: Optional[bool] = None) -> Any:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     ids: Dict[str, int] = {}
-    for number, line in enumerate(_read_lines(vocab, "a WordPiece vocabulary (vocab.txt)"), start=1):
-        token = line.rstrip("\r")
+    if not vocab.is_file():
+        raise DataError(f"{vocab}: no such file. It must be a WordPiece vocabulary (vocab.txt).")
+    for number, token in enumerate(text_lines(vocab), start=1):
         if token in ids:
             raise DataError(
                 f"{vocab}:{number}: token {token!r} stands on line {ids[token] + 1} too. Remove one."
@@ -52,25 +53,3 @@ def wordpiece_engine(vocab: Path, cased: Optional[bool] = None) -> Any:
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece(prefix="##", cleanup=True)
     return engine
-
-
-def _read_lines(path: Path, what: str) -> List[str]:
-    """The lines of a UTF-8 file, split at line feeds only.
-
-    Raises:
-        DataError: the file is missing or is not UTF-8.
-    """
-    if not path.is_file():
-        raise DataError(f"{path}: no such file. It must be {what}.")
-    lines = path.read_bytes().split(b"\n")
-    if lines and not lines[-1]:
-        lines.pop()
-    decoded = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            decoded.append(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}:{number}: not UTF-8 ({error.reason}). Save the file as UTF-8."
-            ) from error
-    return decoded

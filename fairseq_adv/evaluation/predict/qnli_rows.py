@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fairseq_adv.data.choices.qnli_pairs import DEV_ROWS
+from fairseq_adv.data.choices.prepare_qnli_ranking import DEV_ROWS
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.predict.decisions import BoolArray, best_columns, majority
 from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray, Scores

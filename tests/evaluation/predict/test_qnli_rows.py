@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from made_scores import NONE, choices
 
-from fairseq_adv.data.choices.qnli_pairs import DEV_ROWS, prepare_pairs
+from fairseq_adv.data.choices.prepare_qnli_ranking import DEV_ROWS, prepare_pairs
 from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.predict.ensemble import join
