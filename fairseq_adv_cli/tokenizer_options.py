@@ -1,4 +1,4 @@
-"""The options by which a script is told how to tokenise: an encoder's folder, or the files one by one."""
+"""The options that say how a script tokenises: an encoder's folder, or the files one by one."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def tokenizer_of(args: argparse.Namespace) -> TokenToIds:
     cased = True if args.cased else None
     if args.encoder:
         if given:
-            raise DataError(f"{_option(given[0])} says again what --encoder says. Give one of them.")
+            raise DataError(f"{_option(given[0])} repeats what --encoder says. Give only one of them.")
         return tokenizer_for_encoder(args.encoder, cased)
     files = [name for name in given if name != "tokenizer"]
     kind = getattr(args, "tokenizer", None) or next(

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_adv_cli.script import GOES_ON, HelpFormatter, exit_status
+from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.figures.accordance_curve import Curve
@@ -217,7 +217,7 @@ def main(argv: list[str] | None = None) -> int:
         _check_out(options)
         options.work(options)
 
-    return exit_status(work, (ValueError, OSError), GOES_ON)
+    return exit_status(work, (ValueError, OSError), RESUMABLE)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_adv_cli.script import GOES_ON, exit_status
+from fairseq_adv_cli.script import RESUMABLE, exit_status
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.predict.predict import Predicted
@@ -87,7 +87,7 @@ def _predict(args: argparse.Namespace) -> None:
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    return exit_status(lambda: _predict(args), stopped=GOES_ON)
+    return exit_status(lambda: _predict(args), stopped=RESUMABLE)
 
 
 if __name__ == "__main__":

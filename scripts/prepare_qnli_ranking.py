@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_adv_cli.script import GOES_ON, exit_status
+from fairseq_adv_cli.script import RESUMABLE, exit_status
 
 if TYPE_CHECKING:
     from fairseq_adv.data.choices.prepare_qnli_ranking import PreparedPairs
@@ -65,7 +65,7 @@ def main(argv: list[str] | None = None) -> int:
     def work() -> None:
         _report(prepare_pairs(args.qnli_dir, args.out, args.seed, args.overwrite))
 
-    return exit_status(work, stopped=GOES_ON)
+    return exit_status(work, stopped=RESUMABLE)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional
 
-from fairseq_adv_cli.script import GOES_ON, exit_status
+from fairseq_adv_cli.script import RESUMABLE, exit_status
 
 if TYPE_CHECKING:
     from fairseq_adv.data.wsc.prepare_wsc import PreparedWsc
@@ -75,7 +75,7 @@ def main(argv: Optional[List[str]] = None) -> int:
     def work() -> None:
         _report(prepare_wsc(args.input, args.out, args.candidates, args.spacy_model, args.overwrite))
 
-    return exit_status(work, stopped=GOES_ON)
+    return exit_status(work, stopped=RESUMABLE)
 
 
 if __name__ == "__main__":

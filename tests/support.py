@@ -281,7 +281,7 @@ class ScriptMain:
         return SimpleNamespace(returncode=code, stdout=out, stderr=err)
 
 
-def heed_interrupts() -> None:
+def handle_interrupts() -> None:
     """For ``preexec_fn``: a shell starts what it runs in the background with SIGINT ignored, and so do its
     children.
     """

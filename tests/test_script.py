@@ -10,7 +10,7 @@ import pytest
 from support import run_from_scratch, write_encoder
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv_cli.script import GOES_ON, HelpFormatter, exit_status
+from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 from fairseq_adv_cli.tokenizer_options import FILES, add_tokenizer_options, tokenizer_of
 
 
@@ -47,13 +47,13 @@ def test_a_fault_of_the_program_keeps_its_traceback(
     error: Exception, mistakes: tuple[type[Exception], ...] | None
 ) -> None:
     with pytest.raises(type(error)) as caught:
-        exit_status(lambda: raising(error), mistakes, stopped=GOES_ON)
+        exit_status(lambda: raising(error), mistakes, stopped=RESUMABLE)
     assert caught.value is error
 
 
 def test_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_status(lambda: raising(KeyboardInterrupt()), stopped=GOES_ON) == 130
-    assert capsys.readouterr() == ("", "stopped; the same command goes on from here\n")
+    assert exit_status(lambda: raising(KeyboardInterrupt()), stopped=RESUMABLE) == 130
+    assert capsys.readouterr() == ("", "stopped; run the same command again to resume\n")
     with pytest.raises(KeyboardInterrupt):
         exit_status(lambda: raising(KeyboardInterrupt()))
 

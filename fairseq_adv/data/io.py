@@ -152,7 +152,7 @@ def json_object(path: Path, fix: str = "Fetch the file again.") -> Dict[str, Any
         fix: what the user can do about a damaged file, for messages.
 
     Raises:
-        DataError: the file is missing, is not UTF-8, or holds no json object.
+        DataError: the file is missing, is not UTF-8, or holds anything but a json object.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file")
@@ -171,7 +171,7 @@ def json_lines(path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
     """("file:line", object) of each line that is not blank.
 
     Raises:
-        DataError: the file is missing or holds nothing, a line is not UTF-8 or is no json object.
+        DataError: the file is missing or holds nothing, a line is not UTF-8 or is not a json object.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file")
@@ -223,5 +223,5 @@ def _object(text: str, where: str, fix: str) -> Dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not json ({error}). {fix}") from error
     if not isinstance(value, dict):
-        raise DataError(f"{where}: a json object is wanted, not {text.strip()[:40]}")
+        raise DataError(f"{where}: expected a json object, not {text.strip()[:40]}")
     return value

@@ -24,7 +24,7 @@ _WRITING = ".writing"
 
 
 class Workspace:
-    """The folder under way; made by :func:`workspace`."""
+    """The folder being written; made by :func:`workspace`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -84,7 +84,7 @@ def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
 
 @contextmanager
 def workspace(out: Path, made_from: Mapping[str, Any]) -> Iterator[Workspace]:
-    """Opens ``OUT.partial``, goes on with what lies there if made from the same; renames it at the end.
+    """Opens ``OUT.partial``, resumes what lies there if made from the same; renames it at the end.
 
     Whatever ``out`` is at the end is replaced: ask :func:`finished` first.
 

@@ -1,4 +1,4 @@
-"""Keeps what was measured in files, so that an interrupted command goes on where it was."""
+"""Keeps what was measured in files, so that an interrupted command can resume."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def measured_once(
 
 
 def stamp(file: Path) -> dict[str, int]:
-    """Size and time of a checkpoint: what tells it from another one of the same name.
+    """Size and time of a checkpoint: what distinguishes it from another of the same name.
 
     Raises:
         FileNotFoundError: there is no such file.

@@ -65,7 +65,7 @@ class Trained:
         objective: what it learned.
         task: with the splits loaded.
         updates: number of updates it was trained for.
-        skips_too_long: validation left out the rows that are too long for the model, and so does this.
+        skips_too_long: rows too long for the model are left out, as in validation.
     """
 
     model: nn.Module
@@ -143,7 +143,7 @@ def objective_options(cfg: Any) -> SimpleNamespace:
 
 
 def _check_split(task: FairseqTask, data: str, split: str) -> None:
-    """The tasks of this project say themselves what is missing; fairseq's do not."""
+    """This project's own tasks report what is missing; fairseq's do not."""
     if isinstance(task, SentencePredictionTask):
         folder, index = data, os.path.join("input0", f"{split}.idx")
     elif isinstance(task, MaskedLMTask):

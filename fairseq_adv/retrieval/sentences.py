@@ -1,6 +1,6 @@
-"""A corpus: text files, plain or gzip, a sentence a line.
+"""A corpus: text files, plain or gzip, one sentence per line.
 
-The files are read twice: once to check, count and fingerprint them, so that a bad line is told before
+The files are read twice: once to check, count and fingerprint them, so that a bad line is reported before
 anything is built, and once to index them.
 """
 
@@ -21,7 +21,7 @@ from tqdm import tqdm
 from fairseq_adv.data.errors import DataError
 
 LONGEST_LINE = 1_000_000
-"""Characters. A longer line means that the file is not a sentence a line."""
+"""Characters. A longer line means that the file does not have one sentence per line."""
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
 
@@ -105,7 +105,9 @@ def survey(patterns: Sequence[str], encoding_errors: str = "strict") -> Corpus:
             files.append(CorpusFile(path, digest.hexdigest(), count))
     corpus = Corpus(tuple(files), encoding_errors)
     if not corpus.size:
-        raise DataError(f"{', '.join(map(str, paths))}: no sentences. Give text files, a sentence a line.")
+        raise DataError(
+            f"{', '.join(map(str, paths))}: no sentences. Give text files, one sentence per line."
+        )
     return corpus
 
 
@@ -113,7 +115,7 @@ def _expanded(pattern: str) -> list[Path]:
     path = Path(pattern)
     paths = [path] if path.exists() else [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
     if not paths:
-        raise DataError(f"{pattern}: no such file. Give the corpus's text files, a sentence a line.")
+        raise DataError(f"{pattern}: no such file. Give the corpus's text files, one sentence per line.")
     for one in paths:
         if one.is_dir():
             raise DataError(f"{one}: is a folder. Give the files in it, such as '{one}/*.txt'.")
@@ -152,7 +154,7 @@ def _blocks(path: Path, errors: str, bar: Optional[Any] = None) -> Iterator[tupl
             if len(max(sentences, key=len)) > LONGEST_LINE:
                 at = number + next(i for i, line in enumerate(sentences) if len(line) > LONGEST_LINE)
                 raise DataError(
-                    f"{path}:{at}: over {LONGEST_LINE} characters in a line. Split it: a sentence a line."
+                    f"{path}:{at}: over {LONGEST_LINE} characters in a line. Split it: one sentence per line."
                 )
             yield raw, [line for line in sentences if line]
             number += len(lines)

@@ -36,7 +36,7 @@ def refused(folder: Path, message: str) -> None:
         ({"model_type": None}, "model_type is None"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"hidden_act": "gelu_new"}, "hidden_act is 'gelu_new'.*supported: gelu, relu"),
-        ({"num_attention_heads": 5}, "hidden_size 24 is no multiple of num_attention_heads 5"),
+        ({"num_attention_heads": 5}, "hidden_size 24 is not a multiple of num_attention_heads 5"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0, expected a whole number of at least 1"),
         ({"hidden_size": "24"}, "hidden_size is '24', expected a whole number"),
         ({"is_decoder": True}, "is_decoder or add_cross_attention is set"),
@@ -153,7 +153,7 @@ def test_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"config.json: not json"):
         convert_hf_checkpoint(tmp_path, tmp_path / "out")
     (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(DataError, match="a json object is wanted"):
+    with pytest.raises(DataError, match="expected a json object"):
         convert_hf_checkpoint(tmp_path, tmp_path / "out")
 
 

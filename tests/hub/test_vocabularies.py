@@ -156,7 +156,7 @@ def test_bad_merge_line(roberta: Path) -> None:
     lines = (roberta / "merges.txt").read_text(encoding="utf-8").split("\n")
     lines[3] = "one two three"
     (roberta / "merges.txt").write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(DataError, match=r"merges.txt:4: 'one two three' is no pair"):
+    with pytest.raises(DataError, match=r"merges.txt:4: 'one two three' is not a pair"):
         byte_level_vocabulary(roberta)
 
 

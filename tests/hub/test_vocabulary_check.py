@@ -53,7 +53,7 @@ def test_the_checkpoints_own_dictionary_passes(tmp_path: Path, pretrained: Path)
 
 @pytest.mark.parametrize("words", [VOCABULARY[:-1], [*VOCABULARY, "more", "words"]], ids=["fewer", "more"])
 def test_another_number_of_words_is_refused(tmp_path: Path, pretrained: Path, words: list[str]) -> None:
-    """With and without the dict.txt beside the checkpoint, whose path the mend then names."""
+    """With and without the dict.txt beside the checkpoint, whose path the fix then names."""
     other, data = dictionary(tmp_path / "corpus", words)
     checkpoint = pretrained / "model.pt"
     with pytest.raises(DataError) as error:
@@ -90,7 +90,7 @@ def test_a_dict_txt_of_something_else_beside_the_checkpoint_is_left_alone(
     own, data = dictionary(tmp_path / "corpus", VOCABULARY)
     check_vocabulary(str(tmp_path / "model.pt"), own, data)
     (tmp_path / "dict.txt").write_text("no dictionary\nat all\n")
-    with pytest.raises(DataError, match=r"dict\.txt: no dictionary of fairseq's"):
+    with pytest.raises(DataError, match=r"dict\.txt: not a fairseq dictionary"):
         check_vocabulary(str(tmp_path / "model.pt"), own, data)
 
 
@@ -123,7 +123,7 @@ def test_what_is_no_checkpoint_is_named(tmp_path: Path, pretrained: Path) -> Non
     (tmp_path / "text.pt").write_text("hello world, this is text\n")
     (tmp_path / "page.pt").write_text("<!DOCTYPE html>\n<html></html>\n")
     for path in sorted(tmp_path.glob("*.pt")):
-        with pytest.raises(DataError, match=f"{path.name}: is no checkpoint that fairseq-train wrote"):
+        with pytest.raises(DataError, match=f"{path.name}: is not a checkpoint written by fairseq-train"):
             embedding_rows(path)
 
 

@@ -133,7 +133,7 @@ def test_interrupted_and_continued(
     assert fill(large_index, many_questions, out, Options(), workers).reused
 
 
-def test_mended_input_keeps_the_rows_above(index: TantivyIndex, tmp_path: Path) -> None:
+def test_fixed_input_keeps_the_rows_above(index: TantivyIndex, tmp_path: Path) -> None:
     rows = [question("What is ice?", "frozen water", name=f"q{i}") for i in range(9)]
     source = write_questions(tmp_path / "in.jsonl", rows)
     with pytest.raises(KeyboardInterrupt):
@@ -145,7 +145,7 @@ def test_mended_input_keeps_the_rows_above(index: TantivyIndex, tmp_path: Path) 
     assert [q.stem for q in read_questions(tmp_path / "out.jsonl")][4] == "How does iron rust?"
 
 
-def test_other_options_begin_anew(index: TantivyIndex, tmp_path: Path) -> None:
+def test_other_options_begin_again(index: TantivyIndex, tmp_path: Path) -> None:
     rows = [question("What is ice?", "frozen water", name=f"q{i}") for i in range(9)]
     source, out = write_questions(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
     with pytest.raises(KeyboardInterrupt):

@@ -93,7 +93,7 @@ def test_interrupted_and_continued(
     double.fail_after_bulks = 5
     with pytest.raises(DataError, match="the OpenSearch server reports: exception: out of space"):
         build(client, corpus, "many")
-    with pytest.raises(DataError, match="its build has not ended"):
+    with pytest.raises(DataError, match="its build has not finished"):
         open_index(client, "many")
     double.fail_after_bulks, double.written = None, 0
     done = build(client, corpus, "many")

@@ -101,7 +101,7 @@ def test_interrupted_and_run_again(
         patch.setattr(module, "_write", stops)
         assert run(script, wsc, out, "--candidates", "spans") == 130
     assert not out.exists() and (partial / "valid.jsonl").is_file() and not (partial / "test.jsonl").exists()
-    assert "goes on from here" in capsys.readouterr().err
+    assert "again to resume" in capsys.readouterr().err
     assert run(script, wsc, out, "--candidates", "spans") == 0
     assert "continued; already done: train, valid" in capsys.readouterr().out and not partial.exists()
 
@@ -123,7 +123,7 @@ def test_user_mistakes(
     (tmp_path / "train.jsonl").write_text('{"text": "a"}')
     cases = [
         ([wsc, "--spacy-model", "no_such_model"], "scripts/prepare_wsc.py on a machine that has them"),
-        ([tmp_path / "other.jsonl"], "other.jsonl: its name tells no split"),
+        ([tmp_path / "other.jsonl"], "other.jsonl: its name does not name a split"),
         ([tmp_path / "empty"], "holds no train, val (or valid, dev) or test"),
         ([wsc, wsc / "train.jsonl"], "is the train split too"),
         ([wsc / "dev.jsonl"], "dev.jsonl: no such file"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support import heed_interrupts, load_script
+from support import handle_interrupts, load_script
 
 pytest.importorskip("tantivy", reason="needs tantivy: pip install 'fairseq_adv[retrieval]'")
 
@@ -110,7 +110,7 @@ def test_encoding_errors_replace(tmp_path: Path) -> None:
 def test_bad_questions_and_options(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = questions(tmp_path / "in.jsonl")
     for arguments, message in [
-        ([tmp_path / "none", source, tmp_path / "out"], "is no index. Make one with build_arc_index.py"),
+        ([tmp_path / "none", source, tmp_path / "out"], "is not an index. Make one with build_arc_index.py"),
         ([index, tmp_path / "none.jsonl", tmp_path / "out"], "none.jsonl: no such file"),
         ([index, source, tmp_path / "out", "--top", "0"], "--top 0"),
         ([index, source, tmp_path / "out", "--url", "http://localhost"], "--url is for --engine opensearch"),
@@ -141,7 +141,7 @@ def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals)
     out, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
     command = [sys.executable, str(RETRIEVE), str(index), str(source), str(out)]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=handle_interrupts
     )
     try:
         while not partial.exists() or partial.stat().st_size < 20_000:
@@ -155,7 +155,7 @@ def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals)
     finally:
         process.kill()
     assert process.returncode == (130 if how is signal.SIGINT else -signal.SIGKILL)
-    assert ("the same command goes on from here" in error) is (how is signal.SIGINT)
+    assert ("run the same command again to resume" in error) is (how is signal.SIGINT)
     assert "Traceback" not in error
     assert not out.exists()
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -19,7 +19,7 @@ from fairseq_adv.data.workspace import finished, workspace
 FORMAT_VERSION = 1
 ENTAILED = "entailment"
 REPORT = "report.json"
-# Every row of dev, also those that make no pair. Named as a test split, for those have no answer to train on.
+# Every row of dev, also those that make no pair; these have no answer to train on, hence a test split's name.
 DEV_ROWS = "test-dev"
 
 

@@ -20,7 +20,7 @@ class Row:
         index: its first column, as it is written.
         question: without white space around it.
         sentence: without white space around it.
-        entailed: whether the sentence holds the answer; ``None``: not told.
+        entailed: whether the sentence holds the answer; ``None``: unknown.
         label: the choice's label: the index, with the file's name before it where it comes from another
             split ("dev-17"); such a row is never predicted.
     """

@@ -108,6 +108,6 @@ def _answer(row: dict[str, Any], labels: list[str], where: str) -> Optional[int]
         return None
     if str(key) not in labels:
         raise DataError(
-            f"{where}: the answer key {key!r} is no choice's label ({', '.join(labels)}). Correct it."
+            f"{where}: the answer key {key!r} is not a choice's label ({', '.join(labels)}). Correct it."
         )
     return labels.index(str(key))

@@ -117,7 +117,7 @@ class RankingDataset(RowsDataset):
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """A training split is shuffled, and sampled, anew in each epoch."""
+        """A training split is shuffled, and sampled, again in each epoch."""
         return self.weights is None
 
     def _refuse_too_long(self, kept: IntArray, max_positions: int) -> None:

@@ -1,7 +1,7 @@
 """AI2's exam questions as CSV (NY Regents and other school exams; ARC has such a file too).
 
 Columns ``questionID``, ``AnswerKey`` and ``question``; the choices stand in the question: "Which …? (A) ice
-(B) steam". Rows that are no multiple-choice question, or need a diagram, are left out and counted.
+(B) steam". Rows that are not multiple-choice questions, or need a diagram, are left out and counted.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _question(row: dict[str, str], where: str) -> Question:
     key = (row["AnswerKey"] or "").strip()
     if key and key not in labels:
         raise DataError(
-            f"{where}: the answer key {key!r} is no choice's label ({', '.join(labels)}). Correct it."
+            f"{where}: the answer key {key!r} is not a choice's label ({', '.join(labels)}). Correct it."
         )
     return Question(name, stem, tuple(choices), labels.index(key) if key else None, where)
 

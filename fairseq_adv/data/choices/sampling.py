@@ -14,7 +14,7 @@ def epoch_indices(
 ) -> IntArray:
     """Positions of an epoch's examples: weight w of a data set of n examples gives round(w * n) of them.
 
-    All examples come floor(w) times; the rest is a sample without replacement, drawn anew in each epoch.
+    All examples come floor(w) times; the rest is a sample without replacement, drawn again in each epoch.
     The same seed and epoch give the same result, so that a run can be continued in mid-epoch.
 
     Args:

@@ -17,11 +17,11 @@ from fairseq_adv.data.text.mmap_index import read_mmap_index
 
 _HUFFMAN_MAGIC = b"HUFFIDX\x00\x00"
 _CACHED_MAGIC = b"TNTIDX\x00\x00"
-AGAIN = "Make it again with scripts/prepare_corpus.py, whose --check looks over a whole corpus."
+AGAIN = "Make it again with scripts/prepare_corpus.py, whose --check checks a whole corpus."
 
 
 def check_shards(data: str, splits: Sequence[str] = ("train",), first: Sequence[str] = ()) -> None:
-    """Looks whether every shard is there and whole, and has the first one's dictionary.
+    """Checks that every shard is complete and has the first one's dictionary.
 
     Only headers, sizes of files and dictionaries are read: milliseconds a shard.
 
@@ -31,7 +31,7 @@ def check_shards(data: str, splits: Sequence[str] = ("train",), first: Sequence[
         first: what the first folder must have besides: fairseq takes validation from there.
 
     Raises:
-        DataError: naming the folder or file and the mend.
+        DataError: naming the folder or file and the fix.
     """
     if "://" in data:
         return  # not on a disk of this machine: fairseq's PathManager fetches it
@@ -52,7 +52,7 @@ def check_shards(data: str, splits: Sequence[str] = ("train",), first: Sequence[
 
 
 def check_split(prefix: Path) -> None:
-    """Looks whether ``PREFIX.bin`` is as long as ``PREFIX.idx`` says.
+    """Checks that ``PREFIX.bin`` is as long as ``PREFIX.idx`` says.
 
     Raises:
         DataError: a file is missing, empty, cut off or of another format.
@@ -66,7 +66,7 @@ def check_split(prefix: Path) -> None:
     try:
         with index.open("rb") as stream:
             if stream.read(len(_HUFFMAN_MAGIC)) == _HUFFMAN_MAGIC:
-                return  # its .bin tells itself how long it is
+                return  # its .bin says itself how long it is
             stream.seek(0)
             told = _told_bytes(stream, index.stat().st_size)
         found = data.stat().st_size
@@ -74,7 +74,7 @@ def check_split(prefix: Path) -> None:
         raise DataError(f"{index}: cannot be read as an index ({error!r}). {AGAIN}") from error
     if told != found:
         raise DataError(
-            f"{data}: has {found} bytes, but {index.name} tells of {told}; one is cut off or stale. {AGAIN}"
+            f"{data}: has {found} bytes, but {index.name} says {told}; one is cut off or stale. {AGAIN}"
         )
     if told == 0:
         raise DataError(f"{data}: holds nothing. Leave the folder out, or make it again with fewer shards.")
@@ -84,7 +84,7 @@ def _told_bytes(stream: BinaryIO, size: int) -> int:
     """How long an index of ``size`` bytes says that its .bin is.
 
     Raises:
-        struct.error, KeyError: the index is cut off or no index.
+        struct.error, KeyError: the index is cut off or not an index.
     """
     index = read_mmap_index(stream)
     if index is not None:

@@ -78,7 +78,7 @@ class Corpus:
                 "another output folder."
             )
         if options.out.exists() and not options.out.is_dir():
-            raise DataError(f"{options.out}: is no folder. Give another output folder.")
+            raise DataError(f"{options.out}: is not a directory. Give another output folder.")
         texts = inputs(options.texts)
         self._others = {
             split: inputs(paths)
@@ -107,7 +107,7 @@ class Corpus:
         return {"train": self.ranges[shard], **(self._others if shard == 0 else {})}
 
     def made_from(self, shard: int) -> Dict[str, Any]:
-        """What decides a shard's content. How invalid bytes are met is not part of it: see :meth:`done`."""
+        """What decides a shard's content. The treatment of invalid bytes is not: see :meth:`done`."""
         return {**self._made_from, "shard": shard, **(self._others_made_from if shard == 0 else {})}
 
     def size(self, shard: int) -> int:
@@ -115,7 +115,7 @@ class Corpus:
         return sum(piece.end - piece.start for pieces in self.splits(shard).values() for piece in pieces)
 
     def done(self, shard: int, overwrite: bool = False) -> bool:
-        """Whether a shard is there, whole, and made from the same; what is not is made anew if ``overwrite``.
+        """Whether a shard is complete and made from the same; with ``overwrite`` any other is made again.
 
         Raises:
             DataError: there is something else in its place; the message says what to do.
@@ -125,8 +125,8 @@ class Corpus:
             found = finished(folder, self.made_from(shard), overwrite=False)
             if found and not self.options.replace_invalid and self._replaced(shard):
                 raise DataError(
-                    f"{folder}: was made with --invalid-utf8 replace, and bytes were replaced. Say so again, "
-                    "or --overwrite."
+                    f"{folder}: was made with --invalid-utf8 replace, and bytes were replaced. Pass it "
+                    "again, or --overwrite."
                 )
         except DataError:
             if not overwrite:
@@ -138,7 +138,7 @@ class Corpus:
         return sum(counts_of(self.folder(shard), split).replaced for split in self.splits(shard))
 
     def check_out(self) -> None:
-        """Looks for shards that are not among those asked for.
+        """Refuses shards beyond those asked for.
 
         Raises:
             DataError: there are some: an earlier run made more.
@@ -165,7 +165,7 @@ class Corpus:
         )
 
     def faults(self) -> List[str]:
-        """What keeps the shards from being whole, a line each; empty if fairseq can train on them."""
+        """What is wrong with the shards, a line each; empty if fairseq can train on them."""
         found: List[str] = []
         for shard in range(self.options.shards):
             try:

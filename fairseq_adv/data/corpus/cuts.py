@@ -31,16 +31,16 @@ _SAMPLE = 1 << 16
 
 
 def inputs(paths: Sequence[Path]) -> List[Piece]:
-    """The files whole, those without a byte left out.
+    """The files as whole pieces; empty ones are left out.
 
     Raises:
-        DataError: a file is missing, is no regular file or cannot be read, a name comes twice, a file is .zst
-            and ``zstandard`` is not installed, or all are empty.
+        DataError: a file is missing, is not a regular file or cannot be read, a name is given twice, a .zst
+            is given and ``zstandard`` is not installed, or all are empty.
     """
     found: Dict[Path, Piece] = {}
     for path in paths:
         if not path.is_file():
-            kind = "is no regular file: write it to one first" if path.exists() else "no such file"
+            kind = "is not a regular file: write it to one first" if path.exists() else "no such file"
             kind = "is a folder: give its files" if path.is_dir() else kind
             raise DataError(f"{path}: {kind}.")
         if path.resolve() in found:
@@ -62,7 +62,7 @@ def inputs(paths: Sequence[Path]) -> List[Piece]:
 
 
 def fingerprint(pieces: Sequence[Piece]) -> List[Any]:
-    """Name, size, and the SHA-256 of both ends of each file: what tells a corpus from another cheaply."""
+    """Name, size, and the SHA-256 of both ends of each file: a cheap way to distinguish corpora."""
     found = []
     for piece in pieces:
         with open(piece.path, "rb") as file:

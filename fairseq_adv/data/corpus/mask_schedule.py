@@ -26,7 +26,7 @@ OPTION = "--mask-prob-schedule"
 
 @dataclass(frozen=True)
 class MaskSchedule:
-    """A masking rate for every epoch: a function of the epoch alone, so a run may stop and go on anywhere.
+    """A masking rate for every epoch: a function of the epoch alone, so a run may stop and resume anywhere.
 
     Attributes:
         rates: shares of the tokens, each above 0 and below 1.
@@ -81,7 +81,7 @@ def _rate(text: str, word: str) -> float:
         value = math.nan
     if not 0 < value < 1:  # also refuses nan
         raise DataError(
-            f"{OPTION} {text}: {word!r} is no masking rate; pass numbers above 0 and below 1, like 0.05,0.1"
+            f"{OPTION} {text}: {word!r} is not a masking rate; pass numbers above 0 and below 1: 0.05,0.1"
         )
     return value
 
@@ -89,7 +89,7 @@ def _rate(text: str, word: str) -> float:
 def _epoch(text: str, word: str) -> int:
     if not (word.isascii() and word.isdigit() and int(word) >= 1):
         raise DataError(
-            f"{OPTION} {text}: {word!r} is no epoch; pass whole numbers from 1 on, like 0.05@1,0.1@20"
+            f"{OPTION} {text}: {word!r} is not an epoch; pass whole numbers from 1 on, like 0.05@1,0.1@20"
         )
     return int(word)
 
@@ -112,7 +112,7 @@ def _equal_steps(text: str, count: int, max_epoch: int) -> tuple[int, ...]:
 class ScheduledMasking(BaseWrapperDataset):
     """fairseq's masked-LM data set, whose masking rate follows the epoch.
 
-    The data loader's processes are started anew for each epoch, after :meth:`set_epoch`, and so have its
+    The data loader's processes are started again for each epoch, after :meth:`set_epoch`, and so have its
     rate.
 
     Args:

@@ -41,7 +41,7 @@ class Piece:
 
 @dataclass
 class Reading:
-    """How to read, and what was met.
+    """How to read, and what was found.
 
     Attributes:
         replace_invalid: put U+FFFD where bytes are not UTF-8, as ``errors="replace"`` does; else stop.
@@ -61,7 +61,7 @@ def rows_of(piece: Piece, reading: Reading) -> Iterator[List[str]]:
 
     Raises:
         DataError: bytes that are not UTF-8, a line above the limit, or a damaged compressed file; the message
-            names file, line or byte, and the mend.
+            names file, line or byte, and the fix.
         OSError: the file cannot be read.
     """
     place = piece.start  # of what is decoded next, in the text's own bytes
@@ -113,7 +113,7 @@ def _blocks(piece: Piece, reading: Reading) -> Iterator[bytes]:
                 ) from error
             except OSError as error:
                 raise DataError(
-                    f"{piece.path}: cannot be read at byte {told} ({error.strerror}). Look at its disk, and "
+                    f"{piece.path}: cannot be read at byte {told} ({error.strerror}). Check its disk, and "
                     "run the same command again."
                 ) from error
             now = file.tell()
@@ -124,7 +124,9 @@ def _blocks(piece: Piece, reading: Reading) -> Iterator[bytes]:
             elif left is None:
                 return
             else:
-                raise DataError(f"{piece.path}: became shorter while it was read. Start again.")
+                raise DataError(
+                    f"{piece.path}: became shorter while it was read. Run the same command again."
+                )
             if left is not None:
                 left -= len(data)
 
@@ -142,7 +144,7 @@ def _opened(piece: Piece, file: BinaryIO) -> Iterator[Callable[[int], bytes]]:
 
 
 class _Zstandard:
-    """Reads one frame after the other, and notices where the last is cut off."""
+    """Reads one frame after the other; detects one that is cut off."""
 
     def __init__(self, file: BinaryIO) -> None:
         zstandard = zstandard_module(file.name)
@@ -227,11 +229,11 @@ def _not_utf8(data: bytes, piece: Piece, place: int, error: UnicodeDecodeError) 
     shown = data[error.start : error.start + 4].hex(" ")
     where = f"byte {place + error.start}" + (" of its text" if piece.compressed else "")
     hint = (
-        "Convert it (iconv -f LATIN1 -t UTF-8, or whatever it is in), or go on with --invalid-utf8 replace, "
+        "Convert it (iconv -f LATIN1 -t UTF-8, or whatever it is in), or pass --invalid-utf8 replace, "
         "which puts U+FFFD there."
     )
     if place == 0:  # with U+FFFD in place of its bytes no text would be left of any of these
-        hint = next((mend for magic, mend in _NO_TEXT.items() if data.startswith(magic)), hint)
+        hint = next((fix for magic, fix in _NO_TEXT.items() if data.startswith(magic)), hint)
     return f"{piece.path}:{line}: not UTF-8 at {where} ({shown}: {error.reason}). {hint}"
 
 

@@ -1,4 +1,4 @@
-"""One shard of a corpus: rows to a folder that fairseq reads, and whether such a folder is whole."""
+"""One shard of a corpus: rows to a folder that fairseq reads, and whether such a folder is complete."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _write_rows(prefix: Path, blocks: Iterator[List[str]], cache: WordCache) -> 
         counts.rows, counts.tokens = writer.rows, writer.tokens
         writer.finish()
     except BaseException:
-        # What is incomplete is of no use, and on a full disk in the way.
+        # Incomplete files are useless, and take space on a full disk.
         with suppress(OSError):
             writer.close()
         Path(f"{prefix}.bin").unlink(missing_ok=True)
@@ -133,7 +133,7 @@ def _write_rows(prefix: Path, blocks: Iterator[List[str]], cache: WordCache) -> 
 
 
 def faults(folder: Path, split: str, vocabulary_size: int) -> List[str]:
-    """What is wrong with a split's files, by what they say of each other: header, lengths, places, sizes."""
+    """What is wrong with a split's files, compared with each other: header, lengths, places, sizes."""
     bin_file, idx_file = folder / f"{split}.bin", folder / f"{split}.idx"
     try:
         counts, size = counts_of(folder, split), os.path.getsize(idx_file)
@@ -145,7 +145,7 @@ def faults(folder: Path, split: str, vocabulary_size: int) -> List[str]:
     except (struct.error, KeyError):
         index = None
     if index is None:
-        return [f"{idx_file}: no index of fairseq's"]
+        return [f"{idx_file}: not a fairseq index"]
     if index.rows != counts.rows or size != index.size:
         return [f"{idx_file}: says {index.rows} rows in {size} bytes, but {counts.rows} were written"]
     sizes = np.memmap(idx_file, np.int32, "r", LENGTHS_AT, (index.rows,))
@@ -159,7 +159,7 @@ def faults(folder: Path, split: str, vocabulary_size: int) -> List[str]:
 
 
 def _places_fit(sizes: npt.NDArray[np.int32], places: npt.NDArray[np.int64], itemsize: int) -> bool:
-    """Whether each row begins where the one before it ends; read in parts, for the index may be large."""
+    """Whether each row begins where the one before it ends; read in parts, because the index may be large."""
     address, step = 0, 1 << 20
     for begin in range(0, len(sizes), step):
         ends = address + np.cumsum(sizes[begin : begin + step], dtype=np.int64) * itemsize

@@ -1,6 +1,6 @@
-"""Rows to dictionary ids by looking up what stands between two spaces.
+"""Rows to dictionary ids by looking up the words between spaces.
 
-A corpus says the same words again and again, and a tokenizer that never looks across a space gives a word the
+A corpus repeats the same words, and a tokenizer that never looks across a space gives a word the
 same tokens wherever it stands. So each word is tokenised once and its ids are kept; a row is then a handful
 of look-ups in a dict and in numpy arrays, several times faster than the compiled tokenizer itself.
 """
@@ -26,7 +26,7 @@ _LIMIT = 400_000  # words; with their ids about 100 MB
 
 
 class _Numbers(Dict[str, int]):
-    """Word -> number, in the order in which words are met; ``new`` holds those not yet tokenised."""
+    """Word -> number, in the order in which words occur; ``new`` holds those not yet tokenised."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class WordCache:
 
     Args:
         tokenizer: what the words are tokenised with. Only one with ``splits_at_spaces`` gains anything.
-        limit: how many words are kept; when there are more, all are forgotten and learnt anew.
+        limit: how many words are kept; when there are more, all are forgotten and learnt again.
     """
 
     def __init__(self, tokenizer: TokenToIds, limit: int = _LIMIT) -> None:
@@ -85,7 +85,7 @@ class WordCache:
         self._learn()
 
     def _learn(self) -> None:
-        """Tokenises the words that were met for the first time."""
+        """Tokenises the words that occur for the first time."""
         words, self._numbers.new = self._numbers.new, []
         matters = self.tokenizer.white_space_counts
         texts = []
@@ -130,10 +130,10 @@ class WordCache:
         return self._with_rows_apart(rows, apart, ids, lengths) if apart else (ids, lengths)
 
     def _rows_apart(self, flags: npt.NDArray[np.uint8], starts: npt.NDArray[np.intp]) -> List[int]:
-        """Rows in which white space stands beside white space, or is of another kind than a space.
+        """Rows in which white space is next to white space, or is of another kind than a space.
 
         There, how a tokenizer that keeps white space cuts depends on what is on both sides. Two spaces are
-        fine: the first is a token of its own, the second belongs to the word. Of three, it is not so.
+        fine: the first is a token of its own, the second belongs to the word. Three are not.
         """
         if not self.tokenizer.white_space_counts:
             return []

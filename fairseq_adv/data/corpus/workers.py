@@ -30,7 +30,7 @@ class Made:
         made: shards that were made.
         skipped: shards that were there already.
         mistakes: messages of shards that an input or the disk stopped.
-        died: messages of shards whose worker process ended without a word.
+        died: messages of shards whose worker process ended without a message.
     """
 
     made: List[int] = field(default_factory=list)
@@ -46,11 +46,11 @@ def make(
     overwrite: bool = False,
     log_seconds: float = _LOG_SECONDS,
 ) -> Made:
-    """Makes those of the shards that are not there, ``workers`` at a time, each in a process of its own.
+    """Makes the missing shards, ``workers`` at a time, each in a process of its own.
 
     A worker reads, tokenises and writes; nothing but a count of bytes passes between it and this process. A
-    shard that fails is told at once. After a mistake in an input no further shard is begun, those under way
-    are finished. A worker that dies costs its own shard only.
+    shard that fails is reported at once. After a mistake in an input no further shard is begun, running ones
+    are finished. A worker that dies costs only its own shard.
 
     Raises:
         DataError: something else is in a shard's place; nothing is begun then.
@@ -147,7 +147,7 @@ def _work(corpus: Corpus, shard: int, counter: Any, sender: Connection) -> None:
     def progress(count: int) -> None:
         counter[shard] += count
         if os.getppid() != parent:
-            os._exit(1)  # nobody is left to tell; another run may want this shard
+            os._exit(1)  # nobody is left to report to; another run may want this shard
 
     reading = Reading(corpus.options.replace_invalid, corpus.options.max_line, progress)
     try:
@@ -158,11 +158,11 @@ def _work(corpus: Corpus, shard: int, counter: Any, sender: Connection) -> None:
         name = error.filename or corpus.folder(shard)
         _end(
             sender,
-            f"{name}: {error.strerror or error}, so {corpus.folder(shard)} is not made. Mend that and run "
+            f"{name}: {error.strerror or error}, so {corpus.folder(shard)} is not made. Fix that and run "
             "the same command again; finished shards are kept.",
         )
     except MemoryError:
-        _end(sender, f"{corpus.folder(shard)}: memory does not suffice. Use fewer --workers.")
+        _end(sender, f"{corpus.folder(shard)}: not enough memory. Use fewer --workers.")
 
 
 def _end(sender: Connection, message: str) -> None:
@@ -183,14 +183,14 @@ class _Meter:
         self._bar = tqdm(total=total, unit="B", unit_scale=True, smoothing=0.1, disable=not self._terminal)
 
     def show(self, done: int) -> None:
-        """Tells how many bytes are done."""
+        """Reports how many bytes are done."""
         self._bar.update(done - self._done)
         self._done = done
         if not self._terminal and time.monotonic() - self._last >= self._seconds:
             self._line()
 
     def say(self, message: str) -> None:
-        """Tells of a shard that failed."""
+        """Reports a shard that failed."""
         with tqdm.external_write_mode(file=sys.stderr):
             print(f"error: {message}", file=sys.stderr, flush=True)
 

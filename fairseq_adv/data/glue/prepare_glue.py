@@ -39,7 +39,7 @@ class Prepared:
         skipped: parts that an earlier, interrupted run had finished.
         tokens: how many ids were written, ``</s>`` included.
         unknown_tokens: how many of them are ``<unk>``.
-        notes: what a person should know: absent test files, rows left out, tokens that are ``<unk>``.
+        notes: what the user should know: absent test files, rows left out, tokens that are ``<unk>``.
     """
 
     task: str
@@ -146,14 +146,14 @@ def _made_from(
 
 
 def _check_labels(layout: TaskLayout, splits: Sequence[Split]) -> None:
-    """A class that the train file lacks would be <unk> in the label dictionary, of no use to a criterion."""
+    """A class that the train file lacks would be <unk> in the label dictionary: useless to a criterion."""
     known = set(splits[0].labels)
     for split in splits[1:]:
         for label, line in zip(split.labels, split.lines):
             if layout.classes and label not in known:
                 raise DataError(
                     f"{split.path}:{line}: label {label!r} does not occur in {splits[0].path}, "
-                    "so nothing could learn it. Is the train file only a part of the original?"
+                    "so no model could learn it. Is the train file only a part of the original?"
                 )
 
 

@@ -80,7 +80,7 @@ def _check_header(path: Path, layout: SplitLayout, header: bytes) -> None:
         header = header[len(_BYTE_ORDER_MARK) :]
     found = header.rstrip(b"\r").decode("utf-8", errors="replace").split("\t")
     used = layout.inputs if layout.label is None else (*layout.inputs, layout.label)
-    # Only the columns that are read must bear their names; a copy may call the others as it likes.
+    # Only the columns that are read must bear their names; a copy may name the others differently.
     expected = " | ".join(layout.columns)
     if len(found) < len(layout.columns) or any(found[column] != layout.columns[column] for column in used):
         raise DataError(
@@ -97,13 +97,13 @@ def _check_width(path: Path, number: int, layout: SplitLayout, cells: List[bytes
     if len(cells) > wanted and layout.label == wanted - 1:
         return
     if cells in ([b""], [b"\r"]):
-        mend = "The line is empty; remove it."
+        fix = "The line is empty; remove it."
     elif len(cells) > wanted:
-        mend = "Is there a tab inside a sentence? Replace it by a space."
+        fix = "Is there a tab inside a sentence? Replace it by a space."
     else:
-        mend = "Is the line broken in two, or separated by something else than tabs?"
+        fix = "Is the line broken in two, or separated by something else than tabs?"
     raise DataError(
-        f"{path}:{number}: {len(cells)} column(s) instead of {wanted} ({' | '.join(layout.columns)}). {mend}"
+        f"{path}:{number}: {len(cells)} column(s) instead of {wanted} ({' | '.join(layout.columns)}). {fix}"
     )
 
 

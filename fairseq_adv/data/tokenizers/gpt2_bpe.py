@@ -83,7 +83,7 @@ def _load(encoder_json: Path, vocab_bpe: Path) -> Encoder:
             raise DataError(f"{path}: no such file. It must be the {what} of the encoder's GPT-2 BPE.")
     try:
         encoder = get_encoder(str(encoder_json), str(vocab_bpe))
-    except (ValueError, AttributeError) as error:  # not JSON, not UTF-8, or JSON that is no object
+    except (ValueError, AttributeError) as error:  # not JSON, not UTF-8, or JSON that is not an object
         raise DataError(
             f"{encoder_json} (a JSON object, token to number) or {vocab_bpe} (UTF-8) cannot be "
             f"read: {error}. Fetch them again."

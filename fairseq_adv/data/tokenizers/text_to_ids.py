@@ -95,7 +95,7 @@ def load_dictionary(path: Path) -> Dictionary:
     """Reads a fairseq dict.txt.
 
     Raises:
-        DataError: the file is missing or is no fairseq dictionary.
+        DataError: the file is missing or is not a fairseq dictionary.
     """
     if not path.is_file():
         raise DataError(

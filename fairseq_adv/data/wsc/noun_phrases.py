@@ -1,7 +1,7 @@
-"""What else a pronoun could stand for: the noun phrases of a text, found with spaCy.
+"""Noun phrases of a text, found with spaCy: what else a pronoun could stand for.
 
 As fairseq's ``examples/roberta/wsc/wsc_utils.py`` (``extended_noun_chunks``, ``filter_noun_chunks``), with
-spaCy 3: the lemma ``-PRON-`` is gone, pronouns are known by their part of speech. spaCy and its model are
+spaCy 3: the lemma ``-PRON-`` is gone; pronouns are found by their part of speech. spaCy and its model are
 optional and loaded when the first text is parsed.
 """
 
@@ -39,7 +39,7 @@ def load_pipeline(model: str = MODEL) -> Any:
         ) from error
     try:
         return spacy.load(model)
-    except (OSError, ImportError) as error:  # an OSError: spaCy's word for "no such model"
+    except (OSError, ImportError) as error:  # an OSError: how spaCy says "no such model"
         reason = str(error).splitlines()[0]
         raise DataError(
             f"spaCy's model {model!r} can't be loaded ({reason}). python -m spacy download {model} "
@@ -66,7 +66,7 @@ def parse(texts: Iterable[str], model: str = MODEL) -> Iterator[Any]:
 def noun_phrases(doc: Any) -> list[str]:
     """spaCy's noun chunks and the maximal runs of nouns or of proper nouns, in the order of the text.
 
-    What consists of pronouns only is left out. Not yet de-duplicated.
+    Phrases of pronouns only are left out. Not yet de-duplicated.
 
     Args:
         doc: a ``spacy.tokens.Doc`` with parts of speech and dependencies.
@@ -81,7 +81,7 @@ def other_phrases(phrases: Iterable[str], query: str | None) -> tuple[str, ...]:
     """The phrases that don't overlap the query, each once, in their order.
 
     Two overlap when one is a part of the other's letters, whatever the case; so does fairseq. Repetitions are
-    also found whatever the case (fairseq keeps them; they would count twice in the cross-entropy).
+    also found whatever the case (fairseq keeps them; they would then count twice in the cross-entropy).
 
     Args:
         query: the phrase that the pronoun is asked to stand for; ``None``: only repetitions go.

@@ -165,7 +165,7 @@ def _by_split(inputs: Sequence[Path]) -> dict[str, Path]:
             split = _SPLITS.get(path.stem)
             if split is None or path.suffix not in (".jsonl", ".tsv"):
                 raise DataError(
-                    f"{path}: its name tells no split. Call it train.jsonl, val.jsonl or test.jsonl."
+                    f"{path}: its name does not name a split. Call it train.jsonl, val.jsonl or test.jsonl."
                 )
             if split in files:
                 raise DataError(f"{path}: {files[split]} is the {split} split too. Give one of them.")

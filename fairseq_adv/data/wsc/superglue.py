@@ -35,7 +35,7 @@ class PronounExample:
         suffix: the text after it.
         query: the phrase that it may stand for; ``None``: only the candidates are to be compared.
         candidates: other phrases that it could stand for; may be empty.
-        label: whether it stands for the query; ``None`` where that isn't told.
+        label: whether it stands for the query; ``None`` where that isn't known.
         where: "file:line", for messages.
     """
 
@@ -138,7 +138,7 @@ def _close_up(text: str) -> str:
 def _pronoun_span(text: str, target: dict[str, Any], where: str) -> tuple[int, int]:
     """Where the pronoun's characters stand in the text.
 
-    The index is one too small or too big in some lines, for words were split otherwise when it was made.
+    The index is off by one in some lines, because words were split differently when it was made.
     """
     wanted = text_of(target, "span2_text", where, "target.").strip()
     index = target.get("span2_index")

@@ -53,7 +53,7 @@ class WnliRow:
 
 
 def read_wnli(path: Path) -> list[WnliRow]:
-    """The rows of GLUE's train.tsv, dev.tsv or test.tsv, told apart by their header.
+    """The rows of GLUE's train.tsv, dev.tsv or test.tsv, recognised by their header.
 
     Raises:
         DataError: naming file and line, as :func:`fairseq_adv.data.glue.tsv.read_split`.
@@ -98,7 +98,9 @@ def match_wnli(wnli: Path, examples: Sequence[PronounExample]) -> list[int]:
         found = _match(row, same_text)
         if found is None:
             reason = (
-                "no example has its phrase as query" if same_text else "its sentence1 is no example's text"
+                "no example has its phrase as query"
+                if same_text
+                else "its sentence1 is not the text of any example"
             )
             unmatched.append(f"{row.where}: {reason}: {row.hypothesis!r}")
         else:
@@ -173,7 +175,7 @@ def _example(number: int, row: WnliRow) -> PronounExample:
     found = best_alignment(_texts(premise), _texts(hypothesis))
     if found is None:
         raise DataError(
-            f"{row.where}: sentence2 is no part of sentence1 with a pronoun replaced: {row.hypothesis!r}. "
+            f"{row.where}: sentence2 is not a part of sentence1 with a pronoun replaced: {row.hypothesis!r}. "
             "Is it GLUE's own WNLI? Correct the row."
         )
     pronoun = premise[found.pronoun]

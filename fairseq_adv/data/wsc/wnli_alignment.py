@@ -1,4 +1,4 @@
-"""Lays a WNLI hypothesis on its premise: which of its words stand for which pronoun.
+"""Aligns a WNLI hypothesis with its premise: which of its words stand for which pronoun.
 
 Most hypotheses are a part of the premise, word for word, with a phrase in the pronoun's place. Some were
 reworded ("hear over it" became "hear the noise"); for these that place is taken that explains most words.

@@ -92,5 +92,5 @@ class WSCDataset(RowsDataset):
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """The order is drawn anew in each epoch."""
+        """The order is drawn again in each epoch."""
         return self.seed is None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fairseq_adv.accordance import Crossing, crossings
 from fairseq_adv.evaluation.figures.csv_text import cell, csv_text
 
-_MOST_TOLD = 5  # a noisy curve may go to and fro around zero
+_MOST_SHOWN = 5  # a noisy curve may cross zero many times
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Curve:
 
 
 def report(curve: Curve, group: str = "all", direction: str = "any") -> str:
-    """What there is to say about a curve, for a terminal: its crossings, and where there is none.
+    """A summary of a curve for a terminal: its crossings, or that there is none.
 
     Args:
         curve: what was measured.
@@ -128,9 +128,11 @@ def report(curve: Curve, group: str = "all", direction: str = "any") -> str:
     lines = [f"{curve.name}: {len(updates)} measurements, updates {updates[0]} to {updates[-1]}"]
     for name in curve.groups:
         found = curve.suggestions(name, direction)
-        lines += [f"  {name}: {one}" for one in found[:_MOST_TOLD]]
-        if len(found) > _MOST_TOLD:
-            lines.append(f"  {name}: and {len(found) - _MOST_TOLD} crossings more; the csv file has them all")
+        lines += [f"  {name}: {one}" for one in found[:_MOST_SHOWN]]
+        if len(found) > _MOST_SHOWN:
+            lines.append(
+                f"  {name}: and {len(found) - _MOST_SHOWN} more crossings; the csv file has them all"
+            )
         if not found:
             which = "" if direction == "any" else f" {direction}"
             lines.append(f"  {name}: no crossing{which}; {_range(curve.cosines(name))}")

@@ -1,6 +1,6 @@
 """Draws the measurements as PNG files, with matplotlib, the extra ``[plots]``.
 
-The colours are those of Okabe and Ito, which colour-blind readers can tell apart; line styles and markers
+The colours are those of Okabe and Ito, which colour-blind readers can distinguish; line styles and markers
 differ as well. No display is needed.
 """
 
@@ -141,7 +141,7 @@ def _group_label(name: str) -> str:
 
 
 def _line(number: int, points: int) -> dict[str, Any]:
-    """Colour and marker of a line; markers only where they can be told apart."""
+    """Colour and marker of a line; markers only where they can be distinguished."""
     marker = MARKERS[number % len(MARKERS)] if points <= _MOST_MARKERS else None
     return {"color": COLOURS[number % len(COLOURS)], "marker": marker, "markersize": 4, "linewidth": 1.5}
 

@@ -81,7 +81,7 @@ def predict_checkpoint(
     trained_on = str(getattr(cfg.task, "data", "") or "")
     _adapt(cfg, data, how)
     fairseq_task = _set_up(path, cfg, task)
-    with _told_as_data_error(path):
+    with _reported_as_data_error(path):
         examples = examples_of(fairseq_task, task, split, Path(trained_on))
     made_from = {"checkpoint": digest, "data": examples.digest, "fp16": how.fp16}
     file = kept / f"{task.name}-{split}-{digest[:12]}{'-fp16' if how.fp16 else ''}.npz"
@@ -111,7 +111,7 @@ def _load(path: Path) -> tuple[dict[str, Any], str]:
             if state["cfg"][name] is None or not state["model"]:
                 raise KeyError(name)
     except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError, AttributeError, TypeError) as error:
-        raise DataError(f"{path}: is no checkpoint that fairseq-train wrote ({error})") from error
+        raise DataError(f"{path}: is not a checkpoint written by fairseq-train ({error})") from error
     # What an old checkpoint has as "args" fairseq would take instead of the cfg, which is changed below.
     state["args"] = None
     return state, digest
@@ -149,14 +149,14 @@ def _set_up(path: Path, cfg: Any, task: PredictionTask) -> FairseqTask:
             f"{path}: was trained with --task {cfg.task._name}; {task.name} is answered by "
             f"{' or '.join(wanted)}. Choose another checkpoint, or another --task here."
         )
-    with _told_as_data_error(path):
+    with _reported_as_data_error(path):
         return tasks.setup_task(cfg.task)
 
 
 def _model(
     path: Path, state: dict[str, Any], cfg: Any, task: FairseqTask, how: Running
 ) -> tuple[Objective, torch.nn.Module]:
-    with _told_as_data_error(path):
+    with _reported_as_data_error(path):
         models, _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], task=task, state=state)
         objective = build_objective(objective_options(cfg), task)
         model: torch.nn.Module = models[0]
@@ -166,8 +166,8 @@ def _model(
 
 
 @contextmanager
-def _told_as_data_error(path: Path) -> Iterator[None]:
-    """fairseq tells a user's mistakes by assertions and RuntimeErrors."""
+def _reported_as_data_error(path: Path) -> Iterator[None]:
+    """fairseq reports a user's mistakes by assertions and RuntimeErrors."""
     try:
         yield
     except DataError:
@@ -197,7 +197,7 @@ def _run(
                 sample = utils.move_to_cuda(sample) if how.device.type == "cuda" else sample
                 predictions = objective.predict(model, sample)
             except torch.cuda.OutOfMemoryError as error:
-                raise DataError("the GPU's memory is used up. Pass a smaller --max-tokens.") from error
+                raise DataError("the GPU is out of memory. Pass a smaller --max-tokens.") from error
             rows = sample["id"].cpu().numpy()
             found = predictions.shape[1]
             log_probs[rows, :found] = objective.log_probabilities(predictions).cpu().numpy()

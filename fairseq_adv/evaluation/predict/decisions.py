@@ -22,7 +22,7 @@ class Decisions:
     Attributes:
         answers: (n,) a label, "True" or "False", or a number as text.
         tied: (n,) whether two columns were equally good, so that the first of them was taken.
-        notes: what a person should know.
+        notes: what the user should know.
     """
 
     answers: list[str]
@@ -31,11 +31,11 @@ class Decisions:
 
 
 def decide(ensemble: Ensemble, vote: bool = False) -> Decisions:
-    """The answer of the mean log-probability, or of most members, where those with as many votes are told
-    apart by the mean.
+    """The answer of the mean log-probability, or of most members, where the mean breaks ties between
+    those with as many votes.
 
     Raises:
-        DataError: a vote about numbers, or a sentence whose query is not told.
+        DataError: a vote about numbers, or a sentence whose query is not given.
     """
     kind = ensemble.first.kind
     if kind == "values":
@@ -105,14 +105,14 @@ def _query_is_best(log_probs: FloatArray) -> BoolArray:
 
 
 def measure(task: str, answers: Sequence[str], gold: Sequence[str], tied: BoolArray) -> dict[str, float]:
-    """The task's scores x 100 over the rows whose right answer is told; empty if there are none.
+    """The task's scores x 100 over the rows whose right answer is known; empty if there are none.
 
-    A tie is no right answer where choices are ranked.
+    A tie does not count as right where choices are ranked.
 
     Args:
         task: its name in GLUE's spelling, or another.
         answers: (n,) as :func:`decide` gives them.
-        gold: (n,) the right ones, "" where not told.
+        gold: (n,) the right ones, "" where not known.
         tied: (n,) rows that are right by chance alone.
     """
     rows = [row for row, right in enumerate(gold) if right]

@@ -1,4 +1,4 @@
-"""What a model says about each example of a split: kept in a file, and joined with what others say."""
+"""A model's scores for each example of a split: kept in a file, and joined with those of others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Scores:
         labels: (n, C) or, where all rows have the same, (1, C) names of the columns; "" where there is none.
         log_probs: (n, C) fp32, -inf where there is no column; for a regression the values.
         raw: (n, C) fp32, what the model gave before normalisation.
-        gold: (n,) the right label, "" where it is not told.
+        gold: (n,) the right label, "" where it is not known.
         made_from: the checkpoint, the data and the precision.
         name: of the checkpoint or file, for messages.
     """
@@ -108,7 +108,7 @@ class Scores:
                 made_from = dict(about["made_from"])
         except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise DataError(
-                f"{path}: is no file of scores ({error}). Give the .npz that scripts/predict.py writes."
+                f"{path}: is not a file of scores ({error}). Give the .npz that scripts/predict.py writes."
             ) from error
         return Scores(kind, task, split, **arrays, made_from=made_from, name=str(path))
 

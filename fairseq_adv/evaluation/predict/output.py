@@ -55,9 +55,9 @@ def wsc_lines(ids: Sequence[str], answers: Sequence[str]) -> str:
     """SuperGLUE's WSC.jsonl.
 
     Raises:
-        DataError: an id is no number, so the examples are not SuperGLUE's.
+        DataError: an id is not a number, so the examples are not SuperGLUE's.
     """
     wrong = next((one for one in ids if not one.isascii() or not one.isdigit()), None)
     if wrong is not None:
-        raise DataError(f"row {wrong}: its idx is no number. SuperGLUE's own files number their lines.")
+        raise DataError(f"row {wrong}: its idx is not a number. SuperGLUE's own files number their lines.")
     return "".join(json.dumps({"idx": int(i), "label": answer}) + "\n" for i, answer in zip(ids, answers))

@@ -1,4 +1,4 @@
-"""From checkpoints, and scores that others left, to one prediction file."""
+"""From checkpoints, and scores of earlier runs, to one prediction file."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Predicted:
         rows: how many it has.
         members: how many models took part.
         measured: scores x 100, if the right answers are known.
-        notes: what a person should know.
+        notes: what the user should know.
     """
 
     file: Path
@@ -75,7 +75,7 @@ def predict(request: Request) -> Predicted:
     """Runs the checkpoints that have no scores yet, joins all scores and writes the answers.
 
     The scores of each checkpoint are kept in ``out/scores``, one file each, as soon as they are there: an
-    interrupted run goes on after the last of them.
+    interrupted run resumes after the last of them.
 
     Raises:
         DataError: an option, a checkpoint, a file or the data can't be used, or they don't fit together.
@@ -128,7 +128,7 @@ def _loaded(path: Path, task: PredictionTask, split: str) -> Scores:
     scores = Scores.load(path)
     if scores.task != task.name or scores.split != split:
         raise DataError(
-            f"{path}: holds scores for {scores.task}, split {scores.split}; wanted is {task.name}, split "
+            f"{path}: holds scores for {scores.task}, split {scores.split}; expected {task.name}, split "
             f"{split}. Give another file, or another --task or --split."
         )
     return scores

@@ -1,6 +1,6 @@
 """QNLI's rows from the ranking of each question's sentences: the best one is "entailment", the others not.
 
-A row whose question occurs once has nobody to be compared with. It is "entailment" if its score lies above
+A row whose question occurs once has nothing to be compared with. It is "entailment" if its score lies above
 the midpoint between the mean score of the winners and that of the losers of this split's other questions.
 """
 
@@ -25,7 +25,7 @@ class RowAnswers:
     Attributes:
         answers: (rows,) "entailment" or "not_entailment"; position i is the row with index i.
         tied: (rows,) whether the row's question had two equally good sentences.
-        notes: what a person should know.
+        notes: what the user should know.
     """
 
     answers: list[str]

@@ -53,7 +53,7 @@ def test_a_question_as_it_is_written(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("{", "not json"),
-        ('["a"]', "a json object is wanted"),
+        ('["a"]', "expected a json object"),
         (changed(question=None), "the key question is missing"),
         (changed(stem=None), "the key question.stem is missing"),
         (changed(choices=None), "the key question.choices is missing"),
@@ -64,7 +64,7 @@ def test_a_question_as_it_is_written(tmp_path: Path) -> None:
         (changed(choices=[{"label": "A", "text": " "}]), "choice A: text is empty"),
         (changed(choices=[{"label": "A", "text": "x", "para": 3}]), "para must be a json string"),
         (changed(choices=[{"label": "A", "text": "x"}, {"label": "A", "text": "y"}]), "the same label"),
-        (changed(answerKey="E"), "the answer key 'E' is no choice's label (A, B)"),
+        (changed(answerKey="E"), "the answer key 'E' is not a choice's label (A, B)"),
         (changed(stem=" "), "question.stem is empty"),
         (changed(id=None), "the key id is missing"),
         (changed(id=True), "id must be a json string"),

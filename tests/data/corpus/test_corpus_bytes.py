@@ -108,8 +108,8 @@ def test_invalid_bytes_stop_or_equal_fairseq_on_the_replaced_text(
     with pytest.raises(DataError, match=r"text:51: not UTF-8 at byte"):
         made(CorpusOptions([text], tmp_path / "out", 1), tokenizer)
     assert not (tmp_path / "out" / "shard0").exists()
-    (tmp_path / "mended").write_bytes(text.read_bytes().decode(errors="replace").encode())
-    expected = fairseq_steps([tmp_path / "mended"], bpe, tmp_path / "fairseq")
+    (tmp_path / "replaced").write_bytes(text.read_bytes().decode(errors="replace").encode())
+    expected = fairseq_steps([tmp_path / "replaced"], bpe, tmp_path / "fairseq")
     corpus, (folder,) = made(CorpusOptions([text], tmp_path / "out", 1, replace_invalid=True), tokenizer)
     assert split_bytes([folder]) == split_bytes([expected])
     assert corpus.counts([0])["train"].replaced == 4
@@ -157,7 +157,7 @@ def test_damage_is_found(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
     whole = index.read_bytes()
     rows = int.from_bytes(whole[18:26], "little")
     for place, message in (
-        (3, "no index of fairseq's"),
+        (3, "not a fairseq index"),
         (17, "places do not fit"),  # the type of the ids: uint32 instead of uint16
         (18, "rows in"),
         (26, "places do not fit"),  # the first row's length
@@ -168,7 +168,7 @@ def test_damage_is_found(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
         assert [message in fault for fault in corpus.faults()] == [True], message
     for wrong in (whole[:20], whole[:17] + b"\xff" + whole[18:]):  # cut off in its head; no such type
         index.write_bytes(wrong)
-        assert shard.faults(folders[1], "train", 100) == [f"{index}: no index of fairseq's"]
+        assert shard.faults(folders[1], "train", 100) == [f"{index}: not a fairseq index"]
     index.write_bytes(whole)
     data = folders[2] / "train.bin"
     data.write_bytes(data.read_bytes()[:-2])
@@ -257,7 +257,7 @@ def test_memory_does_not_grow_with_the_corpus(tokenizer: Gpt2Tokenizer, tmp_path
         ({"shards": 0}, r"--shards 0: must be at least 1"),
         ({"max_line": 0}, r"--max-line-mb: must be at least 1"),
         ({"out": Path("a:b")}, r"a:b: has a colon"),
-        ({"out": Path(__file__)}, r"test_corpus_bytes.py: is no folder"),
+        ({"out": Path(__file__)}, r"test_corpus_bytes.py: is not a directory"),
         ({"valid": [Path("no-such-file")]}, r"no-such-file: no such file"),
     ],
 )

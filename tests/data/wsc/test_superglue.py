@@ -106,10 +106,10 @@ def test_without_candidates_and_without_a_model(tmp_path: Path) -> None:
 def test_detokenised(tmp_path: Path) -> None:
     text = "Chester 's aunt ( the old one ) saw Adam , who did n't see it ."
     (found,) = read(tmp_path, line(text, 15, "it", "Chester 's aunt", candidates=["Adam 's"]))
-    mended = detokenised(found)
-    assert mended.text == "Chester's aunt (the old one) saw Adam, who didn't see it."
-    assert (mended.pronoun, mended.suffix) == ("it", ".")
-    assert (mended.query, mended.candidates) == ("Chester's aunt", ("Adam's",))
+    closed_up = detokenised(found)
+    assert closed_up.text == "Chester's aunt (the old one) saw Adam, who didn't see it."
+    assert (closed_up.pronoun, closed_up.suffix) == ("it", ".")
+    assert (closed_up.query, closed_up.candidates) == ("Chester's aunt", ("Adam's",))
 
 
 @pytest.mark.parametrize(("split", "rows"), [("train", 554), ("val", 104), ("test", 146)])

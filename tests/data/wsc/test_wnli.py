@@ -59,7 +59,7 @@ def test_rows_that_match_nothing_are_named(tmp_path: Path) -> None:
     message = str(caught.value)
     assert "2 of 3 rows match none of the 4 WSC examples" in message and "test.tsv:2" not in message
     assert f"{path}:3: no example has its phrase as query: 'Carl said.'" in message
-    assert f"{path}:4: its sentence1 is no example's text" in message
+    assert f"{path}:4: its sentence1 is not the text of any example" in message
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_examples_from_the_rows(
 
 def test_a_row_that_fits_nowhere(tmp_path: Path) -> None:
     path = tsv(tmp_path, ("Al ran.", "Bo ran."))
-    with pytest.raises(DataError, match=r"test.tsv:2: sentence2 is no part of sentence1"):
+    with pytest.raises(DataError, match=r"test.tsv:2: sentence2 is not a part of sentence1"):
         examples_from_wnli(path)
 
 

@@ -96,7 +96,7 @@ def test_of_a_noisy_curve_the_first_crossings_are_told(tmp_path: Path) -> None:
     lines = [line(i, 0.1 * (-1) ** i, -0.5, 0.5) for i in range(1, 9)]
     text = report(read_accordance(write_log(tmp_path / "train.log", *lines)))
     assert text.count("  all: updates ") == 5 and "updates 5 to 6: up" in text
-    assert "all: and 2 crossings more; the csv file has them all" in text
+    assert "all: and 2 more crossings; the csv file has them all" in text
 
 
 def test_a_range_needs_the_loss_on_both_sides(tmp_path: Path) -> None:

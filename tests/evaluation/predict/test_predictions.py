@@ -393,7 +393,7 @@ def bad_requests(rte: Path, cqa: Path, tmp: Path) -> dict[str, tuple[dict[str, A
         "missing": ({"task": "RTE", "checkpoints": [tmp / "x.pt"], "data": data}, "x.pt: no such checkpoint"),
         "text": (
             {"task": "RTE", "checkpoints": [tmp / "text.pt"], "data": data},
-            "text.pt: is no checkpoint",
+            "text.pt: is not a checkpoint",
         ),
         "task of another": (
             {"task": "arc", "checkpoints": [a], "data": data},
@@ -474,5 +474,5 @@ def test_a_damaged_file_of_scores_is_named(rte: Path, tmp_path: Path) -> None:
     file = next((tmp_path / "scores").iterdir())
     assert isinstance(Scores.load(file), Scores)
     file.write_bytes(b"")
-    with pytest.raises(DataError, match="is no file of scores"):
+    with pytest.raises(DataError, match="is not a file of scores"):
         run("RTE", tmp_path, rte / "a.pt", data=rte / "data")
