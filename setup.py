@@ -77,6 +77,7 @@ setup(
     python_requires=">=3.9",
     install_requires=[
         "fairseq==0.12.2",
+        "filelock",
         # The oldest that works on each Python: torchrun of 1.13 fails on 3.11, that of 2.3 crashes on 3.12,
         # and torch.save of 2.5 fails on 3.13.
         "torch>=1.13; python_version < '3.11'",

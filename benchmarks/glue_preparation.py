@@ -107,8 +107,8 @@ def recipe_work(data: Path, bpe: Path, work: Path) -> Path:
 
 
 def our_work(data: Path, bpe: Path, work: Path) -> Path:
-    from fairseq_adv.data.glue import prepare
-    from fairseq_adv.data.tokenizers import Gpt2Tokenizer
+    from fairseq_adv.data.glue.prepare_glue import prepare
+    from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer
 
     tokenizer = Gpt2Tokenizer(bpe / "encoder.json", bpe / "vocab.bpe", bpe / "dict.txt")
     prepare(data, TASK, work / "out", tokenizer)

@@ -6,7 +6,7 @@ against that of its reference: the same criterion in fp32 in one process (with L
 LayerDrop) on the same kind of device. Two processes share a single GPU. Without a GPU, the cells that need
 one stay "not yet run".
 
-The result of each cell is kept in OUT/cells, its log in OUT/logs. The same command goes on after a stop; what
+The result of each cell is kept in OUT/cells, its log in OUT/logs. Run the same command again to resume; what
 has been run is not run again, but on a machine with a GPU what a CPU has run counts as not run. Exit status
 1: a cell failed.
 
@@ -31,7 +31,7 @@ from mode_runs import Runs, this_machine
 from mode_table import table
 from run_tables import write_between
 
-from fairseq_adv_cli.script import GOES_ON, HelpFormatter, exit_status
+from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
 MARKERS = ("<!-- mode matrix: begin -->", "<!-- mode matrix: end -->")
 
@@ -142,7 +142,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return int(any((runs.result(cell) or {}).get("state") == "failed" for cell in chosen))
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    return exit_status(work, (ValueError, OSError, RunFailed), GOES_ON)
+    return exit_status(work, (ValueError, OSError, RunFailed), RESUMABLE)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def take(text: Path, size: int, out: Path) -> None:
 
 
 def index_step(corpus: str, out: str) -> dict[str, Any]:
-    from fairseq_adv.retrieval.corpus import survey
+    from fairseq_adv.retrieval.sentences import survey
     from fairseq_adv.retrieval.tantivy_index import build
 
     import_memory = memory()
@@ -81,7 +81,7 @@ def index_step(corpus: str, out: str) -> dict[str, Any]:
 def query_step(index: str, threads: int, pairs: int, questions: list[Path]) -> dict[str, Any]:
     from concurrent.futures import ThreadPoolExecutor
 
-    from fairseq_adv.data.multiple_choice import read_questions
+    from fairseq_adv.data.choices.questions import read_questions
     from fairseq_adv.retrieval.documents import Options, retrieve
     from fairseq_adv.retrieval.tantivy_index import open_index
 

@@ -5,7 +5,7 @@ and the WordPiece tokeniser with fairseq, and does nothing else.
 """
 
 from fairseq_adv import criterions, tasks
-from fairseq_adv.data import wordpiece_bpe
+from fairseq_adv.data.tokenizers import wordpiece_bpe
 
 __all__ = ["criterions", "tasks", "wordpiece_bpe"]
 __version__ = "0.1.0"

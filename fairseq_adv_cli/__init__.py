@@ -1,7 +1,7 @@
 """The console command ``fairseq-adv``.
 
-It stands outside the package ``fairseq_adv``, whose import brings fairseq and torch with it: the
-command is called inside other command lines, ``--user-dir "$(fairseq-adv user-dir)"``, and answers at once.
+It lives outside the package ``fairseq_adv``, whose import brings fairseq and torch with it: the
+command is called inside other command lines, ``--user-dir "$(fairseq-adv user-dir)"``, and must be fast.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="fairseq-adv", description="Adversarial training inside fairseq.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     commands.add_parser("user-dir", help='print the path for --user-dir "$(fairseq-adv user-dir)"')
-    commands.add_parser("doctor", help="show the versions that matter, what is wrong with them and the mend")
+    commands.add_parser(
+        "doctor", help="show the versions that matter, what is wrong with them and how to fix it"
+    )
     options_help = "list a criterion's options, which fairseq's --help leaves out"
     options = commands.add_parser("options", help=options_help)
     options.add_argument("criterion", help="a criterion of this project, such as freelb")

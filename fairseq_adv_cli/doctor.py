@@ -1,7 +1,7 @@
 """``fairseq-adv doctor``: what is installed, what is wrong with it, and what to do about that.
 
 Reads metadata and looks for files; only the facts about CUDA need torch, and a process of its own
-imports it. So the doctor can speak where the import of fairseq or torch is what fails.
+imports it. So the doctor works even where importing fairseq or torch fails.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _TORCH_TIMEOUT = 120  # seconds; the import takes 1 to 5, on a cold network disk
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report: ``problem`` and ``mend`` are empty where all is well."""
+    """One line of the report: ``problem`` and ``fix`` are empty where all is well."""
 
     name: str
     value: str
     problem: str = ""
-    mend: str = ""
+    fix: str = ""
     broken: bool = True  # with a problem: False if it only needs to be known
 
 
@@ -47,7 +47,7 @@ def run_doctor() -> int:
         print(f"{finding.name:<{width}}  {finding.value}")
         if finding.problem:
             print(f"{'':<{width}}  {'WRONG' if finding.broken else 'note'}: {finding.problem}")
-            print(f"{'':<{width}}  mend: {finding.mend}")
+            print(f"{'':<{width}}  fix: {finding.fix}")
     broken = [finding.name for finding in findings if finding.problem and finding.broken]
     print(f"\nbroken: {', '.join(broken)}" if broken else "\nnothing is broken")
     return 1 if broken else 0
@@ -80,7 +80,7 @@ def installed(name: str) -> str:
 
 
 def numbers(version: str) -> tuple[int, int]:
-    """The first two numbers of a version: ``"2.13.0+cpu"`` -> ``(2, 13)``; what is no number counts as 0."""
+    """The first two numbers of a version: ``"2.13.0+cpu"`` -> ``(2, 13)``; without one it is 0."""
     parts = [*version.split("+")[0].split("."), "0"][:2]
     major, minor = (int("".join(filter(str.isdigit, part)) or 0) for part in parts)
     return major, minor
@@ -134,23 +134,23 @@ def _cuda() -> Finding:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         problem = f"`import torch` took more than {_TORCH_TIMEOUT} s"
-        mend = "look for a slow disk or a GPU driver that hangs (nvidia-smi)"
-        return Finding("CUDA", "unknown", problem, mend)
+        fix = "look for a slow disk or a GPU driver that hangs (nvidia-smi)"
+        return Finding("CUDA", "unknown", problem, fix)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         return Finding("CUDA", "unknown", f"`import torch` fails: {last}", "install torch again")
     return Finding("CUDA", (done.stdout.strip().splitlines() or ["unknown"])[-1])
 
 
-def _pinned(name: str, wanted: str, mend: str) -> Finding:
+def _pinned(name: str, wanted: str, fix: str) -> Finding:
     version = installed(name)
     if version == wanted or version.startswith(wanted + "."):
         return Finding(name, version)
-    return Finding(name, version or "none", f"fairseq_adv works with {wanted}", mend)
+    return Finding(name, version or "none", f"fairseq_adv works with {wanted}", fix)
 
 
 def _fairseq_extensions() -> Finding:
-    """fairseq falls back to nothing: without these two its data sets cannot be read."""
+    """fairseq has no fallback: without these two its data sets cannot be read."""
     spec = importlib.util.find_spec("fairseq")
     if spec is None or not spec.submodule_search_locations:
         return Finding("fairseq's C++", "unknown without fairseq")
@@ -163,7 +163,7 @@ def _fairseq_extensions() -> Finding:
     if missing:
         return Finding(
             "fairseq's C++", "not built", f"{' and '.join(missing)} are missing in {folder}",
-            "with a C++ compiler and Python.h at hand: "
+            "with a C++ compiler and Python.h installed: "
             "pip install --force-reinstall --no-deps --no-cache-dir fairseq==0.12.2",
         )  # fmt: skip
     return Finding("fairseq's C++", "built")

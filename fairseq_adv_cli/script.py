@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-GOES_ON = "stopped; the same command goes on from here"
+RESUMABLE = "stopped; run the same command again to resume"
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):

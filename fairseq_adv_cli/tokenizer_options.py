@@ -1,4 +1,4 @@
-"""The options by which a script is told how to tokenise: an encoder's folder, or the files one by one."""
+"""The options that say how a script tokenises: an encoder's folder, or the files one by one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fairseq_adv.data.tokenizers import TokenToIds
+    from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 
 # the options of files that each tokenizer needs
 FILES = {
@@ -52,7 +52,7 @@ def tokenizer_of(args: argparse.Namespace) -> TokenToIds:
         DataError: options that are missing or do not belong together, or a file that cannot be read.
     """
     from fairseq_adv.data.errors import DataError
-    from fairseq_adv.data.tokenizers import (
+    from fairseq_adv.data.tokenizers.text_to_ids import (
         Gpt2Tokenizer,
         SentencePieceTokenizer,
         WordPieceTokenizer,
@@ -63,7 +63,7 @@ def tokenizer_of(args: argparse.Namespace) -> TokenToIds:
     cased = True if args.cased else None
     if args.encoder:
         if given:
-            raise DataError(f"{_option(given[0])} says again what --encoder says. Give one of them.")
+            raise DataError(f"{_option(given[0])} repeats what --encoder says. Give only one of them.")
         return tokenizer_for_encoder(args.encoder, cased)
     files = [name for name in given if name != "tokenizer"]
     kind = getattr(args, "tokenizer", None) or next(

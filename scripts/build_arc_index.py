@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Indexes text files, a sentence a line, for scripts/retrieve_arc.py.
+"""Indexes text files, one sentence per line, for scripts/retrieve_arc.py.
 
 Files can be gzip. OUT is a folder; with --engine opensearch, it is the name of an index on the server at
---url. A user's name and password go into OPENSEARCH_USER and OPENSEARCH_PASSWORD. An interrupted build goes
-on where it was.
+--url. A user's name and password go into OPENSEARCH_USER and OPENSEARCH_PASSWORD. An interrupted build
+resumes.
 
 Examples:
   build_arc_index.py ARC_Corpus.txt arc-index
@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import List, Optional
 
-from fairseq_adv_cli.script import GOES_ON, exit_status
+from fairseq_adv_cli.script import RESUMABLE, exit_status
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _build(args: argparse.Namespace) -> None:
     from fairseq_adv.data.errors import DataError
-    from fairseq_adv.retrieval.corpus import survey
+    from fairseq_adv.retrieval.sentences import survey
 
     if args.engine == "tantivy":
         from fairseq_adv.retrieval.tantivy_index import build
@@ -68,7 +68,7 @@ def _build(args: argparse.Namespace) -> None:
 
 def main(argv: Optional[List[str]] = None) -> int:
     args = _parser().parse_args(argv)
-    return exit_status(lambda: _build(args), stopped=GOES_ON)
+    return exit_status(lambda: _build(args), stopped=RESUMABLE)
 
 
 if __name__ == "__main__":

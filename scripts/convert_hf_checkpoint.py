@@ -10,8 +10,7 @@ import logging
 import sys
 from pathlib import Path
 
-from fairseq_adv.checkpoints.convert import convert_hf_checkpoint
-from fairseq_adv.checkpoints.errors import ConversionError
+from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv_cli.script import exit_status
 
 
@@ -32,7 +31,7 @@ def main() -> int:
         written = convert_hf_checkpoint(options.hf_folder, options.out)
         print(f"{options.out}: {'written' if written else 'already there, reused'}")
 
-    return exit_status(work, (ConversionError, OSError))
+    return exit_status(work)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ import logging
 import sys
 from pathlib import Path
 
-from fairseq_adv.checkpoints.errors import ConversionError
-from fairseq_adv.checkpoints.minilm import fetch_minilm
+from fairseq_adv.hub.minilm import fetch_minilm
 from fairseq_adv_cli.script import exit_status
 
 
@@ -23,7 +22,7 @@ def main() -> int:
         written = fetch_minilm(options.out)
         print(f"{options.out}: {'written' if written else 'already there, reused'}")
 
-    return exit_status(work, (ConversionError, OSError))
+    return exit_status(work)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_adv_cli.script import GOES_ON, HelpFormatter, exit_status
+from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
 if TYPE_CHECKING:
-    from fairseq_adv.evaluation.accordance_curve import Curve
+    from fairseq_adv.evaluation.figures.accordance_curve import Curve
 
 DIRECTIONS = ("up", "down", "any")
 OUT_HELP = "where to write: OUT.png and OUT.csv"
@@ -101,13 +101,13 @@ def _add_crossing(command: argparse.ArgumentParser) -> None:
 
 
 def from_log(options: argparse.Namespace) -> None:
-    from fairseq_adv.evaluation.accordance_log import read_accordance
+    from fairseq_adv.evaluation.figures.accordance_log import read_accordance
 
     _finish_curve(read_accordance(options.run), options)
 
 
 def from_checkpoints(options: argparse.Namespace) -> None:
-    from fairseq_adv.evaluation.accordance_checkpoints import Probing, probe_checkpoints
+    from fairseq_adv.evaluation.figures.accordance_checkpoints import Probing, probe_checkpoints
 
     how = Probing(
         options.data, options.batches, options.batch_size, options.seed, options.dropout, options.split,
@@ -119,33 +119,33 @@ def from_checkpoints(options: argparse.Namespace) -> None:
 
 
 def _finish_curve(curve: Curve, options: argparse.Namespace) -> None:
-    from fairseq_adv.evaluation import accordance_curve, figures
+    from fairseq_adv.evaluation.figures import accordance_curve, plots
 
     group = options.group or curve.groups[0]
     text = accordance_curve.report(curve, group, options.crossing)
     _write(
         options.out,
         accordance_curve.as_csv(curve),
-        lambda out: figures.draw_accordance(curve, out, group, options.crossing),
+        lambda out: plots.draw_accordance(curve, out, group, options.crossing),
     )
     print(text)
 
 
 def from_sweep(options: argparse.Namespace) -> None:
-    from fairseq_adv.evaluation import figures, flood_levels
+    from fairseq_adv.evaluation.figures import flood_levels, plots
 
     runs = [flood_levels.read_run(run, options.metric, options.which) for run in options.runs]
     levels = flood_levels.by_level(runs)
     _write(
         options.out,
         flood_levels.levels_csv(levels, options.metric, options.which),
-        lambda out: figures.draw_levels(levels, options.metric, options.which, out),
+        lambda out: plots.draw_levels(levels, options.metric, options.which, out),
     )
     print(flood_levels.levels_table(levels, options.metric, options.which))
 
 
 def from_noise(options: argparse.Namespace) -> None:
-    from fairseq_adv.evaluation import figures, gaussian_noise
+    from fairseq_adv.evaluation.figures import gaussian_noise, plots
 
     how = gaussian_noise.Noise(
         options.stds, options.split, options.data, options.batch_size, options.draws, options.seed,
@@ -159,7 +159,7 @@ def from_noise(options: argparse.Namespace) -> None:
     _write(
         options.out,
         gaussian_noise.noise_csv(curves),
-        lambda out: figures.draw_noise(curves, options.split, out),
+        lambda out: plots.draw_noise(curves, options.split, out),
     )
 
 
@@ -179,8 +179,8 @@ def _labels(options: argparse.Namespace) -> list[str]:
 
 def _write(out: Path, csv: str, draw: Callable[[Path], None]) -> None:
     """OUT.csv, and OUT.png if it can be drawn."""
-    from fairseq_adv.evaluation.figures import NoMatplotlib
-    from fairseq_adv.prediction.output import write_whole
+    from fairseq_adv.data.io import write_whole
+    from fairseq_adv.evaluation.figures.plots import NoMatplotlib
 
     table, figure = _beside(out, ".csv"), _beside(out, ".png")
     write_whole(table, csv)
@@ -217,7 +217,7 @@ def main(argv: list[str] | None = None) -> int:
         _check_out(options)
         options.work(options)
 
-    return exit_status(work, (ValueError, OSError), GOES_ON)
+    return exit_status(work, (ValueError, OSError), RESUMABLE)
 
 
 if __name__ == "__main__":

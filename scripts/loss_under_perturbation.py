@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
 
 def measure(options: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.attack import Attack
-    from fairseq_adv.evaluation.checkpoint import attack_checkpoint
+    from fairseq_adv.evaluation.trained import attack_checkpoint
 
     how = Attack(
         epsilon=options.epsilon,

@@ -28,7 +28,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _make(args: argparse.Namespace) -> None:
-    from fairseq_adv.prediction.submission import make_submission
+    from fairseq_adv.evaluation.predict.submission import make_submission
 
     result = make_submission(args.dir, args.out, args.allow_missing)
     print(f"wrote {result.out}: {', '.join(f'{name} {rows}' for name, rows in result.rows.items())}")

@@ -22,10 +22,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_adv_cli.script import GOES_ON, exit_status
+from fairseq_adv_cli.script import RESUMABLE, exit_status
 
 if TYPE_CHECKING:
-    from fairseq_adv.prediction.predict import Predicted
+    from fairseq_adv.evaluation.predict.predict import Predicted
 
 _TASKS = (
     "CoLA, SST-2, MRPC, STS-B, QQP, MNLI-m, MNLI-mm, RTE, AX (by an MNLI model), QNLI (by a "
@@ -73,8 +73,8 @@ def _report(result: Predicted) -> None:
 
 
 def _predict(args: argparse.Namespace) -> None:
-    from fairseq_adv.prediction.checkpoint import Running
-    from fairseq_adv.prediction.predict import Request, predict
+    from fairseq_adv.evaluation.predict.checkpoint_scores import Running
+    from fairseq_adv.evaluation.predict.predict import Request, predict
 
     running = Running(args.batch_size, args.max_tokens, args.cpu, args.fp16, args.tokenizer_dir)
     request = Request(
@@ -87,7 +87,7 @@ def _predict(args: argparse.Namespace) -> None:
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    return exit_status(lambda: _predict(args), stopped=GOES_ON)
+    return exit_status(lambda: _predict(args), stopped=RESUMABLE)
 
 
 if __name__ == "__main__":

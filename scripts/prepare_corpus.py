@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Tokenises raw text into shards for fairseq's masked_lm task, in one pass over as many processes as you
-like.
+"""Tokenises raw text into shards for fairseq's masked_lm task, in one pass, with any number of
+processes.
 
 The files are plain text in UTF-8, .gz or .zst. The last line that this prints is the data argument of
-fairseq-train. The same command goes on where a stopped one left off.
+fairseq-train. Run the same command again to resume after a stop.
 
 Examples:
   prepare_corpus.py corpus/*.txt.gz corpus-bin --shards 64 --workers 32 --valid valid.txt \\
@@ -24,11 +24,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Optional
 
-from fairseq_adv_cli.script import GOES_ON, exit_status
+from fairseq_adv_cli.script import RESUMABLE, exit_status
 from fairseq_adv_cli.tokenizer_options import FILES, add_tokenizer_options, tokenizer_of
 
 if TYPE_CHECKING:
-    from fairseq_adv.data.corpus import Corpus
+    from fairseq_adv.data.corpus.corpus import Corpus
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parts.add_argument
     add("--task-index", type=int, metavar="I", help="make only each C-th shard, from shard I on; 0 to C - 1")
     add("--task-count", type=int, metavar="C", help="the number of tasks that share the shards")
-    add("--check", action="store_true", help="make nothing; say whether all shards are there and whole")
+    add("--check", action="store_true", help="make nothing; say whether all shards are complete")
     add("--overwrite", action="store_true", help="replace shards that were made from something else")
     return parser
 
@@ -96,7 +96,7 @@ def _shards(args: argparse.Namespace) -> List[int]:
 
 
 def _make(args: argparse.Namespace, corpus: Corpus) -> int:
-    from fairseq_adv.data.corpus_workers import make
+    from fairseq_adv.data.corpus.workers import make
     from fairseq_adv.data.errors import DataError
 
     shards = _shards(args)
@@ -155,7 +155,7 @@ def _check(corpus: Corpus) -> int:
 
 
 def _options(args: argparse.Namespace) -> Any:
-    from fairseq_adv.data.corpus import CorpusOptions
+    from fairseq_adv.data.corpus.corpus import CorpusOptions
 
     return CorpusOptions(
         texts=args.texts,
@@ -171,7 +171,7 @@ def _options(args: argparse.Namespace) -> Any:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from fairseq_adv.data.corpus import Corpus
+    from fairseq_adv.data.corpus.corpus import Corpus
 
     corpus = Corpus(_options(args), tokenizer_of(args))
     return _check(corpus) if args.check else _make(args, corpus)
@@ -180,7 +180,7 @@ def _run(args: argparse.Namespace) -> int:
 def main(argv: Optional[List[str]] = None) -> int:
     args = _parser().parse_args(argv)
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    return exit_status(lambda: _run(args), stopped=GOES_ON)
+    return exit_status(lambda: _run(args), stopped=RESUMABLE)
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional
 
-from fairseq_adv_cli.script import GOES_ON, exit_status
+from fairseq_adv_cli.script import RESUMABLE, exit_status
 from fairseq_adv_cli.tokenizer_options import add_tokenizer_options, tokenizer_of
 
 if TYPE_CHECKING:
-    from fairseq_adv.data.glue import Prepared
+    from fairseq_adv.data.glue.prepare_glue import Prepared
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,7 +54,7 @@ def _report(result: Prepared) -> None:
 
 
 def _prepare(args: argparse.Namespace) -> None:
-    from fairseq_adv.data.glue import prepare, tasks_in
+    from fairseq_adv.data.glue.prepare_glue import prepare, tasks_in
 
     tokenizer = tokenizer_of(args)
     if args.task.upper() != "ALL":
@@ -71,7 +71,7 @@ def _prepare(args: argparse.Namespace) -> None:
 def main(argv: Optional[List[str]] = None) -> int:
     args = _parser().parse_args(argv)
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    return exit_status(lambda: _prepare(args), stopped=GOES_ON)
+    return exit_status(lambda: _prepare(args), stopped=RESUMABLE)
 
 
 if __name__ == "__main__":

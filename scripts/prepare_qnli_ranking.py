@@ -20,10 +20,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_adv_cli.script import GOES_ON, exit_status
+from fairseq_adv_cli.script import RESUMABLE, exit_status
 
 if TYPE_CHECKING:
-    from fairseq_adv.data.qnli_pairs import PreparedPairs
+    from fairseq_adv.data.choices.prepare_qnli_ranking import PreparedPairs
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,12 +60,12 @@ def _report(result: PreparedPairs) -> None:
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    from fairseq_adv.data.qnli_pairs import prepare_pairs
+    from fairseq_adv.data.choices.prepare_qnli_ranking import prepare_pairs
 
     def work() -> None:
         _report(prepare_pairs(args.qnli_dir, args.out, args.seed, args.overwrite))
 
-    return exit_status(work, stopped=GOES_ON)
+    return exit_status(work, stopped=RESUMABLE)
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional
 
-from fairseq_adv_cli.script import GOES_ON, exit_status
+from fairseq_adv_cli.script import RESUMABLE, exit_status
 
 if TYPE_CHECKING:
-    from fairseq_adv.data.wsc_prepare import PreparedWsc
+    from fairseq_adv.data.wsc.prepare_wsc import PreparedWsc
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,12 +70,12 @@ def _report(result: PreparedWsc) -> None:
 def main(argv: Optional[List[str]] = None) -> int:
     args = _parser().parse_args(argv)
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    from fairseq_adv.data.wsc_prepare import prepare_wsc
+    from fairseq_adv.data.wsc.prepare_wsc import prepare_wsc
 
     def work() -> None:
         _report(prepare_wsc(args.input, args.out, args.candidates, args.spacy_model, args.overwrite))
 
-    return exit_status(work, stopped=GOES_ON)
+    return exit_status(work, stopped=RESUMABLE)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 QUESTIONS are jsonl files of ARC, OpenBookQA or CommonsenseQA, or AI2's CSV (Regents), which becomes a jsonl;
 all other keys are kept, a "para" that is there is replaced. OUT is a file; with several QUESTIONS, or where a
 folder of that name is there, it is a folder. Beside each file lies a manifest with the engine, its version
-and the options. An interrupted run goes on where it was.
+and the options. An interrupted run resumes.
 
 Examples:
   retrieve_arc.py arc-index ARC-Easy-Dev.jsonl with-para/ARC-Easy-Dev.jsonl
@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional
 
-from fairseq_adv_cli.script import GOES_ON, exit_status
+from fairseq_adv_cli.script import RESUMABLE, exit_status
 
 if TYPE_CHECKING:
     from fairseq_adv.retrieval.query import Engine
@@ -88,7 +88,7 @@ def _targets(questions: List[Path], out: Path) -> List[Path]:
 
 def _retrieve(args: argparse.Namespace) -> None:
     from fairseq_adv.retrieval.documents import Options
-    from fairseq_adv.retrieval.questions import fill
+    from fairseq_adv.retrieval.fill import fill
 
     options = Options(args.top, args.choice_terms, args.longest)
     targets = _targets(args.questions, args.out)
@@ -109,7 +109,7 @@ def _retrieve(args: argparse.Namespace) -> None:
 
 def main(argv: Optional[List[str]] = None) -> int:
     args = _parser().parse_args(argv)
-    return exit_status(lambda: _retrieve(args), stopped=GOES_ON)
+    return exit_status(lambda: _retrieve(args), stopped=RESUMABLE)
 
 
 if __name__ == "__main__":

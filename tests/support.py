@@ -286,7 +286,7 @@ def slow(*values: object) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
-def heed_interrupts() -> None:
+def handle_interrupts() -> None:
     """For ``preexec_fn``: a shell starts what it runs in the background with SIGINT ignored, and so do its
     children.
     """

@@ -119,7 +119,7 @@ def test_doctor_on_this_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "name", "mend"),
+    ("changed", "name", "fix"),
     [
         ({"torch": ""}, "torch", "pip install torch"),
         ({"torch": "1.12.1", "numpy": "1.26.4"}, "torch", "pip install -U torch"),
@@ -132,13 +132,13 @@ def test_doctor_on_this_machine() -> None:
     ],
 )
 def test_doctor_names_what_is_broken_and_the_mend(
-    report: Any, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], name: str, mend: str
+    report: Any, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], name: str, fix: str
 ) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 10))
     status, text = report(**changed)
     assert status == 1
     assert text.splitlines()[-1] == f"broken: {name}"
-    assert f"mend: {mend}" in text
+    assert f"fix: {fix}" in text
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_new_pip_is_only_a_note(report: Any) -> None:
 
 @pytest.mark.parametrize(
     ("inside", "status", "said"),
-    [("multi_tensor_apply", 0, "(NVIDIA's)"), ("views", 1, "mend: pip uninstall apex")],
+    [("multi_tensor_apply", 0, "(NVIDIA's)"), ("views", 1, "fix: pip uninstall apex")],
 )
 def test_doctor_tells_the_two_projects_named_apex_apart(
     report: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str, status: int, said: str

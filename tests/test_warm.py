@@ -16,7 +16,7 @@ from support import (
     ADVERSARIAL,
     command,
     environment,
-    heed_interrupts,
+    handle_interrupts,
     logged,
     run_command,
     run_from_scratch,
@@ -109,7 +109,7 @@ def is_running(pid: int) -> bool:
 def test_signals_reach_the_command(number: signal.Signals) -> None:
     process = subprocess.Popen(
         warmed([sys.executable, "-c", SLEEPER]), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=environment(), preexec_fn=heed_interrupts,
+        env=environment(), preexec_fn=handle_interrupts,
     )  # fmt: skip
     assert process.stdout is not None
     pid, child = map(int, process.stdout.readline().split())

@@ -17,8 +17,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from run_tables import command, minutes, spread
 
-from fairseq_adv.evaluation.accordance_curve import Curve
-from fairseq_adv.evaluation.accordance_log import read_accordance
+from fairseq_adv.evaluation.figures.accordance_curve import Curve
+from fairseq_adv.evaluation.figures.accordance_log import read_accordance
 from fairseq_adv.evaluation.runs import RunLog, read_log
 
 SCORES = {"CoLA": ("mcc",), "MRPC": ("accuracy", "f1")}

@@ -1,6 +1,1 @@
-"""Pre-trained encoders in: folders in Hugging Face's layout become fairseq checkpoints.
-
-``convert`` is the whole way. ``hf_folder`` reads such a folder, ``model_config`` its sizes, ``vocabulary``
-(with one module a kind) puts its tokens in fairseq's order, ``key_map`` rearranges its tensors,
-``fairseq_state`` makes the checkpoint. ``minilm`` fetches the encoder of the quickstart.
-"""
+"""A patch of fairseq that reads checkpoints; see :mod:`fairseq_adv.hub` for what goes to and from others."""

@@ -2,4 +2,4 @@
 
 
 class DataError(ValueError):
-    """An input that cannot be used; the message names the file and line (or option) and the mend."""
+    """An input that cannot be used; the message names the file and line (or option) and the fix."""

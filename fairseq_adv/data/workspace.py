@@ -11,19 +11,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import LOCK, as_json, json_object_or_none, locked, write_whole
 
 MANIFEST = "manifest.json"
-_NEW_MANIFEST = MANIFEST + ".new"
+_NEW_MANIFESTS = (MANIFEST + ".tmp", MANIFEST + ".new")  # the latter of earlier versions
 _WRITING = ".writing"
 
 
 class Workspace:
-    """The folder under way; made by :func:`workspace`."""
+    """The folder being written; made by :func:`workspace`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -64,8 +65,8 @@ def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
         )
     if overwrite:
         return False
-    if manifest.get("made_from") != json.loads(json.dumps(made_from)):
-        differing = [key for key in made_from if manifest.get("made_from", {}).get(key) != made_from[key]]
+    if manifest["made_from"] != as_json(made_from):
+        differing = [key for key in made_from if manifest["made_from"].get(key) != made_from[key]]
         raise DataError(
             f"{out}: was made from other files or options ({', '.join(differing)}). "
             "Use --overwrite, or give another output folder."
@@ -75,12 +76,15 @@ def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
         if not path.is_file() or path.stat().st_size != size:
             raise DataError(f"{path}: is missing or has another size than when it was made. Use --overwrite.")
     _discard(_replaced(out))
+    if os.path.exists(f"{_partial(out)}{LOCK}"):  # of a process that was killed after the last rename
+        with suppress(DataError), locked(_partial(out)):
+            pass
     return True
 
 
 @contextmanager
 def workspace(out: Path, made_from: Mapping[str, Any]) -> Iterator[Workspace]:
-    """Opens ``OUT.partial``, goes on with what lies there if made from the same; renames it at the end.
+    """Opens ``OUT.partial``, resumes what lies there if made from the same; renames it at the end.
 
     Whatever ``out`` is at the end is replaced: ask :func:`finished` first.
 
@@ -88,14 +92,13 @@ def workspace(out: Path, made_from: Mapping[str, Any]) -> Iterator[Workspace]:
         DataError: another process is preparing the same folder, or ``OUT.partial`` was not made by this
             program.
     """
-    out = Path(os.path.abspath(out))
-    folder = out.with_name(out.name + ".partial")
+    out, folder = Path(os.path.abspath(out)), _partial(out)
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         manifest = _read_manifest(folder)
-        if manifest is None and {path.name for path in folder.iterdir()} - {_NEW_MANIFEST}:
+        if manifest is None and {path.name for path in folder.iterdir()} - {*_NEW_MANIFESTS}:
             raise DataError(f"{folder}: is in the way and was not made by this program. Move it elsewhere.")
-        if manifest is None or manifest["made_from"] != json.loads(json.dumps(made_from)):
+        if manifest is None or manifest["made_from"] != as_json(made_from):
             _clear(folder)
             _write_manifest(folder, {"made_from": made_from})
         yield Workspace(folder)
@@ -103,7 +106,7 @@ def workspace(out: Path, made_from: Mapping[str, Any]) -> Iterator[Workspace]:
         sizes = {
             str(path.relative_to(folder)): path.stat().st_size
             for path in sorted(folder.rglob("*"))
-            if path.is_file() and path.name not in (MANIFEST, _NEW_MANIFEST)
+            if path.is_file() and path.name not in (MANIFEST, *_NEW_MANIFESTS)
         }
         _write_manifest(folder, {"made_from": made_from, "files": sizes})
         _publish(folder, out)
@@ -120,9 +123,12 @@ def _publish(folder: Path, out: Path) -> None:
     _discard(old)
 
 
+def _partial(out: Path) -> Path:
+    return Path(os.path.abspath(out) + ".partial")
+
+
 def _replaced(out: Path) -> Path:
-    out = Path(os.path.abspath(out))
-    return out.with_name(out.name + ".replaced")
+    return Path(os.path.abspath(out) + ".replaced")
 
 
 def _discard(old: Path) -> None:
@@ -136,18 +142,12 @@ def _discard(old: Path) -> None:
 
 
 def _read_manifest(folder: Path) -> Optional[Dict[str, Any]]:
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return manifest if isinstance(manifest, dict) and "made_from" in manifest else None
+    manifest = json_object_or_none(folder / MANIFEST) or {}
+    return manifest if isinstance(manifest.get("made_from"), dict) else None
 
 
 def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    scratch = folder / _NEW_MANIFEST
-    scratch.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    _flush(scratch)
-    os.replace(scratch, folder / MANIFEST)
+    write_whole(folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
 
 
 def _clear(folder: Path) -> None:
@@ -162,22 +162,3 @@ def _clear(folder: Path) -> None:
 def _flush(path: Path) -> None:
     with open(path, "rb+") as file:
         os.fsync(file.fileno())
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    import fcntl
-
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError(
-                f"{folder}: another process is preparing this folder. Wait for it to end."
-            ) from None
-        except OSError:
-            pass  # some network file systems cannot lock a folder; the files still appear whole
-        yield
-    finally:
-        os.close(handle)

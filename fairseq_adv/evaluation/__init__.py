@@ -1,1 +1,1 @@
-"""HOW WELL it was learned: measurements on trained models that fairseq-validate does not make."""
+"""What trained models are worth: measurements that fairseq-validate does not make, and files of answers."""

@@ -1,14 +1,15 @@
-"""Keeps what was measured in files, so that an interrupted command goes on where it was."""
+"""Keeps what was measured in files, so that an interrupted command can resume."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.prediction.output import write_whole
+from fairseq_adv.data.io import as_json, json_object_or_none, write_whole
 
 
 def measured_once(
@@ -21,20 +22,18 @@ def measured_once(
         made_from: everything that the values depend on, as json can hold it.
         measure: makes the values.
     """
-    key = json.loads(json.dumps(made_from))
-    try:
-        found = json.loads(kept.read_text(encoding="utf-8"))
+    key = as_json(made_from)
+    found = json_object_or_none(kept) or {}
+    with suppress(ValueError, KeyError, TypeError, AttributeError):  # another program's file
         if found["key"] == key:
             return {name: float(value) for name, value in found["means"].items()}
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
-        pass  # another program's file, or none: measured, and written anew
     values = measure()
     write_whole(kept, json.dumps({"key": key, "means": values}))
     return values
 
 
 def stamp(file: Path) -> dict[str, int]:
-    """Size and time of a checkpoint: what tells it from another one of the same name.
+    """Size and time of a checkpoint: what distinguishes it from another of the same name.
 
     Raises:
         FileNotFoundError: there is no such file.

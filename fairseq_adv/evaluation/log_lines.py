@@ -53,7 +53,7 @@ def read_lines(path: Path) -> list[str]:
     """The lines of a log file.
 
     Raises:
-        ValueError: the file is no text.
+        ValueError: the file is not text.
         FileNotFoundError: there is no such file.
     """
     if not path.is_file():
@@ -61,7 +61,9 @@ def read_lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: is no text; give the file that fairseq-train --log-file wrote") from error
+        raise ValueError(
+            f"{path}: is not a text file; give the file that fairseq-train --log-file wrote"
+        ) from error
 
 
 def log_lines(lines: list[str]) -> Iterator[LogLine]:

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fairseq_adv.evaluation.attack import Attack
-from fairseq_adv.evaluation.checkpoint import attack_checkpoint
 from fairseq_adv.evaluation.kept import measured_once, stamp
 from fairseq_adv.evaluation.log_lines import INNER, TRAIN, VALID, log_lines, read_lines
+from fairseq_adv.evaluation.trained import attack_checkpoint
 
 
 @dataclass

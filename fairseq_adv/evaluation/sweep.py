@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shlex
 import statistics
 import subprocess
@@ -18,6 +17,7 @@ from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.data import Dictionary, data_utils
 
 import fairseq_adv
+from fairseq_adv.data.io import write_whole
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.runs import Summary, summarise
 
@@ -128,10 +128,7 @@ class Sweep:
         return "\n".join(lines)
 
     def _write(self, text: str) -> None:
-        path = self.options.out / "RESULTS.md"
-        beside = path.with_suffix(".tmp")
-        beside.write_text(text + "\n", encoding="utf-8")
-        os.replace(beside, path)
+        write_whole(self.options.out / "RESULTS.md", text + "\n")
 
 
 def _spread(values: list[float], digits: int) -> str:

@@ -16,8 +16,8 @@ from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.checkpoints.vocabulary_check import check_vocabulary
-from fairseq_adv.data.shards import check_shards
+from fairseq_adv.data.corpus.check_shards import check_shards
+from fairseq_adv.hub.vocabulary_check import check_vocabulary
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.heads import check_masked_lm_head
 

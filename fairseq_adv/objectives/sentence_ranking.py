@@ -23,8 +23,8 @@ UNKNOWN = -1  # the target of a question without an answer
 
 
 class SentenceRanking(Objective):
-    """One right candidate a question; batches as :class:`~fairseq_adv.data.ranking_dataset.RankingDataset`
-    makes them.
+    """One right candidate a question; batches as
+    :class:`~fairseq_adv.data.choices.ranking_dataset.RankingDataset` makes them.
 
     Options: ``classification_head_name``; the head has one output.
     """

@@ -29,7 +29,7 @@ class WSC(Objective):
     """The query against the candidates; only sentences whose query is right have a loss.
 
     The task's options ``wsc_cross_entropy``, ``wsc_margin_alpha``, ``wsc_margin_beta`` choose the loss.
-    Batches as :class:`~fairseq_adv.data.wsc_dataset.WSCDataset` makes them.
+    Batches as :class:`~fairseq_adv.data.wsc.wsc_dataset.WSCDataset` makes them.
     """
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:

@@ -83,7 +83,7 @@ def retrieve(engine: Engine, question: str, choice: str, options: Options) -> Re
 
 
 def choose(hits: Iterator[Hit], options: Options) -> tuple[str, ...]:
-    """The first ``top`` hits that are no junk and don't say again what an earlier one says.
+    """The first ``top`` hits that are not junk and don't repeat an earlier one.
 
     Two sentences say the same if their letters and digits are the same, whatever their case and punctuation.
     """
@@ -99,7 +99,7 @@ def choose(hits: Iterator[Hit], options: Options) -> tuple[str, ...]:
 
 
 def is_junk(text: str, longest: int) -> bool:
-    """Whether a line is no sentence that could explain something.
+    """Whether a line is junk: not a sentence that could explain something.
 
     Junk is: more than ``longest`` characters; fewer than three words; a question (a corpus from the web holds
     the exam questions too); a web address, markup or a row of dots; under 60% letters among what isn't space

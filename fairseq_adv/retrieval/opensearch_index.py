@@ -19,8 +19,8 @@ from typing import Any, Optional
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.retrieval.corpus import Corpus
 from fairseq_adv.retrieval.query import ANALYSIS, Hit, Query, import_extra
+from fairseq_adv.retrieval.sentences import Corpus
 from fairseq_adv.retrieval.tantivy_index import Built
 
 FORMAT_VERSION = 1
@@ -89,7 +89,7 @@ def connect(url: Optional[str], ca_certs: Optional[Path] = None) -> Any:
 def build(client: Any, corpus: Corpus, name: str, overwrite: bool = False) -> Built:
     """Indexes a corpus as ``name`` on the server; shows a bar.
 
-    A sentence's number is its id, so that a build that goes on, or two at a time, write nothing twice.
+    A sentence's number is its id, so that a resumed build, or two at a time, write nothing twice.
 
     Raises:
         DataError: the server can't be reached or refuses, or ``name`` is something else.
@@ -154,7 +154,9 @@ def open_index(client: Any, name: str) -> OpenSearchIndex:
         if state is None:
             raise DataError(f"{name}: no such index. Make it with build_arc_index.py --engine opensearch.")
         if not state["complete"]:
-            raise DataError(f"{name}: its build has not ended. The same build_arc_index.py command goes on.")
+            raise DataError(
+                f"{name}: its build has not finished. Run the same build_arc_index.py command again."
+            )
         if state["made_from"].get("format") != FORMAT_VERSION or state["made_from"]["analysis"] != ANALYSIS:
             raise DataError(f"{name}: was made by another version of this program. Build it again.")
         version = client.info()["version"]["number"]

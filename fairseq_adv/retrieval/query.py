@@ -85,7 +85,7 @@ class Engine(Protocol):
             query: what is looked for.
             limit: how many hits at most.
             whole_ties: leave out the last hits where the limit may part them from others of the same score,
-                unless all hits have the same one: which of them are there would be the engine's whim.
+                unless all hits have the same one: which of them come would be arbitrary.
         """
 
     def describe(self) -> dict[str, Any]:

@@ -5,7 +5,6 @@ BM25 as in Lucene (k1 1.2, b 0.75; a sentence's length is kept in one byte, exac
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,15 +15,16 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import json_object_or_none
 from fairseq_adv.data.workspace import MANIFEST, finished, workspace
-from fairseq_adv.retrieval.corpus import Corpus
 from fairseq_adv.retrieval.query import ANALYSIS, Hit, Query, import_extra, text_analyzer
+from fairseq_adv.retrieval.sentences import Corpus
 
 FORMAT_VERSION = 1
 _FOLDER = "tantivy"
 _ANALYZER = "english_words"
 # tantivy's default merge policy makes one segment of 8 of about the same size. So 8 commits of the same
-# number of sentences leave one segment, and each commit is a point from which a build goes on.
+# number of sentences leave one segment, and each commit is a point from which a build resumes.
 _SLICES = 8
 _ONE_SLICE = 100_000
 """Sentences up to which a single commit is made: seconds of work."""
@@ -42,7 +42,7 @@ class Built:
         sentences: in the index.
         segments: of the index; 1 up to 72 million sentences.
         reused: the index was there already.
-        continued_at: the sentence at which an interrupted build went on; 0: from the beginning.
+        continued_at: the sentence at which an interrupted build resumed; 0: from the beginning.
     """
 
     sentences: int
@@ -55,7 +55,7 @@ def build(corpus: Corpus, out: Path, overwrite: bool = False) -> Built:
     """Indexes a corpus into the folder ``out``, which appears when it is whole; shows a bar.
 
     What a killed build had committed is kept in ``OUT.partial``: the number of sentences in there says where
-    the next one goes on.
+    the next one resumes.
 
     Raises:
         DataError: ``out`` is something else, another process builds it, or tantivy isn't installed.
@@ -138,15 +138,12 @@ def open_index(folder: Path) -> TantivyIndex:
     partial = folder.with_name(folder.name + ".partial")
     if not folder.exists() and partial.exists():
         raise DataError(
-            f"{folder}: its build has not ended. The same build_arc_index.py command goes on with it."
+            f"{folder}: its build has not finished. Run the same build_arc_index.py command again."
         )
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        made_from, files = manifest["made_from"], manifest["files"]
-    except (OSError, ValueError, KeyError, TypeError):
-        made_from, files = {}, {}
+    manifest = json_object_or_none(folder / MANIFEST) or {}
+    made_from, files = manifest.get("made_from", {}), manifest.get("files", {})
     if made_from.get("kind") != "tantivy index" or not files:
-        raise DataError(f"{folder}: is no index. Make one with build_arc_index.py.")
+        raise DataError(f"{folder}: is not an index. Make one with build_arc_index.py.")
     for name, size in files.items():
         if not (folder / name).is_file() or (folder / name).stat().st_size != size:
             raise DataError(

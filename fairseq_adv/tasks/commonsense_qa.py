@@ -7,7 +7,7 @@ from typing import Tuple
 
 from fairseq.tasks import register_task
 
-from fairseq_adv.data.multiple_choice import Choice, Question
+from fairseq_adv.data.choices.questions import Choice, Question
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceConfig, MultipleChoiceTask
 
 

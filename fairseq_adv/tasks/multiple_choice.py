@@ -19,12 +19,12 @@ from fairseq.tasks import FairseqTask
 from omegaconf import II, MISSING
 from torch import nn
 
+from fairseq_adv.data.choices.questions import Choice, Question
+from fairseq_adv.data.choices.ranking_dataset import RankingDataset
+from fairseq_adv.data.choices.splits import find_split, has_split, read_split
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.multiple_choice import Choice, Question
-from fairseq_adv.data.question_files import find_split, has_split, read_split
-from fairseq_adv.data.ranking_dataset import RankingDataset
-from fairseq_adv.data.segments import SegmentTable
-from fairseq_adv.data.tokenizers import TokenToIds, tokenizer_for_encoder
+from fairseq_adv.data.text.segments import SegmentTable
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class MultipleChoiceTask(FairseqTask):
         """The questions of one data set.
 
         Raises:
-            DataError: see :func:`fairseq_adv.data.question_files.read_split`.
+            DataError: see :func:`fairseq_adv.data.choices.splits.read_split`.
         """
         return read_split(folder, split)
 
@@ -204,23 +204,6 @@ class MultipleChoiceTask(FairseqTask):
             if there is None:
                 logger.warning("%s has no split %r: it is left out there", folder, split)
         return found
-
-
-def load_tokenizer(tokenizer_dir: Optional[str], data: str) -> TokenToIds:
-    """The tokenizer in ``--tokenizer-dir``, or in the first data folder.
-
-    Raises:
-        DataError: no tokenizer there.
-    """
-    if tokenizer_dir:
-        return tokenizer_for_encoder(Path(tokenizer_dir))
-    folder = Path(data.split(":")[0])
-    if not (folder / "dict.txt").is_file():
-        raise DataError(
-            f"{folder}: holds no dict.txt. Name the encoder's folder, with dict.txt and its vocab.txt or "
-            "encoder.json and vocab.bpe, by --tokenizer-dir."
-        )
-    return tokenizer_for_encoder(folder)
 
 
 def _distinct_names(folders: List[Path]) -> List[str]:

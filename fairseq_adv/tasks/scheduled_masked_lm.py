@@ -13,7 +13,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import II
 
-from fairseq_adv.data.mask_schedule import MaskSchedule, ScheduledMasking
+from fairseq_adv.data.corpus.mask_schedule import MaskSchedule, ScheduledMasking
 
 logger = logging.getLogger(__name__)
 

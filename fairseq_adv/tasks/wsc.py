@@ -19,12 +19,11 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING
 
+from fairseq_adv.data.choices.splits import find_split
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.question_files import find_split
-from fairseq_adv.data.tokenizers import TokenToIds
-from fairseq_adv.data.wsc import PronounExample, detokenised, read_wsc
-from fairseq_adv.data.wsc_dataset import MaskedRow, WSCDataset
-from fairseq_adv.tasks.multiple_choice import load_tokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
+from fairseq_adv.data.wsc.superglue import PronounExample, detokenised, read_wsc
+from fairseq_adv.data.wsc.wsc_dataset import MaskedRow, WSCDataset
 
 logger = logging.getLogger(__name__)
 

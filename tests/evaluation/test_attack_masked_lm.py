@@ -12,7 +12,7 @@ from corpus_shards import pretraining_args, write_shards
 from support import build, run_command
 
 from fairseq_adv.evaluation.attack import Attack
-from fairseq_adv.evaluation.checkpoint import attack_checkpoint
+from fairseq_adv.evaluation.trained import attack_checkpoint
 
 HOW = Attack(epsilon=0.5, step_size=0.2, steps=3)
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "loss_under_perturbation.py"

@@ -62,7 +62,7 @@ def test_a_log_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"gone\.log: no such log.*--log-file"):
         read_lines(tmp_path / "gone.log")
     (tmp_path / "checkpoint.pt").write_bytes(b"\x80\x02\xff\xfe")
-    with pytest.raises(ValueError, match=r"checkpoint\.pt: is no text.*--log-file"):
+    with pytest.raises(ValueError, match=r"checkpoint\.pt: is not a text file.*--log-file"):
         read_lines(tmp_path / "checkpoint.pt")
 
 

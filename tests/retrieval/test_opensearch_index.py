@@ -17,11 +17,11 @@ from opensearch_double import Double, serving
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.retrieval import opensearch_index, tantivy_index
-from fairseq_adv.retrieval.corpus import survey
 from fairseq_adv.retrieval.documents import Options
+from fairseq_adv.retrieval.fill import fill
 from fairseq_adv.retrieval.opensearch_index import build, connect, open_index, search_body
 from fairseq_adv.retrieval.query import Query
-from fairseq_adv.retrieval.questions import fill
+from fairseq_adv.retrieval.sentences import survey
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_interrupted_and_continued(
     double.fail_after_bulks = 5
     with pytest.raises(DataError, match="the OpenSearch server reports: exception: out of space"):
         build(client, corpus, "many")
-    with pytest.raises(DataError, match="its build has not ended"):
+    with pytest.raises(DataError, match="its build has not finished"):
         open_index(client, "many")
     double.fail_after_bulks, double.written = None, 0
     done = build(client, corpus, "many")

@@ -17,8 +17,8 @@ from retrieval_samples import SENTENCES
 from support import slow
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.retrieval.corpus import survey
 from fairseq_adv.retrieval.query import Query, ladder, text_analyzer
+from fairseq_adv.retrieval.sentences import survey
 from fairseq_adv.retrieval.tantivy_index import TantivyIndex, build, open_index, slice_ends
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "build_arc_index.py"
@@ -166,7 +166,7 @@ def test_killed_and_continued(large_corpus: Path, tmp_path: Path, after: int) ->
     committed = killed_build(large_corpus, out, after)
     assert committed % 30_000 == 0 and committed >= 30_000 * after
     assert not out.exists()
-    with pytest.raises(DataError, match="its build has not ended"):
+    with pytest.raises(DataError, match="its build has not finished"):
         open_index(out)
     corpus = survey([str(large_corpus)])
     done = build(corpus, out)
@@ -204,10 +204,10 @@ def test_second_process_is_refused(large_corpus: Path, corpus_file: Path, tmp_pa
 
 def test_damaged_and_foreign_folders(corpus_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "index"
-    with pytest.raises(DataError, match=r"is no index. Make one with build_arc_index.py"):
+    with pytest.raises(DataError, match=r"is not an index. Make one with build_arc_index.py"):
         open_index(out)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="is no index"):
+    with pytest.raises(DataError, match="is not an index"):
         open_index(tmp_path / "empty")
     built(corpus_file, out)
     manifest = json.loads((out / "manifest.json").read_text())

@@ -15,7 +15,7 @@ def run(repo: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_converts_and_reuses(repo: Path, tmp_path: Path) -> None:
-    sys.path.insert(0, str(repo / "tests" / "checkpoints"))
+    sys.path.insert(0, str(repo / "tests" / "hub"))
     import hf_models
 
     hf_models.save_bert(tmp_path / "hf")

@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import ScriptMain, fairseq_train, heed_interrupts, run_command, train_args, warmed, write_task
+from support import ScriptMain, fairseq_train, handle_interrupts, run_command, train_args, warmed, write_task
 
-from fairseq_adv.evaluation.accordance_log import read_accordance
+from fairseq_adv.evaluation.figures.accordance_log import read_accordance
 from fairseq_adv.evaluation.log_lines import VALID, log_lines, read_lines
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "gradient_accordance.py"
@@ -215,7 +215,7 @@ def test_stopped_in_the_middle_and_run_again(trained: Path, tmp_path: Path) -> N
         str(tmp_path / "f"), "--stds", stds, "--cpu",
     ]  # fmt: skip
     process = subprocess.Popen(
-        warmed(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
+        warmed(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=handle_interrupts
     )
     assert process.stderr is not None
     seen = b""
@@ -225,7 +225,7 @@ def test_stopped_in_the_middle_and_run_again(trained: Path, tmp_path: Path) -> N
         seen += block
     process.send_signal(signal.SIGINT)
     _, rest = process.communicate()
-    assert process.returncode == 130 and b"stopped; the same command goes on from here" in rest
+    assert process.returncode == 130 and b"stopped; run the same command again to resume" in rest
     assert b"Traceback" not in rest and not (tmp_path / "f.csv").exists()
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "f.kept").glob("*.json")}
     assert 5 <= len(kept) < 200

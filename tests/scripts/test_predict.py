@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import fairseq_train, heed_interrupts, run_command, train_args, warmed, write_questions
+from support import fairseq_train, handle_interrupts, run_command, train_args, warmed, write_questions
 
 SCRIPT = str(Path(__file__).resolve().parents[2] / "scripts" / "predict.py")
 
@@ -58,7 +58,7 @@ def test_stopped_in_the_middle_and_run_again(trained: Path, tmp_path: Path) -> N
         warmed([*words, "--batch-size", "1"]),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=heed_interrupts,
+        preexec_fn=handle_interrupts,
     )
     assert process.stderr is not None
     seen = b""
@@ -68,7 +68,7 @@ def test_stopped_in_the_middle_and_run_again(trained: Path, tmp_path: Path) -> N
         seen += block
     process.send_signal(signal.SIGINT)
     _, rest = process.communicate()
-    assert process.returncode == 130 and b"stopped; the same command goes on from here" in rest
+    assert process.returncode == 130 and b"stopped; run the same command again to resume" in rest
     assert b"Traceback" not in rest and not (tmp_path / "out").exists()
     again = run_command(*words)
     assert again.returncode == 0, again.stderr

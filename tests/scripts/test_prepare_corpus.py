@@ -16,14 +16,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support import heed_interrupts, load_script
+from corpus_samples import awkward_corpus, row_lengths, split_bytes
+from glue_samples import AWKWARD, small_bpe, small_wordpiece
+from support import handle_interrupts, load_script
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "prepare_corpus.py"
-sys.path.insert(0, str(ROOT / "tests" / "data"))
-
-from corpus_samples import awkward_corpus, row_lengths, split_bytes  # noqa: E402
-from glue_samples import AWKWARD, small_bpe, small_wordpiece  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -190,11 +188,11 @@ def test_a_killed_worker_costs_its_own_shard_only(encoder: Path, large: Path, tm
 
 def test_interrupted(encoder: Path, large: Path, tmp_path: Path) -> None:
     words = [large, tmp_path / "out", "--shards", 2, "--workers", 2, "--encoder", encoder]
-    process = start(*words, preexec_fn=heed_interrupts, start_new_session=True)
+    process = start(*words, preexec_fn=handle_interrupts, start_new_session=True)
     until(lambda: (tmp_path / "out" / "shard1.partial").is_dir(), process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the workers too
     _, stderr = process.communicate()
-    assert process.returncode == 130 and stderr.endswith("stopped; the same command goes on from here\n")
+    assert process.returncode == 130 and stderr.endswith("stopped; run the same command again to resume\n")
     assert "Traceback" not in stderr and not (tmp_path / "out" / "shard0").exists()
 
 
@@ -277,9 +275,9 @@ def test_the_bar_in_a_log_file(
     script: ModuleType, encoder: Path, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    from fairseq_adv.data import corpus_workers
+    from fairseq_adv.data.corpus import workers
 
-    monkeypatch.setattr(corpus_workers.make, "__defaults__", (False, 0.3))
+    monkeypatch.setattr(workers.make, "__defaults__", (False, 0.3))
     assert run(script, large, tmp_path / "out", "--shards", 2, "--encoder", encoder) == 0
     lines = [line for line in capfd.readouterr().err.splitlines() if "B/s]" in line]
     assert len(lines) > 2 and "100%" in lines[-1] and not any("\r" in line for line in lines)

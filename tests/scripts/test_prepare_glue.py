@@ -10,14 +10,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from glue_recipe import written
+from glue_samples import AWKWARD, rte, small_bpe, small_wordpiece, sst2, write
 from support import load_script, run_command, warmed
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "prepare_glue.py"
-sys.path.insert(0, str(ROOT / "tests" / "data"))
-
-from glue_recipe import written  # noqa: E402
-from glue_samples import AWKWARD, rte, small_bpe, small_wordpiece, sst2, write  # noqa: E402
 
 
 @pytest.fixture(scope="module")

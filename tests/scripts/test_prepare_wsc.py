@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from support import load_script
 
-from fairseq_adv.data.wsc import read_wsc
+from fairseq_adv.data.wsc.superglue import read_wsc
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "prepare_wsc.py"
 TEXTS = [("Al hit Bo , so he ran.", 5, "Al"), ("Al hit Bo, so he ran.", 4, "Bo"), ("Cy is he.", 2, "Cy")]
@@ -73,7 +73,7 @@ def test_spans(script: ModuleType, wsc: Path, tmp_path: Path, capsys: pytest.Cap
 
 def test_noun_phrases(script: ModuleType, wsc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # No model can be had everywhere; what a model finds is replaced, what is made of it is not.
-    import fairseq_adv.data.wsc_prepare as module
+    import fairseq_adv.data.wsc.prepare_wsc as module
 
     monkeypatch.setattr(module, "parse", lambda texts, model: iter(f"{model} {text}" for text in texts))
     monkeypatch.setattr(module, "noun_phrases", lambda doc: doc.split()[:4])
@@ -88,7 +88,7 @@ def test_interrupted_and_run_again(
     script: ModuleType, wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, partial = tmp_path / "out", tmp_path / "out.partial"
-    import fairseq_adv.data.wsc_prepare as module
+    import fairseq_adv.data.wsc.prepare_wsc as module
 
     original = module._write
 
@@ -101,7 +101,7 @@ def test_interrupted_and_run_again(
         patch.setattr(module, "_write", stops)
         assert run(script, wsc, out, "--candidates", "spans") == 130
     assert not out.exists() and (partial / "valid.jsonl").is_file() and not (partial / "test.jsonl").exists()
-    assert "goes on from here" in capsys.readouterr().err
+    assert "again to resume" in capsys.readouterr().err
     assert run(script, wsc, out, "--candidates", "spans") == 0
     assert "continued; already done: train, valid" in capsys.readouterr().out and not partial.exists()
 
@@ -123,7 +123,7 @@ def test_user_mistakes(
     (tmp_path / "train.jsonl").write_text('{"text": "a"}')
     cases = [
         ([wsc, "--spacy-model", "no_such_model"], "scripts/prepare_wsc.py on a machine that has them"),
-        ([tmp_path / "other.jsonl"], "other.jsonl: its name tells no split"),
+        ([tmp_path / "other.jsonl"], "other.jsonl: its name does not name a split"),
         ([tmp_path / "empty"], "holds no train, val (or valid, dev) or test"),
         ([wsc, wsc / "train.jsonl"], "is the train split too"),
         ([wsc / "dev.jsonl"], "dev.jsonl: no such file"),

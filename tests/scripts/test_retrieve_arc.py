@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support import environment, heed_interrupts, load_script, run_command, warmed
+from support import environment, handle_interrupts, load_script, run_command, warmed
 
 pytest.importorskip("tantivy", reason="needs tantivy: pip install 'fairseq_adv[retrieval]'")
 
@@ -110,7 +110,7 @@ def test_encoding_errors_replace(tmp_path: Path) -> None:
 def test_bad_questions_and_options(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = questions(tmp_path / "in.jsonl")
     for arguments, message in [
-        ([tmp_path / "none", source, tmp_path / "out"], "is no index. Make one with build_arc_index.py"),
+        ([tmp_path / "none", source, tmp_path / "out"], "is not an index. Make one with build_arc_index.py"),
         ([index, tmp_path / "none.jsonl", tmp_path / "out"], "none.jsonl: no such file"),
         ([index, source, tmp_path / "out", "--top", "0"], "--top 0"),
         ([index, source, tmp_path / "out", "--url", "http://localhost"], "--url is for --engine opensearch"),
@@ -142,7 +142,7 @@ def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals)
     command = [sys.executable, str(RETRIEVE), str(index), str(source), str(out)]
     words = command if how is signal.SIGKILL else warmed(command)  # SIGSTOP would stop the client alone
     process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts,
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=handle_interrupts,
         env=environment(),
     )  # fmt: skip
     try:
@@ -157,7 +157,7 @@ def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals)
     finally:
         process.kill()
     assert process.returncode == (130 if how is signal.SIGINT else -signal.SIGKILL)
-    assert ("the same command goes on from here" in error) is (how is signal.SIGINT)
+    assert ("run the same command again to resume" in error) is (how is signal.SIGINT)
     assert "Traceback" not in error
     assert not out.exists()
     done = run_command(*command)

@@ -17,8 +17,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.experimental import compose, initialize_config_dir
 from support import PLUGIN, build, fairseq_train, logged
 
+from fairseq_adv.data.corpus.mask_schedule import ScheduledMasking
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.mask_schedule import ScheduledMasking
 
 TASK = "scheduled_masked_lm"
 RATES = [0.05, 0.10, 0.15, 0.20, 0.25]
@@ -166,7 +166,7 @@ def test_the_log_tells_the_rate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(["--mask-prob-schedule", "0.1,1"], "'1' is no masking rate"),
+    [(["--mask-prob-schedule", "0.1,1"], "'1' is not a masking rate"),
      (["--mask-prob-schedule", "0.1,0.2", "--max-epoch", "0", "--max-update", "9"], "Pass --max-epoch")],
 )  # fmt: skip
 def test_a_bad_schedule_is_refused_when_the_task_is_built(

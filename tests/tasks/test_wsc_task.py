@@ -11,8 +11,8 @@ import pytest
 from support import batch, build, train_args, write_encoder, write_json_lines, write_wsc
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers import Gpt2Tokenizer
-from fairseq_adv.data.wsc import PronounExample
+from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer
+from fairseq_adv.data.wsc.superglue import PronounExample
 from fairseq_adv.tasks.wsc import WSCTask
 
 LINE: dict[str, Any] = {

@@ -1,0 +1,121 @@
+"""QNLI's rows grouped by their question, for ranking: which sentence holds the answer? (FreeLB, 4.1)
+
+QNLI was made from SQuAD so that most questions come with one entailed and one other sentence. Ranking uses
+that structure of the data; a classifier of single rows does not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of GLUE's file.
+
+    Attributes:
+        index: its first column, as it is written.
+        question: without white space around it.
+        sentence: without white space around it.
+        entailed: whether the sentence holds the answer; ``None``: unknown.
+        label: the choice's label: the index, with the file's name before it where it comes from another
+            split ("dev-17"); such a row is never predicted.
+    """
+
+    index: str
+    question: str
+    sentence: str
+    entailed: Optional[bool]
+    label: str
+
+
+@dataclass
+class Pairs:
+    """The questions of one split.
+
+    Attributes:
+        questions: (rows in a drawn order, position of the right one or ``None``).
+        alone: indices of rows without a partner.
+        reused: rows that stand in more than one pair.
+        mined: rows paired with a row of another split.
+    """
+
+    questions: list[tuple[list[Row], Optional[int]]] = field(default_factory=list)
+    alone: list[str] = field(default_factory=list)
+    reused: int = 0
+    mined: int = 0
+
+
+def labelled_pairs(name: str, rows: Sequence[Row], others: Sequence[Row] = (), seed: int = 1) -> Pairs:
+    """Pairs of one entailed and one other sentence, for training and validation.
+
+    The i-th entailed row of a question goes with its i-th other row; of what is left over, each goes with a
+    row that already has a partner, in turn. Where a question has rows of one kind only, the rows of the other
+    kind are looked for in ``others``; else they are left out.
+
+    Args:
+        name: of the split; the order of a pair is drawn from it, the seed and the pair's number.
+        rows: with labels.
+        others: rows of other splits, with labels.
+    """
+    result, elsewhere = Pairs(), _by_question(others)
+    for question, group in _by_question(rows).items():
+        right = [row for row in group if row.entailed]
+        wrong = [row for row in group if not row.entailed]
+        if not right or not wrong:
+            found = _elsewhere(group, elsewhere.get(question, []))
+            mined = [row for row in found if bool(row.entailed) == bool(wrong)]
+            if not mined:
+                result.alone += [row.index for row in group]
+                continue
+            result.mined += len(group)
+            mined = mined[: len(group)]
+            right, wrong = (right, mined) if right else (mined, wrong)
+        pairs = max(len(right), len(wrong))
+        result.reused += pairs - min(len(right), len(wrong))
+        for i in range(pairs):
+            chosen = [right[i % len(right)], wrong[i % len(wrong)]]
+            order = _drawn([0, 1], seed, name, len(result.questions))
+            result.questions.append(([chosen[k] for k in order], order.index(0)))
+    return result
+
+
+def rows_to_predict(name: str, rows: Sequence[Row], others: Sequence[Row] = (), seed: int = 1) -> Pairs:
+    """Every row once: a question with all its rows, whatever their labels, which are not looked at.
+
+    A row whose question occurs once gets the first row of the same question in ``others`` for a partner;
+    where there is none, it is a question with one choice.
+    """
+    result, elsewhere = Pairs(), _by_question(others)
+    for question, group in _by_question(rows).items():
+        if len(group) == 1:
+            partner = _elsewhere(group, elsewhere.get(question, []))[:1]
+            result.mined += len(partner)
+            group = group + partner
+        if len(group) == 1:
+            result.alone.append(group[0].index)
+        order = _drawn(list(range(len(group))), seed, name, len(result.questions))
+        result.questions.append(([group[k] for k in order], None))
+    return result
+
+
+def _by_question(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.question, []).append(row)
+    return groups
+
+
+def _elsewhere(group: Sequence[Row], found: Iterable[Row]) -> list[Row]:
+    """Those with another sentence: the same one again would only tie."""
+    sentences = {row.sentence for row in group}
+    return [row for row in found if row.sentence not in sentences]
+
+
+def _drawn(order: list[int], seed: int, name: str, number: int) -> list[int]:
+    """The order of a question's choices; drawn for each by itself, so that no other question changes it."""
+    random.Random(f"{seed} {name} {number}").shuffle(order)
+    return order

@@ -1,0 +1,113 @@
+"""Questions with choices, as ARC, CommonsenseQA, OpenBookQA, AristoRoBERTa and our own scripts write them.
+
+One json object a line: ``{"id", "question": {"stem", "choices": [{"label", "text", "para"?}]},
+"answerKey"?}``. Choices can be any in number and labelled in any way (A-E, 1-4, …); ``para`` is the text
+retrieved for a choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import field_of, json_lines, text_of
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One answer on offer.
+
+    Attributes:
+        label: what the answer key calls it.
+        text: the answer.
+        context: a text to read with it (retrieved documents, an article); empty: none.
+    """
+
+    label: str
+    text: str
+    context: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, its choices and, where it is known, the position of the right one.
+
+    Attributes:
+        id: the data set's own name for it.
+        stem: the question.
+        choices: at least one.
+        answer: position in ``choices``; ``None`` in a test split.
+        where: "file:line", for messages.
+    """
+
+    id: str
+    stem: str
+    choices: tuple[Choice, ...]
+    answer: Optional[int]
+    where: str
+
+
+def read_questions(path: Path) -> list[Question]:
+    """All questions of a jsonl file, in its order.
+
+    Raises:
+        DataError: naming file and line: no json, a missing key, an unknown answer key, an empty or repeated
+        choice.
+    """
+    return [question_of(row, where) for where, row in json_lines(path)]
+
+
+def question_of(row: dict[str, Any], where: str) -> Question:
+    """The question in one json object.
+
+    Raises:
+        DataError: as :func:`read_questions`.
+    """
+    question = field_of(row, "question", dict, where)
+    stem = text_of(question, "stem", where, "question.")
+    choices = tuple(
+        _choice(entry, where) for entry in field_of(question, "choices", list, where, "question.")
+    )
+    labels = [choice.label for choice in choices]
+    if not choices:
+        raise DataError(
+            f"{where}: question.choices is empty. Give the question its choices, or remove the line."
+        )
+    if len(set(labels)) < len(labels):
+        raise DataError(f"{where}: two choices have the same label ({', '.join(labels)}). Rename one.")
+    return Question(text_of(row, "id", where), stem, choices, _answer(row, labels, where), where)
+
+
+def row_of(question: Question) -> dict[str, Any]:
+    """The json object that :func:`question_of` reads as ``question``."""
+    choices = [
+        {"label": one.label, "text": one.text, **({"para": one.context} if one.context else {})}
+        for one in question.choices
+    ]
+    row: dict[str, Any] = {"id": question.id, "question": {"stem": question.stem, "choices": choices}}
+    if question.answer is not None:
+        row["answerKey"] = question.choices[question.answer].label
+    return row
+
+
+def _choice(entry: Any, where: str) -> Choice:
+    if not isinstance(entry, dict):
+        raise DataError(f"{where}: a choice must be a json object with label and text, not {entry!r}")
+    para = entry.get("para")
+    if para is not None and not isinstance(para, str):
+        raise DataError(f"{where}: question.choices.para must be a json string, not {para!r}")
+    label = text_of(entry, "label", where, "question.choices.").strip()
+    return Choice(label, text_of(entry, "text", where, f"choice {label}: "), para or "")
+
+
+def _answer(row: dict[str, Any], labels: list[str], where: str) -> Optional[int]:
+    key = row.get("answerKey")
+    if key is None or key == "":
+        return None
+    if str(key) not in labels:
+        raise DataError(
+            f"{where}: the answer key {key!r} is not a choice's label ({', '.join(labels)}). Correct it."
+        )
+    return labels.index(str(key))

@@ -1,0 +1,132 @@
+"""Questions as mini-batches: all candidates of all questions are the rows of one flattened batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from fairseq.data import data_utils
+
+from fairseq_adv.data.choices.questions import Question
+from fairseq_adv.data.choices.sampling import epoch_indices
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.rows_dataset import RowsDataset
+from fairseq_adv.data.text.segments import IntArray, Segments, assemble, row_lengths
+
+
+class RankingDataset(RowsDataset):
+    """One item is a question; a mini-batch holds as many rows as its questions have choices, and none to
+    fill up.
+
+    A collated batch, with Q questions and R rows of at most T tokens:
+        id (Q,) int64 position in ``examples``; nsentences Q; ntokens, the real tokens of all rows;
+        net_input.src_tokens (R, T) int64, padded on the right; net_input.src_lengths (R,) int64;
+        question (R,) int64, the question of each row, 0 … Q - 1; choice (R,) int64, its position in the
+        question; max_choices: the most choices of a question here; source (Q,) int64, its data set;
+        target (Q,) int64, the right choice, or -1; nlabelled, the questions that have one.
+
+    Args:
+        examples: the questions.
+        segments: the texts that the rows are made of.
+        rows: (all choices, columns) numbers of texts in ``segments``; the first column may be cut.
+        sources: (questions,) the data set of each question, ascending.
+        special: the ids of ``<s>``, padding and ``</s>``.
+        max_positions: the most tokens of a row; a question with its answer must fit.
+        longest: cut the documents where a row has this many tokens; ``None``: at ``max_positions``.
+        weights: how often a question of each data set comes in an epoch; ``None``: not a training split;
+            every question once, in the order of their lengths.
+        seed: of the order and the sample.
+
+    Raises:
+        DataError: naming file and line: a question with its answer alone is longer than ``max_positions``.
+    """
+
+    def __init__(
+        self,
+        examples: Sequence[Question],
+        segments: Segments,
+        rows: IntArray,
+        sources: IntArray,
+        special: tuple[int, int, int],
+        max_positions: int,
+        longest: int | None = None,
+        weights: Sequence[float] | None = None,
+        seed: int = 1,
+        shuffle: bool = True,
+    ) -> None:
+        counts = np.array([len(question.choices) for question in examples], dtype=np.int64)
+        super().__init__(examples, counts, np.zeros(0, dtype=np.int64))
+        self.segments, self.rows, self.sources = segments, rows, sources
+        self.bos, self.pad, self.eos = special
+        self.weights, self.seed, self.shuffle = weights, seed, shuffle
+        self.starts = np.concatenate([[0], np.cumsum(counts)])
+        self.targets = np.array([-1 if q.answer is None else q.answer for q in self.examples], dtype=np.int64)
+        kept = row_lengths(segments, rows)
+        self._refuse_too_long(kept, max_positions)
+        self.room = np.maximum((longest or max_positions) - kept, 0)
+        first = np.append(segments.lengths, 0)[rows[:, 0]]
+        # As assemble: a cut text keeps at least one token beside its </s>, or is left out.
+        taken = np.where(self.room >= 2, np.minimum(first, self.room), 0)
+        self.cut_rows = int((taken < first).sum())
+        self._sizes = np.maximum.reduceat(kept + taken, self.starts[:-1])
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        rows = [
+            assemble(self.segments, self.rows[r], int(self.room[r]), self.bos, self.eos)
+            for r in range(self.starts[index], self.starts[index + 1])
+        ]
+        return {
+            "id": index,
+            "rows": [torch.from_numpy(row) for row in rows],
+            "target": self.targets[index],
+            "source": self.sources[index],
+        }
+
+    def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
+        """The mini-batch of some items; see the class."""
+        if not samples:
+            return {}
+        rows = [row for sample in samples for row in sample["rows"]]
+        counts = torch.tensor([len(sample["rows"]) for sample in samples])
+        return {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "ntokens": sum(len(row) for row in rows),
+            "net_input": {
+                "src_tokens": data_utils.collate_tokens(rows, self.pad),
+                "src_lengths": torch.tensor([len(row) for row in rows]),
+            },
+            "question": torch.repeat_interleave(torch.arange(len(samples)), counts),
+            "choice": torch.cat([torch.arange(int(count)) for count in counts]),
+            "max_choices": int(counts.max()),
+            "source": torch.tensor([int(sample["source"]) for sample in samples]),
+            "target": torch.tensor([int(sample["target"]) for sample in samples]),
+            "nlabelled": sum(int(sample["target"]) >= 0 for sample in samples),
+        }
+
+    def ordered_indices(self) -> npt.NDArray[np.int64]:
+        if self.weights is not None:
+            return epoch_indices(self.sources, self.weights, self.seed, self.epoch, self.shuffle)
+        if self.shuffle:
+            by_length: IntArray = np.argsort(self._sizes, kind="stable")
+            return by_length
+        return np.arange(len(self), dtype=np.int64)
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self) -> bool:
+        """A training split is shuffled, and sampled, again in each epoch."""
+        return self.weights is None
+
+    def _refuse_too_long(self, kept: IntArray, max_positions: int) -> None:
+        worst = int(kept.argmax())
+        if kept[worst] <= max_positions:
+            return
+        question = self.examples[int(np.searchsorted(self.starts, worst, side="right")) - 1]
+        raise DataError(
+            f"{question.where}: the question with its answer has {kept[worst]} tokens, more than "
+            f"--max-positions {max_positions}; documents are cut to fit, questions and answers never. "
+            "Shorten it, remove the line, or raise --max-positions as far as the model goes."
+        )

@@ -1,0 +1,98 @@
+"""AI2's exam questions as CSV (NY Regents and other school exams; ARC has such a file too).
+
+Columns ``questionID``, ``AnswerKey`` and ``question``; the choices stand in the question: "Which …? (A) ice
+(B) steam". Rows that are not multiple-choice questions, or need a diagram, are left out and counted.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import re
+from pathlib import Path
+
+from fairseq_adv.data.choices.questions import Choice, Question
+from fairseq_adv.data.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+_NEEDED = ("questionID", "AnswerKey", "question")
+_MARK = re.compile(r"\(([A-H]|[1-8])\)\s*")
+
+
+def read_regents(path: Path) -> list[Question]:
+    """The multiple-choice questions without a diagram, in the file's order.
+
+    Raises:
+        DataError: naming file and line: a missing column, not UTF-8, no choices in a question, an empty
+        choice, an
+            unknown answer key.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = error.object[: error.start].count(b"\n") + 1
+        raise DataError(f"{path}:{number}: not UTF-8. Save the file as UTF-8.") from error
+    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    questions, skipped = [], 0
+    try:
+        missing = [name for name in _NEEDED if name not in (rows.fieldnames or [])]
+        if missing:
+            raise DataError(
+                f"{path}:1: the column {missing[0]} is missing; columns: {', '.join(rows.fieldnames or [])}"
+            )
+        for row in rows:
+            where = f"{path}:{rows.line_num}"
+            if row.get("isMultipleChoiceQuestion", "1") == "0" or row.get("includesDiagram", "0") == "1":
+                skipped += 1
+            else:
+                questions.append(_question(row, where))
+    except csv.Error as error:
+        raise DataError(
+            f"{path}:{rows.line_num + 1}: not CSV ({error}). Is a quotation mark not closed?"
+        ) from error
+    if skipped:
+        logger.info("%s: %d rows left out: no multiple choice, or with a diagram", path, skipped)
+    if not questions:
+        raise DataError(f"{path}: holds no multiple-choice questions")
+    return questions
+
+
+def _question(row: dict[str, str], where: str) -> Question:
+    parts = _choices(row["question"] or "")
+    if parts is None:
+        raise DataError(
+            f"{where}: no choices found in the question; they must be written (A) … (B) …, or (1) … (2) …"
+        )
+    stem, choices = parts
+    name = (row["questionID"] or "").strip()
+    if not stem or not name:
+        empty = "the question" if name else "questionID"
+        raise DataError(f"{where}: {empty} is empty. Fill it in, or remove the row.")
+    labels = [choice.label for choice in choices]
+    for choice in choices:
+        if not choice.text:
+            raise DataError(f"{where}: choice {choice.label} is empty. Fill it in, or remove the row.")
+    key = (row["AnswerKey"] or "").strip()
+    if key and key not in labels:
+        raise DataError(
+            f"{where}: the answer key {key!r} is not a choice's label ({', '.join(labels)}). Correct it."
+        )
+    return Question(name, stem, tuple(choices), labels.index(key) if key else None, where)
+
+
+def _choices(text: str) -> tuple[str, list[Choice]] | None:
+    """Cuts at "(A)", "(B)", … in their order: the last such run, as a stem may mention "(A)" itself."""
+    marks = list(_MARK.finditer(text))
+    starts = [i for i, mark in enumerate(marks) if mark.group(1) in ("A", "1")]
+    for start in reversed(starts):
+        run = [marks[start]]
+        for mark in marks[start + 1 :]:
+            if ord(mark.group(1)) == ord(run[-1].group(1)) + 1:
+                run.append(mark)
+        if len(run) >= 2:
+            ends = [mark.start() for mark in run[1:]] + [len(text)]
+            choices = [Choice(mark.group(1), text[mark.end() : end].strip()) for mark, end in zip(run, ends)]
+            return text[: run[0].start()].strip(), choices
+    return None

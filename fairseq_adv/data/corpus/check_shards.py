@@ -1,0 +1,132 @@
+"""Checks a corpus in several shards before the training starts: fairseq opens a shard when its epoch comes.
+
+Formats: fairseq 0.12.2's ``data/indexed_dataset.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import zip_longest
+from pathlib import Path
+from typing import BinaryIO, Sequence
+
+from fairseq import utils
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.mmap_index import read_mmap_index
+
+_HUFFMAN_MAGIC = b"HUFFIDX\x00\x00"
+_CACHED_MAGIC = b"TNTIDX\x00\x00"
+AGAIN = "Make it again with scripts/prepare_corpus.py, whose --check checks a whole corpus."
+
+
+def check_shards(data: str, splits: Sequence[str] = ("train",), first: Sequence[str] = ()) -> None:
+    """Checks that every shard is complete and has the first one's dictionary.
+
+    Only headers, sizes of files and dictionaries are read: milliseconds a shard.
+
+    Args:
+        data: the task's data argument: folders joined by colons.
+        splits: what every folder must have, as ``SPLIT.bin`` and ``SPLIT.idx``.
+        first: what the first folder must have besides: fairseq takes validation from there.
+
+    Raises:
+        DataError: naming the folder or file and the fix.
+    """
+    if "://" in data:
+        return  # not on a disk of this machine: fairseq's PathManager fetches it
+    parts = utils.split_paths(data)
+    folders = [Path(part) for part in parts]
+    for number, (part, folder) in enumerate(zip(parts, folders), start=1):
+        place = f"shard {number} of {len(folders)} in the data argument"
+        if not part.strip():
+            raise DataError(f"{data}: {place} is empty. Is there a colon too many?")
+        if not folder.is_dir():
+            raise DataError(f"{folder}: no such folder ({place}). Correct the path, or leave it out.")
+        for split in (*splits, *(first if number == 1 else ())):
+            check_split(folder / split)
+    words = _words(folders[0] / "dict.txt")
+    for folder in folders[1:]:
+        if (folder / "dict.txt").is_file():
+            _compare(folders[0] / "dict.txt", words, folder / "dict.txt")
+
+
+def check_split(prefix: Path) -> None:
+    """Checks that ``PREFIX.bin`` is as long as ``PREFIX.idx`` says.
+
+    Raises:
+        DataError: a file is missing, empty, cut off or of another format.
+    """
+    index, data = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
+    if prefix.is_file() and not index.exists():
+        return  # fairseq's raw text: --dataset-impl raw or fasta
+    for path in (index, data):
+        if not path.is_file():
+            raise DataError(f"{path}: no such file. {AGAIN}")
+    try:
+        with index.open("rb") as stream:
+            if stream.read(len(_HUFFMAN_MAGIC)) == _HUFFMAN_MAGIC:
+                return  # its .bin says itself how long it is
+            stream.seek(0)
+            told = _told_bytes(stream, index.stat().st_size)
+        found = data.stat().st_size
+    except (struct.error, KeyError, OSError) as error:
+        raise DataError(f"{index}: cannot be read as an index ({error!r}). {AGAIN}") from error
+    if told != found:
+        raise DataError(
+            f"{data}: has {found} bytes, but {index.name} says {told}; one is cut off or stale. {AGAIN}"
+        )
+    if told == 0:
+        raise DataError(f"{data}: holds nothing. Leave the folder out, or make it again with fewer shards.")
+
+
+def _told_bytes(stream: BinaryIO, size: int) -> int:
+    """How long an index of ``size`` bytes says that its .bin is.
+
+    Raises:
+        struct.error, KeyError: the index is cut off or not an index.
+    """
+    index = read_mmap_index(stream)
+    if index is not None:
+        if size != index.size:
+            raise struct.error(f"{size} bytes for {index.rows} rows")
+        if index.rows == 0:
+            return 0
+        last_length, last_start = _at(stream, index.starts_at - 4, "<i"), _at(stream, index.size - 8, "<q")
+        return last_start + last_length * index.itemsize
+    stream.seek(0)
+    magic = stream.read(9)
+    if magic[:8] == _CACHED_MAGIC:
+        stream.seek(16)
+        _, itemsize, rows, dimensions = struct.unpack("<QQQQ", stream.read(32))
+        # the header, where sizes and data of each row start, then the sizes
+        if size != 48 + 8 * (2 * (rows + 1) + dimensions):
+            raise struct.error(f"{size} bytes for {rows} rows")
+        return int(itemsize) * _at(stream, 48 + 8 * (2 * rows + 1), "<q")
+    raise struct.error(f"it begins with {magic!r}")
+
+
+def _at(stream: BinaryIO, place: int, kind: str) -> int:
+    stream.seek(place)
+    return int(struct.unpack(kind, stream.read(struct.calcsize(kind)))[0])
+
+
+def _words(path: Path) -> list[bytes]:
+    """The words of a dict.txt in order; their counts don't matter for the ids."""
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; fairseq reads the dictionary of the first folder. {AGAIN}")
+    return [line.rsplit(b" ", 1)[0] for line in path.read_bytes().splitlines()]
+
+
+def _compare(first_path: Path, first: list[bytes], path: Path) -> None:
+    for line, (ours, theirs) in enumerate(zip_longest(_words(path), first), start=1):
+        if ours != theirs:
+            raise DataError(
+                f"{path}:{line}: {_shown(ours)}, but {_shown(theirs)} in {first_path}. The shards were made "
+                f"with different dictionaries, so their word ids differ. Make {path.parent} again with the "
+                "first's dict.txt: scripts/prepare_corpus.py … --srcdict"
+            )
+
+
+def _shown(word: bytes | None) -> str:
+    return "no such line" if word is None else repr(word.decode("utf-8", errors="replace"))

@@ -1,0 +1,194 @@
+"""Raw text to the shards that fairseq's ``masked_lm`` reads: what is to be made, and what is there already.
+
+Equal byte for byte to fairseq's two steps, ``examples/roberta/multiprocessing_bpe_encoder.py --keep-empty``
+and ``fairseq-preprocess --only-source``, on the files joined. Each shard is a folder of its own, made by one
+process from its own bytes; see :mod:`fairseq_adv.data.corpus.workers`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+from fairseq_adv.data.corpus.cuts import BLANK_LINE, fingerprint, inputs, plan
+from fairseq_adv.data.corpus.reader import Piece, Reading
+from fairseq_adv.data.corpus.shard import Counts, counts_of, faults, write_shard
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.workspace import finished
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class CorpusOptions:
+    """What to make.
+
+    Attributes:
+        texts: the files, in order; ``.gz`` and ``.zst`` are unpacked while they are read.
+        out: the folder to make, with ``shard0`` and so on in it.
+        shards: how many.
+        documents: "blank-line", a document ends at a blank line; "line", every line is one.
+        drop_empty: leave out empty rows; see :func:`fairseq_adv.data.corpus.shard.shaped`.
+        valid: files that become the first shard's valid split.
+        test: files that become its test split.
+        replace_invalid: put U+FFFD where a text is not UTF-8; else stop there.
+        max_line: the most bytes of a line.
+    """
+
+    texts: Sequence[Path]
+    out: Path
+    shards: int
+    documents: str = BLANK_LINE
+    drop_empty: bool = False
+    valid: Sequence[Path] = ()
+    test: Sequence[Path] = ()
+    replace_invalid: bool = False
+    max_line: int = 64 << 20
+
+
+@dataclass
+class Corpus:
+    """The shards that the options ask for. Making one reads a little of each file, to find the cuts.
+
+    Attributes:
+        options: what to make.
+        tokenizer: gives the dictionary ids.
+        ranges: the bytes of each shard's train split.
+
+    Raises:
+        DataError: an input is missing, is empty, or cannot be cut into so many shards; or ``out`` cannot be
+            used.
+    """
+
+    options: CorpusOptions
+    tokenizer: TokenToIds
+    ranges: List[List[Piece]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        options = self.options
+        if options.shards < 1:
+            raise DataError(f"--shards {options.shards}: must be at least 1.")
+        if options.max_line < 1:
+            raise DataError("--max-line-mb: must be at least 1.")
+        if ":" in str(options.out):
+            raise DataError(
+                f"{options.out}: has a colon in it, which separates shards in fairseq's data argument. Give "
+                "another output folder."
+            )
+        if options.out.exists() and not options.out.is_dir():
+            raise DataError(f"{options.out}: is not a directory. Give another output folder.")
+        texts = inputs(options.texts)
+        self._others = {
+            split: inputs(paths)
+            for split, paths in (("valid", options.valid), ("test", options.test))
+            if paths
+        }
+        self.ranges = plan(texts, options.shards, options.documents)
+        self._made_from = {
+            "format": FORMAT_VERSION,
+            "tokenizer": self.tokenizer.fingerprint(),
+            "input files": fingerprint(texts),
+            "documents": options.documents,
+            "drop-empty": options.drop_empty,
+            "shards": options.shards,
+        }
+        self._others_made_from = {
+            split: fingerprint(self._others.get(split, [])) for split in ("valid", "test")
+        }
+
+    def folder(self, shard: int) -> Path:
+        """The folder of a shard."""
+        return self.options.out / f"shard{shard}"
+
+    def splits(self, shard: int) -> Dict[str, List[Piece]]:
+        """What is in a shard; fairseq takes valid and test from the first one."""
+        return {"train": self.ranges[shard], **(self._others if shard == 0 else {})}
+
+    def made_from(self, shard: int) -> Dict[str, Any]:
+        """What decides a shard's content. The treatment of invalid bytes is not: see :meth:`done`."""
+        return {**self._made_from, "shard": shard, **(self._others_made_from if shard == 0 else {})}
+
+    def size(self, shard: int) -> int:
+        """Bytes on disk that are read for a shard."""
+        return sum(piece.end - piece.start for pieces in self.splits(shard).values() for piece in pieces)
+
+    def done(self, shard: int, overwrite: bool = False) -> bool:
+        """Whether a shard is complete and made from the same; with ``overwrite`` any other is made again.
+
+        Raises:
+            DataError: there is something else in its place; the message says what to do.
+        """
+        folder = self.folder(shard)
+        try:
+            found = finished(folder, self.made_from(shard), overwrite=False)
+            if found and not self.options.replace_invalid and self._replaced(shard):
+                raise DataError(
+                    f"{folder}: was made with --invalid-utf8 replace, and bytes were replaced. Pass it "
+                    "again, or --overwrite."
+                )
+        except DataError:
+            if not overwrite:
+                raise
+            return finished(folder, self.made_from(shard), overwrite=True)
+        return found
+
+    def _replaced(self, shard: int) -> int:
+        return sum(counts_of(self.folder(shard), split).replaced for split in self.splits(shard))
+
+    def check_out(self) -> None:
+        """Refuses shards beyond those asked for.
+
+        Raises:
+            DataError: there are some: an earlier run made more.
+        """
+        for path in self.options.out.glob("shard*"):
+            number = path.name[len("shard") :].split(".")[0]
+            if number.isdecimal() and int(number) >= self.options.shards:
+                raise DataError(
+                    f"{path}: is not one of the {self.options.shards} shards that are asked for. Remove it, "
+                    "or give another output folder."
+                )
+
+    def write(self, shard: int, reading: Reading) -> None:
+        """Makes a shard; see :func:`fairseq_adv.data.corpus.shard.write_shard`."""
+        self.options.out.mkdir(parents=True, exist_ok=True)
+        write_shard(
+            self.folder(shard),
+            self.made_from(shard),
+            self.splits(shard),
+            self.tokenizer,
+            self.options.documents,
+            self.options.drop_empty,
+            reading,
+        )
+
+    def faults(self) -> List[str]:
+        """What is wrong with the shards, a line each; empty if fairseq can train on them."""
+        found: List[str] = []
+        for shard in range(self.options.shards):
+            try:
+                if not self.done(shard):
+                    found.append(f"{self.folder(shard)}: is missing")
+                    continue
+            except DataError as error:
+                found.append(str(error))
+                continue
+            for split in self.splits(shard):
+                found += faults(self.folder(shard), split, len(self.tokenizer.dictionary))
+        return found
+
+    def counts(self, shards: Sequence[int]) -> Dict[str, Counts]:
+        """What these finished shards hold together, by split."""
+        found: Dict[str, Counts] = {}
+        for shard in shards:
+            for split in self.splits(shard):
+                one, total = counts_of(self.folder(shard), split), found.setdefault(split, Counts())
+                for name, value in vars(one).items():
+                    setattr(total, name, getattr(total, name) + value)
+        return found
+
+    def data_argument(self) -> str:
+        """What ``fairseq-train`` gets as its data: the folders, joined by colons."""
+        return ":".join(str(self.folder(shard)) for shard in range(self.options.shards))

@@ -1,0 +1,176 @@
+"""Which bytes of a corpus belong to which shard.
+
+The files are laid end to end and cut into ranges of about equal size, at the bounds of documents. The cuts
+depend on the files and the number of shards alone, so any worker on any node finds the same ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from bisect import bisect_right
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+from fairseq_adv.data.corpus.reader import Piece, zstandard_module
+from fairseq_adv.data.errors import DataError
+
+BLANK_LINE, LINE = "blank-line", "line"
+_END = rb"(?:\r\n|\n|\r(?!\n))"
+# White space of one line in UTF-8, as str.strip takes it.
+_SPACE = (
+    rb"(?:[\t\x0b\x0c\x1c-\x20]|\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|"
+    rb"\xe3\x80\x80)"
+)
+_BOUNDS = {BLANK_LINE: re.compile(_END + rb"(?:" + _SPACE + rb"*" + _END + rb")+"), LINE: re.compile(_END)}
+_WINDOW = 1 << 20
+_FARTHEST = 256 << 20  # bytes in which a document is expected to end
+_OVERLAP = 1 << 12  # a blank line longer than this may be overlooked as a bound, always in the same way
+_SAMPLE = 1 << 16
+
+
+def inputs(paths: Sequence[Path]) -> List[Piece]:
+    """The files as whole pieces; empty ones are left out.
+
+    Raises:
+        DataError: a file is missing, is not a regular file or cannot be read, a name is given twice, a .zst
+            is given and ``zstandard`` is not installed, or all are empty.
+    """
+    found: Dict[Path, Piece] = {}
+    for path in paths:
+        if not path.is_file():
+            kind = "is not a regular file: write it to one first" if path.exists() else "no such file"
+            kind = "is a folder: give its files" if path.is_dir() else kind
+            raise DataError(f"{path}: {kind}.")
+        if path.resolve() in found:
+            raise DataError(f"{path}: is given twice. Give each file once.")
+        try:
+            with open(path, "rb") as file:
+                file.read(1)
+        except OSError as error:
+            raise DataError(
+                f"{path}: cannot be read ({error.strerror}). Make it readable, or leave it out."
+            ) from error
+        if path.suffix == ".zst":
+            zstandard_module(path)
+        found[path.resolve()] = Piece(path, 0, path.stat().st_size)
+    pieces = [piece for piece in found.values() if piece.end]
+    if not pieces:
+        raise DataError(f"{', '.join(map(str, paths))}: empty. There is nothing to write.")
+    return pieces
+
+
+def fingerprint(pieces: Sequence[Piece]) -> List[Any]:
+    """Name, size, and the SHA-256 of both ends of each file: a cheap way to distinguish corpora."""
+    found = []
+    for piece in pieces:
+        with open(piece.path, "rb") as file:
+            digest = hashlib.sha256(file.read(_SAMPLE))
+            file.seek(max(0, piece.end - _SAMPLE))
+            digest.update(file.read(_SAMPLE))
+        found.append([piece.path.name, piece.end, digest.hexdigest()])
+    return found
+
+
+def plan(pieces: Sequence[Piece], shards: int, documents: str) -> List[List[Piece]]:
+    """The ranges of each shard, about equal in bytes on disk; no shard is empty.
+
+    Args:
+        pieces: whole files, none of them empty.
+        shards: how many.
+        documents: :data:`BLANK_LINE`, a document ends at a blank line; :data:`LINE`, at every line. It ends
+            with a file, too.
+
+    Raises:
+        DataError: there are not enough documents; the message says what to do.
+    """
+    starts = [0, *accumulate(piece.end for piece in pieces)]
+    cuts = _cuts(pieces, starts, shards, documents, leave_files=False)
+    if len(cuts) <= shards:
+        # Too many documents went to the first shards; every later file can still start a shard.
+        cuts = max(cuts, _cuts(pieces, starts, shards, documents, leave_files=True), key=len)
+    if len(cuts) <= shards:
+        raise DataError(
+            f"--shards {shards}: the corpus cannot be cut into so many. A cut is made where a document ends "
+            f"({documents}) and between files, and never within a compressed file. Give fewer shards, or "
+            f"--documents {LINE} if each line is a document."
+        )
+    return [_range(pieces, starts, begin, end) for begin, end in zip(cuts, cuts[1:])]
+
+
+def _cuts(
+    pieces: Sequence[Piece], starts: Sequence[int], shards: int, documents: str, leave_files: bool
+) -> List[int]:
+    """Offsets into the files laid end to end, growing, from 0 to the end; fewer than wanted if it fails.
+
+    leave_files: leave a file's start for each of the later cuts.
+    """
+    total = starts[-1]
+    cuts = [0]
+    for number in range(1, shards):
+        target = max(total * number // shards, cuts[-1] + 1)
+        cut = _bound(pieces, starts, target, documents, cuts[-1])
+        later = shards - number  # this cut and those that follow
+        if leave_files and len(starts) - 2 >= later and cuts[-1] < starts[-1 - later] < cut:
+            cut = starts[-1 - later]
+        if cut >= total:
+            break
+        cuts.append(cut)
+    return [*cuts, total]
+
+
+def _bound(pieces: Sequence[Piece], starts: Sequence[int], target: int, documents: str, above: int) -> int:
+    """The first bound at or after ``target``; at a compressed file, its nearer end that is above
+    ``above``.
+    """
+    number = bisect_right(starts, target) - 1
+    if number >= len(pieces) or starts[number] == target:
+        return target
+    start, end = starts[number], starts[number + 1]
+    if pieces[number].compressed:
+        return start if start > above and target - start < end - target else end
+    found = _next_bound(pieces[number].path, target - start, documents)
+    return end if found is None else start + found
+
+
+def _next_bound(path: Path, place: int, documents: str) -> Optional[int]:
+    """The first byte at or after ``place`` with which a document begins; None if the file ends before it.
+
+    Raises:
+        DataError: there is none in the next ``_FARTHEST`` bytes: the search would read all of a corpus that
+        has
+            a document in each line.
+    """
+    pattern, window, begin = _BOUNDS[documents], _WINDOW, place
+    with open(path, "rb") as file:
+        while True:
+            file.seek(place)
+            data = file.read(window)
+            last = len(data) < window
+            match = pattern.search(data)
+            # Near the end of what was read, the next line may be a blank one that is not all there.
+            if match and (last or match.end() + _OVERLAP <= len(data)):
+                rest = data[match.end() :]
+                return place + match.end() if rest.decode("utf-8", "replace").strip() else None
+            if last:
+                return None
+            if place - begin > _FARTHEST:
+                raise DataError(
+                    f"{path}: no document ends ({documents}) in the {_FARTHEST >> 20} MiB after byte "
+                    f"{begin}. If each line is a document, give --documents {LINE}; if not, --shards 1."
+                )
+            if match:
+                window = 2 * window if match.start() == 0 else window
+                place += match.start()
+            else:
+                place += len(data) - _OVERLAP
+
+
+def _range(pieces: Sequence[Piece], starts: Sequence[int], begin: int, end: int) -> List[Piece]:
+    found = []
+    for piece, start in zip(pieces, starts):
+        low, high = max(begin - start, 0), min(end - start, piece.end)
+        if low < high:
+            found.append(Piece(piece.path, low, high))
+    return found

@@ -1,0 +1,169 @@
+"""One shard of a corpus: rows to a folder that fairseq reads, and whether such a folder is complete."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Iterator, List, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from fairseq.data.indexed_dataset import best_fitting_int_dtype
+
+from fairseq_adv.data.corpus.cuts import LINE
+from fairseq_adv.data.corpus.reader import Piece, Reading, rows_of
+from fairseq_adv.data.corpus.words import WordCache
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.binarize import IndexedWriter
+from fairseq_adv.data.text.mmap_index import LENGTHS_AT, read_mmap_index
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.workspace import workspace
+
+
+@dataclass
+class Counts:
+    """What a split of a shard holds; kept beside it as ``SPLIT.json``.
+
+    Attributes:
+        rows: lines, and the empty rows that end documents.
+        tokens: ids, ``</s>`` included.
+        unknown: how many of them are ``<unk>``.
+        replaced: U+FFFD in blocks of text that were not UTF-8.
+    """
+
+    rows: int = 0
+    tokens: int = 0
+    unknown: int = 0
+    replaced: int = 0
+
+
+def shaped(blocks: Iterator[List[str]], documents: str, drop_empty: bool) -> Iterator[List[str]]:
+    """Blocks of lines to blocks of rows.
+
+    An empty row ends a document. Where each line is a document, one is put behind each, and
+    ``drop_empty`` leaves out lines that are empty already; else it leaves out all empty rows.
+    """
+    for lines in blocks:
+        rows = [line for line in lines if line] if drop_empty else lines
+        if documents == LINE:
+            rows = list(chain.from_iterable((line, "") for line in rows))
+        if rows:
+            yield rows
+
+
+def write_shard(
+    folder: Path,
+    made_from: Mapping[str, object],
+    splits: Mapping[str, Sequence[Piece]],
+    tokenizer: TokenToIds,
+    documents: str,
+    drop_empty: bool,
+    reading: Reading,
+) -> None:
+    """Writes ``folder`` with the files of every split, and dict.txt; it appears whole or not at all.
+
+    Args:
+        folder: the shard's; whatever another run made there is replaced.
+        made_from: what decides the content, kept in its manifest.
+        splits: the pieces of train, valid, test.
+        tokenizer: gives the dictionary ids.
+        documents: see :func:`fairseq_adv.data.corpus.cuts.plan`.
+        drop_empty: see :func:`shaped`.
+        reading: how to read; its counts are taken per split.
+
+    Raises:
+        DataError: an input that cannot be read; a split without a row; another process at work on it.
+        OSError: the folder cannot be written.
+    """
+    cache = WordCache(tokenizer)
+    with workspace(folder, made_from) as space:
+        space.write(["dict.txt"], lambda scratch: tokenizer.dictionary.save(str(scratch / "dict.txt")))
+        for split, pieces in splits.items():
+            files = split_files(split)
+            if space.has(files):
+                reading.progress(sum(piece.end - piece.start for piece in pieces))
+                continue
+
+            def write(scratch: Path, split: str = split, pieces: Sequence[Piece] = pieces) -> None:
+                reading.replaced = 0
+                blocks = (block for piece in pieces for block in rows_of(piece, reading))
+                counts = _write_rows(scratch / split, shaped(blocks, documents, drop_empty), cache)
+                counts.replaced = reading.replaced
+                if not counts.rows:
+                    names = ", ".join(str(piece.path) for piece in pieces)
+                    raise DataError(f"{folder}: {split} has no row: there are only blank lines in {names}.")
+                (scratch / f"{split}.json").write_text(json.dumps(asdict(counts)) + "\n")
+
+            space.write(files, write)
+
+
+def split_files(split: str) -> List[str]:
+    """The files of a split."""
+    return [f"{split}.bin", f"{split}.idx", f"{split}.json"]
+
+
+def counts_of(folder: Path, split: str) -> Counts:
+    """What a finished split holds."""
+    return Counts(**json.loads((folder / f"{split}.json").read_text()))
+
+
+def _write_rows(prefix: Path, blocks: Iterator[List[str]], cache: WordCache) -> Counts:
+    counts, unknown = Counts(), cache.tokenizer.dictionary.unk()
+    writer = IndexedWriter(prefix, len(cache.tokenizer.dictionary))
+    try:
+        for rows in blocks:
+            ids, lengths = cache.encode(rows)
+            writer.add(ids, lengths)
+            counts.unknown += int(np.count_nonzero(ids == unknown))
+        counts.rows, counts.tokens = writer.rows, writer.tokens
+        writer.finish()
+    except BaseException:
+        # Incomplete files are useless, and take space on a full disk.
+        with suppress(OSError):
+            writer.close()
+        Path(f"{prefix}.bin").unlink(missing_ok=True)
+        Path(f"{prefix}.idx").unlink(missing_ok=True)
+        raise
+    return counts
+
+
+def faults(folder: Path, split: str, vocabulary_size: int) -> List[str]:
+    """What is wrong with a split's files, compared with each other: header, lengths, places, sizes."""
+    bin_file, idx_file = folder / f"{split}.bin", folder / f"{split}.idx"
+    try:
+        counts, size = counts_of(folder, split), os.path.getsize(idx_file)
+        data_size = os.path.getsize(bin_file)
+        with open(idx_file, "rb") as file:
+            index = read_mmap_index(file)
+    except (OSError, ValueError, TypeError) as error:
+        return [f"{folder}: {split} is not readable ({error})"]
+    except (struct.error, KeyError):
+        index = None
+    if index is None:
+        return [f"{idx_file}: not a fairseq index"]
+    if index.rows != counts.rows or size != index.size:
+        return [f"{idx_file}: says {index.rows} rows in {size} bytes, but {counts.rows} were written"]
+    sizes = np.memmap(idx_file, np.int32, "r", LENGTHS_AT, (index.rows,))
+    places = np.memmap(idx_file, np.int64, "r", index.starts_at, (index.rows,))
+    if not _places_fit(sizes, places, index.itemsize):
+        return [f"{idx_file}: the rows' places do not fit their lengths"]
+    itemsize = np.dtype(best_fitting_int_dtype(vocabulary_size)).itemsize
+    if int(places[-1]) + int(sizes[-1]) * itemsize != data_size or data_size != counts.tokens * itemsize:
+        return [f"{bin_file}: has {data_size} bytes, but its index says otherwise"]
+    return []
+
+
+def _places_fit(sizes: npt.NDArray[np.int32], places: npt.NDArray[np.int64], itemsize: int) -> bool:
+    """Whether each row begins where the one before it ends; read in parts, because the index may be large."""
+    address, step = 0, 1 << 20
+    for begin in range(0, len(sizes), step):
+        ends = address + np.cumsum(sizes[begin : begin + step], dtype=np.int64) * itemsize
+        if int(places[begin]) != address or not np.array_equal(places[begin + 1 : begin + step], ends[:-1]):
+            return False
+        address = int(ends[-1])
+    return True

@@ -1,0 +1,207 @@
+"""Processes that make the shards of a corpus, one shard each at a time, and the bar over their bytes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Dict, List, Sequence, Tuple
+
+from tqdm import tqdm
+
+from fairseq_adv.data.corpus.corpus import Corpus
+from fairseq_adv.data.corpus.reader import Reading
+from fairseq_adv.data.errors import DataError
+
+_LOG_SECONDS = 30.0  # between two lines where there is no terminal
+
+
+@dataclass
+class Made:
+    """What :func:`make` did.
+
+    Attributes:
+        made: shards that were made.
+        skipped: shards that were there already.
+        mistakes: messages of shards that an input or the disk stopped.
+        died: messages of shards whose worker process ended without a message.
+    """
+
+    made: List[int] = field(default_factory=list)
+    skipped: List[int] = field(default_factory=list)
+    mistakes: List[str] = field(default_factory=list)
+    died: List[str] = field(default_factory=list)
+
+
+def make(
+    corpus: Corpus,
+    shards: Sequence[int],
+    workers: int,
+    overwrite: bool = False,
+    log_seconds: float = _LOG_SECONDS,
+) -> Made:
+    """Makes the missing shards, ``workers`` at a time, each in a process of its own.
+
+    A worker reads, tokenises and writes; nothing but a count of bytes passes between it and this process. A
+    shard that fails is reported at once. After a mistake in an input no further shard is begun, running ones
+    are finished. A worker that dies costs only its own shard.
+
+    Raises:
+        DataError: something else is in a shard's place; nothing is begun then.
+        KeyboardInterrupt: after Ctrl-C, when all workers are gone.
+    """
+    corpus.check_out()
+    result = Made()
+    for shard in shards:
+        (result.skipped if corpus.done(shard, overwrite) else result.made).append(shard)
+    waiting, result.made = result.made, []
+    # The tokenizer's own threads would multiply the workers; it reads this when it is first used.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    counter = multiprocessing.RawArray("q", max(shards, default=0) + 1)
+    running: Dict[Any, Tuple[int, BaseProcess, Connection]] = {}
+    meter = _Meter(sum(corpus.size(shard) for shard in waiting), log_seconds)
+    interrupted, before = _note_interrupts()
+    try:
+        while (waiting or running) and not interrupted:
+            while waiting and len(running) < workers and not result.mistakes:
+                shard = waiting.pop(0)
+                process, answer = _start(corpus, shard, counter)
+                running[process.sentinel] = shard, process, answer
+            if not running:
+                break
+            for sentinel in wait(list(running), timeout=0.2):
+                shard, process, answer = running.pop(sentinel)
+                _take(result, corpus, shard, process, answer, meter)
+            meter.show(sum(counter))
+    finally:
+        for _, process, _ in running.values():
+            process.terminate()
+        for _, process, _ in running.values():
+            process.join()
+        meter.close()
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+    if interrupted:
+        raise KeyboardInterrupt
+    return result
+
+
+def _note_interrupts() -> Tuple[List[int], Any]:
+    """A list that is filled by Ctrl-C, and the handler to put back.
+
+    A KeyboardInterrupt that is raised while a process is forked would be lost.
+    """
+    noted: List[int] = []
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return noted, None
+    return noted, signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+
+
+def _start(corpus: Corpus, shard: int, counter: Any) -> Tuple[BaseProcess, Connection]:
+    # A forked process has fairseq and the tokenizer already, which cost seconds and memory to load.
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(corpus, shard, counter, sender), daemon=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    process.start()
+    sender.close()
+    return process, receiver
+
+
+def _take(
+    result: Made, corpus: Corpus, shard: int, process: BaseProcess, answer: Connection, meter: _Meter
+) -> None:
+    """Notes how a worker ended."""
+    process.join()
+    if process.exitcode == 0:
+        result.made.append(shard)
+        return
+    try:
+        message, into = answer.recv(), result.mistakes
+    except EOFError:
+        code = process.exitcode or 0
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        message = (
+            f"{corpus.folder(shard)}: its worker {how}, so this shard is not made. The same command makes "
+            "what is missing."
+        )
+        into = result.died
+    into.append(message)
+    meter.say(message)
+
+
+def _work(corpus: Corpus, shard: int, counter: Any, sender: Connection) -> None:
+    """Makes one shard, in a process of its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends its workers
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    parent = os.getppid()
+
+    def progress(count: int) -> None:
+        counter[shard] += count
+        if os.getppid() != parent:
+            os._exit(1)  # nobody is left to report to; another run may want this shard
+
+    reading = Reading(corpus.options.replace_invalid, corpus.options.max_line, progress)
+    try:
+        corpus.write(shard, reading)
+    except DataError as error:
+        _end(sender, str(error))
+    except OSError as error:
+        name = error.filename or corpus.folder(shard)
+        _end(
+            sender,
+            f"{name}: {error.strerror or error}, so {corpus.folder(shard)} is not made. Fix that and run "
+            "the same command again; finished shards are kept.",
+        )
+    except MemoryError:
+        _end(sender, f"{corpus.folder(shard)}: not enough memory. Use fewer --workers.")
+
+
+def _end(sender: Connection, message: str) -> None:
+    sender.send(message)
+    sender.close()
+    sys.exit(2)
+
+
+class _Meter:
+    """A bar on a terminal, else a line now and then; counts bytes on disk of what is made in this run."""
+
+    def __init__(self, total: int, seconds: float) -> None:
+        self._total, self._seconds = total, seconds
+        self._begin = self._last = time.monotonic()
+        self._terminal = sys.stderr.isatty()
+        self._done = 0
+        tqdm.monitor_interval = 0  # its thread would be there when workers are forked
+        self._bar = tqdm(total=total, unit="B", unit_scale=True, smoothing=0.1, disable=not self._terminal)
+
+    def show(self, done: int) -> None:
+        """Reports how many bytes are done."""
+        self._bar.update(done - self._done)
+        self._done = done
+        if not self._terminal and time.monotonic() - self._last >= self._seconds:
+            self._line()
+
+    def say(self, message: str) -> None:
+        """Reports a shard that failed."""
+        with tqdm.external_write_mode(file=sys.stderr):
+            print(f"error: {message}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """The last line."""
+        self._bar.close()
+        if not self._terminal and self._total:
+            self._line()
+
+    def _line(self) -> None:
+        self._last = time.monotonic()
+        passed = self._last - self._begin
+        line = tqdm.format_meter(self._done, self._total, passed, unit="B", unit_scale=True, ncols=90)
+        print(line, file=sys.stderr, flush=True)

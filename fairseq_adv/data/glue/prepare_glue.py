@@ -1,0 +1,251 @@
+"""GLUE's files to the data folders that fairseq's ``sentence_prediction`` task reads.
+
+Equal byte for byte to what fairseq's three steps write (``examples/roberta/preprocess_GLUE_tasks.sh``):
+column cutting, ``multiprocessing_bpe_encoder --keep-empty``, and ``fairseq-preprocess --only-source``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+
+import numpy as np
+from fairseq.data import Dictionary
+from tqdm import tqdm
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.glue.layouts import TASKS, SplitLayout, TaskLayout, task_layout
+from fairseq_adv.data.glue.tsv import Split, read_split
+from fairseq_adv.data.io import sha256_of
+from fairseq_adv.data.text.binarize import label_dictionary, write_indexed
+from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds
+from fairseq_adv.data.workspace import Workspace, finished, workspace
+
+FORMAT_VERSION = 1
+_CHUNK_ROWS = 1000
+
+
+@dataclass
+class Prepared:
+    """What :func:`prepare` did.
+
+    Attributes:
+        task: the task's name in GLUE's spelling.
+        out: the folder.
+        reused: nothing was done, because ``out`` was complete and made from the same.
+        rows: the number of examples of each split; empty if reused.
+        skipped: parts that an earlier, interrupted run had finished.
+        tokens: how many ids were written, ``</s>`` included.
+        unknown_tokens: how many of them are ``<unk>``.
+        notes: what the user should know: absent test files, rows left out, tokens that are ``<unk>``.
+    """
+
+    task: str
+    out: Path
+    reused: bool = False
+    rows: Dict[str, int] = field(default_factory=dict)
+    skipped: List[str] = field(default_factory=list)
+    tokens: int = 0
+    unknown_tokens: int = 0
+    notes: List[str] = field(default_factory=list)
+
+
+def find_task_folder(glue_dir: Path, task: TaskLayout) -> Path:
+    """``glue_dir/TASK``, or ``glue_dir`` itself when it holds the task's files.
+
+    Raises:
+        DataError: neither is there; the message lists what was looked for.
+    """
+    for folder in (*(glue_dir / name for name in task.folders), glue_dir):
+        if all(split.path(folder).is_file() for split in task.splits if split.required):
+            return folder
+    looked = [glue_dir / task.name / split.file for split in task.splits if split.required]
+    if glue_dir.name == task.name or (glue_dir / task.splits[0].file).is_file():
+        looked = [glue_dir / split.file for split in task.splits if split.required] + looked
+    absent = "\n  ".join(f"{path}{'' if path.is_file() else ' (missing)'}" for path in looked)
+    raise DataError(f"{glue_dir}: the files of {task.name} are not all there. Looked for:\n  {absent}")
+
+
+def tasks_in(glue_dir: Path) -> Tuple[List[str], List[str]]:
+    """The tasks that have a folder in ``glue_dir``, and those that have not.
+
+    Raises:
+        DataError: there is none.
+    """
+    present = [task.name for task in TASKS if any((glue_dir / name).is_dir() for name in task.folders)]
+    absent = [task.name for task in TASKS if task.name not in present]
+    if not present:
+        raise DataError(f"{glue_dir}: holds none of the folders {', '.join(absent)}.")
+    return present, absent
+
+
+def prepare(
+    glue_dir: Path,
+    task: str,
+    out: Path,
+    tokenizer: TokenToIds,
+    *,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> Prepared:
+    """Tokenises and binarises one GLUE task into ``out/{input0,input1,label}``.
+
+    Every file is checked before anything is written. ``out`` appears whole or not at all; a run that was
+    stopped is continued by the next, and an ``out`` made from the same files is left as it is.
+
+    Args:
+        glue_dir: the folder of all GLUE tasks, or that of this one.
+        task: a task's name, such as "SST-2".
+        out: the folder to make.
+        tokenizer: gives the dictionary ids; see :mod:`fairseq_adv.data.tokenizers.text_to_ids`.
+        overwrite: replace an ``out`` that an earlier run made from something else.
+        progress: show a bar over the rows.
+
+    Raises:
+        DataError: a file is missing or wrong, or ``out`` is something else; the message says where and what
+            to do.
+    """
+    layout = task_layout(task)
+    folder = find_task_folder(glue_dir, layout)
+    present = [split for split in layout.splits if split.path(folder).is_file()]
+    absent = [split.file for split in layout.splits if split not in present]
+    result = Prepared(layout.name, out, notes=[f"{name} is not there: no such split" for name in absent])
+    labels = _labels_of_other_task(layout, folder, result)
+    made_from = _made_from(layout, folder, present, tokenizer)
+    if layout.labels_of:
+        made_from["labels"] = list(label_dictionary(labels).symbols)
+    if finished(out, made_from, overwrite):
+        result.reused = True
+        return result
+    splits = [read_split(split.path(folder), layout, split) for split in present]
+    _check_labels(layout, splits)
+    for split in splits:
+        result.rows[split.name] = len(split.lines)
+        if split.dropped:
+            result.notes.append(
+                f"{split.path.name}: {split.dropped} row(s) without 6 columns left out, as in the recipe"
+            )
+    with workspace(out, made_from) as space:
+        _write_labels(space, layout, splits, labels or splits[0].labels, result)
+        _write_inputs(space, splits, tokenizer, result, progress)
+    return result
+
+
+def _made_from(
+    layout: TaskLayout, folder: Path, present: Sequence[SplitLayout], tokenizer: TokenToIds
+) -> Dict[str, Any]:
+    hashes = {split.file: sha256_of(split.path(folder)) for split in present}
+    return {
+        "format": FORMAT_VERSION,
+        "task": layout.name,
+        "tokenizer": tokenizer.fingerprint(),
+        "input files (sha256)": hashes,
+    }
+
+
+def _check_labels(layout: TaskLayout, splits: Sequence[Split]) -> None:
+    """A class that the train file lacks would be <unk> in the label dictionary: useless to a criterion."""
+    known = set(splits[0].labels)
+    for split in splits[1:]:
+        for label, line in zip(split.labels, split.lines):
+            if layout.classes and label not in known:
+                raise DataError(
+                    f"{split.path}:{line}: label {label!r} does not occur in {splits[0].path}, "
+                    "so no model could learn it. Is the train file only a part of the original?"
+                )
+
+
+def _labels_of_other_task(layout: TaskLayout, folder: Path, result: Prepared) -> List[str]:
+    """Labels whose dictionary is that of the task that ``layout`` is answered with; empty for the others.
+
+    A dictionary is ordered by frequency, so it comes from that task's training file where that is at hand.
+    """
+    if not layout.labels_of:
+        return []
+    other = task_layout(layout.labels_of)
+    for train in (place / other.name / other.splits[0].file for place in (folder, folder.parent)):
+        if train.is_file():
+            return read_split(train, other, other.splits[0]).labels
+    result.notes.append(
+        f"no {other.name}/{other.splits[0].file} beside it: the labels' order is that of GLUE's own "
+        f"{other.name}, {', '.join(layout.classes)}. It must be that of the model's label/dict.txt."
+    )
+    return [name for count, name in enumerate(reversed(layout.classes), start=1) for _ in range(count)]
+
+
+def _write_labels(
+    space: Workspace,
+    layout: TaskLayout,
+    splits: Sequence[Split],
+    train_labels: Sequence[str],
+    result: Prepared,
+) -> None:
+    labelled = [split for split in splits if split.labels]
+    if not layout.classes:
+        for split in labelled:
+            text = "".join(label + "\n" for label in split.labels)
+            _part(space, result, f"label/{split.name}", [".label"], partial(_write_text, text=text))
+        return
+    dictionary = label_dictionary(train_labels)
+    _part(space, result, "label/dict", [".txt"], partial(_save_dictionary, dictionary=dictionary))
+    for split in labelled:
+        ids = np.array(
+            [[dictionary.index(label), dictionary.eos()] for label in split.labels], dtype=np.int64
+        )
+        chunks = [(ids.reshape(-1), np.full(len(ids), 2, dtype=np.int64))]
+        writer = partial(write_indexed, chunks=chunks, vocabulary_size=len(dictionary))
+        _part(space, result, f"label/{split.name}", [".bin", ".idx"], writer)
+
+
+def _write_inputs(
+    space: Workspace, splits: Sequence[Split], tokenizer: TokenToIds, result: Prepared, progress: bool
+) -> None:
+    total = sum(len(rows) for split in splits for rows in split.inputs)
+    with tqdm(total=total, desc=result.task, unit="row", disable=not progress) as bar:
+        for number in range(len(splits[0].inputs)):
+            save = partial(_save_dictionary, dictionary=tokenizer.dictionary)
+            _part(space, result, f"input{number}/dict", [".txt"], save)
+            for split in splits:
+                rows = split.inputs[number]
+                chunks = _encoded(rows, tokenizer, result, bar)
+                writer = partial(write_indexed, chunks=chunks, vocabulary_size=len(tokenizer.dictionary))
+                if _part(space, result, f"input{number}/{split.name}", [".bin", ".idx"], writer):
+                    bar.update(len(rows))
+    if result.unknown_tokens:
+        result.notes.append(
+            f"{result.unknown_tokens} of {result.tokens} tokens are <unk>: not in the vocabulary or dict.txt"
+        )
+
+
+def _encoded(
+    rows: Sequence[str], tokenizer: TokenToIds, result: Prepared, bar: Any
+) -> Iterator[Tuple[Ids, Ids]]:
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        chunk = rows[start : start + _CHUNK_ROWS]
+        ids, lengths = tokenizer.encode(chunk)
+        result.tokens += len(ids)
+        result.unknown_tokens += int((ids == tokenizer.dictionary.unk()).sum())
+        yield ids, lengths
+        bar.update(len(chunk))
+
+
+def _part(
+    space: Workspace, result: Prepared, prefix: str, endings: Sequence[str], writer: Callable[[Path], None]
+) -> bool:
+    """Lets ``writer(path without ending)`` write ``prefix + ending``; True if all were there already."""
+    files = [prefix + ending for ending in endings]
+    if space.has(files):
+        result.skipped.append(prefix)
+        return True
+    space.write(files, lambda folder: writer(folder / Path(prefix).name))
+    return False
+
+
+def _save_dictionary(prefix: Path, dictionary: Dictionary) -> None:
+    dictionary.save(f"{prefix}.txt")
+
+
+def _write_text(prefix: Path, text: str) -> None:
+    Path(f"{prefix}.label").write_bytes(text.encode("ascii"))

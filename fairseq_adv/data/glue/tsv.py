@@ -1,0 +1,141 @@
+"""Reads a GLUE file as fairseq's recipe does with ``tail``, ``awk`` and ``cut``, and checks its content.
+
+A line ends at a line feed only, a cell at a tab only, and a quote is an ordinary character.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, Tuple
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.glue.layouts import SplitLayout, TaskLayout
+
+_NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Split:
+    """A file's examples.
+
+    Attributes:
+        name: the split's name in fairseq.
+        inputs: one list of sentences for each input, row by row.
+        labels: one label for each row, as it is written into the label file; empty without labels.
+        lines: the line of the file that each row stands on, counted from 1.
+        path: the file.
+        dropped: how many rows were left out because the recipe leaves them out (QQP).
+    """
+
+    name: str
+    inputs: Tuple[List[str], ...]
+    labels: List[str]
+    lines: List[int]
+    path: Path
+    dropped: int
+
+
+def read_split(path: Path, task: TaskLayout, layout: SplitLayout) -> Split:
+    """Reads and checks one file.
+
+    Raises:
+        DataError: the file has no rows or a wrong header; a row has another number of columns, a carriage
+            return inside, bytes that are not UTF-8, or a label that the task does not have. The message names
+            file and line.
+    """
+    rows = path.read_bytes().split(b"\n")
+    if not rows[-1]:
+        rows.pop()
+    if layout.has_header:
+        _check_header(path, layout, rows[0] if rows else b"")
+    inputs: Tuple[List[str], ...] = tuple([] for _ in layout.inputs)
+    labels: List[str] = []
+    lines: List[int] = []
+    dropped = 0
+    for number, row in enumerate(rows[layout.has_header :], start=1 + layout.has_header):
+        cells = row.split(b"\t")
+        if len(cells) != len(layout.columns):
+            if layout.drops_malformed:
+                dropped += 1
+                continue
+            _check_width(path, number, layout, cells)
+        for values, column in zip(inputs, layout.inputs):
+            values.append(_text(path, number, cells, column))
+        if layout.label is not None:
+            label = _text(path, number, cells, layout.label)
+            labels.append(_checked_label(path, number, task, label))
+        lines.append(number)
+    if not lines:
+        raise DataError(
+            f"{path}: has no rows{' of the right width' if dropped else ''}. Download {task.name} again."
+        )
+    return Split(layout.name, inputs, labels, lines, path, dropped)
+
+
+def _check_header(path: Path, layout: SplitLayout, header: bytes) -> None:
+    if header.startswith(_BYTE_ORDER_MARK):
+        header = header[len(_BYTE_ORDER_MARK) :]
+    found = header.rstrip(b"\r").decode("utf-8", errors="replace").split("\t")
+    used = layout.inputs if layout.label is None else (*layout.inputs, layout.label)
+    # Only the columns that are read must bear their names; a copy may name the others differently.
+    expected = " | ".join(layout.columns)
+    if len(found) < len(layout.columns) or any(found[column] != layout.columns[column] for column in used):
+        raise DataError(
+            f"{path}:1: wrong header.\n  expected: {expected}\n  found:    {' | '.join(found)}\n"
+            "Is it GLUE's own file for this task and split, separated by tabs?"
+        )
+
+
+def _check_width(path: Path, number: int, layout: SplitLayout, cells: List[bytes]) -> None:
+    wanted = len(layout.columns)
+    # `cut` ignores columns behind the last one that is read. That is safe where the last one is the label: a
+    # tab inside a sentence would shift it, and it would not be a label of the task. Elsewhere such a tab
+    # would cut a sentence short.
+    if len(cells) > wanted and layout.label == wanted - 1:
+        return
+    if cells in ([b""], [b"\r"]):
+        fix = "The line is empty; remove it."
+    elif len(cells) > wanted:
+        fix = "Is there a tab inside a sentence? Replace it by a space."
+    else:
+        fix = "Is the line broken in two, or separated by something else than tabs?"
+    raise DataError(
+        f"{path}:{number}: {len(cells)} column(s) instead of {wanted} ({' | '.join(layout.columns)}). {fix}"
+    )
+
+
+def _text(path: Path, number: int, cells: List[bytes], column: int) -> str:
+    cell = cells[column]
+    if column == len(cells) - 1 and cell.endswith(b"\r"):
+        cell = cell[:-1]  # a file with Windows line ends: the recipe's later steps take \r\n for one line end
+    if b"\r" in cell:
+        # The recipe's later steps would take it for a line end: one row more, and every label after it on a
+        # wrong row.
+        raise DataError(
+            f"{path}:{number}: a carriage return inside column {column + 1}. Replace it by a space."
+        )
+    try:
+        return cell.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}:{number}: column {column + 1} is not UTF-8. Save the file as UTF-8."
+        ) from error
+
+
+def _checked_label(path: Path, number: int, task: TaskLayout, cell: str) -> str:
+    label = cell.strip()
+    hint = " CoLA's train and dev files have no header." if task.name == "CoLA" and number == 1 else ""
+    if task.classes:
+        if label not in task.classes:
+            raise DataError(
+                f"{path}:{number}: {f'unknown label {label!r}' if label else 'empty label'}; "
+                f"{task.name} has {', '.join(task.classes)}.{hint}"
+            )
+        return label
+    if not _NUMBER.fullmatch(label) or not 0.0 <= float(label) <= 5.0:
+        problem = f"score {label!r} is not a number from 0 to 5" if label else "empty score"
+        raise DataError(f"{path}:{number}: {problem}. {task.name} needs one in its last column.")
+    return "%.6g" % (float(label) / 5.0)  # as awk prints $1 / 5.0

@@ -1,0 +1,227 @@
+"""Files as all rooms write and read them: whole or not at all, one process at a time, JSON with checks.
+
+Imports neither torch nor fairseq.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple, Union
+
+from filelock import FileLock, Timeout
+from tqdm import tqdm
+
+from fairseq_adv.data.errors import DataError
+
+LOCK = ".lock"
+"""What the name of a lock's file ends in."""
+_BLOCK = 1 << 20
+_SHOW_FROM = 256 << 20
+_CANNOT_LOCK = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+_ONE_A_LINE = "Each line must be one json object; was the file cut short?"
+_JSON_NAMES: Dict[type, str] = {dict: "object", list: "array", str: "string"}
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that takes the name ``path`` at the end; after an error there is no trace of it.
+
+    It is written beside ``path`` and flushed to the disk before it is renamed.
+
+    Raises:
+        OSError: as the block, with the file's name if it had none.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".tmp")
+    try:
+        with open(beside, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException as error:
+        with suppress(OSError):
+            beside.unlink()
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk's own message names no file
+        raise
+
+
+def write_whole(path: Path, content: Union[str, bytes]) -> None:
+    """Writes a file, a text as UTF-8, that appears whole or not at all."""
+    with written_whole(path) as file:
+        file.write(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+@contextmanager
+def whole_folder(out: Path) -> Iterator[Path]:
+    """A scratch folder beside ``out`` that takes its name at the end, or vanishes after an error.
+
+    ``out`` is an absolute path that must not exist, or be an empty folder. The only step that shows is a
+    rename within one file system.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        yield scratch
+        # mkdtemp makes a private folder; the result gets the rights that a plain mkdir would have given.
+        mask = os.umask(0)
+        os.umask(mask)
+        scratch.chmod(0o777 & ~mask)
+        os.replace(scratch, out)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keeps other processes out of what ``path`` names, by ``PATH.lock`` beside it, which goes at the end.
+
+    Where a network file system cannot lock, nothing is kept out; files still appear whole.
+
+    Raises:
+        DataError: another process holds the lock. One that was killed does not.
+    """
+    lock = FileLock(f"{path}{LOCK}")
+    try:
+        lock.acquire(timeout=0)
+        while not os.path.exists(lock.lock_file):  # its owner removed it after we had opened it
+            lock.release()
+            lock.acquire(timeout=0)
+    except Timeout:
+        raise DataError(f"{path}: another process is writing it. Wait for it to end.") from None
+    except NotImplementedError:
+        pass
+    except OSError as error:
+        if error.errno not in _CANNOT_LOCK:
+            raise
+    try:
+        yield
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)  # before the release: afterwards it may be another's
+        lock.release()
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file in lower-case hex; files of 256 MiB and more show a bar (unit: bytes)."""
+    digest = hashlib.sha256()
+    size = path.stat().st_size
+    with open(path, "rb") as file, tqdm(
+        total=size, unit="B", unit_scale=True, desc=f"sha256 {path.name}", disable=size < _SHOW_FROM,
+        leave=False,
+    ) as bar:  # fmt: skip
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            bar.update(len(block))
+    return digest.hexdigest()
+
+
+def text_lines(path: Path) -> List[str]:
+    """The lines of a UTF-8 file such as ``vocab.txt``; only LF and CR LF end a line.
+
+    Raises:
+        DataError: not UTF-8; names the line.
+    """
+    content = path.read_bytes()
+    try:
+        # str.splitlines would also split at U+2028 or U+0085, which can stand in tokens.
+        lines = content.decode("utf-8").replace("\r\n", "\n").split("\n")
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}:{number}: not UTF-8 ({error.reason}). Save the file as UTF-8.") from error
+    return lines if lines[-1] else lines[:-1]
+
+
+def as_json(value: Any) -> Any:
+    """What json makes of a value (tuples become lists, keys strings), to compare with what a file holds."""
+    return json.loads(json.dumps(value))
+
+
+def json_object(path: Path, fix: str = "Fetch the file again.") -> Dict[str, Any]:
+    """The object that a json file holds; a byte order mark is allowed.
+
+    Args:
+        path: the file.
+        fix: what the user can do about a damaged file, for messages.
+
+    Raises:
+        DataError: the file is missing, is not UTF-8, or holds anything but a json object.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    return _object(_utf8(path.read_bytes(), str(path), bom=True), str(path), fix)
+
+
+def json_object_or_none(path: Path) -> Optional[Dict[str, Any]]:
+    """The object that a json file holds; ``None`` if there is no such file, or something else in it."""
+    try:
+        return json_object(path)
+    except (OSError, DataError):
+        return None
+
+
+def json_lines(path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
+    """("file:line", object) of each line that is not blank.
+
+    Raises:
+        DataError: the file is missing or holds nothing, a line is not UTF-8 or is not a json object.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    found = False
+    with open(path, "rb") as file:
+        for number, raw in enumerate(file, start=1):
+            where = f"{path}:{number}"
+            line = _utf8(raw, where, bom=number == 1)
+            if line.strip():
+                found = True
+                yield (
+                    where,
+                    _object(line, where, _ONE_A_LINE),
+                )
+    if not found:
+        raise DataError(f"{path}: holds no questions")
+
+
+def field_of(row: Dict[str, Any], key: str, kind: type, where: str, prefix: str = "") -> Any:
+    """``row[key]``, which must be of type ``kind``; DataError names the place otherwise."""
+    if key not in row:
+        raise DataError(f"{where}: the key {prefix}{key} is missing. Its keys: {', '.join(row) or 'none'}.")
+    if not isinstance(row[key], kind):
+        raise DataError(f"{where}: {prefix}{key} must be a json {_JSON_NAMES[kind]}, not {row[key]!r}")
+    return row[key]
+
+
+def text_of(row: Dict[str, Any], key: str, where: str, prefix: str = "") -> str:
+    """``row[key]`` as a text that is not empty; numbers are taken as written. DataError otherwise."""
+    value = row.get(key)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    text: str = field_of({**row, key: value} if key in row else row, key, str, where, prefix)
+    if not text.strip():
+        raise DataError(f"{where}: {prefix}{key} is empty. Fill it in, or remove the line.")
+    return text
+
+
+def _utf8(raw: bytes, where: str, bom: bool) -> str:
+    try:
+        return raw.decode("utf-8-sig" if bom else "utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: not UTF-8. Save the file as UTF-8.") from error
+
+
+def _object(text: str, where: str, fix: str) -> Dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not json ({error}). {fix}") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: expected a json object, not {text.strip()[:40]}")
+    return value

@@ -1,0 +1,77 @@
+"""What data sets share whose examples have several rows each: their sizes, and batches that fit
+``--max-tokens``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from fairseq.data import FairseqDataset
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.segments import IntArray
+
+
+class RowsDataset(FairseqDataset):
+    """Examples that come into a batch with all their rows.
+
+    Args:
+        examples: each with ``where``, "file:line".
+        counts: (examples,) rows of each.
+        sizes: (examples,) tokens of the longest row of each.
+    """
+
+    def __init__(self, examples: Sequence[Any], counts: IntArray, sizes: IntArray) -> None:
+        self.examples = list(examples)
+        self._counts, self._sizes = counts, sizes
+        self.epoch = 1
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @property
+    def sizes(self) -> IntArray:
+        """(examples,) tokens of the longest row of each; compared with ``--max-positions``."""
+        return self._sizes
+
+    def size(self, index: int) -> int:
+        return int(self._sizes[index])
+
+    def num_tokens(self, index: int) -> int:
+        """What an example adds to ``--max-tokens``: all its rows, at the length of its longest."""
+        return int(self._sizes[index] * self._counts[index])
+
+    def num_tokens_vec(self, indices: IntArray) -> IntArray:
+        tokens: IntArray = (self._sizes * self._counts)[indices]
+        return tokens
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def batch_by_size(
+        self,
+        indices: IntArray,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
+        required_batch_size_multiple: int = 1,
+    ) -> Any:
+        """As fairseq's, but an example that no batch can hold is named.
+
+        Raises:
+            DataError: an example has more than ``max_tokens`` tokens.
+        """
+        tokens = self.num_tokens_vec(np.asarray(indices))
+        if max_tokens and len(tokens) and tokens.max() > max_tokens:
+            example = self.examples[int(indices[int(tokens.argmax())])]
+            raise DataError(
+                f"{example.where}: has {tokens.max()} tokens in all its rows, more than --max-tokens "
+                f"{max_tokens}, and comes whole. Pass --max-tokens {tokens.max()} or more, or --batch-size."
+            )
+        return super().batch_by_size(
+            indices,
+            max_tokens=max_tokens,
+            max_sentences=max_sentences,
+            required_batch_size_multiple=required_batch_size_multiple,
+        )

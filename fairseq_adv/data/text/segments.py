@@ -1,0 +1,91 @@
+"""Texts as dictionary ids, each distinct text once, and rows put together from them.
+
+The candidates of a question share its stem, and RACE's questions share an article: a text is tokenised and
+kept once, and a row of the model's input is made when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+
+IntArray = npt.NDArray[np.int64]
+_CHUNK = 20000  # texts; bounds the tokenizer's memory
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Ragged ids; text k is ``ids[offsets[k]:offsets[k + 1]]`` and ends with ``</s>``.
+
+    Attributes:
+        ids: (tokens,) int32.
+        offsets: (texts + 1,) int64.
+    """
+
+    ids: npt.NDArray[np.int32]
+    offsets: IntArray
+
+    @property
+    def lengths(self) -> IntArray:
+        """(texts,) int64, ``</s>`` included."""
+        return np.diff(self.offsets)
+
+    def __getitem__(self, k: int) -> npt.NDArray[np.int32]:
+        return self.ids[self.offsets[k] : self.offsets[k + 1]]
+
+
+class SegmentTable:
+    """Numbers distinct texts in the order in which they first come."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        """The number of ``text``; -1 for one without any letters, which has no segment."""
+        return self.texts.setdefault(text, len(self.texts)) if text.strip() else -1
+
+    def encode(self, tokenizer: TokenToIds) -> Segments:
+        """The ids of all texts."""
+        texts = list(self.texts)
+        parts, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
+        for start in range(0, len(texts), _CHUNK):
+            # A line break is white space to both tokenizers, but a row of text in other readers: keep to one
+            # line.
+            chunk = [" ".join(text.splitlines()) for text in texts[start : start + _CHUNK]]
+            ids, sizes = tokenizer.encode(chunk)
+            parts.append(ids.astype(np.int32))
+            lengths.append(sizes)
+        return Segments(np.concatenate(parts), np.cumsum(np.concatenate(lengths)))
+
+
+def row_lengths(segments: Segments, rows: IntArray) -> IntArray:
+    """(rows,) tokens of each row without its first column, the part that may be cut; ``<s>`` included.
+
+    Args:
+        rows: (rows, columns) numbers of texts, -1 for none.
+    """
+    lengths = np.append(segments.lengths, 0)  # -1 is the last
+    kept: IntArray = 1 + lengths[rows[:, 1:]].sum(axis=1)
+    return kept
+
+
+def assemble(
+    segments: Segments, row: Sequence[int] | IntArray, room: int, bos: int, eos: int
+) -> npt.NDArray[np.int64]:
+    """``<s> text </s> text </s> …`` of one row, its first text cut to ``room`` tokens, ``</s>`` included.
+
+    A first text that has not even one token of room is left out.
+    """
+    first, *others = (int(k) for k in row)
+    parts: list[npt.NDArray[Any]] = [np.array([bos])]
+    if first >= 0 and room >= 2:
+        ids = segments[first]
+        parts.append(ids if len(ids) <= room else np.append(ids[: room - 1], eos))
+    parts += [segments[k] for k in others if k >= 0]
+    return np.concatenate(parts).astype(np.int64)

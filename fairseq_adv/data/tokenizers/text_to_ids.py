@@ -1,0 +1,222 @@
+"""Text to fairseq dictionary ids, at the speed of a compiled tokenizer.
+
+fairseq's recipe writes the tokenizer's ids as text and looks each word up in a dictionary. Here the
+tokenizer's own number indexes a table of dictionary ids, made once; the ids are the same.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+import numpy.typing as npt
+from fairseq.data import Dictionary
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import sha256_of
+from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Engine
+from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine
+
+Ids = npt.NDArray[np.int64]
+
+
+class TokenToIds(ABC):
+    """Turns rows of text into fairseq dictionary ids.
+
+    Attributes:
+        kind: the tokenizer's name, "gpt2", "wordpiece" or "sentencepiece".
+        splits_at_spaces: a word between two spaces, taken with the one before it, has the same tokens
+            wherever it stands. Other white space beside a space may change that where
+            ``white_space_counts``.
+        white_space_counts: white space makes tokens.
+        dictionary: the fairseq dictionary that the ids belong to.
+        table: ``table[i]`` is the dictionary's id of the tokenizer's own id i; the last is ``</s>``.
+        files: the files it was made from, by their role.
+        options: what else decides its output.
+    """
+
+    kind: str
+    splits_at_spaces = False
+    white_space_counts = True
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        dictionary: Dictionary,
+        files: Mapping[str, Path],
+        options: Mapping[str, Any],
+    ) -> None:
+        """``words[i]`` is what the dictionary calls the tokenizer's own id i."""
+        self.dictionary = dictionary
+        self.files = dict(files)
+        self.options = dict(options)
+        # The last entry is the end of the sentence, so that -1 stands for it.
+        table = [dictionary.index(word) for word in words] + [dictionary.eos()]
+        self.table: Ids = np.array(table, dtype=np.int64)
+        known = int((self.table[:-1] != dictionary.unk()).sum())
+        # A dictionary of another tokenizer shares some words by chance (numerals); a fitting one holds nearly
+        # all.
+        if 2 * known < len(words):
+            raise DataError(
+                f"{files['dictionary']}: holds only {known} of the tokenizer's {len(words)} tokens, so it "
+                "belongs to another tokenizer. Give the dict.txt that the encoder was trained with."
+            )
+
+    @abstractmethod
+    def pieces(self, rows: Sequence[str]) -> List[List[int]]:
+        """The tokenizer's own ids of each row."""
+
+    def encode(self, rows: Sequence[str]) -> Tuple[Ids, Ids]:
+        """Dictionary ids of all rows one after the other, each row ended by ``</s>``, and the length of each.
+
+        Surrounding white space of a row is removed first, as fairseq's ``multiprocessing_bpe_encoder`` does.
+        A token that the dictionary lacks becomes ``<unk>``.
+
+        Returns:
+            int64 ids (sum of lengths,) and int64 lengths (rows,); a length counts the ``</s>``.
+        """
+        flat: List[int] = []
+        lengths: List[int] = []
+        for piece_ids in self.pieces([row.strip() for row in rows]):
+            flat.extend(piece_ids)
+            flat.append(-1)
+            lengths.append(len(piece_ids) + 1)
+        return self.table[np.array(flat, dtype=np.int64)], np.array(lengths, dtype=np.int64)
+
+    def fingerprint(self) -> Dict[str, Any]:
+        """What decides the output, for a manifest: kind, options, and the SHA-256 of each file."""
+        hashes = {role: sha256_of(path) for role, path in sorted(self.files.items())}
+        return {"kind": self.kind, "options": self.options, "sha256": hashes}
+
+
+def load_dictionary(path: Path) -> Dictionary:
+    """Reads a fairseq dict.txt.
+
+    Raises:
+        DataError: the file is missing or is not a fairseq dictionary.
+    """
+    if not path.is_file():
+        raise DataError(
+            f"{path}: no such file. It must be the encoder's fairseq dictionary (dict.txt); give it with "
+            "--srcdict, or the encoder's folder with --encoder."
+        )
+    try:
+        return Dictionary.load(str(path))
+    except Exception as error:  # fairseq raises a bare Exception for a wrong encoding
+        raise DataError(f"{path}: not a fairseq dictionary (a line is '<token> <count>'): {error}") from error
+
+
+class WordPieceTokenizer(TokenToIds):
+    """BERT's WordPiece, from the encoder's own vocab.txt and the dict.txt of its fairseq checkpoint."""
+
+    kind = "wordpiece"
+    splits_at_spaces = True
+    white_space_counts = False
+
+    def __init__(self, vocab: Path, dictionary: Path, cased: Optional[bool] = None) -> None:
+        self._engine = wordpiece_engine(vocab, cased)
+        words = [self._engine.id_to_token(number) for number in range(self._engine.get_vocab_size())]
+        normalizer = self._engine.normalizer
+        options = {
+            name: getattr(normalizer, name) for name in ("lowercase", "strip_accents", "handle_chinese_chars")
+        }
+        super().__init__(
+            words, load_dictionary(dictionary), {"vocab": vocab, "dictionary": dictionary}, options
+        )
+
+    def pieces(self, rows: Sequence[str]) -> List[List[int]]:
+        encodings = self._engine.encode_batch(list(rows), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+
+class Gpt2Tokenizer(TokenToIds):
+    """GPT-2's byte-level BPE, as RoBERTa uses it, from encoder.json, vocab.bpe and RoBERTa's dict.txt."""
+
+    kind = "gpt2"
+    splits_at_spaces = True
+
+    def __init__(self, encoder_json: Path, vocab_bpe: Path, dictionary: Path) -> None:
+        self._engine = Gpt2Engine(encoder_json, vocab_bpe)
+        files = {"encoder_json": encoder_json, "vocab_bpe": vocab_bpe, "dictionary": dictionary}
+        # fairseq writes a token's number and looks this word up.
+        words = [str(number) for number in self._engine.numbers]
+        super().__init__(words, load_dictionary(dictionary), files, {})
+
+    def pieces(self, rows: Sequence[str]) -> List[List[int]]:
+        return self._engine.encode_batch(rows)
+
+
+class SentencePieceTokenizer(TokenToIds):
+    """A SentencePiece model and the dict.txt that holds its pieces.
+
+    Equal to writing the pieces as text (``spm_encode``) and looking each up, as ``fairseq-preprocess`` does:
+    a character that the model lacks is looked up too, and is ``<unk>`` unless the dictionary has it.
+    """
+
+    kind = "sentencepiece"
+
+    def __init__(self, model: Path, dictionary: Path) -> None:
+        import sentencepiece
+
+        if not model.is_file():
+            raise DataError(f"{model}: no such file. It must be the encoder's SentencePiece model.")
+        self._engine = sentencepiece.SentencePieceProcessor()
+        try:
+            self._engine.Load(str(model))
+        except (OSError, RuntimeError) as error:
+            raise DataError(f"{model}: not a SentencePiece model ({error}). Fetch it again.") from error
+        words = [self._engine.id_to_piece(number) for number in range(self._engine.get_piece_size())]
+        files = {"model": model, "dictionary": dictionary}
+        super().__init__(words, load_dictionary(dictionary), files, {})
+        # Behind the model's own ids come the dictionary's, for pieces that must be looked up as text.
+        entries = np.arange(len(self.dictionary), dtype=np.int64)
+        self._first_entry = len(words)
+        self.table = np.concatenate([self.table[:-1], entries, self.table[-1:]])
+        # <unk> stands for any text, and fairseq cuts a piece that holds white space.
+        odd = {number for number, word in enumerate(words) if word.split() != [word]}
+        self._odd = odd | {self._engine.unk_id()}
+
+    def pieces(self, rows: Sequence[str]) -> List[List[int]]:
+        found: List[List[int]] = self._engine.encode(list(rows), out_type=int, num_threads=1)
+        for number, ids in enumerate(found):
+            if not self._odd.isdisjoint(ids):
+                words = " ".join(self._engine.encode(rows[number], out_type=str)).split()
+                found[number] = [self._first_entry + self.dictionary.index(word) for word in words]
+        return found
+
+
+def tokenizer_for_encoder(folder: Path, cased: Optional[bool] = None) -> TokenToIds:
+    """The tokenizer of an encoder that ``scripts/convert_hf_checkpoint.py`` made, from its folder.
+
+    Raises:
+        DataError: the folder does not hold vocab.txt, or encoder.json and vocab.bpe; or no dict.txt.
+    """
+    if (folder / "vocab.txt").is_file():
+        return WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt", cased)
+    if (folder / "encoder.json").is_file() and (folder / "vocab.bpe").is_file():
+        if cased:
+            raise DataError("--cased is for WordPiece; GPT-2 BPE always keeps the case. Leave it out.")
+        return Gpt2Tokenizer(folder / "encoder.json", folder / "vocab.bpe", folder / "dict.txt")
+    raise DataError(
+        f"{folder}: holds neither vocab.txt (WordPiece) nor encoder.json and vocab.bpe (GPT-2 BPE). Give a "
+        "folder made by scripts/convert_hf_checkpoint.py."
+    )
+
+
+def load_tokenizer(tokenizer_dir: Optional[str], data: str) -> TokenToIds:
+    """The tokenizer in ``--tokenizer-dir``, or in the first data folder.
+
+    Raises:
+        DataError: no tokenizer there.
+    """
+    if tokenizer_dir:
+        return tokenizer_for_encoder(Path(tokenizer_dir))
+    folder = Path(data.split(":")[0])
+    if not (folder / "dict.txt").is_file():
+        raise DataError(
+            f"{folder}: holds no dict.txt. Name the encoder's folder, with dict.txt and its vocab.txt or "
+            "encoder.json and vocab.bpe, by --tokenizer-dir."
+        )
+    return tokenizer_for_encoder(folder)

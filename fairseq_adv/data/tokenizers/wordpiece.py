@@ -1,0 +1,55 @@
+"""BERT's WordPiece tokenizer from a vocab.txt, through the compiled ``tokenizers`` library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import json_object, text_lines
+
+_UNKNOWN = "[UNK]"
+
+
+def wordpiece_engine(vocab: Path, cased: Optional[bool] = None) -> Any:
+    """A BERT tokenizer (``tokenizers.Tokenizer``) from a vocab.txt, adding no special tokens.
+
+    Text such as ``[SEP]`` is ordinary text here: data must not be able to write an encoder's control tokens.
+
+    Args:
+        vocab: one token a line, in the order of their ids.
+        cased: keep upper case and accents. None: what a tokenizer_config.json beside ``vocab`` says, else
+            lower case.
+
+    Raises:
+        DataError: the file is missing, not UTF-8, holds a token twice, or lacks ``[UNK]``.
+    """
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    ids: Dict[str, int] = {}
+    if not vocab.is_file():
+        raise DataError(f"{vocab}: no such file. It must be a WordPiece vocabulary (vocab.txt).")
+    for number, token in enumerate(text_lines(vocab), start=1):
+        if token in ids:
+            raise DataError(
+                f"{vocab}:{number}: token {token!r} stands on line {ids[token] + 1} too. Remove one."
+            )
+        ids[token] = number - 1
+    if _UNKNOWN not in ids:
+        raise DataError(
+            f"{vocab}: has no line {_UNKNOWN}, so it is not a BERT vocabulary (one token a line)."
+        )
+    config = vocab.parent / "tokenizer_config.json"
+    fix = "Fix it, or remove it and say --cased if need be."
+    settings = json_object(config, fix) if config.is_file() else {}
+    lowercase = settings.get("do_lower_case", True) if cased is None else not cased
+    engine = Tokenizer(models.WordPiece(vocab=ids, unk_token=_UNKNOWN, max_input_chars_per_word=100))
+    engine.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        strip_accents=settings.get("strip_accents"),
+        lowercase=lowercase,
+    )
+    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece(prefix="##", cleanup=True)
+    return engine

@@ -1,0 +1,60 @@
+"""WordPiece as a fairseq ``--bpe``, so that ``RobertaModel.from_pretrained`` reads text for a converted BERT.
+
+``RobertaModel.from_pretrained(DIR, "model.pt", bpe="wordpiece", bpe_wordpiece_vocab=DIR + "/vocab.txt")``.
+fairseq's own ``--bpe bert`` needs ``transformers`` and reads literal ``[SEP]`` in a text as the control
+token.
+"""
+
+# No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Optional
+
+from fairseq.data.encoders import register_bpe
+from fairseq.dataclass import FairseqDataclass
+
+
+@dataclass
+class WordPieceBPEConfig(FairseqDataclass):
+    bpe_wordpiece_vocab: Optional[str] = field(
+        default=None, metadata={"help": "the encoder's WordPiece vocabulary (vocab.txt), one token a line"}
+    )
+    bpe_wordpiece_cased: bool = field(
+        default=False,
+        metadata={
+            "help": "keep upper case and accents; without it a tokenizer_config.json beside the vocabulary "
+            "decides, and without one the text is put in lower case"
+        },
+    )
+
+
+@register_bpe("wordpiece", dataclass=WordPieceBPEConfig)
+class WordPieceBPE:
+    """Space-separated WordPiece tokens, the words of a converted BERT's dict.txt."""
+
+    def __init__(self, cfg: WordPieceBPEConfig) -> None:
+        from fairseq_adv.data.errors import DataError
+        from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine
+
+        if not cfg.bpe_wordpiece_vocab:
+            raise DataError(
+                "--bpe wordpiece needs --bpe-wordpiece-vocab (in Python bpe_wordpiece_vocab=…): "
+                "the encoder's vocab.txt."
+            )
+        self._engine = wordpiece_engine(
+            Path(cfg.bpe_wordpiece_vocab), True if cfg.bpe_wordpiece_cased else None
+        )
+
+    def encode(self, x: str) -> str:
+        """Text to tokens with a space between them."""
+        return " ".join(self._engine.encode(x, add_special_tokens=False).tokens)
+
+    def decode(self, x: str) -> str:
+        """Tokens with a space between them to text; lower case and white space are not restored."""
+        text: str = self._engine.decoder.decode(x.split())
+        return text
+
+    def is_beginning_of_word(self, x: str) -> bool:
+        """Whether a token starts a word (for masking whole words)."""
+        return not x.startswith("##")

@@ -1,0 +1,108 @@
+"""Noun phrases of a text, found with spaCy: what else a pronoun could stand for.
+
+As fairseq's ``examples/roberta/wsc/wsc_utils.py`` (``extended_noun_chunks``, ``filter_noun_chunks``), with
+spaCy 3: the lemma ``-PRON-`` is gone; pronouns are found by their part of speech. spaCy and its model are
+optional and loaded when the first text is parsed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+from fairseq_adv.data.errors import DataError
+
+MODEL = "en_core_web_lg"  # fairseq's
+_NOUNS = ("NOUN", "PROPN")
+_ELSEWHERE = (
+    "Or run scripts/prepare_wsc.py on a machine that has them: the files that it writes hold the candidates, "
+    "and need no spaCy. Without a model, its --candidates spans takes the phrases that the data itself lists "
+    "for the same text."
+)
+
+
+@lru_cache(maxsize=2)
+def load_pipeline(model: str = MODEL) -> Any:
+    """The spaCy pipeline of this name (an installed package, or a folder).
+
+    Raises:
+        DataError: spaCy or the model is not installed; the message says how to get them.
+    """
+    try:
+        spacy = importlib.import_module("spacy")
+    except ImportError as error:
+        raise DataError(
+            f"finding noun phrases needs spaCy, which can't be imported ({error}). "
+            f"pip install 'fairseq_adv[wsc]', then python -m spacy download {model}. {_ELSEWHERE}"
+        ) from error
+    try:
+        return spacy.load(model)
+    except (OSError, ImportError) as error:  # an OSError: how spaCy says "no such model"
+        reason = str(error).splitlines()[0]
+        raise DataError(
+            f"spaCy's model {model!r} can't be loaded ({reason}). python -m spacy download {model} "
+            f"(if spaCy is missing too: pip install 'fairseq_adv[wsc]'). {_ELSEWHERE}"
+        ) from error
+
+
+def parse(texts: Iterable[str], model: str = MODEL) -> Iterator[Any]:
+    """One parsed ``spacy.tokens.Doc`` a text, in order.
+
+    Raises:
+        DataError: as :func:`load_pipeline`; or the model doesn't find parts of speech and dependencies.
+    """
+    pipeline = load_pipeline(model)
+    for doc in pipeline.pipe(texts):
+        if len(doc) and not (doc.has_annotation("POS") and doc.has_annotation("DEP")):
+            raise DataError(
+                f"spaCy's model {model!r} finds no parts of speech or no dependencies, so no noun phrases. "
+                f"Take one that has a tagger and a parser, such as {MODEL}."
+            )
+        yield doc
+
+
+def noun_phrases(doc: Any) -> list[str]:
+    """spaCy's noun chunks and the maximal runs of nouns or of proper nouns, in the order of the text.
+
+    Phrases of pronouns only are left out. Not yet de-duplicated.
+
+    Args:
+        doc: a ``spacy.tokens.Doc`` with parts of speech and dependencies.
+    """
+    spans = {(chunk.start, chunk.end) for chunk in doc.noun_chunks} | set(_noun_runs(doc))
+    phrases = [doc[start:end] for start, end in sorted(spans)]
+    texts = [span.text.strip() for span in phrases if not all(token.pos_ == "PRON" for token in span)]
+    return [text for text in texts if text]
+
+
+def other_phrases(phrases: Iterable[str], query: str | None) -> tuple[str, ...]:
+    """The phrases that don't overlap the query, each once, in their order.
+
+    Two overlap when one is a part of the other's letters, whatever the case; so does fairseq. Repetitions are
+    also found whatever the case (fairseq keeps them; they would then count twice in the cross-entropy).
+
+    Args:
+        query: the phrase that the pronoun is asked to stand for; ``None``: only repetitions go.
+    """
+    kept: dict[str, str] = {}
+    asked = None if query is None else query.casefold()
+    for phrase in phrases:
+        folded = phrase.casefold()
+        if asked is None or (folded not in asked and asked not in folded):
+            kept.setdefault(folded, phrase)
+    return tuple(kept.values())
+
+
+def _noun_runs(doc: Any) -> Iterator[tuple[int, int]]:
+    """(start, end) of each maximal run of tokens with the same of the two parts of speech."""
+    start, kind = 0, ""
+    for position, token in enumerate(doc):
+        now = token.pos_ if token.pos_ in _NOUNS else ""
+        if now != kind:
+            if kind:
+                yield start, position
+            start, kind = position, now
+    if kind:
+        yield start, len(doc)

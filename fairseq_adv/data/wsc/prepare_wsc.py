@@ -1,0 +1,175 @@
+"""SuperGLUE's WSC files with the candidates written into each line, so that training needs no spaCy."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import json_lines, sha256_of
+from fairseq_adv.data.workspace import finished, workspace
+from fairseq_adv.data.wsc.noun_phrases import MODEL, noun_phrases, other_phrases, parse
+from fairseq_adv.data.wsc.superglue import PronounExample, read_wsc
+from fairseq_adv.data.wsc.wnli import examples_from_wnli
+
+SOURCES = ("noun-phrases", "spans", "both")
+FORMAT_VERSION = 1
+_SPLITS = {"train": "train", "val": "valid", "valid": "valid", "dev": "valid", "test": "test"}
+
+
+@dataclass
+class PreparedWsc:
+    """What :func:`prepare_wsc` did.
+
+    Attributes:
+        out: the folder.
+        reused: nothing was done, because ``out`` was complete and made from the same.
+        rows: the number of examples of each split.
+        bare: how many of them have no candidates.
+        candidates: the number of candidates of all examples of the split.
+        skipped: splits that an earlier, interrupted run had finished.
+    """
+
+    out: Path
+    reused: bool = False
+    rows: dict[str, int] = field(default_factory=dict)
+    bare: dict[str, int] = field(default_factory=dict)
+    candidates: dict[str, int] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+
+
+def prepare_wsc(
+    inputs: Sequence[Path],
+    out: Path,
+    source: str = "noun-phrases",
+    model: str = MODEL,
+    overwrite: bool = False,
+) -> PreparedWsc:
+    """Writes ``out/{train,valid,test}.jsonl``: the lines of the inputs, each with its ``candidates``.
+
+    Args:
+        inputs: jsonl files named train, val (or valid, dev) and test, or folders that hold such; or WNLI's
+            tsv files, whose rows are made into examples.
+        source: where candidates come from. ``noun-phrases``: spaCy, as fairseq does. ``spans``: the queries
+            that other lines of the same file list for the same text; no labels are looked at. ``both``: one
+            after the other. None of them overlaps the line's own query.
+        model: the spaCy pipeline; not needed for ``spans``.
+
+    Raises:
+        DataError: an input can't be read, two inputs are for one split, spaCy or its model is missing, or
+            ``out`` is something else. What was finished before stays in ``OUT.partial``.
+    """
+    files = _by_split(inputs)
+    made_from = {
+        "format": FORMAT_VERSION,
+        "candidates": source,
+        "spacy model": None if source == "spans" else model,
+        "inputs": {split: sha256_of(path) for split, path in files.items()},
+    }
+    result = PreparedWsc(out)
+    if finished(out, made_from, overwrite):
+        result.reused = True
+    else:
+        with workspace(out, made_from) as work:
+            for split, path in files.items():
+                if work.has([f"{split}.jsonl"]):
+                    result.skipped.append(split)
+                else:
+                    work.write([f"{split}.jsonl"], partial(_write, path, f"{split}.jsonl", source, model))
+    for split in files:
+        counts = [len(example.candidates) for example in read_wsc(out / f"{split}.jsonl")]
+        result.rows[split], result.candidates[split] = len(counts), sum(counts)
+        result.bare[split] = counts.count(0)
+    return result
+
+
+def candidates_for(
+    examples: Sequence[PronounExample], source: str = "noun-phrases", model: str = MODEL
+) -> Iterator[tuple[str, ...]]:
+    """Each example's candidates, in order; see :func:`prepare_wsc`.
+
+    Raises:
+        DataError: spaCy or its model is missing.
+        ValueError: ``source`` is not one of ``SOURCES``.
+    """
+    if source not in SOURCES:
+        raise ValueError(f"source must be one of {', '.join(SOURCES)}, not {source!r}")
+    parsed = parse((example.text for example in examples), model) if source != "spans" else None
+    spans = _spans(examples) if source != "noun-phrases" else {}
+    for example in examples:
+        phrases = noun_phrases(next(parsed)) if parsed is not None else []
+        phrases += spans.get(_words(example.text), [])
+        yield other_phrases(phrases, example.query)
+
+
+def _write(path: Path, name: str, source: str, model: str, folder: Path) -> None:
+    # All lines are checked before the first is written.
+    if path.suffix == ".tsv":
+        examples = examples_from_wnli(path)
+        rows = [_row_of(example) for example in examples]
+    else:
+        examples = read_wsc(path, with_candidates=False)
+        rows = [row for _, row in json_lines(path)]
+    bar = tqdm(
+        zip(rows, candidates_for(examples, source, model)), total=len(examples), desc=name, unit="line"
+    )
+    with open(folder / name, "w", encoding="utf-8") as file:
+        for row, candidates in bar:
+            file.write(json.dumps({**row, "candidates": candidates}, ensure_ascii=False) + "\n")
+
+
+def _row_of(example: PronounExample) -> dict[str, Any]:
+    """The example as a line of SuperGLUE's."""
+    row: dict[str, Any] = {
+        "text": example.text,
+        "target": {
+            "span1_text": example.query,
+            "span2_text": example.pronoun,
+            "span2_index": example.prefix.count(" "),
+        },
+        "idx": int(example.id),
+    }
+    return row if example.label is None else {**row, "label": example.label}
+
+
+def _spans(examples: Sequence[PronounExample]) -> dict[str, list[str]]:
+    """All queries of each text."""
+    spans: dict[str, list[str]] = defaultdict(list)
+    for example in examples:
+        if example.query is not None:
+            spans[_words(example.text)].append(example.query)
+    return spans
+
+
+def _words(text: str) -> str:
+    # The same text stands in some lines as "Adam , who" and in others as "Adam, who".
+    return " ".join(re.findall(r"\w+", text.casefold()))
+
+
+def _by_split(inputs: Sequence[Path]) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for given in inputs:
+        names = [given / f"{name}{ending}" for name in _SPLITS for ending in (".jsonl", ".tsv")]
+        found = [path for path in names if path.is_file()] if given.is_dir() else [given]
+        if not found:
+            raise DataError(f"{given}: holds no train, val (or valid, dev) or test with .jsonl or .tsv")
+        for path in found:
+            split = _SPLITS.get(path.stem)
+            if split is None or path.suffix not in (".jsonl", ".tsv"):
+                raise DataError(
+                    f"{path}: its name does not name a split. Call it train.jsonl, val.jsonl or test.jsonl."
+                )
+            if split in files:
+                raise DataError(f"{path}: {files[split]} is the {split} split too. Give one of them.")
+            if not path.is_file():
+                raise DataError(f"{path}: no such file")
+            files[split] = path
+    return {split: files[split] for split in ("train", "valid", "test") if split in files}

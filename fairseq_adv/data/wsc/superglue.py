@@ -1,0 +1,191 @@
+"""The Winograd Schema Challenge as SuperGLUE writes it: does the pronoun in a text stand for a phrase?
+
+One json object a line: ``{"text", "target": {"span1_text", "span2_text", "span2_index"}, "idx"?, "label"?,
+"candidates"?}``. ``span1`` is the query, ``span2`` the pronoun; ``span2_index`` counts the words of
+``text.split(" ")``. ``candidates`` is ours, written by ``scripts/prepare_wsc.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Optional
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import field_of, json_lines, text_of
+from fairseq_adv.data.wsc.noun_phrases import MODEL, noun_phrases, other_phrases, parse
+
+# What may cling to a pronoun that stands between two spaces: "him," · ("he · it's · they'll · his)
+_WORD = re.compile(r"^(\W*)(.*?)((?:['’](?:s|m|d|re|ve|ll)?)?\W*)$", re.DOTALL | re.IGNORECASE)
+# Spaces that a tokeniser put there; \0 stands at both ends of the pronoun.
+_SPACE_BEFORE = re.compile(
+    r" +(?=\0?(?:[,.;:!?)\]}](?!\w)|['’](?:s|m|d|re|ve|ll)\b|n['’]t\b))", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class PronounExample:
+    """A pronoun in its text. The text is ``prefix + pronoun + suffix``, white space included.
+
+    Attributes:
+        id: the data set's ``idx``, or the number of the example counted from 0.
+        prefix: the text before the pronoun.
+        pronoun: the pronoun as it stands in the text, without punctuation.
+        suffix: the text after it.
+        query: the phrase that it may stand for; ``None``: only the candidates are to be compared.
+        candidates: other phrases that it could stand for; may be empty.
+        label: whether it stands for the query; ``None`` where that isn't known.
+        where: "file:line", for messages.
+    """
+
+    id: str
+    prefix: str
+    pronoun: str
+    suffix: str
+    query: Optional[str]
+    candidates: tuple[str, ...]
+    label: Optional[bool]
+    where: str
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return self.prefix + self.pronoun + self.suffix
+
+
+def read_wsc(path: Path, with_candidates: bool = True, spacy_model: str = MODEL) -> list[PronounExample]:
+    """All examples of a jsonl file, one for each line, in its order.
+
+    Candidates are taken from the line where it has some. Where it has none, they are the noun phrases of the
+    text (spaCy), without pronouns and without what overlaps the query.
+
+    Args:
+        with_candidates: ``False``: lines without candidates get none, and spaCy is not needed.
+        spacy_model: the spaCy pipeline.
+
+    Raises:
+        DataError: naming file and line: no json, a missing key, a pronoun that isn't where the line says; or
+            noun phrases are wanted and spaCy or its model is missing.
+    """
+    examples: list[PronounExample] = []
+    bare: list[int] = []
+    for number, (where, row) in enumerate(json_lines(path)):
+        examples.append(example_of(row, number, where))
+        if row.get("candidates") is None:
+            bare.append(number)
+    if bare and with_candidates:
+        try:
+            for number, doc in zip(bare, parse((examples[number].text for number in bare), spacy_model)):
+                found = other_phrases(noun_phrases(doc), examples[number].query)
+                examples[number] = replace(examples[number], candidates=found)
+        except DataError as error:
+            raise DataError(f"{examples[bare[0]].where}: has no candidates, and {error}") from error
+    return examples
+
+
+def example_of(row: dict[str, Any], number: int, where: str) -> PronounExample:
+    """The example in one json object; its candidates are those of the line, or none.
+
+    Args:
+        number: the example's number, its id where the line has no ``idx``.
+        where: "file:line", for messages.
+
+    Raises:
+        DataError: as :func:`read_wsc`.
+    """
+    text = text_of(row, "text", where)
+    if "\0" in text:
+        raise DataError(f"{where}: a NUL character in the text. Remove it.")
+    target = field_of(row, "target", dict, where)
+    start, end = _pronoun_span(text, target, where)
+    query, label = _query(target, where), row.get("label")
+    if label is not None and not isinstance(label, bool):
+        raise DataError(f"{where}: label must be true or false, not {label!r}")
+    if label is not None and query is None:
+        raise DataError(f"{where}: has a label but no target.span1_text that it is about. Add it.")
+    return PronounExample(
+        id=text_of(row, "idx", where) if row.get("idx") is not None else str(number),
+        prefix=text[:start],
+        pronoun=text[start:end],
+        suffix=text[end:],
+        query=query,
+        candidates=_candidates(row, where),
+        label=label,
+        where=where,
+    )
+
+
+def detokenised(example: PronounExample) -> PronounExample:
+    """The example with "Adam , who" and "Chester 's" written as "Adam, who" and "Chester's".
+
+    Nearly half of the training lines have such spaces; fairseq removes them with Moses' detokeniser, so that
+    the text looks like what the encoder was trained on. Only spaces before ``, . ; : ! ?``, closing brackets,
+    ``'s`` and ``n't`` go, and those after opening brackets.
+    """
+    marked = _close_up(f"{example.prefix}\0{example.pronoun}\0{example.suffix}")
+    prefix, pronoun, suffix = marked.split("\0")
+    candidates = tuple(_close_up(phrase) for phrase in example.candidates)
+    query = None if example.query is None else _close_up(example.query)
+    return replace(example, prefix=prefix, pronoun=pronoun, suffix=suffix, query=query, candidates=candidates)
+
+
+def _close_up(text: str) -> str:
+    text = _SPACE_BEFORE.sub("", text)
+    return re.sub(r"(?<=[(\[{]) +", "", text)
+
+
+def _pronoun_span(text: str, target: dict[str, Any], where: str) -> tuple[int, int]:
+    """Where the pronoun's characters stand in the text.
+
+    The index is off by one in some lines, because words were split differently when it was made.
+    """
+    wanted = text_of(target, "span2_text", where, "target.").strip()
+    index = target.get("span2_index")
+    if not isinstance(index, int) or isinstance(index, bool):
+        raise DataError(f"{where}: target.span2_index must be the number of a word, not {index!r}")
+    at = {number: _pronoun_at(text, wanted, number) for number in (index, index - 1, index + 1)}
+    found = [at[index]] if at[index] else [span for span in at.values() if span]
+    if len(found) == 1 and found[0] is not None:
+        return found[0]
+    words = text.split(" ")
+    there = f"{' '.join(words[max(0, index - 1) : index + 2])!r}" if 0 <= index <= len(words) else "nothing"
+    fault = "more than once" if found else "nowhere"
+    raise DataError(
+        f"{where}: the pronoun {wanted!r} is {fault} near word {index} (span2_index, counted from 0), where "
+        f"{there} stands. Correct target.span2_index; it counts text.split(' ')."
+    )
+
+
+def _pronoun_at(text: str, wanted: str, index: int) -> tuple[int, int] | None:
+    """The pronoun's characters if it begins at the word with this number."""
+    words, count = text.split(" "), len(wanted.split(" "))
+    if not 0 <= index <= len(words) - count:
+        return None
+    found, asked = _WORD.match(" ".join(words[index : index + count])), _WORD.match(wanted)
+    if found is None or asked is None or not asked[2] or found[2].casefold() != asked[2].casefold():
+        return None
+    start = sum(len(word) + 1 for word in words[:index]) + len(found[1])
+    return start, start + len(found[2])
+
+
+def _query(target: dict[str, Any], where: str) -> str | None:
+    if target.get("span1_text") is None:
+        return None
+    # Two lines of SuperGLUE's have a line feed in the query. fairseq leaves them out, which shifts all later
+    # rows. A full stop or comma is the sentence's.
+    query = " ".join(text_of(target, "span1_text", where, "target.").split())
+    query = query[:-1].rstrip() if query.endswith((".", ",")) else query
+    if not query:
+        raise DataError(f"{where}: target.span1_text is only punctuation. Fill it in, or remove the line.")
+    return query
+
+
+def _candidates(row: dict[str, Any], where: str) -> tuple[str, ...]:
+    if row.get("candidates") is None:
+        return ()
+    candidates = field_of(row, "candidates", list, where)
+    for candidate in candidates:
+        if not isinstance(candidate, str) or not candidate.strip():
+            raise DataError(f"{where}: candidates must be texts that are not empty, not {candidate!r}")
+    return tuple(candidates)

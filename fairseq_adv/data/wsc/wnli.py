@@ -1,0 +1,210 @@
+"""GLUE's WNLI through WSC: rows of one matched with examples of the other, or made into such.
+
+WNLI was made from Winograd schemas: sentence1 is the text, sentence2 a part of it with the pronoun replaced
+by a phrase. RoBERTa and FreeLB answer its rows with a model trained on WSC. The two test files hold the same
+questions in another order. FreeLB's script matched them by the first 40 letters, with exceptions for single
+rows, against a copy of the test file that was edited by hand; here a row is matched by its text, its phrase
+and the words around its pronoun.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.glue.layouts import task_layout
+from fairseq_adv.data.glue.tsv import read_split
+from fairseq_adv.data.wsc.superglue import PronounExample
+from fairseq_adv.data.wsc.wnli_alignment import (
+    ARTICLES,
+    GENITIVES,
+    PRONOUNS,
+    Alignment,
+    Word,
+    bare,
+    best_alignment,
+    exact_alignments,
+    reworded_alignments,
+    stands_in,
+    words_of,
+)
+
+_MOST_NAMED = 20
+
+
+@dataclass(frozen=True)
+class WnliRow:
+    """One row of WNLI.
+
+    Attributes:
+        premise: sentence1.
+        hypothesis: sentence2.
+        label: whether it follows; ``None`` in the test file.
+        where: "file:line", for messages.
+    """
+
+    premise: str
+    hypothesis: str
+    label: bool | None
+    where: str
+
+
+def read_wnli(path: Path) -> list[WnliRow]:
+    """The rows of GLUE's train.tsv, dev.tsv or test.tsv, recognised by their header.
+
+    Raises:
+        DataError: naming file and line, as :func:`fairseq_adv.data.glue.tsv.read_split`.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    with open(path, "rb") as file:
+        labelled = b"label" in file.readline()
+    task = task_layout("WNLI")
+    layout = next(split for split in task.splits if (split.label is not None) == labelled)
+    split = read_split(path, task, layout)
+    labels = [label == "1" for label in split.labels] if labelled else [None] * len(split.lines)
+    return [
+        WnliRow(premise, hypothesis, label, f"{path}:{line}")
+        for premise, hypothesis, label, line in zip(*split.inputs, labels, split.lines)
+    ]
+
+
+def match_wnli(wnli: Path, examples: Sequence[PronounExample]) -> list[int]:
+    """For each row of WNLI, in order, the position of the WSC example that asks the same.
+
+    An example asks the same if its text is the premise and its query, put in the pronoun's place, gives the
+    hypothesis. White space, punctuation, case, articles, genitives and plurals are not compared; a phrase may
+    be the last words of the other ("display", "holiday display"), and the hypothesis may be reworded if no
+    other phrase explains it better. Of equal examples the first is taken.
+
+    Args:
+        wnli: GLUE's train.tsv, dev.tsv or test.tsv.
+        examples: as :func:`fairseq_adv.data.wsc.superglue.read_wsc` returns them; candidates are ignored.
+
+    Raises:
+        DataError: rows have no such example; the message names them. :func:`examples_from_wnli` needs none.
+    """
+    by_text: dict[tuple[str, ...], dict[int, PronounExample]] = defaultdict(dict)
+    for number, example in enumerate(examples):
+        by_text[_texts(words_of(example.text))][number] = example
+    rows = read_wnli(wnli)
+    matches: list[int] = []
+    unmatched: list[str] = []
+    for row in rows:
+        same_text = by_text.get(_texts(words_of(row.premise)), {})
+        found = _match(row, same_text)
+        if found is None:
+            reason = (
+                "no example has its phrase as query"
+                if same_text
+                else "its sentence1 is not the text of any example"
+            )
+            unmatched.append(f"{row.where}: {reason}: {row.hypothesis!r}")
+        else:
+            matches.append(found)
+    if unmatched:
+        more = len(unmatched) - _MOST_NAMED
+        raise DataError(
+            f"{wnli}: {len(unmatched)} of {len(rows)} rows match none of the {len(examples)} WSC examples. "
+            "Take the WSC split that they come from (test for test.tsv), or make the examples from the rows: "
+            "scripts/prepare_wsc.py takes this file as well.\n  "
+            + "\n  ".join(unmatched[:_MOST_NAMED])
+            + (f"\n  … and {more} more" if more > 0 else "")
+        )
+    return matches
+
+
+def examples_from_wnli(wnli: Path) -> list[PronounExample]:
+    """WNLI's rows as WSC examples, one for each row in order: the query is what the hypothesis puts in.
+
+    The query is written as WSC does, without the genitive's "'s". There are no candidates.
+
+    Raises:
+        DataError: the file can't be read, or a row's hypothesis fits nowhere around a pronoun; it is named.
+    """
+    return [_example(number, row) for number, row in enumerate(read_wnli(wnli))]
+
+
+def _match(row: WnliRow, examples: Mapping[int, PronounExample]) -> int | None:
+    """The first of the examples, all of this row's text, that fits best."""
+    premise, hypothesis = _texts(words_of(row.premise)), _texts(words_of(row.hypothesis))
+    exact = {
+        number: list(exact_alignments(premise, hypothesis, [len(words_of(example.prefix))]))
+        for number, example in examples.items()
+    }
+    found = _best(premise, hypothesis, examples, exact)
+    if found is not None:
+        return found
+    # Reworded: only if the query explains the hypothesis as well as any other phrase would.
+    pronouns = [at for at, word in enumerate(premise) if word in PRONOUNS]
+    ways = list(reworded_alignments(premise, hypothesis, pronouns))
+    most = max((way.points for way in ways), default=0.0)
+    reworded = {
+        number: [w for w in ways if w.points == most and w.pronoun == len(words_of(example.prefix))]
+        for number, example in examples.items()
+    }
+    return _best(premise, hypothesis, examples, reworded)
+
+
+def _best(
+    premise: Sequence[str],
+    hypothesis: Sequence[str],
+    examples: Mapping[int, PronounExample],
+    ways: Mapping[int, Sequence[Alignment]],
+) -> int | None:
+    """The example whose query is what is put in; failing that, ends as it does."""
+    same: dict[int, float] = {}
+    alike: dict[int, float] = {}
+    for number, example in examples.items():
+        query = bare(_texts(words_of(example.query or "")))
+        for way in ways[number]:
+            phrase = bare(hypothesis[way.first : way.last])
+            if query and phrase == query:
+                same[number] = max(same.get(number, 0.0), way.points)
+            elif query and phrase and stands_in(premise, phrase) and _ends_alike(phrase, query):
+                alike[number] = max(alike.get(number, 0.0), way.points)
+    points = same or alike
+    return max(points, key=lambda number: points[number], default=None)
+
+
+def _example(number: int, row: WnliRow) -> PronounExample:
+    premise, hypothesis = words_of(row.premise), words_of(row.hypothesis)
+    found = best_alignment(_texts(premise), _texts(hypothesis))
+    if found is None:
+        raise DataError(
+            f"{row.where}: sentence2 is not a part of sentence1 with a pronoun replaced: {row.hypothesis!r}. "
+            "Is it GLUE's own WNLI? Correct the row."
+        )
+    pronoun = premise[found.pronoun]
+    phrase = hypothesis[found.first : found.last]
+    if len(phrase) > 1 and phrase[-1].text == "s" and pronoun.text in GENITIVES:
+        phrase = phrase[:-1]
+    query = row.hypothesis[phrase[0].start : phrase[-1].end]
+    written = row.premise[pronoun.start : pronoun.end]
+    names = {row.premise[word.start : word.end] for word in premise}
+    if written[0].isupper():
+        query = query[0].upper() + query[1:]
+    elif found.first == 0 and (phrase[0].text in ARTICLES or query.split()[0] not in names):
+        query = query[0].lower() + query[1:]  # its capital was the hypothesis'
+    return PronounExample(
+        id=str(number),
+        prefix=row.premise[: pronoun.start],
+        pronoun=written,
+        suffix=row.premise[pronoun.end :],
+        query=query,
+        candidates=(),
+        label=row.label,
+        where=row.where,
+    )
+
+
+def _ends_alike(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    size = min(len(one), len(other))
+    return one[-size:] == other[-size:]
+
+
+def _texts(words: Sequence[Word]) -> tuple[str, ...]:
+    return tuple(word.text for word in words)

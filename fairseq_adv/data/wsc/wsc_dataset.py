@@ -1,0 +1,96 @@
+"""Sentences with a pronoun as mini-batches: the query and all candidates are the rows of one flattened
+batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import data_utils
+from torch import Tensor
+
+from fairseq_adv.data.text.rows_dataset import RowsDataset
+from fairseq_adv.data.text.segments import IntArray
+from fairseq_adv.data.wsc.superglue import PronounExample
+
+
+@dataclass(frozen=True)
+class MaskedRow:
+    """A sentence with a phrase in the pronoun's place.
+
+    Attributes:
+        tokens: (tokens,) int64, ``<s>`` to ``</s>``; the phrase is not masked here.
+        span: (tokens,) bool, true on the phrase.
+        column: 0 for the query, 1 … for the candidates.
+    """
+
+    tokens: Tensor
+    span: Tensor
+    column: int
+
+
+class WSCDataset(RowsDataset):
+    """One item is a sentence with its pronoun.
+
+    A collated batch, with S sentences and R rows of at most T tokens:
+        id (S,) int64 position in ``examples``; nsentences S; ntokens; nlabelled, the sentences with a label;
+        net_input.src_tokens (R, T) int64, unmasked, padded on the right; span (R, T) bool, what to mask;
+        sentence (R,) int64; column (R,) int64, 0 for the query; max_columns, 1 + the most candidates here;
+        target (S,) int64: 1 the query is right, 0 wrong, -1 unknown.
+
+    Args:
+        examples: the sentences.
+        rows: the rows of each sentence, at least one.
+        padding_idx: of the dictionary.
+        seed: of the order; ``None`` keeps the files' order.
+    """
+
+    def __init__(
+        self,
+        examples: Sequence[PronounExample],
+        rows: Sequence[Sequence[MaskedRow]],
+        padding_idx: int,
+        seed: int | None = 1,
+    ) -> None:
+        counts = np.array([len(group) for group in rows], dtype=np.int64)
+        sizes = np.array([max(len(row.tokens) for row in group) for group in rows], dtype=np.int64)
+        super().__init__(examples, counts, sizes)
+        self.rows, self.pad, self.seed = rows, padding_idx, seed
+        self.targets = [-1 if example.label is None else int(example.label) for example in self.examples]
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"id": index, "rows": self.rows[index], "target": self.targets[index]}
+
+    def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
+        """The mini-batch of some items; see the class."""
+        if not samples:
+            return {}
+        rows: list[MaskedRow] = [row for sample in samples for row in sample["rows"]]
+        counts = torch.tensor([len(sample["rows"]) for sample in samples])
+        tokens = data_utils.collate_tokens([row.tokens for row in rows], self.pad)
+        return {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "ntokens": sum(len(row.tokens) for row in rows),
+            "nlabelled": sum(sample["target"] >= 0 for sample in samples),
+            "net_input": {"src_tokens": tokens},
+            "span": data_utils.collate_tokens([row.span for row in rows], 0),
+            "sentence": torch.repeat_interleave(torch.arange(len(samples)), counts),
+            "column": torch.tensor([row.column for row in rows]),
+            "max_columns": 1 + max(row.column for row in rows),
+            "target": torch.tensor([sample["target"] for sample in samples]),
+        }
+
+    def ordered_indices(self) -> IntArray:
+        if self.seed is None:
+            return np.arange(len(self), dtype=np.int64)
+        return np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self) -> bool:
+        """The order is drawn again in each epoch."""
+        return self.seed is None

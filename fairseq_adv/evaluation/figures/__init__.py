@@ -1,0 +1,1 @@
+"""Flooding-X's figures: accordance over the updates, score over flood level, loss over noise."""

@@ -1,0 +1,110 @@
+"""Measures the gradient accordance of saved checkpoints, for a training that did not measure it itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fairseq_adv.accordance import AccordanceProbe
+from fairseq_adv.evaluation.figures.accordance_curve import Curve, Measurement
+from fairseq_adv.evaluation.figures.gaussian_noise import mean_loss
+from fairseq_adv.evaluation.kept import file_for, measured_once, stamp
+from fairseq_adv.evaluation.trained import load
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Probing:
+    """How checkpoints are measured.
+
+    Attributes:
+        data: data folder; ``None``: the one in the checkpoint.
+        batches: N, probe mini-batches.
+        batch_size: sentences in a probe mini-batch.
+        seed: of the draw of the probe batches, and of dropout.
+        dropout: measure with dropout.
+        split: that the probe batches come from.
+        valid_split: whose mean loss is the dev loss.
+    """
+
+    data: str | None = None
+    batches: int = 10
+    batch_size: int = 32
+    seed: int = 1
+    dropout: bool = False
+    split: str = "train"
+    valid_split: str = "valid"
+
+
+def probe_checkpoints(
+    checkpoints: Sequence[Path], how: Probing, kept: Path, name: str, cpu: bool = False
+) -> Curve:
+    """The accordance of each checkpoint over the number of updates that it was trained for.
+
+    Args:
+        checkpoints: of one training. Of two after the same number of updates the first is taken.
+        how: the measurement.
+        kept: folder for what was measured; the same on the same file is not measured again.
+        name: of the training.
+        cpu: don't use a GPU.
+
+    Raises:
+        ValueError: a checkpoint's objective has no classes, a split is missing or too small.
+        FileNotFoundError: there is no such checkpoint.
+    """
+    found: dict[int, tuple[Path, dict[str, float]]] = {}
+    for path in checkpoints:
+        made_from = {"accordance": asdict(how), "checkpoint": str(path.resolve()), **stamp(path)}
+        values = measured_once(
+            file_for(kept, made_from),
+            made_from,
+            lambda path=path: _measure(path, how, cpu),  # type: ignore[misc]
+        )
+        update = int(values["update"])
+        if update in found:
+            logger.warning("%s: left out; %s is after update %d too", path, found[update][0], update)
+        else:
+            found[update] = (path, values)
+    ordered = [found[update][1] for update in sorted(found)]
+    return Curve(
+        name=name,
+        measurements=[_measurement(values) for values in ordered],
+        dev_loss=[(int(values["update"]), values["dev_loss"]) for values in ordered],
+        train_loss_of="mean of the probe batches",
+    )
+
+
+def _measure(path: Path, how: Probing, cpu: bool) -> dict[str, float]:
+    trained = load(str(path), how.data, [how.split, how.valid_split], cpu)
+    probe = AccordanceProbe(
+        trained.objective, trained.task, how.split, batches=how.batches, batch_size=how.batch_size,
+        seed=how.seed, dropout=how.dropout, max_positions=trained.longest,
+    )  # fmt: skip
+    measured = probe.measure(trained.model)
+    samples = trained.batches(how.valid_split, how.batch_size, doing=f"{path.name}, {how.valid_split}")
+    return {
+        "update": trained.updates,
+        "train_loss": measured.loss,
+        "dev_loss": mean_loss(trained.model, trained.objective, samples),
+        "pairs": measured.pairs,
+        "batches": measured.batches,
+        **{f"cosine_{group}": value for group, value in measured.cosine.items()},
+        **{f"eq13_{group}": measured.printed(group) for group in measured.cosine},
+    }
+
+
+def _measurement(values: dict[str, float]) -> Measurement:
+    def of(prefix: str) -> dict[str, float]:
+        return {key[len(prefix) :]: value for key, value in values.items() if key.startswith(prefix)}
+
+    return Measurement(
+        update=int(values["update"]),
+        train_loss=values["train_loss"],
+        cosine=of("cosine_"),
+        printed=of("eq13_"),
+        pairs=int(values["pairs"]),
+        batches=int(values["batches"]),
+    )

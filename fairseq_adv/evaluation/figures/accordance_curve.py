@@ -1,0 +1,188 @@
+"""Gradient accordance of a training beside its losses (Flooding-X, Figure 3), and what it suggests as b."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from fairseq_adv.accordance import Crossing, crossings
+from fairseq_adv.evaluation.figures.csv_text import cell, csv_text
+
+_MOST_SHOWN = 5  # a noisy curve may cross zero many times
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The gradient accordance after so many updates.
+
+    Attributes:
+        update: number of updates made.
+        train_loss: mean training loss in nats, since the measurement before or on the probe batches
+            (:attr:`Curve.train_loss_of`); NaN where it is not known.
+        cosine: mean cosine of each group of parameters, ±1; NaN where no two batches could be compared.
+        printed: eq. 13 as the paper prints it, ±1/2, of each group.
+        pairs: compared pairs of class-wise gradients.
+        batches: probe batches.
+    """
+
+    update: int
+    train_loss: float
+    cosine: dict[str, float]
+    printed: dict[str, float]
+    pairs: int
+    batches: int
+
+
+@dataclass(frozen=True)
+class FloodStart:
+    """Where ``--flood-level auto`` began to flood: at which update, and with which b in nats."""
+
+    update: int
+    level: float
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A crossing and the training losses around it, between which the paper takes b.
+
+    Attributes:
+        crossing: of zero.
+        before: mean training loss in nats of the sub-epoch that ends where the crossing begins.
+        after: the same of the sub-epoch in which it lies; what ``--flood-level auto`` takes.
+    """
+
+    crossing: Crossing
+    before: float
+    after: float
+
+    def __str__(self) -> str:
+        one = self.crossing
+        words = {"up": "up, from negative to positive", "down": "down, from positive to negative"}
+        return (
+            f"updates {one.start} to {one.update}: {words[one.direction]} ({one.before:+.4f} to "
+            f"{one.after:+.4f}); training loss {self.before:.4f} and {self.after:.4f} nats"
+        )
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """The lower and the higher of the two losses; ``None`` if one is not known."""
+        low, high = sorted((self.before, self.after))
+        return None if math.isnan(low + high) else (low, high)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A training as the accordance saw it.
+
+    Attributes:
+        name: of the run.
+        measurements: in the order of their updates, at least one.
+        dev_loss: (updates made, mean dev loss in nats), in order.
+        train_loss_of: what the measurements' training loss is a mean over, for the figure.
+        start: where ``--flood-level auto`` began; ``None``: it didn't, or b was given.
+    """
+
+    name: str
+    measurements: Sequence[Measurement]
+    dev_loss: Sequence[tuple[int, float]]
+    train_loss_of: str
+    start: FloodStart | None = None
+    groups: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", tuple(self.measurements[0].cosine))
+
+    def cosines(self, group: str) -> list[tuple[int, float]]:
+        """(updates made, mean cosine) of each measurement.
+
+        Raises:
+            ValueError: this group was not measured.
+        """
+        if group not in self.groups:
+            raise ValueError(f"--group {group}: was not measured; pass one of {', '.join(self.groups)}")
+        return [(one.update, one.cosine[group]) for one in self.measurements]
+
+    def suggestions(self, group: str = "all", direction: str = "any") -> list[Suggestion]:
+        """The changes of sign of a group's accordance in order, with the losses around them.
+
+        Raises:
+            ValueError: this group was not measured.
+        """
+        losses = {one.update: one.train_loss for one in self.measurements}
+        return [
+            Suggestion(one, losses[one.start], losses[one.update])
+            for one in crossings(self.cosines(group), direction)
+        ]
+
+
+def report(curve: Curve, group: str = "all", direction: str = "any") -> str:
+    """A summary of a curve for a terminal: its crossings, or that there is none.
+
+    Args:
+        curve: what was measured.
+        group: the parameters whose first crossing the figure shows.
+        direction: of the crossings.
+    """
+    updates = [one.update for one in curve.measurements]
+    lines = [f"{curve.name}: {len(updates)} measurements, updates {updates[0]} to {updates[-1]}"]
+    for name in curve.groups:
+        found = curve.suggestions(name, direction)
+        lines += [f"  {name}: {one}" for one in found[:_MOST_SHOWN]]
+        if len(found) > _MOST_SHOWN:
+            lines.append(
+                f"  {name}: and {len(found) - _MOST_SHOWN} more crossings; the csv file has them all"
+            )
+        if not found:
+            which = "" if direction == "any" else f" {direction}"
+            lines.append(f"  {name}: no crossing{which}; {_range(curve.cosines(name))}")
+    lines.append(_suggested(curve.suggestions(group, direction), group))
+    if curve.start is not None:
+        lines.append(
+            f"this run flooded from update {curve.start.update} on, b = {curve.start.level:.4f} nats"
+        )
+    return "\n".join(lines)
+
+
+def _suggested(found: Sequence[Suggestion], group: str) -> str:
+    if not found:
+        return f"no crossing in group {group}: the accordance suggests no flood level"
+    at = f"at the first crossing in group {group}, update {found[0].crossing.update}"
+    if found[0].range is None:
+        return f"no range for b: no training loss is known on one side, {at}"
+    low, high = found[0].range
+    return f"suggested range for b: {low:.4f} to {high:.4f} nats, {at}"
+
+
+def _range(points: Iterable[tuple[int, float]]) -> str:
+    values = [value for _, value in points if not math.isnan(value)]
+    if not values:
+        return "no two probe batches could be compared"
+    early = " (had it crossed before the first measurement?)" if values[0] > 0 else ""
+    return f"the mean cosine is between {min(values):+.4f} and {max(values):+.4f}{early}"
+
+
+def as_csv(curve: Curve) -> str:
+    """A row for each update with a measurement or a validation; what is not known is left empty.
+
+    ``crossing_GROUP`` is ``up`` or ``down`` at the measurement after a change of sign.
+    """
+    groups = curve.groups
+    header = [
+        "update", *(f"cosine_{g}" for g in groups), *(f"eq13_{g}" for g in groups), "train_loss_nats",
+        "dev_loss_nats", "pairs", "batches", *(f"crossing_{g}" for g in groups),
+    ]  # fmt: skip
+    measured = {one.update: one for one in curve.measurements}
+    dev = dict(curve.dev_loss)
+    crossed = {g: {s.crossing.update: s.crossing.direction for s in curve.suggestions(g)} for g in groups}
+    rows: list[list[object]] = []
+    for update in sorted({*measured, *dev}):
+        one = measured.get(update)
+        values = [one.cosine[g] for g in groups] + [one.printed[g] for g in groups] if one else []
+        numbers = [*values, one.train_loss] if one else [math.nan] * (2 * len(groups) + 1)
+        rows.append([
+            update, *map(cell, numbers), cell(dev.get(update, math.nan)),
+            *((one.pairs, one.batches) if one else ("", "")),
+            *(crossed[g].get(update, "") for g in groups),
+        ])  # fmt: skip
+    return csv_text(header, rows)

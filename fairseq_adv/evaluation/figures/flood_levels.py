@@ -1,0 +1,153 @@
+"""Scores of a sweep's runs against their flood levels (Flooding-X, Figure 2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairseq_adv.evaluation.figures.accordance_log import STARTED, log_of, name_of, read_start
+from fairseq_adv.evaluation.figures.csv_text import csv_text
+from fairseq_adv.evaluation.log_lines import read_lines
+from fairseq_adv.evaluation.runs import read_log
+
+WHICH = ("last", "best")
+# fairseq-train logs its whole configuration at the start.
+_CRITERION = re.compile(r"'criterion': \{'_name': '(\w+)'(?P<rest>.*)")
+_LEVEL = re.compile(r"'flood_level': '?([^',}]+)")
+_PLAIN = ("standard", "sentence_prediction")
+
+
+@dataclass(frozen=True)
+class FloodedRun:
+    """A finished training.
+
+    Attributes:
+        name: of the run.
+        level: b in nats; 0: it was trained without flooding.
+        is_auto: b was found by ``--flood-level auto``, or was looked for and not found (then ``level`` is 0).
+        score: on the dev set.
+    """
+
+    name: str
+    level: float
+    is_auto: bool
+    score: float
+
+
+@dataclass(frozen=True)
+class LevelScores:
+    """The runs of one level, or one run of ``--flood-level auto``.
+
+    Attributes:
+        level: b in nats.
+        is_auto: see :class:`FloodedRun`.
+        scores: of the runs, in the order given.
+        names: of the runs.
+    """
+
+    level: float
+    is_auto: bool
+    scores: tuple[float, ...]
+    names: tuple[str, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean score."""
+        return sum(self.scores) / len(self.scores)
+
+
+def read_run(run: Path, metric: str, which: str = "last") -> FloodedRun:
+    """A run's flood level and score, from its log.
+
+    Args:
+        run: a log, or a folder that holds it as ``train.log``.
+        metric: a validation score; of a loss the lowest is best.
+        which: ``last`` for the last epoch, as the paper does, or ``best``.
+
+    Raises:
+        ValueError: no epoch is finished, the score is not there, or the training was not plain or flooded.
+        FileNotFoundError: there is no such log.
+    """
+    path = log_of(run)
+    level, is_auto = _level(path)
+    valid = read_log(path).valid
+    if metric not in valid[-1]:
+        raise ValueError(
+            f"{path}: has no validation score {metric!r}; --metric: {', '.join(sorted(valid[-1]))}"
+        )
+    scores = [epoch[metric] for epoch in valid]
+    best = min if "loss" in metric else max
+    return FloodedRun(name_of(run), level, is_auto, best(scores) if which == "best" else scores[-1])
+
+
+def _level(path: Path) -> tuple[float, bool]:
+    """b in nats, and whether ``auto`` was to find it."""
+    lines = read_lines(path)
+    criteria = [match for line in lines if (match := _CRITERION.search(line))]
+    if not criteria:
+        raise ValueError(
+            f"{path}: fairseq's configuration is not in this log, so its flood level is not known; give the "
+            "whole file that fairseq-train --log-file wrote"
+        )
+    criterion, level = criteria[-1][1], _LEVEL.search(criteria[-1]["rest"])
+    if criterion != "flooding" and criterion not in _PLAIN:
+        raise ValueError(
+            f"{path}: was trained with --criterion {criterion}, which has no flood level; give runs of "
+            f"flooding, {' or '.join(_PLAIN)} (level 0)"
+        )
+    if criterion != "flooding":
+        return 0.0, False
+    if level is None:
+        raise ValueError(
+            f"{path}: no flood_level in the configuration of its criterion; was this log edited?"
+        )
+    if level[1] != "auto":
+        return float(level[1]), False
+    starts = [read_start(path, line) for line in lines if STARTED in line]
+    return (starts[-1].level if starts else 0.0), True
+
+
+def by_level(runs: Iterable[FloodedRun]) -> list[LevelScores]:
+    """The runs of each level together, by level; a run whose level was found stands for itself.
+
+    Raises:
+        ValueError: there are not two levels to compare.
+    """
+    groups: dict[tuple[bool, float, str], list[FloodedRun]] = {}
+    for run in runs:
+        groups.setdefault((run.is_auto, run.level, run.name if run.is_auto else ""), []).append(run)
+    found = [
+        LevelScores(level, is_auto, tuple(r.score for r in members), tuple(r.name for r in members))
+        for (is_auto, level, _), members in sorted(groups.items())
+    ]
+    distinct = {scores.level for scores in found}
+    if len(distinct) < 2:
+        levels = ", ".join(f"{level:g}" for level in distinct) or "none"
+        raise ValueError(
+            f"a figure needs two flood levels or more, these runs have: {levels}; give more runs"
+        )
+    return found
+
+
+def levels_csv(levels: Sequence[LevelScores], metric: str, which: str) -> str:
+    """A row for each level, with the mean, lowest and highest score of its runs."""
+    header = ["flood_level_nats", "found_by", "runs", f"{which}_{metric}_mean", "lowest", "highest", "names"]
+    rows = [
+        [f"{one.level:g}", "auto" if one.is_auto else "option", len(one.scores), f"{one.mean:.6g}",
+         f"{min(one.scores):g}", f"{max(one.scores):g}", " ".join(one.names)]
+        for one in levels
+    ]  # fmt: skip
+    return csv_text(header, rows)
+
+
+def levels_table(levels: Sequence[LevelScores], metric: str, which: str) -> str:
+    """The same for a terminal."""
+    lines = [f"{'b (nats)':>9}  {'':4}  {which + ' ' + metric:>14}  {'lowest':>8}  {'highest':>8}  runs"]
+    lines += [
+        f"{one.level:9.4g}  {'auto' if one.is_auto else '':4}  {one.mean:14.4g}  {min(one.scores):8.4g}  "
+        f"{max(one.scores):8.4g}  {len(one.scores)}"
+        for one in levels
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,238 @@
+"""A model's scores for each example of a split: kept in a file, and joined with those of others."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import written_whole
+
+FloatArray = npt.NDArray[np.float32]
+StringArray = npt.NDArray[np.str_]
+
+# What a row's columns are: a label each, a number (regression), a choice each, the query and its rivals.
+KINDS = ("classes", "values", "choices", "phrases")
+_ARRAYS = ("ids", "labels", "log_probs", "raw", "gold")
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Scores:
+    """n examples with up to C columns.
+
+    Attributes:
+        kind: one of ``KINDS``.
+        task: such as "RTE" or "arc".
+        split: fairseq's name of the split.
+        ids: (n,) the examples' names, all different.
+        labels: (n, C) or, where all rows have the same, (1, C) names of the columns; "" where there is none.
+        log_probs: (n, C) fp32, -inf where there is no column; for a regression the values.
+        raw: (n, C) fp32, what the model gave before normalisation.
+        gold: (n,) the right label, "" where it is not known.
+        made_from: the checkpoint, the data and the precision.
+        name: of the checkpoint or file, for messages.
+    """
+
+    kind: str
+    task: str
+    split: str
+    ids: StringArray
+    labels: StringArray
+    log_probs: FloatArray
+    raw: FloatArray
+    gold: StringArray
+    made_from: Mapping[str, Any] = field(default_factory=dict)
+    name: str = "scores"
+
+    def __post_init__(self) -> None:
+        n, columns = self.log_probs.shape
+        shapes_fit = (
+            self.ids.shape == self.gold.shape == (n,)
+            and self.raw.shape == (n, columns)
+            and self.labels.shape in ((n, columns), (1, columns))
+        )
+        if not shapes_fit or self.kind not in KINDS:
+            raise DataError(f"{self.name}: its arrays don't fit together. Make the file again.")
+        repeated = [one for one, count in Counter(self.ids.tolist()).items() if count > 1]
+        if repeated:
+            raise DataError(f"{self.name}: the id {repeated[0]} stands for two examples. Give each its own.")
+
+    def row_labels(self, row: int) -> StringArray:
+        """The names of a row's columns."""
+        names: StringArray = self.labels[row if len(self.labels) > 1 else 0]
+        return names
+
+    @property
+    def labels_of_rows(self) -> StringArray:
+        """(n, C) the columns' names, row by row."""
+        return np.broadcast_to(self.labels, self.log_probs.shape)
+
+    def save(self, path: Path) -> None:
+        """Writes a file that :meth:`load` reads; it appears whole or not at all, and holds no pickle."""
+        about = {
+            "format": _FORMAT,
+            "kind": self.kind,
+            "task": self.task,
+            "split": self.split,
+            "made_from": dict(self.made_from),
+        }
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        with written_whole(path) as file:
+            np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
+
+    @staticmethod
+    def load(path: Path) -> Scores:
+        """Reads what :meth:`save` wrote.
+
+        Raises:
+            DataError: the file is missing, or is something else.
+        """
+        if not path.is_file():
+            raise DataError(f"{path}: no such file")
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                about = json.loads(str(file["about"]))
+                arrays = {name: file[name] for name in _ARRAYS}
+                if about["format"] != _FORMAT:
+                    raise ValueError("another format")
+                kind, task, split = about["kind"], about["task"], about["split"]
+                made_from = dict(about["made_from"])
+        except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+            raise DataError(
+                f"{path}: is not a file of scores ({error}). Give the .npz that scripts/predict.py writes."
+            ) from error
+        return Scores(kind, task, split, **arrays, made_from=made_from, name=str(path))
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Members whose rows and columns mean the same.
+
+    Attributes:
+        first: rows and columns of all; its ``log_probs`` and ``raw`` are the means over the members.
+        log_probs: (members, n, C) fp32.
+        raw: (members, n, C) fp32.
+    """
+
+    first: Scores
+    log_probs: FloatArray
+    raw: FloatArray
+
+
+def join(members: Sequence[Scores]) -> Ensemble:
+    """Puts the members' rows and columns into the order of the first and takes their means.
+
+    Raises:
+        DataError: they are of another task or split, or a row is missing, is one too many, or has other
+            choices or another right answer; it is named.
+    """
+    first = members[0]
+    aligned = [first] + [_aligned(first, member) for member in members[1:]]
+    log_probs = np.stack([member.log_probs for member in aligned])
+    raw = np.stack([member.raw for member in aligned])
+    gold = first.gold
+    for member in aligned[1:]:
+        gold = np.where(gold == "", member.gold, gold)
+    means = replace(
+        first,
+        log_probs=log_probs.astype(np.float64).mean(axis=0).astype(np.float32),
+        raw=raw.astype(np.float64).mean(axis=0).astype(np.float32),
+        gold=gold,
+    )
+    return Ensemble(means, log_probs, raw)
+
+
+def _aligned(first: Scores, other: Scores) -> Scores:
+    for what in ("kind", "task", "split"):
+        ours, theirs = getattr(first, what), getattr(other, what)
+        if ours != theirs:
+            raise DataError(
+                f"{other.name}: its {what} is {theirs!r}, that of {first.name} is {ours!r}. An ensemble "
+                "needs the same."
+            )
+    other = _take_rows(other, _rows_of(first, other))
+    other = _with_columns_of(first, other)
+    differ = (first.gold != other.gold) & (first.gold != "") & (other.gold != "")
+    if differ.any():
+        row = int(differ.argmax())
+        raise DataError(
+            f"{other.name}: row {first.ids[row]}: the right answer is {other.gold[row]}, in {first.name} it "
+            f"is {first.gold[row]}. Were the two made from the same data?"
+        )
+    return other
+
+
+def _rows_of(first: Scores, other: Scores) -> list[int]:
+    """For each row of the first, its position in the other."""
+    where = {name: row for row, name in enumerate(other.ids.tolist())}
+    missing = [name for name in first.ids.tolist() if name not in where]
+    if missing:
+        raise DataError(
+            f"{other.name}: {len(missing)} row(s) of {first.name} are missing, the first is {missing[0]}. "
+            "Predict with both on the same data."
+        )
+    extra = set(where) - set(first.ids.tolist())
+    if extra:
+        named = next(name for name in other.ids.tolist() if name in extra)
+        raise DataError(
+            f"{other.name}: {len(extra)} row(s) are not in {first.name}, the first is {named}. Predict with "
+            "both on the same data."
+        )
+    return [where[name] for name in first.ids.tolist()]
+
+
+def _take_rows(scores: Scores, rows: list[int]) -> Scores:
+    if rows == list(range(len(rows))):
+        return scores
+    return replace(
+        scores,
+        ids=scores.ids[rows],
+        labels=scores.labels[rows] if len(scores.labels) > 1 else scores.labels,
+        log_probs=scores.log_probs[rows],
+        raw=scores.raw[rows],
+        gold=scores.gold[rows],
+    )
+
+
+def _with_columns_of(first: Scores, other: Scores) -> Scores:
+    """The columns in the first's order: a label dictionary, or the choices of a question, may be permuted."""
+    if first.labels.shape == other.labels.shape and (first.labels == other.labels).all():
+        return other
+    if len(first.labels) == len(other.labels) == 1:
+        at = _order(first, other, 0)
+        return replace(other, labels=first.labels, log_probs=other.log_probs[:, at], raw=other.raw[:, at])
+    log_probs = np.full(first.log_probs.shape, -np.inf, dtype=np.float32)
+    raw = log_probs.copy()
+    for row in range(len(first.ids)):
+        at = _order(first, other, row)
+        log_probs[row, : len(at)], raw[row, : len(at)] = other.log_probs[row, at], other.raw[row, at]
+    return replace(other, labels=first.labels, log_probs=log_probs, raw=raw)
+
+
+def _order(first: Scores, other: Scores, row: int) -> list[int]:
+    """For each column of the first, the one of the other with the same label."""
+    wanted, found = _names(first, row), _names(other, row)
+    # A query and its rivals are phrases: the same one may be there twice, and the first is the query.
+    if wanted != found and (first.kind == "phrases" or sorted(wanted) != sorted(found)):
+        raise DataError(
+            f"{other.name}: row {first.ids[row]} has {', '.join(found)} to choose from; in {first.name} it "
+            f"has {', '.join(wanted)}. Predict with both on the same data."
+        )
+    return list(range(len(wanted))) if wanted == found else [found.index(label) for label in wanted]
+
+
+def _names(scores: Scores, row: int) -> list[str]:
+    """A row's labels without the padding behind them."""
+    names: list[str] = scores.row_labels(row).tolist()
+    while names and not names[-1]:
+        names.pop()
+    return names

@@ -1,0 +1,95 @@
+"""What ``scripts/predict.py --task`` can be: the checkpoints that answer it, and where its answers go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.glue.layouts import TaskLayout, task_layout
+from fairseq_adv.tasks.arc_retrieval import ArcRetrievalTask
+from fairseq_adv.tasks.commonsense_qa import CommonsenseQATask
+from fairseq_adv.tasks.qnli_ranking import QNLIRankingTask
+from fairseq_adv.tasks.wsc import WSCTask
+
+# fairseq's names of the tasks, for messages.
+TASK_NAMES: dict[type[FairseqTask], str] = {
+    SentencePredictionTask: "sentence_prediction",
+    CommonsenseQATask: "commonsense_qa",
+    ArcRetrievalTask: "arc_retrieval",
+    QNLIRankingTask: "qnli_ranking",
+    WSCTask: "wsc",
+}
+
+
+@dataclass(frozen=True)
+class PredictionTask:
+    """One value of ``--task``.
+
+    Attributes:
+        name: as it is written in messages and files.
+        trained_with: the fairseq tasks whose checkpoints answer it.
+        glue: the layout of its files, for a task of GLUE.
+        second: whether its rows are GLUE's mismatched ones (fairseq's test1 and valid1).
+    """
+
+    name: str
+    trained_with: tuple[type[FairseqTask], ...]
+    glue: TaskLayout | None = None
+    second: bool = False
+
+    def split(self, split: str) -> str:
+        """fairseq's name of a split."""
+        return f"{split}1" if self.second and not split.endswith("1") else split
+
+    def file(self, split: str) -> str:
+        """The file's name that the leaderboard wants; other splits than test bear the split's name, too."""
+        if self.glue is not None:
+            stem, ending = self.name, "tsv"
+        else:
+            stem, ending = ("WSC", "jsonl") if self.name == "wsc" else ("predictions", "csv")
+        return f"{stem}.{ending}" if split == "test" else f"{stem}-{split}.{ending}"
+
+
+def _glue(name: str, layout: str = "", *more: type[FairseqTask], second: bool = False) -> PredictionTask:
+    return PredictionTask(name, (SentencePredictionTask, *more), task_layout(layout or name), second)
+
+
+PREDICTION_TASKS: tuple[PredictionTask, ...] = (
+    _glue("CoLA"),
+    _glue("SST-2"),
+    _glue("MRPC"),
+    _glue("STS-B"),
+    _glue("QQP"),
+    _glue("MNLI-m", "MNLI"),
+    _glue("MNLI-mm", "MNLI", second=True),
+    _glue("QNLI", "", QNLIRankingTask),
+    _glue("RTE"),
+    _glue("WNLI", "", WSCTask),
+    _glue("AX"),
+    PredictionTask("commonsense_qa", (CommonsenseQATask,)),
+    PredictionTask("arc", (ArcRetrievalTask,)),
+    PredictionTask("race", (ArcRetrievalTask,)),
+    PredictionTask("openbookqa", (ArcRetrievalTask,)),
+    PredictionTask("qnli_ranking", (QNLIRankingTask,)),
+    PredictionTask("wsc", (WSCTask,)),
+)
+
+
+def prediction_task(name: str) -> PredictionTask:
+    """The task with this name, in any case and with or without hyphens.
+
+    Raises:
+        DataError: there is none.
+    """
+
+    def plain(text: str) -> str:
+        return text.replace("-", "").replace("_", "").lower()
+
+    for task in PREDICTION_TASKS:
+        if plain(task.name) == plain(name):
+            return task
+    names = ", ".join(task.name for task in PREDICTION_TASKS)
+    raise DataError(f"--task {name}: no such task. Choose one of {names}.")

@@ -1,0 +1,63 @@
+"""The leaderboards' files.
+
+GLUE: ``index<TAB>prediction`` under a header. ARC and CommonsenseQA: ``id,label`` without a header, as in the
+sample predictions of AI2's evaluator. SuperGLUE's WSC: a json object a line, its label "True" or "False".
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq_adv.data.errors import DataError
+
+GLUE_HEADER = "index\tprediction"
+
+
+def glue_lines(answers: Sequence[str]) -> str:
+    """A GLUE file; position i is the row with index i."""
+    return "".join([f"{GLUE_HEADER}\n", *(f"{index}\t{answer}\n" for index, answer in enumerate(answers))])
+
+
+def stsb_answer(value: float) -> str:
+    """A similarity from 0 to 5 with three decimals.
+
+    Args:
+        value: the model's, in fifths of that (fairseq's recipe divides the scores by 5).
+    """
+    return f"{min(max(value * 5.0, 0.0), 5.0):.3f}"
+
+
+def choice_lines(ids: Sequence[str], answers: Sequence[str]) -> str:
+    """``id,label`` for each question; a comma or quote in an id is quoted."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(zip(ids, answers))
+    return text.getvalue()
+
+
+def refuse_other_questions(path: Path, ids: Sequence[str]) -> None:
+    """Raises DataError if ``path`` holds the answers to other questions, which would be lost."""
+    if not path.is_file():
+        return
+    with open(path, encoding="utf-8", newline="") as file:
+        there = [row[0] for row in csv.reader(file) if row]
+    if sorted(there) != sorted(ids):
+        raise DataError(
+            f"{path}: holds the answers to other questions ({len(there)}, the first is "
+            f"{there[0] if there else '-'}). Give another --out, or remove it."
+        )
+
+
+def wsc_lines(ids: Sequence[str], answers: Sequence[str]) -> str:
+    """SuperGLUE's WSC.jsonl.
+
+    Raises:
+        DataError: an id is not a number, so the examples are not SuperGLUE's.
+    """
+    wrong = next((one for one in ids if not one.isascii() or not one.isdigit()), None)
+    if wrong is not None:
+        raise DataError(f"row {wrong}: its idx is not a number. SuperGLUE's own files number their lines.")
+    return "".join(json.dumps({"idx": int(i), "label": answer}) + "\n" for i, answer in zip(ids, answers))

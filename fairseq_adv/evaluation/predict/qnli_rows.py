@@ -1,0 +1,127 @@
+"""QNLI's rows from the ranking of each question's sentences: the best one is "entailment", the others not.
+
+A row whose question occurs once has nothing to be compared with. It is "entailment" if its score lies above
+the midpoint between the mean score of the winners and that of the losers of this split's other questions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fairseq_adv.data.choices.prepare_qnli_ranking import DEV_ROWS
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.predict.decisions import BoolArray, best_columns, majority
+from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray, Scores
+
+ANSWERS = {True: "entailment", False: "not_entailment"}
+
+
+@dataclass
+class RowAnswers:
+    """GLUE's rows in order.
+
+    Attributes:
+        answers: (rows,) "entailment" or "not_entailment"; position i is the row with index i.
+        tied: (rows,) whether the row's question had two equally good sentences.
+        notes: what the user should know.
+    """
+
+    answers: list[str]
+    tied: BoolArray
+    notes: list[str] = field(default_factory=list)
+
+
+def rows_from_ranking(ensemble: Ensemble, vote: bool = False) -> RowAnswers:
+    """Answers for the rows that the choices' labels name; rows mined from other splits are left out.
+
+    The mean is taken over raw scores. For the choices of a question that gives the order of the mean
+    log-probabilities, and unlike those it means something for a sentence alone.
+
+    Raises:
+        DataError: an index is missing or occurs twice (it is named), or no question has two sentences and one
+            has a single one.
+    """
+    # A tie goes to the lower row of GLUE's file; sentences of other splits come after.
+    ordered = _by_index(ensemble)
+    scores = ordered.first
+    best, tied = best_columns(ordered.raw, scores.raw, vote)
+    alone = np.isfinite(scores.raw).sum(axis=1) == 1
+    above = _above_midpoint(ordered, alone, vote)
+    tied &= ~alone
+    found: dict[int, bool] = {}
+    of_tie: dict[int, bool] = {}
+    for row, name in enumerate(scores.ids.tolist()):
+        for column, label in enumerate(scores.row_labels(row).tolist()):
+            index = _index(label)
+            if index is None:
+                continue
+            if index in found:
+                raise DataError(
+                    f"question {name}: row {index} is already in another question. Predict on the split "
+                    f"'test' or '{DEV_ROWS}' of scripts/prepare_qnli_ranking.py, where every row is there "
+                    "once."
+                )
+            found[index] = bool(above[row]) if alone[row] else column == best[row]
+            of_tie[index] = bool(tied[row])
+    missing = [index for index in range(max(found, default=-1) + 1) if index not in found]
+    if missing or not found:
+        raise DataError(f"{scores.name}: row {missing[0] if missing else 0} of QNLI is in no question.")
+    notes = []
+    if tied.any():
+        notes.append(f"{int(tied.sum())} of {len(tied)} questions are tied; the lower row was taken")
+    if alone.any():
+        notes.append(f"{int(alone.sum())} rows without a partner were answered by the midpoint of the scores")
+    indices = range(len(found))
+    return RowAnswers([ANSWERS[found[i]] for i in indices], np.array([of_tie[i] for i in indices]), notes)
+
+
+def _above_midpoint(ensemble: Ensemble, alone: BoolArray, vote: bool) -> BoolArray:
+    """(n,) bool, of meaning in the rows ``alone``."""
+    if not alone.any():
+        return alone
+    if alone.all():
+        raise DataError(
+            f"{ensemble.first.name}: no question has two sentences, so there is no midpoint to compare a "
+            "single one with. Predict on the whole split."
+        )
+    members: list[BoolArray] = [raw[:, 0] > _midpoint(raw[~alone]) for raw in ensemble.raw]
+    of_mean: BoolArray = ensemble.first.raw[:, 0] > _midpoint(ensemble.first.raw[~alone])
+    return majority(members, of_mean) if vote else of_mean
+
+
+def _midpoint(raw: FloatArray) -> float:
+    """Between the mean of the best scores and the mean of all others."""
+    scores = np.sort(np.where(np.isfinite(raw), raw, -np.inf).astype(np.float64), axis=1)
+    others = scores[:, :-1]
+    return float(scores[:, -1].mean() + others[np.isfinite(others)].mean()) / 2
+
+
+def _by_index(ensemble: Ensemble) -> Ensemble:
+    """The choices of each question by their row in GLUE's file; those of other splits, and none, behind."""
+    labels = ensemble.first.labels_of_rows
+    order = np.empty(labels.shape, dtype=np.int64)
+    for row, names in enumerate(labels.tolist()):
+        keys = [(not name, _index(name) is None, _index(name) or 0, name) for name in names]
+        order[row] = sorted(range(len(names)), key=keys.__getitem__)
+
+    def taken(values: FloatArray) -> FloatArray:
+        return np.take_along_axis(values, order, axis=-1)
+
+    first = ensemble.first
+    sorted_first = Scores(
+        first.kind, first.task, first.split, first.ids, np.take_along_axis(labels, order, axis=1),
+        taken(first.log_probs), taken(first.raw), first.gold, first.made_from, first.name,
+    )  # fmt: skip
+    every = range(len(ensemble.raw))
+    return Ensemble(
+        sorted_first,
+        np.stack([taken(ensemble.log_probs[k]) for k in every]),
+        np.stack([taken(ensemble.raw[k]) for k in every]),
+    )
+
+
+def _index(label: str) -> int | None:
+    """The row of GLUE's file; None for a row of another split ("dev-17")."""
+    return int(label) if label.isascii() and label.isdigit() else None

@@ -1,0 +1,154 @@
+"""Measures a checkpoint that fairseq-train wrote, with any criterion."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils, utils
+from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.masked_lm import MaskedLMTask
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
+from torch import nn
+from tqdm import tqdm
+
+from fairseq_adv.criterions.options import ObjectiveConfig
+from fairseq_adv.evaluation.attack import Attack, attack
+from fairseq_adv.objectives import Objective, build_objective
+from fairseq_adv.objectives.base import Sample
+
+
+def attack_checkpoint(
+    path: str,
+    how: Attack,
+    data: str | None = None,
+    split: str = "valid",
+    batch_size: int = 32,
+    cpu: bool = False,
+    batches: int | None = None,
+) -> dict[str, float]:
+    """Attacks the examples of a split; returns mean losses (nats) and accuracies (x 100) before and after.
+
+    For a masked LM the means are over the masked positions, and the attack's ball is one of a row.
+
+    Args:
+        path: the checkpoint.
+        how: the attack.
+        data: data folder; ``None``: the one in the checkpoint.
+        split: a labelled split.
+        batch_size: sentences in a mini-batch.
+        cpu: don't use a GPU.
+        batches: only so many mini-batches, the first in fairseq's order of validation; ``None``: all.
+
+    Raises:
+        ValueError: the checkpoint's task has no objective here, the split is not there, or ``batches`` < 1.
+        FileNotFoundError: there is no such checkpoint.
+    """
+    if batches is not None and batches < 1:
+        raise ValueError(f"--batches {batches}: pass 1 or more")
+    trained = load(path, data, [split], cpu)
+    samples = trained.batches(split, batch_size, batches, f"attacking {split}")
+    return attack(trained.model, trained.objective, samples, how).means()
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A checkpoint that can be measured.
+
+    Attributes:
+        model: on its device.
+        objective: what it learned.
+        task: with the splits loaded.
+        updates: number of updates it was trained for.
+        skips_too_long: rows too long for the model are left out, as in validation.
+    """
+
+    model: nn.Module
+    objective: Objective
+    task: FairseqTask
+    updates: int
+    skips_too_long: bool
+
+    @property
+    def longest(self) -> Any:
+        """The most tokens of a row, of each of its parts where it has several."""
+        return utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())  # type: ignore[operator]
+
+    def batches(
+        self, split: str, batch_size: int, most: int | None = None, doing: str = ""
+    ) -> Iterator[Sample]:
+        """The mini-batches of a loaded split on the model's device, in fairseq's order of validation.
+
+        Args:
+            split: its name.
+            batch_size: sentences in a mini-batch.
+            most: only so many mini-batches; ``None``: all.
+            doing: what the progress bar says.
+        """
+        iterator = self.task.get_batch_iterator(
+            dataset=self.task.dataset(split),
+            max_sentences=batch_size,
+            max_positions=self.longest,
+            ignore_invalid_inputs=self.skips_too_long,
+        ).next_epoch_itr(shuffle=False)
+        total = len(iterator) if most is None else min(most, len(iterator))
+        on_gpu = next(self.model.parameters()).is_cuda
+        for sample in tqdm(islice(iterator, total), desc=doing, unit="batch", total=total):
+            yield utils.move_to_cuda(sample) if on_gpu else sample
+
+
+def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) -> Trained:
+    """Loads a checkpoint that fairseq-train wrote, and splits of its data.
+
+    Args:
+        path: the checkpoint.
+        data: data folder; ``None``: the one in the checkpoint.
+        splits: to load.
+        cpu: don't use a GPU.
+
+    Raises:
+        ValueError: the checkpoint's task has no objective here, or a split is not there.
+        FileNotFoundError: there is no such checkpoint.
+    """
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path}: no such checkpoint")
+    overrides = {} if data is None else {"data": data}
+    state = checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
+    updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates", 0)
+    models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([path], state=state)
+    for split in splits:
+        _check_split(task, cfg.task.data, split)
+        task.load_dataset(split)
+    device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
+    objective = build_objective(objective_options(cfg), task)
+    skips_too_long = bool(cfg.dataset.skip_invalid_size_inputs_valid_test)
+    return Trained(models[0].to(device), objective, task, int(updates), skips_too_long)
+
+
+def objective_options(cfg: Any) -> SimpleNamespace:
+    """The objective's options in a checkpoint; those that a stock criterion lacks at their defaults.
+
+    Args:
+        cfg: the checkpoint's whole configuration.
+    """
+    saved = cfg.criterion
+    names = {field.name: field.default for field in fields(ObjectiveConfig) if not field.name.startswith("_")}
+    found = {name: getattr(saved, name, None) for name in names}
+    return SimpleNamespace(**{n: names[n] if value is None else value for n, value in found.items()})
+
+
+def _check_split(task: FairseqTask, data: str, split: str) -> None:
+    """This project's own tasks report what is missing; fairseq's do not."""
+    if isinstance(task, SentencePredictionTask):
+        folder, index = data, os.path.join("input0", f"{split}.idx")
+    elif isinstance(task, MaskedLMTask):
+        folder, index = utils.split_paths(data)[0], f"{split}.idx"
+    else:
+        return
+    if not os.path.isfile(os.path.join(folder, index)):
+        raise ValueError(f"{folder}: has no split {split!r} ({index}); pass --data or --split")

@@ -1,0 +1,188 @@
+"""Turns a Hugging Face model folder into a fairseq checkpoint with its dictionary and tokeniser files."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import shlex
+from pathlib import Path
+from typing import Any, Callable
+
+import torch
+from tqdm import tqdm
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import json_object, sha256_of, whole_folder
+from fairseq_adv.hub.bpe_vocabulary import byte_level_vocabulary
+from fairseq_adv.hub.fairseq_state import (
+    HEAD_SEED,
+    add_fresh_head,
+    check_with_fairseq,
+    checkpoint_state,
+)
+from fairseq_adv.hub.hf_folder import read_config, read_hf_folder, source_hashes
+from fairseq_adv.hub.key_map import BERT, ROBERTA, Converted, Family, Sizes, convert_tensors
+from fairseq_adv.hub.model_config import fairseq_flags, fairseq_model_config, sizes_of
+from fairseq_adv.hub.vocabulary import FAIRSEQ_FIRST, Vocabulary, write_json
+from fairseq_adv.hub.wordpiece_vocabulary import wordpiece_vocabulary
+
+logger = logging.getLogger(__name__)
+
+# Raised whenever the same folder would be converted differently, so that old results are not reused.
+FORMAT = 1
+
+_FAMILIES: dict[str, tuple[Family, Callable[[Path], Vocabulary]]] = {
+    "bert": (BERT, wordpiece_vocabulary),
+    "roberta": (ROBERTA, byte_level_vocabulary),
+}
+
+
+def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
+    """Converts the model folder ``folder`` into ``out``.
+
+    Writes ``model.pt``, ``dict.txt``, the tokeniser's files, ``model_args.txt`` (one line of
+    ``fairseq-train`` flags) and ``conversion.json``; all or nothing. An ``out`` that already holds this
+    conversion of these files is kept.
+
+    Returns:
+        True if ``out`` was written, False if it was up to date.
+
+    Raises:
+        DataError: the folder cannot be converted, or ``out`` holds something else.
+    """
+    folder, out = folder.resolve(), out.resolve()
+    config = read_config(folder)
+    family, read_vocabulary = _family_of(config, folder)
+    sizes = sizes_of(config, folder / "config.json", family)
+    if _is_done(folder, out):
+        return False
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise DataError(
+            f"{out}: exists and is not a complete, current conversion of {folder}; remove it or name another "
+            "one"
+        )
+    with tqdm(total=4, desc="convert", unit="step") as bar:
+        bar.set_postfix_str("vocabulary")
+        vocabulary = read_vocabulary(folder)
+        _check_rows(vocabulary, sizes, family, folder)
+        bar.update()
+        bar.set_postfix_str("weights")
+        source = read_hf_folder(folder, config)
+        bar.update()
+        bar.set_postfix_str("rename")
+        converted = convert_tensors(source.tensors, family, sizes, vocabulary.rows)
+        model_config = fairseq_model_config(config, sizes)
+        if not converted.has_head:
+            add_fresh_head(converted, sizes, model_config["activation_fn"])
+        bar.update()
+        bar.set_postfix_str("write")
+        flags = fairseq_flags(model_config)
+        about = _describe(config, source.sha256, converted, vocabulary, flags)
+        with whole_folder(out) as scratch:
+            _write(scratch, converted, vocabulary, model_config, flags, about)
+        bar.update()
+    _tell(about)
+    return True
+
+
+def _family_of(config: dict[str, Any], folder: Path) -> tuple[Family, Callable[[Path], Vocabulary]]:
+    kind = config.get("model_type")
+    if kind not in _FAMILIES:
+        raise DataError(
+            f"{folder / 'config.json'}: model_type is {kind!r}; supported are {', '.join(sorted(_FAMILIES))} "
+            "(not models with a SentencePiece vocabulary, shared layers or relative positions)"
+        )
+    return _FAMILIES[kind]
+
+
+def _check_rows(vocabulary: Vocabulary, sizes: Sizes, family: Family, folder: Path) -> None:
+    if len(vocabulary.rows) != sizes.vocabulary:
+        raise DataError(
+            f"{folder}: the tokeniser has {len(vocabulary.rows)} tokens but config.json has vocab_size "
+            f"{sizes.vocabulary}; a model and its own tokeniser belong together, and every row needs a token"
+        )
+    pad_row = vocabulary.rows[FAIRSEQ_FIRST.index("<pad>")]
+    if family.positions_skip_pad and pad_row != sizes.first_position - 1:
+        raise DataError(
+            f"{folder}: the padding token is row {pad_row} in the vocabulary, but pad_token_id in "
+            f"config.json is {sizes.first_position - 1}; positions are counted from it, so the two must agree"
+        )
+
+
+def _describe(
+    config: dict[str, Any],
+    sha256: dict[str, str],
+    converted: Converted,
+    vocabulary: Vocabulary,
+    flags: list[str],
+) -> dict[str, Any]:
+    import fairseq
+
+    eps = config.get("layer_norm_eps", 1e-12)
+    notes = [
+        "segment embedding: row 0 is added to every position, so both sentences of a pair get segment A's row"
+    ]
+    if eps != 1e-5:
+        notes.append(f"LayerNorm epsilon: {eps} in the source, 1e-5 in fairseq, where it is fixed")
+    return {
+        "format": FORMAT,
+        "source_name": config.get("_name_or_path"),
+        "model_type": config["model_type"],
+        "source_sha256": sha256,
+        "versions": {
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "fairseq": fairseq.__version__,
+        },
+        "model_args": shlex.join(flags),
+        "bpe": vocabulary.bpe,
+        "tokenizer": vocabulary.about,
+        "left_out": converted.left_out,
+        "newly_initialised": (
+            {}
+            if converted.has_head
+            else {"encoder.lm_head": f"no masked-LM head in the source; seed {HEAD_SEED}"}
+        ),
+        "notes": notes,
+    }
+
+
+def _write(
+    scratch: Path,
+    converted: Converted,
+    vocabulary: Vocabulary,
+    model_config: dict[str, Any],
+    flags: list[str],
+    about: dict[str, Any],
+) -> None:
+    for name, content in vocabulary.files.items():
+        (scratch / name).write_bytes(content)
+    (scratch / "dict.txt").write_bytes(vocabulary.dict_txt().encode("utf-8"))
+    (scratch / "model_args.txt").write_bytes((shlex.join(flags) + "\n").encode("utf-8"))
+    check_with_fairseq(scratch / "dict.txt", converted.model, vocabulary, model_config)
+    torch.save(checkpoint_state(converted.model, model_config), str(scratch / "model.pt"))
+    sha256 = {path.name: sha256_of(path) for path in sorted(scratch.iterdir())}
+    (scratch / "conversion.json").write_bytes(write_json({**about, "sha256": sha256}))
+
+
+def _is_done(folder: Path, out: Path) -> bool:
+    """Whether ``out`` is a conversion of exactly these source files, complete and unchanged."""
+    try:
+        about = json_object(out / "conversion.json")
+        written = about["sha256"]
+        return (
+            bool(about["format"] == FORMAT)
+            and about["source_sha256"] == source_hashes(folder)
+            and all(sha256_of(out / name) == value for name, value in written.items())
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _tell(about: dict[str, Any]) -> None:
+    for name, why in about["left_out"].items():
+        logger.info("left out: %s (%s)", name, why)
+    for name, why in about["newly_initialised"].items():
+        logger.warning("newly initialised: %s (%s)", name, why)
+    for note in about["notes"]:
+        logger.info("note: %s", note)

@@ -1,0 +1,101 @@
+"""Builds what fairseq keeps in a checkpoint file, and tries a converted model with fairseq itself."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fairseq_adv.hub.key_map import Converted, Sizes
+from fairseq_adv.hub.vocabulary import FAIRSEQ_MASK, Vocabulary
+
+HEAD_SEED = 1
+
+
+def checkpoint_state(model: dict[str, torch.Tensor], model_config: dict[str, Any]) -> dict[str, Any]:
+    """Returns what fairseq's trainer and ``load_model_ensemble_and_task`` read from a checkpoint.
+
+    It is made of tensors, strings, numbers, lists and dicts alone, so ``torch.load(weights_only=True)`` takes
+    it with no class allow-listed. There is no optimizer state: training starts its own.
+
+    Args:
+        model: fairseq's names -> tensors.
+        model_config: all options of the model, as plain values, with ``_name``.
+    """
+    return {
+        "args": None,
+        "cfg": {**_default_config(model_config), "model": dict(model_config)},
+        "model": model,
+        # fairseq 0.12.2 looks into the last entry; nothing in it is used without an optimizer state.
+        "optimizer_history": [
+            {"criterion_name": "none", "optimizer_name": "none", "lr_scheduler_state": {}, "num_updates": 0}
+        ],
+        "last_optimizer_state": None,
+        "task_state": {},
+        "extra_state": {
+            "train_iterator": {"version": 2, "epoch": 1, "iterations_in_epoch": 0, "shuffle": True}
+        },
+    }
+
+
+def _default_config(model_config: dict[str, Any]) -> dict[str, Any]:
+    """Returns fairseq's configuration of a masked_lm run with no options given, as plain values."""
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from omegaconf import OmegaConf
+
+    # The data folder "." is what fairseq's hub replaces by the checkpoint's own folder, which holds dict.txt.
+    words = [".", "--task", "masked_lm", "--criterion", "masked_lm", "--arch", str(model_config["arch"])]
+    words += ["--tokens-per-sample", str(model_config["max_positions"]), "--distributed-world-size", "1"]
+    parser = options.get_training_parser()
+    config = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, input_args=words))
+    # The model's part is a Namespace with every option of the command line; the caller puts its own in place.
+    config.model = None
+    plain = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
+    assert isinstance(plain, dict)  # config is a mapping; the check is for the type checker
+    return {str(key): value for key, value in plain.items()}
+
+
+def add_fresh_head(converted: Converted, sizes: Sizes, activation: str) -> None:
+    """Initialises the masked-LM head as fairseq does for a new model.
+
+    The seed is fixed, and the caller's random state is untouched.
+    """
+    from fairseq.models.roberta.model import RobertaLMHead
+    from fairseq.modules.transformer_sentence_encoder import init_bert_params
+
+    words = converted.model["encoder.sentence_encoder.embed_tokens.weight"]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(HEAD_SEED)
+        head = RobertaLMHead(sizes.width, sizes.vocabulary, activation, weight=torch.nn.Parameter(words))
+        head.apply(init_bert_params)
+    for name, tensor in head.state_dict().items():
+        converted.model[f"encoder.lm_head.{name}"] = (
+            words if name == "weight" and sizes.tied else tensor.clone()
+        )
+
+
+def check_with_fairseq(
+    dict_txt: Path, model: dict[str, torch.Tensor], vocabulary: Vocabulary, model_config: dict[str, Any]
+) -> None:
+    """Reads the dictionary and loads the weights (strictly) with fairseq itself.
+
+    Raises:
+        RuntimeError: fairseq reads something else than was meant; a fault of the converter.
+    """
+    from fairseq.data import Dictionary
+    from fairseq.models.roberta import RobertaModel
+
+    dictionary = Dictionary.load(str(dict_txt))
+    dictionary.add_symbol(FAIRSEQ_MASK)
+    if tuple(dictionary.symbols[4:-1]) != vocabulary.symbols or len(dictionary) != len(vocabulary.rows):
+        raise RuntimeError("fairseq reads the written dict.txt differently; please report this vocabulary")
+
+    class _Task:
+        source_dictionary = dictionary
+
+    with torch.random.fork_rng(devices=[]):
+        built = RobertaModel.build_model(argparse.Namespace(**model_config), _Task())
+    built.load_state_dict(dict(model), strict=True)

@@ -1,0 +1,144 @@
+"""Reads a model folder in Hugging Face's layout: the config and the weights (safetensors or .bin)."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import json_object, sha256_of
+
+# In the order of preference: safetensors cannot hold code at all.
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+
+TOKENIZER_FILES = (
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+)
+
+
+@dataclass(frozen=True)
+class HfFolder:
+    """A folder's config and weights, as read.
+
+    Attributes:
+        path: the folder.
+        config: ``config.json``.
+        tensors: name in the file -> tensor, in the file's dtype, on the CPU.
+        sha256: name of each file read for the above -> its SHA-256.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    tensors: dict[str, torch.Tensor]
+    sha256: dict[str, str]
+
+
+def read_hf_folder(path: Path, config: dict[str, Any] | None = None) -> HfFolder:
+    """Reads ``config.json`` and the weights of the folder ``path``.
+
+    Args:
+        path: the folder.
+        config: its ``config.json`` if that has been read (and checked) before.
+
+    Raises:
+        DataError: a file is missing, unreadable, or a ``.bin`` that holds more than tensors.
+    """
+    config = read_config(path) if config is None else config
+    tensors: dict[str, torch.Tensor] = {}
+    names = _weight_files(path)
+    for name in names:
+        part = _read_tensors(path / name)
+        twice = sorted(set(part) & set(tensors))
+        if twice:
+            raise DataError(f"{path / name}: tensor {twice[0]!r} stands in another file of the folder too")
+        tensors.update(part)
+    return HfFolder(path, config, tensors, source_hashes(path))
+
+
+def source_hashes(path: Path) -> dict[str, str]:
+    """Returns name -> SHA-256 of the files that a conversion of ``path`` rests on."""
+    present = [name for name in ("config.json", *TOKENIZER_FILES) if (path / name).is_file()]
+    return {name: sha256_of(path / name) for name in present + _weight_files(path)}
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Returns ``config.json`` of the folder ``path`` as a dict.
+
+    Raises:
+        DataError: no such folder, no such file, or not a JSON object.
+    """
+    if not path.is_dir():
+        raise DataError(f"{path}: no such folder; name a folder that holds config.json and the weights")
+    if not (path / "config.json").is_file():
+        raise DataError(f"{path}: no config.json in it; name a model folder in Hugging Face's layout")
+    return json_object(path / "config.json")
+
+
+def _weight_files(path: Path) -> list[str]:
+    found = next((name for name in WEIGHT_FILES if (path / name).is_file()), None)
+    if found is None:
+        raise DataError(f"{path}: no weights in it; expected one of {', '.join(WEIGHT_FILES)}")
+    if not found.endswith(".index.json"):
+        return [found]
+    shards = json_object(path / found).get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise DataError(f"{path / found}: has no weight_map; fetch the file again")
+    names = sorted(set(shards.values()), key=str)
+    for name in names:
+        # A shard's name comes from a downloaded file: it may not lead out of the folder.
+        if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
+            raise DataError(f"{path / found}: {name!r} is not the name of a file in the same folder")
+        if not (path / name).is_file():
+            raise DataError(f"{path / found}: names the file {name}, which is not in the folder; fetch it")
+    return names
+
+
+def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    if path.stat().st_size < 1024 and path.read_bytes().startswith(b"version https://git-lfs"):
+        raise DataError(f"{path}: a Git LFS pointer, not the weights; run `git lfs pull` in that folder")
+    state = _read_safetensors(path) if path.suffix == ".safetensors" else _read_bin(path)
+    for name, value in state.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise DataError(f"{path}: {name!r} is a {type(value).__name__}; expected names with tensors only")
+    return state
+
+
+def _read_safetensors(path: Path) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return dict(load_file(str(path)))
+    except SafetensorError as error:
+        raise DataError(f"{path}: not readable as safetensors ({error}); fetch the file again") from error
+
+
+def _read_bin(path: Path) -> dict[str, Any]:
+    try:
+        state = torch.load(str(path), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise DataError(
+            f"{path}: refused, because it holds more than tensors and loading it could run code ({reason}); "
+            "use the model's safetensors file, or let someone who trusts the file save its plain state dict"
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        raise DataError(f"{path}: not readable as a PyTorch file ({error}); fetch the file again") from error
+    if not isinstance(state, dict):
+        raise DataError(f"{path}: holds a {type(state).__name__}, expected a state dict (names with tensors)")
+    return dict(state)

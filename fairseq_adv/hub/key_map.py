@@ -1,0 +1,247 @@
+"""Renames and rearranges a BERT- or RoBERTa-family encoder's tensors for fairseq's ``RobertaModel``.
+
+Differences that are not mere names (read in transformers' ``modeling_bert.py`` and fairseq 0.12.2's
+``transformer_encoder.py``):
+
+- the rows of the word embeddings and of the masked-LM bias follow the vocabulary, whose order differs;
+- fairseq numbers positions from ``padding_idx + 1`` = 2, so its table has two rows more than BERT's;
+- fairseq has no segment embedding: row 0 (segment A) is added to every position's row, for segment B too;
+- LayerNorm's epsilon is 1e-5 in fairseq, 1e-12 in BERT; it is not a tensor and stays fairseq's.
+
+The word embeddings keep their size: an adversarial perturbation's magnitude refers to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Sequence
+
+import torch
+
+from fairseq_adv.data.errors import DataError
+
+# fairseq: dictionary.pad() == 1, and the first position is padding_idx + 1.
+FIRST_POSITION = 2
+
+_LAYER = {
+    "attention.self.query": "self_attn.q_proj",
+    "attention.self.key": "self_attn.k_proj",
+    "attention.self.value": "self_attn.v_proj",
+    "attention.output.dense": "self_attn.out_proj",
+    "attention.output.LayerNorm": "self_attn_layer_norm",
+    "intermediate.dense": "fc1",
+    "output.dense": "fc2",
+    "output.LayerNorm": "final_layer_norm",
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """How one family names its tensors.
+
+    Attributes:
+        prefix: what stands before the encoder's tensors when a head is saved beside it.
+        positions_skip_pad: whether positions count from the padding token's row + 1, as in fairseq, or from
+        0. head_dense, head_norm, head_bias, head_decoder: the masked-LM head's modules and tensors.
+    """
+
+    prefix: str
+    positions_skip_pad: bool
+    head_dense: str
+    head_norm: str
+    head_bias: str
+    head_decoder: str
+
+
+BERT = Family(
+    "bert.",
+    False,
+    "cls.predictions.transform.dense",
+    "cls.predictions.transform.LayerNorm",
+    "cls.predictions.bias",
+    "cls.predictions.decoder",
+)
+ROBERTA = Family("roberta.", True, "lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder")
+
+# Start of a tensor's name -> why a conversion leaves it out.
+_LEFT_OUT = {
+    "embeddings.position_ids": "a buffer of numbers, no weight",
+    "embeddings.token_type_ids": "a buffer of numbers, no weight",
+    "pooler.": "fairseq's classification head has its own dense layer, newly initialised at fine-tuning",
+    "cls.seq_relationship.": "next-sentence head; fairseq has none",
+    "classifier.": "head of a fine-tuned task; only the encoder and the masked-LM head are converted",
+    "qa_outputs.": "head of a fine-tuned task; only the encoder and the masked-LM head are converted",
+}
+
+
+@dataclass
+class Converted:
+    """The result of :func:`convert_tensors`.
+
+    Attributes:
+        model: fairseq's names -> float32 tensors, for ``RobertaModel.load_state_dict``; without
+            ``encoder.lm_head.*`` when ``has_head`` is false.
+        has_head: whether the source has a masked-LM head.
+        left_out: source tensor -> why it was left out.
+    """
+
+    model: dict[str, torch.Tensor]
+    has_head: bool
+    left_out: dict[str, str]
+
+
+class _Source:
+    """Gives out tensors by name once each, checks shapes, and collects everything that is wrong."""
+
+    def __init__(self, tensors: dict[str, torch.Tensor], family: Family) -> None:
+        self._left: dict[str, torch.Tensor] = {}
+        for name, tensor in tensors.items():
+            short = name[len(family.prefix) :] if name.startswith(family.prefix) else name
+            # Checkpoints that came from TensorFlow call LayerNorm's tensors gamma and beta.
+            if short.endswith((".gamma", ".beta")):
+                short = short.replace(".gamma", ".weight").replace(".beta", ".bias")
+            self._left[short] = tensor
+        self.problems: list[str] = []
+        self._left_out: dict[str, str] = {}
+
+    def has(self, name: str) -> bool:
+        return name in self._left
+
+    def take(self, name: str, shape: Sequence[int]) -> torch.Tensor:
+        tensor = self._left.pop(name, None)
+        if tensor is None:
+            self.problems.append(f"missing: {name} {tuple(shape)}")
+            return torch.zeros(*shape)
+        if tuple(tensor.shape) != tuple(shape):
+            self.problems.append(
+                f"{name} has the shape {tuple(tensor.shape)}, config.json asks for {tuple(shape)}"
+            )
+            return torch.zeros(*shape)
+        if not bool(torch.isfinite(tensor).all()):
+            self.problems.append(f"{name} holds values that are not finite")
+        return tensor.detach().to(torch.float32)
+
+    def take_module(self, name: str, weight_shape: Sequence[int]) -> dict[str, torch.Tensor]:
+        return {
+            "weight": self.take(f"{name}.weight", weight_shape),
+            "bias": self.take(f"{name}.bias", weight_shape[:1]),
+        }
+
+    def leave_out_if_there(self, names: Sequence[str], reason: str) -> None:
+        for name in names:
+            if self._left.pop(name, None) is not None:
+                self._left_out[name] = reason
+
+    def leave_out(self) -> dict[str, str]:
+        """Sorts what is left into known parts that are left out (returned) and unknown ones (problems)."""
+        found = self._left_out
+        for name in sorted(self._left):
+            reason = next((why for start, why in _LEFT_OUT.items() if name.startswith(start)), None)
+            if reason is None:
+                self.problems.append(f"unknown: {name} {tuple(self._left[name].shape)}")
+            else:
+                found[name] = reason
+        return found
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """An encoder's sizes: numbers of rows, layers, heads, and widths, as ``config.json`` gives them.
+
+    ``first_position`` is the row of the source's position table that belongs to a sentence's first token;
+    ``tied`` says that the masked-LM head's output matrix is the word embeddings.
+    """
+
+    vocabulary: int
+    layers: int
+    width: int
+    inner_width: int
+    heads: int
+    position_rows: int
+    segment_rows: int
+    first_position: int
+    tied: bool
+
+
+def convert_tensors(
+    tensors: dict[str, torch.Tensor], family: Family, sizes: Sizes, rows: Sequence[int]
+) -> Converted:
+    """Renames and rearranges a source's tensors.
+
+    Args:
+        tensors: the source's names -> tensors, any float dtype.
+        family: how the source names them.
+        sizes: the shapes to expect.
+        rows: source row per fairseq index, length ``sizes.vocabulary``.
+
+    Raises:
+        DataError: tensors that are missing, unknown or of another shape; all are listed.
+    """
+    source = _Source(tensors, family)
+    order = torch.tensor(rows, dtype=torch.long)
+    encoder = "encoder.sentence_encoder."
+    model: dict[str, torch.Tensor] = {encoder + "version": torch.tensor([3.0])}
+    words = source.take("embeddings.word_embeddings.weight", (sizes.vocabulary, sizes.width))
+    model[encoder + "embed_tokens.weight"] = words[order].clone()
+    model[encoder + "embed_positions.weight"] = _positions(source, sizes)
+    _put(model, encoder + "layernorm_embedding", source.take_module("embeddings.LayerNorm", (sizes.width,)))
+    for layer in range(sizes.layers):
+        for theirs, ours in _LAYER.items():
+            module = source.take_module(f"encoder.layer.{layer}.{theirs}", _layer_shape(ours, sizes))
+            _put(model, f"{encoder}layers.{layer}.{ours}", module)
+    has_head = _head(source, family, sizes, order, model)
+    left_out = source.leave_out()
+    if source.problems:
+        listed = "\n  ".join(source.problems)
+        raise DataError(f"the weights do not fit config.json:\n  {listed}")
+    return Converted(model, has_head, left_out)
+
+
+def _put(model: dict[str, torch.Tensor], name: str, module: dict[str, torch.Tensor]) -> None:
+    for kind, tensor in module.items():
+        model[f"{name}.{kind}"] = tensor.clone()
+
+
+def _layer_shape(ours: str, sizes: Sizes) -> tuple[int, ...]:
+    if ours.endswith("layer_norm"):
+        return (sizes.width,)
+    wide = {"fc1": (sizes.inner_width, sizes.width), "fc2": (sizes.width, sizes.inner_width)}
+    return wide.get(ours, (sizes.width, sizes.width))
+
+
+def _positions(source: _Source, sizes: Sizes) -> torch.Tensor:
+    """Returns fairseq's position table, (positions + 2, width): segment A folded in, rows 0 and 1 zero."""
+    table = source.take("embeddings.position_embeddings.weight", (sizes.position_rows, sizes.width))
+    real = table[sizes.first_position :]
+    if sizes.segment_rows:
+        shape = (sizes.segment_rows, sizes.width)
+        real = real + source.take("embeddings.token_type_embeddings.weight", shape)[:1]
+    return torch.cat([torch.zeros(FIRST_POSITION, sizes.width), real])
+
+
+def _head(
+    source: _Source,
+    family: Family,
+    sizes: Sizes,
+    order: torch.Tensor,
+    model: dict[str, torch.Tensor],
+) -> bool:
+    """Takes the masked-LM head into ``model``, if the source has one; returns whether it has."""
+    has_head = source.has(f"{family.head_dense}.weight")
+    if not has_head:
+        return False
+    _put(model, "encoder.lm_head.dense", source.take_module(family.head_dense, (sizes.width, sizes.width)))
+    _put(model, "encoder.lm_head.layer_norm", source.take_module(family.head_norm, (sizes.width,)))
+    # As transformers does: tied (the default), the decoder is the word embeddings with the head's own bias,
+    # whatever else the file holds; untied, the decoder's tensors count.
+    names = [family.head_bias, f"{family.head_decoder}.bias"]
+    name = next((n for n in (names if sizes.tied else reversed(names)) if source.has(n)), names[0])
+    model["encoder.lm_head.bias"] = source.take(name, (sizes.vocabulary,))[order].clone()
+    if sizes.tied:
+        # The same tensor under two names: it is stored once, as fairseq stores tied weights.
+        model["encoder.lm_head.weight"] = model["encoder.sentence_encoder.embed_tokens.weight"]
+    else:
+        output = source.take(f"{family.head_decoder}.weight", (sizes.vocabulary, sizes.width))
+        model["encoder.lm_head.weight"] = output[order].clone()
+    source.leave_out_if_there([*names, f"{family.head_decoder}.weight"], "tied to another tensor, or unused")
+    return True

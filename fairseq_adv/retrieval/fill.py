@@ -1,0 +1,212 @@
+"""Writes the documents retrieved for each choice of a jsonl into its ``para``.
+
+The rows go in the questions' order into ``OUT.partial`` as they come. A second run checks those that are
+there against the questions and resumes after them, so that fixing a line far below costs nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Callable, Optional
+
+from tqdm import tqdm
+
+from fairseq_adv.data.choices.questions import Question, question_of, row_of
+from fairseq_adv.data.choices.regents import read_regents
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import as_json, json_lines, json_object_or_none, locked, sha256_of, write_whole
+from fairseq_adv.retrieval.documents import Options, retrieve
+from fairseq_adv.retrieval.query import Engine
+
+FORMAT_VERSION = 1
+SUFFIX = ".manifest.json"
+"""What the file beside an output is called that says what the output was made from."""
+# A line of OUT.partial, after the first, which says what they were made from: the row, the number of choices
+# without a document and of choices with a fallback.
+_Record = list[Any]
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What was done with a file.
+
+    Attributes:
+        questions: lines written.
+        choices: of all questions.
+        without: choices for which nothing was found.
+        fallbacks: choices for which the required words had to be given up.
+        reused: the file was there already.
+        continued_at: questions that an interrupted run had written.
+    """
+
+    questions: int
+    choices: int
+    without: int
+    fallbacks: int
+    reused: bool
+    continued_at: int
+
+
+def fill(
+    engine: Engine, source: Path, out: Path, options: Options, workers: int = 1, overwrite: bool = False
+) -> Filled:
+    """Copies ``source`` to ``out`` with a ``para`` for each choice; all other keys stay. Shows a bar.
+
+    A ``para`` that is there is replaced. Where nothing is found, it is empty.
+
+    Args:
+        engine: what searches.
+        source: questions, as :func:`fairseq_adv.data.choices.questions.read_questions` reads them, or AI2's
+            CSV (Regents), which becomes such a jsonl; all are checked first.
+        out: appears when it is whole, beside it ``OUT.manifest.json`` (engine, version, options).
+        options: what is retrieved.
+        workers: threads that search at the same time. The output does not depend on it.
+        overwrite: replace an ``out`` that was made otherwise.
+
+    Raises:
+        DataError: a question that can't be used, an ``out`` that was made otherwise, or another process
+            writes it.
+    """
+    if workers < 1:
+        raise DataError(f"--workers {workers}: give a number of threads, 1 or more.")
+    if os.path.abspath(source) == os.path.abspath(out):
+        raise DataError(f"{out}: is the input. Give another output file.")
+    rows = _rows(source)
+    made_from = as_json({"format": FORMAT_VERSION, **engine.describe(), "options": options.made_from()})
+    manifest = {**made_from, "questions (sha256)": sha256_of(source)}
+    old = _finished(out, manifest, overwrite)
+    if old:
+        return Filled(**old, reused=True, continued_at=0)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(out.name + ".partial")
+
+    def work(task: tuple[dict[str, Any], str, list[str]]) -> _Record:
+        return _filled(engine, *task, options)
+
+    with locked(partial), open(partial, "ab+") as journal:
+        journal.seek(0)
+        records = _taken_up(journal, partial, made_from, [row for row, _ in rows])
+        done = len(records)
+        todo = [
+            (row, question.stem, [choice.text for choice in question.choices])
+            for row, question in rows[done:]
+        ]
+        with tqdm(total=len(rows), initial=done, desc=f"retrieve {source.name}", unit="question") as bar:
+            for record in _in_order(work, todo, workers):
+                journal.write(json.dumps(record).encode() + b"\n")
+                journal.flush()
+                records.append(record)
+                bar.update()
+        counts = {
+            "questions": len(records),
+            "choices": sum(len(row["question"]["choices"]) for row, _, _ in records),
+            "without": sum(without for _, without, _ in records),
+            "fallbacks": sum(fallbacks for _, _, fallbacks in records),
+        }
+        _publish(out, [row for row, _, _ in records], manifest, counts)
+        partial.unlink()
+    return Filled(**counts, reused=False, continued_at=done)
+
+
+def _rows(source: Path) -> list[tuple[dict[str, Any], Question]]:
+    if source.suffix.lower() != ".csv":
+        return [(row, question_of(row, where)) for where, row in json_lines(source)]
+    return [(row_of(question), question) for question in read_regents(source)]
+
+
+def _filled(engine: Engine, row: dict[str, Any], stem: str, choices: list[str], options: Options) -> _Record:
+    """[the row with its ``para``s, choices without, choices with a fallback]"""
+    found = [retrieve(engine, stem, choice, options) for choice in choices]
+    entries = [{**entry, "para": one.text} for entry, one in zip(row["question"]["choices"], found)]
+    written = {**row, "question": {**row["question"], "choices": entries}}
+    return [written, sum(not one.documents for one in found), sum(one.fallback for one in found)]
+
+
+def _in_order(work: Callable[[Any], _Record], tasks: list[Any], workers: int) -> Iterator[_Record]:
+    """The results in the tasks' order; only a few run at a time, so that an interruption is quick."""
+    pool = ThreadPoolExecutor(workers)
+    try:
+        waiting: deque[Future[_Record]] = deque()
+        for task in tasks:
+            waiting.append(pool.submit(work, task))
+            if len(waiting) >= 4 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _taken_up(journal: BinaryIO, path: Path, made_from: Any, rows: list[dict[str, Any]]) -> list[_Record]:
+    """The records that an interrupted run left and that are still right; ``journal`` is cut after them."""
+    header = json.dumps(made_from).encode() + b"\n"
+    lines = journal.read().splitlines(keepends=True)
+    if lines and not lines[0].startswith(b'{"format"'):
+        raise DataError(f"{path}: is in the way and was not made by this program. Move it elsewhere.")
+    records: list[_Record] = []
+    end = len(header)
+    if lines and lines[0] == header:
+        for line, row in zip(lines[1:], rows):
+            record = json.loads(line) if line.endswith(b"\n") else None
+            if record is None or _without_para(record[0]) != _without_para(row):
+                break
+            records.append(record)
+            end += len(line)
+    else:
+        journal.truncate(0)
+        journal.seek(0)
+        journal.write(header)
+    journal.truncate(end)
+    journal.seek(end)
+    return records
+
+
+def _without_para(row: dict[str, Any]) -> dict[str, Any]:
+    choices = [
+        {key: value for key, value in choice.items() if key != "para"}
+        for choice in row["question"]["choices"]
+    ]
+    return {**row, "question": {**row["question"], "choices": choices}}
+
+
+def _finished(out: Path, made_from: dict[str, Any], overwrite: bool) -> Optional[dict[str, int]]:
+    """The counts of an ``out`` that is there and was made from the same."""
+    if not out.exists():
+        return None
+    manifest = json_object_or_none(out.with_name(out.name + SUFFIX)) or {}
+    try:
+        before, digest, counts = manifest["made_from"], manifest["sha256"], manifest["counts"]
+    except KeyError:
+        raise DataError(
+            f"{out}: exists and was not made by this program (no {out.name}{SUFFIX}). Give another output."
+        ) from None
+    if overwrite:
+        return None
+    differing = [key for key in made_from if before.get(key) != made_from[key]]
+    if differing:
+        raise DataError(
+            f"{out}: was made from another index, other questions or options ({', '.join(differing)}). Use "
+            "--overwrite, or give another output file."
+        )
+    if sha256_of(out) != digest:
+        raise DataError(
+            f"{out}: was changed since it was made. Use --overwrite, or give another output file."
+        )
+    return dict(counts)
+
+
+def _publish(
+    out: Path, rows: list[dict[str, Any]], made_from: dict[str, Any], counts: dict[str, int]
+) -> None:
+    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    manifest = {"made_from": made_from, "counts": counts, "sha256": hashlib.sha256(text).hexdigest()}
+    # The manifest first: an output without one would look as if someone else had made it.
+    write_whole(out.with_name(out.name + SUFFIX), json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+    write_whole(out, text)

@@ -1,0 +1,172 @@
+"""A corpus: text files, plain or gzip, one sentence per line.
+
+The files are read twice: once to check, count and fingerprint them, so that a bad line is reported before
+anything is built, and once to index them.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import hashlib
+import unicodedata
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Optional
+
+from tqdm import tqdm
+
+from fairseq_adv.data.errors import DataError
+
+LONGEST_LINE = 1_000_000
+"""Characters. A longer line means that the file does not have one sentence per line."""
+_BLOCK = 1 << 20
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class CorpusFile:
+    """One checked file.
+
+    Attributes:
+        path: where it lies.
+        sha256: of its text, unpacked.
+        sentences: lines that are not blank.
+    """
+
+    path: Path
+    sha256: str
+    sentences: int
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Checked files, in the order in which they were given; made by :func:`survey`.
+
+    Attributes:
+        files: at least one sentence in all.
+        encoding_errors: ``strict`` or ``replace`` (what isn't UTF-8 becomes U+FFFD).
+    """
+
+    files: tuple[CorpusFile, ...]
+    encoding_errors: str
+
+    @property
+    def size(self) -> int:
+        """Sentences in all."""
+        return sum(file.sentences for file in self.files)
+
+    def made_from(self) -> dict[str, Any]:
+        """What an index of this corpus depends on. Names only: the files may move."""
+        files = [[file.path.name, file.sentences, file.sha256] for file in self.files]
+        return {"corpus (name, sentences, sha256)": files, "encoding errors": self.encoding_errors}
+
+    def sentences(self, start: int = 0) -> Iterator[str]:
+        """The sentences from number ``start`` on: stripped, in Unicode's form NFC, never empty.
+
+        Raises:
+            DataError: a file is not what it was when it was checked.
+        """
+        for file in self.files:
+            if start >= file.sentences:
+                start -= file.sentences
+                continue
+            found = 0
+            for _, sentences in _blocks(file.path, self.encoding_errors):
+                yield from sentences[max(0, start - found) :]
+                found += len(sentences)
+            if found != file.sentences:
+                raise DataError(f"{file.path}: changed while it was read. Run the same command again.")
+            start = 0
+
+
+def survey(patterns: Sequence[str], encoding_errors: str = "strict") -> Corpus:
+    """Checks, counts and fingerprints the files; shows a bar.
+
+    Args:
+        patterns: files, or patterns with ``*`` that the shell left alone.
+        encoding_errors: ``strict`` or ``replace``.
+
+    Raises:
+        DataError: no such file, a folder, a line that isn't UTF-8 (with its number and byte), a line of over
+            a million characters, a damaged gzip file, or no sentence at all.
+    """
+    paths = [path for pattern in patterns for path in _expanded(pattern)]
+    files = []
+    total = sum(path.stat().st_size for path in paths)
+    with tqdm(total=total, desc="check corpus", unit="B", unit_scale=True) as bar:
+        for path in paths:
+            digest, count = hashlib.sha256(), 0
+            for raw, sentences in _blocks(path, encoding_errors, bar):
+                digest.update(raw)
+                count += len(sentences)
+            files.append(CorpusFile(path, digest.hexdigest(), count))
+    corpus = Corpus(tuple(files), encoding_errors)
+    if not corpus.size:
+        raise DataError(
+            f"{', '.join(map(str, paths))}: no sentences. Give text files, one sentence per line."
+        )
+    return corpus
+
+
+def _expanded(pattern: str) -> list[Path]:
+    path = Path(pattern)
+    paths = [path] if path.exists() else [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
+    if not paths:
+        raise DataError(f"{pattern}: no such file. Give the corpus's text files, one sentence per line.")
+    for one in paths:
+        if one.is_dir():
+            raise DataError(f"{one}: is a folder. Give the files in it, such as '{one}/*.txt'.")
+    return paths
+
+
+def _blocks(path: Path, errors: str, bar: Optional[Any] = None) -> Iterator[tuple[bytes, list[str]]]:
+    """(bytes of some whole lines, the sentences in them), about a megabyte at a time."""
+    number = 1  # of the block's first line
+    with open(path, "rb") as packed:
+        magic = packed.read(2)
+        packed.seek(0)
+        plain: BinaryIO = gzip.GzipFile(fileobj=packed) if magic == _GZIP else packed  # type: ignore[assignment]
+        read = 0
+        while True:
+            try:
+                lines = plain.readlines(_BLOCK)
+            except (OSError, EOFError, zlib.error) as error:
+                raise DataError(
+                    f"{path}: after line {number - 1}: damaged ({error}). Fetch it again."
+                ) from error
+            if bar is not None:
+                bar.update(packed.tell() - read)
+                read = packed.tell()
+            if not lines:
+                return
+            raw = b"".join(lines)
+            try:
+                text = raw.decode("utf-8", errors)
+            except UnicodeDecodeError:
+                text = ""
+                _tell_line(path, number, lines)
+            if number == 1:
+                text = text.removeprefix("\ufeff")
+            sentences = [line.strip() for line in unicodedata.normalize("NFC", text).split("\n")]
+            if len(max(sentences, key=len)) > LONGEST_LINE:
+                at = number + next(i for i, line in enumerate(sentences) if len(line) > LONGEST_LINE)
+                raise DataError(
+                    f"{path}:{at}: over {LONGEST_LINE} characters in a line. Split it: one sentence per line."
+                )
+            yield raw, [line for line in sentences if line]
+            number += len(lines)
+
+
+def _tell_line(path: Path, number: int, lines: list[bytes]) -> None:
+    for offset, line in enumerate(lines):
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path}:{number + offset}: not UTF-8 (byte {error.start + 1} of the line is "
+                f"0x{line[error.start]:02x}). Convert the file, such as by iconv -f latin1 -t utf-8, or give "
+                "--encoding-errors replace."
+            ) from None

@@ -1,0 +1,236 @@
+"""Readers of questions: layouts as distributed, and a message with file and line for every bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairseq_adv.data.choices.questions import Choice, read_questions
+from fairseq_adv.data.choices.race import read_race
+from fairseq_adv.data.choices.regents import read_regents
+from fairseq_adv.data.choices.splits import find_split, read_split
+from fairseq_adv.data.errors import DataError
+
+GOOD = {
+    "id": "q1",
+    "question": {
+        "stem": "Why?",
+        "choices": [{"label": "A", "text": "so"}, {"label": "B", "text": "no", "para": "P."}],
+    },
+    "answerKey": "B",
+}
+
+
+def changed(**parts: Any) -> str:
+    row = json.loads(json.dumps(GOOD))
+    for key, value in parts.items():
+        owner = row if key in row or key == "id" else row["question"]
+        if value is None:
+            owner.pop(key)
+        else:
+            owner[key] = value
+    return json.dumps(row)
+
+
+def test_a_question_as_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "dev.jsonl"
+    three = [{"label": "1", "text": " x "}, {"label": "2", "text": "y"}, {"label": "3", "text": "z"}]
+    numbered = changed(choices=three, answerKey="3", id=17)
+    path.write_text(
+        "\ufeff" + json.dumps(GOOD) + "\n\n" + numbered + "\r\n" + changed(answerKey=None), "utf-8"
+    )
+    first, second, third = read_questions(path)
+    assert (first.id, first.stem, first.answer, first.where) == ("q1", "Why?", 1, f"{path}:1")
+    assert first.choices == (Choice("A", "so"), Choice("B", "no", "P."))
+    assert (second.id, second.answer, second.where, len(second.choices)) == ("17", 2, f"{path}:3", 3)
+    assert third.answer is None
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "not json"),
+        ('["a"]', "expected a json object"),
+        (changed(question=None), "the key question is missing"),
+        (changed(stem=None), "the key question.stem is missing"),
+        (changed(choices=None), "the key question.choices is missing"),
+        (changed(choices=[]), "question.choices is empty"),
+        (changed(choices="A"), "question.choices must be a json array"),
+        (changed(choices=["so"]), "a choice must be a json object"),
+        (changed(choices=[{"label": "A"}]), "the key choice A: text is missing"),
+        (changed(choices=[{"label": "A", "text": " "}]), "choice A: text is empty"),
+        (changed(choices=[{"label": "A", "text": "x", "para": 3}]), "para must be a json string"),
+        (changed(choices=[{"label": "A", "text": "x"}, {"label": "A", "text": "y"}]), "the same label"),
+        (changed(answerKey="E"), "the answer key 'E' is not a choice's label (A, B)"),
+        (changed(stem=" "), "question.stem is empty"),
+        (changed(id=None), "the key id is missing"),
+        (changed(id=True), "id must be a json string"),
+    ],
+)  # fmt: skip
+def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_text(json.dumps(GOOD) + "\n" + line + "\n", "utf-8")
+    with pytest.raises(DataError) as error:
+        read_questions(path)
+    assert str(error.value).startswith(f"{path}:2: ") and message in str(error.value)
+
+
+def test_bytes_that_are_no_utf_8_and_files_without_questions(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(json.dumps(GOOD).encode() + b"\n\xff\xfe\n")
+    with pytest.raises(DataError, match=r"train.jsonl:2: not UTF-8"):
+        read_questions(path)
+    path.write_text("\n")
+    with pytest.raises(DataError, match="holds no questions"):
+        read_questions(path)
+    with pytest.raises(DataError, match="no such file"):
+        read_questions(tmp_path / "absent.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [("train.jsonl", "train"), ("dev.jsonl", "valid"), ("val.jsonl", "valid"), ("valid.jsonl", "valid"),
+     ("ARC-Easy-Dev.jsonl", "valid"), ("Elementary-NDMC-Test.csv", "test"),
+     ("train_rand_split.jsonl", "train"),
+     ("dev_rand_split.jsonl", "valid"), ("test_rand_split_no_answers.jsonl", "test"),
+     ("extra.jsonl", "extra")],
+)  # fmt: skip
+def test_names_under_which_data_sets_are_distributed(tmp_path: Path, name: str, split: str) -> None:
+    (tmp_path / name).touch()
+    assert find_split(tmp_path, split) == tmp_path / name
+    with pytest.raises(DataError, match="has no split 'other'"):
+        find_split(tmp_path, "other")
+
+
+def test_two_files_of_one_split_are_not_guessed_between(tmp_path: Path) -> None:
+    for name in ("ARC-Easy-Train.jsonl", "ARC-Easy-Train.csv"):
+        (tmp_path / name).touch()
+    assert find_split(tmp_path, "train").suffix == ".jsonl"  # the same questions twice
+    (tmp_path / "ARC-Challenge-Train.jsonl").touch()
+    with pytest.raises(DataError, match=r"more than once.*a folder of its own"):
+        find_split(tmp_path, "train")
+    with pytest.raises(DataError, match="no such folder"):
+        find_split(tmp_path / "absent", "train")
+
+
+_COLUMNS = "originalQuestionID,totalPossiblePoint,AnswerKey,isMultipleChoiceQuestion,includesDiagram"
+HEADER = f"questionID,{_COLUMNS},question"
+
+
+def regents(tmp_path: Path, *rows: str) -> Path:
+    path = tmp_path / "train.csv"
+    path.write_text("\n".join([HEADER, *rows]) + "\n", "utf-8")
+    return path
+
+
+def test_regents_choices_stand_in_the_question(tmp_path: Path) -> None:
+    path = regents(
+        tmp_path,
+        'NYSEDREGENTS_1,1,1,C,1,0,"Which is a gas, at (A) noon? (A) ice (B) stone (C) steam, hot (D) wood"',
+        "x2,2,1,2,1,0,Pick one (1) red (2) green",
+        "x3,3,1,A,1,1,Look at the diagram (A) a (B) b",
+        "x4,4,4,,0,0,Explain.",
+    )
+    first, second = read_regents(path)
+    assert first.stem == "Which is a gas, at (A) noon?"
+    assert [(c.label, c.text) for c in first.choices] == [
+        ("A", "ice"),
+        ("B", "stone"),
+        ("C", "steam, hot"),
+        ("D", "wood"),
+    ]
+    assert first.answer == 2 and first.where == f"{path}:2"
+    assert (second.stem, second.answer) == ("Pick one", 1)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [("x,1,1,A,1,0,No choices here", "no choices found"), ("x,1,1,E,1,0,Q (A) a (B) b", "the answer key 'E'"),
+     ("x,1,1,A,1,0,Q (A) (B) b", "choice A is empty"), (",1,1,A,1,0,Q (A) a (B) b", "questionID is empty"),
+     ("x,1,1,A,1,0,(A) a (B) b", "the question is empty"), ('x,1,1,A,1,0,"Q (A) a (B) b', "not CSV")],
+)  # fmt: skip
+def test_a_bad_regents_row_is_named(tmp_path: Path, row: str, message: str) -> None:
+    path = regents(tmp_path, "x0,1,1,A,1,0,Q (A) a (B) b", row)
+    with pytest.raises(DataError) as error:
+        read_regents(path)
+    assert str(error.value).startswith(f"{path}:3: ") and message in str(error.value)
+
+
+def test_regents_needs_its_columns_and_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("questionID,question\n1,x\n")
+    with pytest.raises(DataError, match=r"train.csv:1: the column AnswerKey is missing"):
+        read_regents(path)
+    path.write_bytes((HEADER + "\nx,1,1,A,1,0,caf").encode() + b"\xe9 (A) a (B) b\n")
+    with pytest.raises(DataError, match=r"train.csv:2: not UTF-8"):
+        read_regents(path)
+
+
+ARTICLE = {
+    "id": "high7.txt", "article": "A story.\nOf two lines.", "answers": ["B", "A"],
+    "questions": ["It is _ .", "Why?"], "options": [["a", "b", "c", "d"], ["e", "f", "g", "h"]],
+}  # fmt: skip
+
+
+def race(tmp_path: Path, level: str = "high", name: str = "7.txt", **parts: Any) -> Path:
+    folder = tmp_path / "race" / "dev" / level
+    folder.mkdir(parents=True, exist_ok=True)
+    row = {key: value for key, value in {**ARTICLE, **parts}.items() if value is not None}
+    (folder / name).write_text(json.dumps(row), "utf-8")
+    return tmp_path / "race"
+
+
+def test_race_takes_the_article_as_the_context(tmp_path: Path) -> None:
+    folder = race(tmp_path)
+    race(tmp_path, "middle", "10.txt", id="middle10.txt")
+    race(tmp_path, "middle", "9.txt", id="middle9.txt", answers=None)
+    questions = read_split(folder, "valid")
+    assert [q.id for q in questions] == [
+        f"{a}-{k}" for a in ("high7.txt", "middle9.txt", "middle10.txt") for k in (0, 1)
+    ]
+    assert [q.answer for q in questions] == [1, 0, None, None, 1, 0]
+    assert {c.context for q in questions for c in q.choices} == {"A story.\nOf two lines."}
+    assert [q.id for q in read_split(folder, "valid-high")] == ["high7.txt-0", "high7.txt-1"]
+    with pytest.raises(DataError, match="has no split 'valid-hihg'"):
+        read_split(folder, "valid-hihg")
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [({"article": " "}, "article is empty"), ({"options": None}, "the key options is missing"),
+     ({"answers": ["B"]}, "2 questions, 2 lists of options and 1 answers"),
+     ({"answers": ["B", "E"]}, "question 2: the answer 'E' is none of A, B, C, D"),
+     ({"options": [["a", "", "c", "d"], ["e", "f"]]}, "question 1: option B is empty"),
+     ({"questions": ["", "x"]}, "question 1 is empty")],
+)  # fmt: skip
+def test_a_bad_article_is_named(tmp_path: Path, parts: dict[str, Any], message: str) -> None:
+    folder = race(tmp_path, **parts)
+    with pytest.raises(DataError) as error:
+        read_race(folder)
+    assert "7.txt: " in str(error.value) and message in str(error.value)
+
+
+def test_race_files_that_are_no_articles(tmp_path: Path) -> None:
+    folder = race(tmp_path)
+    (folder / "dev" / "high" / "8.txt").write_text('{"article": ')
+    with pytest.raises(DataError, match=r"8.txt: not json"):
+        read_race(folder / "dev")
+    with pytest.raises(DataError, match="holds no article"):
+        read_race(tmp_path / "race" / "empty")
+
+
+def test_the_real_files(shared_data: Path, tmp_path: Path) -> None:
+    counts = {"commonsense_qa": (9741, 1221, 1140), "race": (1107, 439, 419)}
+    for name, expected in counts.items():
+        splits = [read_split(shared_data / name, split) for split in ("train", "valid", "test")]
+        assert tuple(map(len, splits)) == expected
+    questions = [q for path in sorted((shared_data / "arc").glob("*.jsonl")) for q in read_questions(path)]
+    assert len(questions) == 2251 + 570 + 2376 + 1119 + 299 + 1170
+    assert {len(q.choices) for q in questions} == {3, 4, 5}
+    assert {c.label for q in questions for c in q.choices} == set("ABCDE1234")
+    assert all(q.answer is not None for q in questions) and any(
+        c.context for q in questions for c in q.choices
+    )

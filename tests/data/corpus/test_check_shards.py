@@ -1,0 +1,138 @@
+"""A corpus in shards is looked over before the training: missing, cut-off and foreign shards are named."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from corpus_shards import write_shards
+from fairseq.data import indexed_dataset
+
+from fairseq_adv.data.corpus.check_shards import check_shards, check_split
+from fairseq_adv.data.errors import DataError
+
+
+def split_of(data: Path) -> list[Path]:
+    return [Path(part) for part in str(data).split(":")]
+
+
+def refusal(data: str, *args: tuple[str, ...]) -> str:
+    with pytest.raises(DataError) as error:
+        check_shards(data, *args)
+    return str(error.value)
+
+
+def test_whole_shards_pass(tmp_path: Path) -> None:
+    data = write_shards(tmp_path, 3)
+    check_shards(str(data), ("train",), ("valid",))
+    for folder in split_of(data)[1:]:
+        (folder / "dict.txt").unlink()  # fairseq never reads these
+    check_shards(str(data))
+    check_shards("s3://bucket/shard0|s3://bucket/shard1")
+
+
+def test_a_missing_shard_is_named_with_its_place(tmp_path: Path) -> None:
+    data = str(write_shards(tmp_path, 2))
+    message = refusal(f"{data}:{tmp_path}/shard2")
+    assert f"{tmp_path}/shard2: no such folder (shard 3 of 3" in message
+    assert "shard 2 of 3 in the data argument is empty" in refusal(data.replace(":", "::"))
+
+
+@pytest.mark.parametrize("name", ["train.bin", "train.idx"])
+@pytest.mark.parametrize("shard", [0, 1])
+def test_a_missing_file_is_named(tmp_path: Path, shard: int, name: str) -> None:
+    data = write_shards(tmp_path, 2)
+    path = split_of(data)[shard] / name
+    path.unlink()
+    message = refusal(str(data))
+    assert f"{path}: no such file" in message and "prepare_corpus.py" in message
+
+
+def test_validation_is_asked_of_the_first_folder_alone(tmp_path: Path) -> None:
+    data = write_shards(tmp_path, 2)
+    check_shards(str(data), ("train",), ("valid",))
+    (split_of(data)[0] / "valid.bin").unlink()
+    assert "shard0/valid.bin: no such file" in refusal(str(data), ("train",), ("valid",))
+    assert "shard1/valid.idx: no such file" in refusal(
+        ":".join(str(data).split(":")[::-1]), ("train", "valid")
+    )
+
+
+@pytest.mark.parametrize(
+    ("impl", "dtype"),
+    [("mmap", np.uint16), ("mmap", np.int32), ("mmap", np.int64), ("cached", np.int32), ("cached", np.int64)],
+)
+def test_a_file_of_another_length_is_named(tmp_path: Path, impl: str, dtype: type) -> None:
+    """Both formats of fairseq's, written by fairseq; a token more or less in either file shows."""
+    prefix = tmp_path / "train"
+    if impl == "mmap":
+        builder = indexed_dataset.MMapIndexedDatasetBuilder(f"{prefix}.bin", dtype=dtype)
+    else:
+        builder = indexed_dataset.IndexedDatasetBuilder(f"{prefix}.bin", dtype=dtype)
+    for length in (5, 1, 7, 3):
+        builder.add_item(torch.arange(4, 4 + length))
+    builder.finalize(f"{prefix}.idx")
+    check_split(prefix)
+    whole = (tmp_path / "train.bin").read_bytes()
+    for wrong in (whole[:-1], whole + b"\0", b"", whole[: len(whole) // 2]):
+        (tmp_path / "train.bin").write_bytes(wrong)
+        with pytest.raises(
+            DataError, match=rf"train\.bin: has {len(wrong)} bytes, but train\.idx says {len(whole)}"
+        ):
+            check_split(prefix)
+    (tmp_path / "train.bin").write_bytes(whole)
+    index = (tmp_path / "train.idx").read_bytes()
+    for wrong in (index[:-1], index + b"\0", index[:20], b"", b"hello" * 20):
+        (tmp_path / "train.idx").write_bytes(wrong)
+        with pytest.raises(DataError, match=r"train\.idx: cannot be read as an index"):
+            check_split(prefix)
+
+
+def test_other_formats_of_fairseqs_are_left_to_it(tmp_path: Path) -> None:
+    """Raw text has no index; huffman's begins with letters of its own."""
+    (tmp_path / "raw").write_text("w1 w2\n")
+    check_split(tmp_path / "raw")
+    (tmp_path / "huffman.idx").write_bytes(b"HUFFIDX\x00\x00" + b"\x01" * 40)
+    (tmp_path / "huffman.bin").write_bytes(b"\x00")
+    check_split(tmp_path / "huffman")
+
+
+def test_a_shard_without_rows_is_named(tmp_path: Path) -> None:
+    builder = indexed_dataset.make_builder(str(tmp_path / "train.bin"), impl="mmap", vocab_size=9)
+    builder.finalize(str(tmp_path / "train.idx"))
+    with pytest.raises(DataError, match="holds nothing"):
+        check_split(tmp_path / "train")
+
+
+def test_other_dictionaries_are_named_by_their_first_difference(tmp_path: Path) -> None:
+    """Counts may differ: word ids don't depend on them."""
+    data = write_shards(tmp_path, 2)
+    first, second = (folder / "dict.txt" for folder in split_of(data))
+    lines = first.read_text().splitlines()
+    second.write_text("".join(f"{line.split()[0]} 77\n" for line in lines))
+    check_shards(str(data))
+    swapped = [*lines[:3], lines[4], lines[3], *lines[5:]]
+    second.write_text("".join(f"{line}\n" for line in swapped))
+    message = refusal(str(data))
+    assert f"{second}:4: 'w4', but 'w3' in {first}" in message and "--srcdict" in message
+    for changed, told in (
+        (lines[:-1], "no such line, but 'w39'"),
+        ([*lines, "new 1"], "'new', but no such line"),
+    ):
+        second.write_text("".join(f"{line}\n" for line in changed))
+        assert told in refusal(str(data))
+    first.unlink()
+    assert f"{first}: no such file; fairseq reads the dictionary of the first folder" in refusal(str(data))
+
+
+def test_large_files_take_no_time(tmp_path: Path) -> None:
+    """64 GB, sparse: read, they would take minutes."""
+    data = write_shards(tmp_path, 1)
+    os.truncate(Path(str(data)) / "train.bin", 64 << 30)
+    begun = time.process_time()
+    assert f"has {64 << 30} bytes" in refusal(str(data))
+    assert time.process_time() - begun < 1

@@ -1,0 +1,60 @@
+"""The masking rate of every epoch, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairseq_adv.data.corpus.mask_schedule import MaskSchedule, ScheduledMasking
+from fairseq_adv.data.errors import DataError
+
+PAPER = "0.05,0.10,0.15,0.20,0.25"
+
+
+@pytest.mark.parametrize(
+    ("text", "max_epoch", "expected"),
+    [(PAPER, 5, [0.05, 0.1, 0.15, 0.2, 0.25]),
+     (PAPER, 10, [0.05, 0.05, 0.1, 0.1, 0.15, 0.15, 0.2, 0.2, 0.25, 0.25]),
+     (PAPER, 7, [0.05, 0.05, 0.1, 0.15, 0.15, 0.2, 0.25]),
+     ("0.3", 3, [0.3, 0.3, 0.3]),
+     ("0.5, 0.1", 2, [0.5, 0.1]),
+     ("0.05@1,0.1@3,0.2@4", 0, [0.05, 0.05, 0.1, 0.2, 0.2, 0.2]),
+     ("0.05@1,0.1@3", 3, [0.05, 0.05, 0.1])],
+)  # fmt: skip
+def test_the_rate_of_every_epoch(text: str, max_epoch: int, expected: list[float]) -> None:
+    schedule = MaskSchedule.parse(text, max_epoch)
+    assert [schedule.rate(epoch) for epoch in range(1, len(expected) + 1)] == expected
+    assert schedule.rate(0) == expected[0]  # before the training
+    assert schedule.rate(1000) == schedule.rates[-1]
+
+
+@pytest.mark.parametrize("max_epoch", [5, 6, 11, 13, 99, 100])
+def test_equal_steps_differ_by_an_epoch_at_most(max_epoch: int) -> None:
+    schedule = MaskSchedule.parse(PAPER, max_epoch)
+    rates = [schedule.rate(epoch) for epoch in range(1, max_epoch + 1)]
+    lengths = [rates.count(rate) for rate in schedule.rates]
+    assert rates == sorted(rates) and sum(lengths) == max_epoch and max(lengths) - min(lengths) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "max_epoch", "message"),
+    [("0,0.1", 4, "'0' is not a masking rate"), ("0.1,1", 4, "'1' is not a masking rate"),
+     ("0.1,many", 4, "'many' is not a masking rate"), ("nan", 4, "'nan' is not a masking rate"),
+     ("0.1,,0.2", 4, "'' is not a masking rate"), ("", 4, "'' is not a masking rate"),
+     ("-0.1", 4, "'-0.1' is not"),
+     (PAPER, 0, "Pass --max-epoch"), (PAPER, 4, "5 rates don't fit into --max-epoch 4"),
+     ("0.1@1,0.2", 4, "give every rate its first epoch"), ("0.1@2,0.2@3", 4, "begin at epoch 1: 0.1@1"),
+     ("0.1@1,0.2@3,0.3@3", 4, "the epochs have to ascend"), ("0.1@1,0.2@0", 4, "'0' is not an epoch"),
+     ("0.1@1,0.2@x", 4, "'x' is not an epoch"), ("0.1@1,0.2@9", 4, "epoch 9 never comes with --max-epoch 4")],
+)  # fmt: skip
+def test_what_is_refused(text: str, max_epoch: int, message: str) -> None:
+    with pytest.raises(DataError) as error:
+        MaskSchedule.parse(text, max_epoch)
+    assert f"--mask-prob-schedule {text}" in str(error.value) and message in str(error.value)
+
+
+def test_data_sets_of_another_fairseq_are_refused() -> None:
+    class Other:
+        can_reuse_epoch_itr_across_epochs = True
+
+    with pytest.raises(RuntimeError, match=r"fairseq 0\.12\.2"):
+        ScheduledMasking(Other(), MaskSchedule.parse("0.1", 1))

@@ -1,0 +1,150 @@
+"""Rows against Python's own text mode; damaged, cut off and wrongly encoded files."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from corpus_samples import gzipped, zstandard_file
+
+from fairseq_adv.data.corpus import reader
+from fairseq_adv.data.corpus.reader import Piece, Reading, rows_of
+from fairseq_adv.data.errors import DataError
+
+PARTS = [
+    b"a", b"bb ", b"\n", b"\n", b"\r", b"\r\n", b" ", b"\xc2\xa0", b"\xe2\x80\xa8", b"\xc2\x85", b"\x0b",
+    b"\x1c", b"\xe4\xbd\xa0", b"\xef\xbb\xbf",
+]  # fmt: skip
+INVALID = [b"\xff", b"\xe4\xbd", b"\xf0\x9f", b"\xed\xa0\x80"]
+
+
+def rows(path: Path, reading: Reading | None = None, start: int = 0, end: int | None = None) -> list[str]:
+    piece = Piece(path, start, path.stat().st_size if end is None else end)
+    return [row for block in rows_of(piece, reading or Reading()) for row in block]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_are_those_of_text_mode(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    for _ in range(150):
+        monkeypatch.setattr(reader, "BLOCK", rng.choice([1, 2, 3, 7, 64, 1 << 20]))
+        data = b"".join(rng.choice(PARTS) for _ in range(rng.randint(1, 90)))
+        (tmp_path / "text").write_bytes(data)
+        with open(tmp_path / "text", encoding="utf-8") as file:
+            expected = [line.strip() for line in file]
+        assert rows(tmp_path / "text") == expected, data
+        assert rows(gzipped(tmp_path / "text")) == expected, data
+
+
+def test_zstandard_frames_are_read_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "text"
+    text.write_bytes("".join(f"line {i} é\r\n" for i in range(500)).encode())
+    for size in (16, 1 << 20):
+        monkeypatch.setattr(reader, "BLOCK", size)
+        assert rows(zstandard_file(text, 3)) == rows(text)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_invalid_bytes_become_what_python_makes_of_them(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    for _ in range(150):
+        monkeypatch.setattr(reader, "BLOCK", rng.choice([1, 5, 64]))
+        data = b"".join(rng.choice(PARTS + INVALID) for _ in range(rng.randint(1, 60)))
+        (tmp_path / "text").write_bytes(data)
+        with open(tmp_path / "text", encoding="utf-8", errors="replace") as file:
+            expected = [line.strip() for line in file]
+        reading = Reading(replace_invalid=True)
+        assert rows(tmp_path / "text", reading) == expected, data
+        assert reading.replaced == "".join(expected).count("\ufffd")
+
+
+def test_invalid_bytes_are_named_by_line_and_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "BLOCK", 4)
+    text = tmp_path / "text"
+    text.write_bytes(b"one\ntwo\r\nthree\rfour\nfi\xe9ve\nsix\n")
+    for start in (0, 4, 20):  # whatever comes before the piece is counted too
+        with pytest.raises(DataError) as caught:
+            rows(text, start=start)
+        assert str(caught.value).startswith(f"{text}:5: not UTF-8 at byte 22 (e9 76 65 0a: ")
+        assert "iconv" in str(caught.value) and "--invalid-utf8 replace" in str(caught.value)
+    with pytest.raises(DataError, match=r"text.gz:5: not UTF-8 at byte 22 of its text"):
+        rows(gzipped(text))
+
+
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        ("text\n".encode("utf-16"), "looks like UTF-16"),
+        (gzip.compress(b"text\n"), "looks like gzip"),
+        (b"\x28\xb5\x2f\xfd\x04\x00\xff", "looks like Zstandard"),
+        (lzma.compress(b"text\n"), "looks like xz: unpack it"),
+        (bz2.compress(b"text\n"), "looks like bzip2: unpack it"),
+    ],
+)
+def test_what_is_no_utf8_text_at_all(data: bytes, hint: str, tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(data)
+    with pytest.raises(DataError, match=hint) as caught:
+        rows(tmp_path / "text")
+    assert "--invalid-utf8" not in str(caught.value)  # it would make a corpus of U+FFFD
+
+
+def test_a_damaged_or_cut_off_file_is_refused(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_bytes(bytes(random.Random(0).choices(b"abcdefgh \n", k=50_000)))
+    for whole in (gzipped(text, 1), zstandard_file(text, 1)):
+        data = whole.read_bytes()
+        for broken in (data[:-200], data[:1000] + b"\x00\x00\x00" + data[1003:], b"plain text\n"):
+            whole.write_bytes(broken)
+            with pytest.raises(
+                DataError, match=rf"{whole.name}: is damaged or cut off .*Fetch or compress it again"
+            ):
+                rows(whole)
+
+
+def test_zst_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "text.zst").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(DataError, match=r"text.zst: reading .zst needs .* pip install zstandard"):
+        rows(tmp_path / "text.zst")
+
+
+def test_a_line_above_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "BLOCK", 1 << 12)
+    text = tmp_path / "text"
+    text.write_bytes(b"short\n" + b"x" * (1 << 20) + b"\nshort\n")
+    assert [len(row) for row in rows(text, Reading(max_line=1 << 20))] == [5, 1 << 20, 5]
+    with pytest.raises(DataError, match=r"the line that begins at byte 6 has more than 0 MiB.*--max-line-mb"):
+        rows(text, Reading(max_line=(1 << 20) - (1 << 13)))
+
+
+def test_progress_counts_the_bytes_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "BLOCK", 1 << 14)
+    text = tmp_path / "text"
+    text.write_bytes(random.Random(0).randbytes(30_000).hex().encode() + b"\n")
+    for path in (text, gzipped(text), zstandard_file(text)):
+        told: list[int] = []
+        rows(path, Reading(progress=told.append))
+        assert sum(told) == path.stat().st_size and len([n for n in told if n]) > 1
+    told = []
+    rows(text, Reading(progress=told.append), 10, 50_000)
+    assert sum(told) == 49_990
+
+
+def test_a_file_that_shrinks_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"one\ntwo\n")
+    with pytest.raises(DataError, match=r"text: became shorter"):
+        rows(tmp_path / "text", end=12)
+
+
+def test_a_disk_that_fails_is_named() -> None:
+    with pytest.raises(DataError, match=r"/proc/self/mem: cannot be read at byte 0 \(Input/output error\)"):
+        rows(Path("/proc/self/mem"), end=12)

@@ -1,0 +1,397 @@
+"""GLUE preparation: equal to fairseq's own recipe byte for byte; bad files are refused by name and line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from glue_recipe import run_recipe, written
+from glue_samples import AWKWARD, WRITERS, ax, mnli, rte, small_bpe, sst2, stsb, write
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.glue.layouts import TASKS, task_layout
+from fairseq_adv.data.glue.prepare_glue import prepare, tasks_in
+from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer, TokenToIds
+from fairseq_adv.data.workspace import workspace
+
+
+@pytest.fixture(scope="module")
+def bpe_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_bpe(tmp_path_factory.mktemp("bpe"))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(bpe_files: Path) -> TokenToIds:
+    return gpt2(bpe_files)
+
+
+def gpt2(folder: Path) -> TokenToIds:
+    return Gpt2Tokenizer(folder / "encoder.json", folder / "vocab.bpe", folder / "dict.txt")
+
+
+def assert_equal_to_recipe(glue: Path, task: str, files: Path, work: Path) -> None:
+    expected = written(run_recipe(glue, task, files, work / "recipe"))
+    result = prepare(glue, task, work / "out", gpt2(files), progress=False)
+    found = written(work / "out")
+    assert sorted(found) == sorted(expected)
+    assert [name for name in expected if found[name] != expected[name]] == []
+    assert sum(result.rows.values()) > 0 and not result.reused
+
+
+@pytest.mark.parametrize("task", WRITERS)
+def test_equal_to_the_recipe_on_awkward_rows(task: str, bpe_files: Path, tmp_path: Path) -> None:
+    WRITERS[task](tmp_path / "glue" / task)
+    assert_equal_to_recipe(tmp_path / "glue", task, bpe_files, tmp_path)
+
+
+def test_equal_to_the_recipe_with_windows_line_ends(bpe_files: Path, tmp_path: Path) -> None:
+    rte(tmp_path / "glue" / "RTE", end="\r\n")
+    assert_equal_to_recipe(tmp_path / "glue", "RTE", bpe_files, tmp_path)
+
+
+@pytest.mark.parametrize("task", ["CoLA", "MRPC", "QNLI", "RTE", "WNLI"])
+def test_equal_to_the_recipe_on_real_files(task: str, shared_data: Path, tmp_path: Path) -> None:
+    # Whole rows, spread over the file; the shortest file whole.
+    for source in (shared_data / "glue" / task).glob("*.tsv"):
+        lines = source.read_bytes().split(b"\n")
+        step = max(1, len(lines) // 200)
+        kept = lines[:1] + lines[1:-1:step] + lines[-1:]
+        target = tmp_path / "glue" / task / source.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(b"\n".join(kept))
+    assert_equal_to_recipe(tmp_path / "glue", task, shared_data / "gpt2_bpe", tmp_path)
+
+
+def test_the_stock_task_reads_the_folder(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    from fairseq.data import data_utils
+
+    sst2(tmp_path / "SST-2")
+    prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
+    inputs = data_utils.load_indexed_dataset(str(tmp_path / "out/input0/train"), tokenizer.dictionary)
+    labels = data_utils.load_indexed_dataset(str(tmp_path / "out/label/train"), None)
+    assert len(inputs) == len(labels) == 60
+    # Row 4 is empty: its end of sentence alone.
+    assert inputs[4].tolist() == [tokenizer.dictionary.eos()]
+    # The more frequent label 1 comes first after the four special symbols.
+    assert [labels[i].tolist() for i in range(3)] == [[5, 2], [4, 2], [4, 2]]
+
+
+def test_rows_that_the_recipe_drops_are_reported(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    WRITERS["QQP"](tmp_path / "QQP")
+    result = prepare(tmp_path, "QQP", tmp_path / "out", tokenizer, progress=False)
+    assert result.rows == {"train": 60, "valid": 30, "test": len(AWKWARD)}
+    assert "train.tsv: 12 row(s) without 6 columns left out, as in the recipe" in result.notes
+
+
+def test_unknown_tokens_are_counted(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    sst2(tmp_path / "SST-2")
+    result = prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
+    assert 0 < result.unknown_tokens < result.tokens
+    assert (
+        f"{result.unknown_tokens} of {result.tokens} tokens are <unk>: not in the vocabulary or dict.txt"
+        in result.notes
+    )
+
+
+def test_a_task_folder_may_be_given_itself_and_the_test_file_may_be_absent(
+    tokenizer: TokenToIds, tmp_path: Path
+) -> None:
+    sst2(tmp_path / "download")
+    (tmp_path / "download" / "test.tsv").unlink()
+    result = prepare(tmp_path / "download", "sst2", tmp_path / "out", tokenizer, progress=False)
+    assert result.task == "SST-2" and "test" not in result.rows
+    assert result.notes[0] == "test.tsv is not there: no such split"
+    assert not (tmp_path / "out/input0/test.bin").exists()
+
+
+def test_tasks_in_a_folder(tmp_path: Path) -> None:
+    sst2(tmp_path / "SST-2")
+    present, absent = tasks_in(tmp_path)
+    assert present == ["SST-2"] and len(absent) == len(TASKS) - 1
+    with pytest.raises(DataError, match=r"holds none of the folders CoLA, SST-2"):
+        tasks_in(tmp_path / "SST-2")
+
+
+def labels_in(folder: Path) -> list[str]:
+    return [line.split()[0] for line in (folder / "label" / "dict.txt").read_text().splitlines()][:3]
+
+
+@pytest.mark.parametrize("file", ["diagnostic/diagnostic.tsv", "AX/diagnostic.tsv", "AX/AX.tsv", "AX.tsv"])
+def test_ax_has_a_test_split_alone_and_the_labels_of_mnli(
+    file: str, tokenizer: TokenToIds, tmp_path: Path
+) -> None:
+    ax(tmp_path / "glue" / file)
+    alone = prepare(tmp_path / "glue", "AX", tmp_path / "alone", tokenizer, progress=False)
+    assert alone.rows == {"test": len(AWKWARD)} and "no MNLI/train.tsv beside it" in alone.notes[0]
+    assert labels_in(tmp_path / "alone") == ["contradiction", "neutral", "entailment"]
+    assert not list((tmp_path / "alone" / "label").glob("test*"))
+    # Beside a copy of MNLI in which the labels are not as frequent as in GLUE's own, the order is that one's.
+    mnli(tmp_path / "glue" / "MNLI")
+    beside = prepare(tmp_path / "glue", "AX", tmp_path / "beside", tokenizer, progress=False)
+    prepare(tmp_path / "glue", "MNLI", tmp_path / "mnli", tokenizer, progress=False)
+    assert not any("MNLI" in note for note in beside.notes)
+    order = ["entailment", "neutral", "contradiction"]
+    assert labels_in(tmp_path / "beside") == labels_in(tmp_path / "mnli") == order
+
+
+def test_ax_is_found_among_all_tasks_and_missed_by_name(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    ax(tmp_path / "diagnostic" / "diagnostic.tsv")
+    assert tasks_in(tmp_path)[0] == ["AX"]
+    with pytest.raises(DataError, match=r"the files of AX are not all there"):
+        prepare(tmp_path / "nowhere", "AX", tmp_path / "out", tokenizer, progress=False)
+
+
+def test_task_names() -> None:
+    assert [task_layout(name).name for name in ("stsb", "STS-B", "mnli")] == ["STS-B", "STS-B", "MNLI"]
+    with pytest.raises(DataError, match=r"no GLUE task is called 'SNLI'. Choose one of CoLA, SST-2"):
+        task_layout("SNLI")
+
+
+def _replace(path: Path, line: int, text: bytes) -> None:
+    lines = path.read_bytes().split(b"\n")
+    lines[line - 1] = text
+    path.write_bytes(b"\n".join(lines))
+
+
+BAD_ROWS = [
+    (
+        "RTE",
+        "train.tsv",
+        1,
+        b"index\tpremise\thypothesis\tlabel",
+        r"train.tsv:1: wrong header.\n.*expected: index \| s",
+    ),
+    ("RTE", "train.tsv", 1, b"0\tA sentence.\tAnother.\tentailment", r"train.tsv:1: wrong header"),
+    (
+        "RTE",
+        "test.tsv",
+        1,
+        b"index,sentence1,sentence2",
+        r"test.tsv:1: wrong header.\n.*\n.*index,sentence1,sentence2",
+    ),
+    ("RTE", "train.tsv", 5, b"5\tA sentence.\tentailment", r"train.tsv:5: 3 column\(s\) instead of 4"),
+    ("RTE", "train.tsv", 5, b"", r"train.tsv:5: 1 column\(s\) instead of 4 .* The line is empty; remove it"),
+    ("RTE", "test.tsv", 3, b"3\tA\tB\tC", r"test.tsv:3: 4 column\(s\) instead of 3.*tab inside a sentence"),
+    (
+        "RTE",
+        "train.tsv",
+        6,
+        b"6\tA tab\tin it.\tB\tentailment",
+        r"train.tsv:6: unknown label 'B'; RTE has entailment",
+    ),
+    (
+        "RTE",
+        "dev.tsv",
+        4,
+        b"4\tA\tB\tneutral",
+        r"dev.tsv:4: unknown label 'neutral'; RTE has entailment, not_entail",
+    ),
+    ("RTE", "dev.tsv", 4, b"4\tA\tB\t", r"dev.tsv:4: empty label; RTE has"),
+    ("RTE", "dev.tsv", 9, b"4\tA\tcaf\xe9\tentailment", r"dev.tsv:9: column 3 is not UTF-8"),
+    ("RTE", "dev.tsv", 9, b"4\tA\rB\tC\tentailment", r"dev.tsv:9: a carriage return inside column 2"),
+    ("RTE", "dev.tsv", 9, b"4\tA\tB\tentailment\r\r", r"dev.tsv:9: a carriage return inside column 4"),
+    (
+        "MRPC",
+        "train.tsv",
+        3,
+        b"1\t2\t3\tA\ttab\tB",
+        r"train.tsv:3: 6 column\(s\) instead of 5.* tab inside a sentence",
+    ),
+    (
+        "CoLA",
+        "train.tsv",
+        3,
+        b"gj04\t1\t\tA\ttab",
+        r"train.tsv:3: 5 column\(s\) instead of 4.* tab inside a sentence",
+    ),
+    ("SST-2", "train.tsv", 2, b"A row without a label", r"train.tsv:2: 1 column\(s\) instead of 2"),
+    ("SST-2", "train.tsv", 2, b"A row\t2", r"train.tsv:2: unknown label '2'; SST-2 has 0, 1"),
+    ("QQP", "train.tsv", 2, b"1\t2\t3\ta\tb\tmaybe", r"train.tsv:2: unknown label 'maybe'"),
+    ("QQP", "test.tsv", 2, b"1\ta", r"test.tsv:2: 2 column\(s\) instead of 3"),
+    (
+        "STS-B",
+        "train.tsv",
+        3,
+        b"a\tb\tc\td\te\tf\tg\th\ti\t5.001",
+        r"train.tsv:3: score '5.001' is not a number from 0 to 5",
+    ),
+    (
+        "STS-B",
+        "train.tsv",
+        3,
+        b"a\tb\tc\td\te\tf\tg\th\ti\t-1",
+        r"train.tsv:3: score '-1' is not a number from 0 to 5",
+    ),
+    ("STS-B", "train.tsv", 3, b"a\tb\tc\td\te\tf\tg\th\ti\tnan", r"train.tsv:3: score 'nan' is not a number"),
+    ("STS-B", "train.tsv", 3, b"a\tb\tc\td\te\tf\tg\th\ti\t", r"train.tsv:3: empty score"),
+    ("MNLI", "dev_mismatched.tsv", 3, b"a\tb", r"dev_mismatched.tsv:3: 2 column\(s\) instead of 16"),
+]
+
+
+@pytest.mark.parametrize(("task", "file", "line", "row", "message"), BAD_ROWS, ids=range(len(BAD_ROWS)))
+def test_bad_rows_are_refused_before_anything_is_written(
+    task: str, file: str, line: int, row: bytes, message: str, tokenizer: TokenToIds, tmp_path: Path
+) -> None:
+    WRITERS[task](tmp_path / task)
+    _replace(tmp_path / task / file, line, row)
+    with pytest.raises(DataError, match=message):
+        prepare(tmp_path, task, tmp_path / "new" / "out", tokenizer, progress=False)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_header_in_cola_is_named(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    for name in ("train.tsv", "dev.tsv"):
+        write(tmp_path / name, ["source\tlabel\tstar\tsentence", "gj04\t1\t\tIt rains."])
+    with pytest.raises(
+        DataError, match=r"train.tsv:1: unknown label 'label'.* train and dev files have no header"
+    ):
+        prepare(tmp_path, "CoLA", tmp_path / "out", tokenizer, progress=False)
+
+
+def test_missing_files_are_listed(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    WRITERS["MNLI"](tmp_path / "MNLI")
+    (tmp_path / "MNLI" / "dev_mismatched.tsv").unlink()
+    with pytest.raises(
+        DataError, match=r"MNLI/train.tsv\n.*MNLI/dev_matched.tsv\n.*dev_mismatched.tsv \(missing\)"
+    ):
+        prepare(tmp_path, "MNLI", tmp_path / "out", tokenizer, progress=False)
+    with pytest.raises(DataError, match=r"nowhere.*are not all there"):
+        prepare(tmp_path / "nowhere", "RTE", tmp_path / "out", tokenizer, progress=False)
+
+
+def test_a_file_without_rows_is_refused(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    sst2(tmp_path / "SST-2")
+    write(tmp_path / "SST-2" / "dev.tsv", ["sentence\tlabel"])
+    with pytest.raises(DataError, match=r"dev.tsv: has no rows"):
+        prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
+    (tmp_path / "SST-2" / "dev.tsv").write_bytes(b"")
+    with pytest.raises(DataError, match=r"dev.tsv:1: wrong header"):
+        prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
+
+
+def test_a_class_that_training_lacks_is_refused(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    sst2(tmp_path / "SST-2")
+    write(tmp_path / "SST-2" / "train.tsv", ["sentence\tlabel", "good\t1"])
+    with pytest.raises(DataError, match=r"dev.tsv:2: label '0' does not occur in .*train.tsv"):
+        prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
+
+
+def test_scores_are_written_as_awk_prints_them(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    stsb(tmp_path / "STS-B")
+    prepare(tmp_path, "STS-B", tmp_path / "out", tokenizer, progress=False)
+    lines = (tmp_path / "out/label/train.label").read_text().split("\n")
+    assert lines[:9] == ["1", "0", "0.76", "0.55", "0.8", "0.2666", "0.04", "0.9998", "0.628319"]
+    assert sorted(os.listdir(tmp_path / "out/label")) == ["train.label", "valid.label"]
+
+
+def _prepare_and_die(glue: Path, out: Path, tokenizer: TokenToIds, at: int) -> bool:
+    """Prepares in a child that gets SIGKILL before its ``at``-th step; False if it ended first."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+        return os.WIFSIGNALED(status)
+    steps = 0
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        for name in ("replace", "fsync", "mkdir", "rmdir", "unlink"):
+            original = getattr(os, name)
+            setattr(os, name, lambda *a, _call=original, **k: (step(), _call(*a, **k))[1])
+        encode = tokenizer.encode
+        tokenizer.encode = lambda rows: (step(), encode(rows))[1]  # type: ignore[method-assign]
+        prepare(glue, "SST-2", out, tokenizer, overwrite=True, progress=False)
+        os._exit(0)
+    except BaseException as error:
+        print(repr(error), flush=True)
+        os._exit(1)
+
+
+def test_killed_at_any_step_and_run_again_gives_the_same_bytes(
+    tokenizer: TokenToIds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # only a power cut needs it, and it is slow
+    sst2(tmp_path / "SST-2")
+    stsb(tmp_path / "STS-B")
+    prepare(tmp_path, "SST-2", tmp_path / "whole", tokenizer, progress=False)
+    expected = written(tmp_path / "whole")
+    prepare(tmp_path, "STS-B", tmp_path / "before", tokenizer, progress=False)
+    before = written(tmp_path / "before")
+    out = tmp_path / "work" / "out"
+    continued, reused = [], 0
+    for at in range(1, 1000):
+        shutil.rmtree(tmp_path / "work", ignore_errors=True)
+        shutil.copytree(tmp_path / "before", out)
+        if not _prepare_and_die(tmp_path, out, tokenizer, at):
+            break
+        # What stands at OUT is whole: what was there before, the new one, or for a moment nothing.
+        assert not out.exists() or written(out) in (expected, before), at
+        overwrite = out.exists() and written(out) == before
+        result = prepare(tmp_path, "SST-2", out, tokenizer, overwrite=overwrite, progress=False)
+        continued.append(len(result.skipped))
+        reused += result.reused
+        assert written(out) == expected, at
+        assert os.listdir(out.parent) == ["out"], at
+    assert at > 30 and max(continued) == 7  # all seven parts were done before the last steps
+    assert reused > 0  # the last steps only remove what was replaced
+    assert written(out) == expected
+
+
+def test_a_second_run_reuses_and_another_input_is_refused(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    sst2(tmp_path / "SST-2")
+    out = tmp_path / "out"
+    assert not prepare(tmp_path, "SST-2", out, tokenizer, progress=False).reused
+    first = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    assert prepare(tmp_path, "SST-2", out, tokenizer, progress=False).reused
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == first
+    _replace(tmp_path / "SST-2" / "train.tsv", 2, b"another row\t1")
+    with pytest.raises(DataError, match=r"was made from other files or options \(input files"):
+        prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
+    assert not prepare(tmp_path, "SST-2", out, tokenizer, overwrite=True, progress=False).reused
+    assert prepare(tmp_path, "SST-2", out, tokenizer, progress=False).reused
+
+
+def test_a_damaged_output_is_refused_and_a_foreign_folder_never_replaced(
+    tokenizer: TokenToIds, tmp_path: Path
+) -> None:
+    sst2(tmp_path / "SST-2")
+    out = tmp_path / "out"
+    prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
+    (out / "input0" / "valid.bin").write_bytes(b"short")
+    with pytest.raises(DataError, match=r"input0/valid.bin: is missing or has another size"):
+        prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
+    write(tmp_path / "mine" / "thesis.txt", ["precious"])
+    for overwrite in (False, True):
+        with pytest.raises(DataError, match=r"mine: exists and was not made by this program"):
+            prepare(tmp_path, "SST-2", tmp_path / "mine", tokenizer, overwrite=overwrite, progress=False)
+    write(tmp_path / "new.partial" / "thesis.txt", ["precious"])
+    with pytest.raises(DataError, match=r"new.partial: is in the way"):
+        prepare(tmp_path, "SST-2", tmp_path / "new", tokenizer, progress=False)
+    assert (tmp_path / "new.partial" / "thesis.txt").exists()
+
+
+def test_an_interrupted_run_on_other_files_is_begun_anew(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    sst2(tmp_path / "SST-2")
+    assert _prepare_and_die(tmp_path, tmp_path / "out", tokenizer, 25)
+    assert (tmp_path / "out.partial" / "label" / "train.bin").exists()
+    _replace(tmp_path / "SST-2" / "train.tsv", 2, b"another row\t0")
+    result = prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
+    assert result.skipped == []
+    prepare(tmp_path, "SST-2", tmp_path / "whole", tokenizer, progress=False)
+    assert written(tmp_path / "out") == written(tmp_path / "whole")
+
+
+def test_two_processes_do_not_share_a_folder(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    sst2(tmp_path / "SST-2")
+    refused = pytest.raises(DataError, match=r"another process is writing it")
+    with workspace(tmp_path / "out", {"format": 0}), refused:
+        prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
+    assert prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, overwrite=True, progress=False).rows

@@ -1,0 +1,123 @@
+"""Files that appear whole or not at all, locks, and the checks of JSON."""
+
+from __future__ import annotations
+
+import errno
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import (
+    json_lines,
+    json_object,
+    json_object_or_none,
+    locked,
+    write_whole,
+    written_whole,
+)
+
+
+def test_a_file_is_replaced_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a.txt"
+    write_whole(path, "früher\n")
+    with written_whole(path) as file:
+        file.write(b"sp")
+        assert path.read_bytes() == "früher\n".encode()
+        file.write(b"ater\n")
+    assert path.read_bytes() == b"spater\n" and list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
+def test_an_error_leaves_what_was_there(tmp_path: Path, error: BaseException) -> None:
+    write_whole(tmp_path / "a", b"old")
+
+    def fail() -> None:
+        with written_whole(tmp_path / "a") as file:
+            file.write(b"half")
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
+
+
+def test_a_text_that_cannot_be_encoded_leaves_what_was_there(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a", "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(tmp_path / "a", "half\n\ud800")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, before[1]))
+    try:
+        with pytest.raises(OSError, match=f"{tmp_path}/a") as caught:
+            write_whole(tmp_path / "a", b"x" * (1 << 16))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert caught.value.errno == errno.EFBIG and not list(tmp_path.iterdir())
+
+
+def test_one_process_at_a_time_and_no_trace(tmp_path: Path) -> None:
+    with locked(tmp_path / "out"):
+        with pytest.raises(DataError, match=r"out: another process is writing it"), locked(tmp_path / "out"):
+            pass
+        with locked(tmp_path / "other"):
+            pass
+    with locked(tmp_path / "out"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom fairseq_adv.data.io import locked\n"
+        "with locked(Path(sys.argv[1])):\n    print('locked', flush=True)\n    time.sleep(600)\n"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "out")]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "locked\n"
+        with pytest.raises(DataError, match="another process"), locked(tmp_path / "out"):
+            pass
+    finally:
+        process.kill()
+        process.communicate()
+    assert list(tmp_path.iterdir())
+    with locked(tmp_path / "out"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "a.json: not json .*Fetch the file again"),
+        (b"[1]", r"a.json: expected a json object, not \[1\]"),
+        (b'{"a": "\xe9"}', "a.json: not UTF-8"),
+        (b'{"a": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "a.json: not json"),
+    ],
+)
+def test_what_is_no_json_object(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "a.json"
+    assert json_object_or_none(path) is None
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        json_object(path)
+    assert json_object_or_none(path) is None
+    with pytest.raises(DataError, match=message.split(" .*")[0].replace("json:", "json:1:")):
+        list(json_lines(path))
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b'\xef\xbb\xbf{"a": 1}\n')
+    assert json_object(tmp_path / "a") == {"a": 1}
+    assert list(json_lines(tmp_path / "a")) == [(f"{tmp_path}/a:1", {"a": 1})]

@@ -1,0 +1,157 @@
+"""A log's gradient accordance: read, its crossings of zero found, reported and written as csv."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from fairseq_adv.evaluation.figures.accordance_curve import Curve, FloodStart, Measurement, as_csv, report
+from fairseq_adv.evaluation.figures.accordance_log import read_accordance
+
+# update, mean cosine of all and head, mean training loss in nats since the measurement before
+POINTS = [
+    (10, -0.5, -0.9, 0.7),
+    (20, -0.1, 0.1, 0.5),
+    (30, None, 0.2, 0.4),
+    (40, 0.05, -0.3, 0.6),
+    (50, 0.2, -0.1, 0.2),
+]
+
+
+def line(update: int, all_: float | None, head: float | None, loss: float | None) -> str:
+    """A measurement as the criterion logs it."""
+    cosine = {"all": all_, "head": head}
+    values = {
+        "update": update, "epoch": 1, "train_loss_nats": loss, "cosine": cosine,
+        "eq13": {name: None if value is None else value / 2 for name, value in cosine.items()},
+        "pairs": 90, "batches": 10, "seconds": 0.1,
+    }  # fmt: skip
+    return f"gradient accordance | {json.dumps(values)}"
+
+
+def write_log(path: Path, *lines: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{one}\n" for one in lines))
+    return path
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Lines out of order and repeated, a restart that measured update 20 again, and two validations."""
+    again = line(20, -0.4, 0.9, 9.0)
+    valid = [
+        "epoch 001 | valid on 'valid' subset | loss 0.9 | loss_nats 0.6238 | num_updates 25",
+        "epoch 001 | valid on 'other' subset | loss 0.1 | loss_nats 0.0693 | num_updates 25",
+        '{"epoch": 2, "valid_loss": "1.0", "valid_num_updates": "50"}',
+    ]
+    measured = [line(*point) for point in POINTS]
+    return write_log(tmp_path / "run-a" / "train.log", again, *measured, *measured[:1], *valid)
+
+
+def test_reads_what_was_measured_and_validated(log: Path) -> None:
+    curve = read_accordance(log.parent)
+    assert curve.name == "run-a" and curve.groups == ("all", "head") and curve.start is None
+    assert [one.update for one in curve.measurements] == [10, 20, 30, 40, 50]
+    assert curve.cosines("head") == [(10, -0.9), (20, 0.1), (30, 0.2), (40, -0.3), (50, -0.1)]
+    assert math.isnan(curve.measurements[2].cosine["all"]) and curve.measurements[0].printed["all"] == -0.25
+    assert [one.train_loss for one in curve.measurements] == [0.7, 0.5, 0.4, 0.6, 0.2]
+    assert (curve.measurements[0].pairs, curve.measurements[0].batches) == (90, 10)
+    assert curve.dev_loss == [(25, 0.6238), (50, pytest.approx(math.log(2), abs=1e-15))]
+    assert read_accordance(log).measurements == curve.measurements
+    with pytest.raises(ValueError, match="--group encoder: was not measured; pass one of all, head"):
+        curve.suggestions("encoder")
+
+
+def test_crossings_in_either_direction_with_the_losses_around(log: Path) -> None:
+    curve = read_accordance(log)
+    (one,) = curve.suggestions("all")
+    # The measurement that could not be made lies between: the sub-epoch before is the one that ends at 20.
+    assert (one.crossing.start, one.crossing.update, one.crossing.direction) == (20, 40, "up")
+    assert (one.before, one.after, one.range) == (0.5, 0.6, (0.5, 0.6))
+    assert [s.crossing.direction for s in curve.suggestions("head")] == ["up", "down"]
+    assert [s.range for s in curve.suggestions("head", "down")] == [(0.4, 0.6)]
+    assert curve.suggestions("all", "down") == []
+
+
+def test_the_report_names_every_crossing_and_says_where_there_is_none(log: Path) -> None:
+    curve = read_accordance(log)
+    text = report(curve)
+    assert "all: updates 20 to 40: up, from negative to positive (-0.1000 to +0.0500)" in text
+    assert "head: updates 30 to 40: down, from positive to negative (+0.2000 to -0.3000)" in text
+    assert (
+        "suggested range for b: 0.5000 to 0.6000 nats, at the first crossing in group all, update 40" in text
+    )
+    text = report(curve, "all", "down")
+    assert "all: no crossing down; the mean cosine is between -0.5000 and +0.2000\n" in text
+    assert (
+        "no crossing in group all: the accordance suggests no flood level" in text and "range for" not in text
+    )
+
+
+def test_of_a_noisy_curve_the_first_crossings_are_told(tmp_path: Path) -> None:
+    lines = [line(i, 0.1 * (-1) ** i, -0.5, 0.5) for i in range(1, 9)]
+    text = report(read_accordance(write_log(tmp_path / "train.log", *lines)))
+    assert text.count("  all: updates ") == 5 and "updates 5 to 6: up" in text
+    assert "all: and 2 more crossings; the csv file has them all" in text
+
+
+def test_a_range_needs_the_loss_on_both_sides(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "a.log", line(5, -0.1, None, None), line(10, 0.1, None, 0.4))
+    curve = read_accordance(log)
+    assert curve.name == "a" and curve.suggestions()[0].range is None
+    text = report(curve)
+    assert "no range for b: no training loss is known on one side" in text
+    assert "head: no crossing; no two probe batches could be compared" in text
+
+
+def test_where_auto_began_to_flood(log: Path) -> None:
+    values = {"update": 40, "level": 0.6, "crossing": "up", "group": "all", "before": -0.1, "after": 0.05}
+    with open(log, "a") as file:
+        file.write(f"flood level | {json.dumps(values)}\n")
+    curve = read_accordance(log)
+    assert curve.start == FloodStart(40, 0.6)
+    assert "this run flooded from update 40 on, b = 0.6000 nats" in report(curve)
+    with open(log, "a") as file:
+        file.write("flood level | none: up to update 50\n")
+    assert read_accordance(log).start == FloodStart(40, 0.6)
+
+
+def test_the_csv_has_a_row_for_each_update(log: Path) -> None:
+    rows = list(csv.DictReader(as_csv(read_accordance(log)).splitlines()))
+    assert [row["update"] for row in rows] == ["10", "20", "25", "30", "40", "50"]
+    assert rows[0] == {
+        "update": "10", "cosine_all": "-0.5", "cosine_head": "-0.9", "eq13_all": "-0.25",
+        "eq13_head": "-0.45", "train_loss_nats": "0.7", "dev_loss_nats": "", "pairs": "90", "batches": "10",
+        "crossing_all": "", "crossing_head": "",
+    }  # fmt: skip
+    assert rows[2]["dev_loss_nats"] == "0.6238" and rows[2]["cosine_all"] == "" and rows[2]["pairs"] == ""
+    assert rows[3]["cosine_all"] == rows[3]["eq13_all"] == "" and rows[5]["dev_loss_nats"] == "0.693147"
+    assert [row["crossing_all"] for row in rows] == ["", "", "", "", "up", ""]
+    assert [row["crossing_head"] for row in rows] == ["", "up", "", "", "down", ""]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["epoch 001 | loss 1 | num_updates 5"], r"no gradient accordance in .*--accordance-interval"),
+        (['gradient accordance | {"update": 1,'], r"a damaged line: gradient accordance"),
+        ([line(1, 0.1, 0.1, 0.5).replace("0.1", '"x"', 1)], r"all should be a number"),
+        ([line(1, 0.1, 0.1, 0.5).replace('"eq13"', '"eq"')], r"lacks 'eq13'"),
+        ([line(1, 0.1, 0.1, 0.5).replace('"update": 1', '"update": null')], r"update should be a whole"),
+        ([line(1, 0.1, 0.1, 0.5), line(2, 0.1, 0.1, 0.5).replace("head", "tail")], r"different groups"),
+    ],
+)  # fmt: skip
+def test_a_log_that_cannot_be_used_is_named(tmp_path: Path, lines: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        read_accordance(write_log(tmp_path / "train.log", *lines))
+    assert str(tmp_path / "train.log") in str(caught.value)
+
+
+def test_a_curve_of_nothing_but_a_single_point_has_no_crossing() -> None:
+    one = Measurement(5, 0.5, {"all": 0.1}, {"all": 0.05}, 6, 3)
+    text = report(Curve("run", [one], [], "mean"))
+    assert "no crossing in group all" in text and "(had it crossed before the first measurement?)" in text

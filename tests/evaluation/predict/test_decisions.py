@@ -1,0 +1,117 @@
+"""Answers from scores: means, votes, ties, and the scores of the answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from made_scores import NONE, choices, classes
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.predict.decisions import decide, measure
+from fairseq_adv.evaluation.predict.ensemble import Scores, join
+
+
+def log(*rows: list[float]) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.log(np.array(rows, dtype=np.float32))
+
+
+def three(*members: np.ndarray) -> list[Scores]:
+    return [classes(f"m{k}", log_probs=member, raw=member) for k, member in enumerate(members)]
+
+
+def test_mean_and_majority_differ_where_one_model_is_sure() -> None:
+    rows = [0.6, 0.4], [0.6, 0.4], [0.01, 0.99]
+    joined = join(three(*[log(row, row, row) for row in rows]))
+    assert decide(joined).answers == ["no"] * 3
+    assert decide(joined, vote=True).answers == ["yes"] * 3
+
+
+def test_a_drawn_vote_is_decided_by_the_mean() -> None:
+    joined = join(three(log(*[[0.6, 0.4]] * 3), log(*[[0.1, 0.9]] * 3)))
+    assert decide(joined, vote=True).answers == decide(joined).answers == ["no"] * 3
+    assert not decide(joined, vote=True).tied.any()
+
+
+def test_a_choice_without_votes_does_not_win_a_draw_by_its_mean() -> None:
+    # C is everybody's second choice and has the best mean; A and B have a vote each.
+    a = choices([["A", "B", "C"]], [[-0.1, -9.0, -0.2]])
+    b = choices([["A", "B", "C"]], [[-8.0, -0.1, -0.2]], "b")
+    assert decide(join([a, b])).answers == ["C"]
+    assert decide(join([a, b]), vote=True).answers == ["A"]
+
+
+def test_answers_are_the_questions_own_labels() -> None:
+    joined = join([choices([["A", "B", ""], ["1", "2", "3"]], [[-3, -1, NONE], [-2, -2.5, -0.1]])])
+    assert decide(joined).answers == ["B", "3"]
+
+
+def test_a_tie_is_told_and_is_no_right_answer() -> None:
+    joined = join([choices([["A", "B"], ["A", "B"]], [[-1, -1], [-2, -1]])])
+    found = decide(joined)
+    assert found.answers == ["A", "B"] and found.tied.tolist() == [True, False]
+    assert found.notes == ["1 of 2 rows are tied; the first of the best was taken"]
+    assert measure("arc", found.answers, ["A", "B"], found.tied) == {"accuracy": 50.0}
+
+
+def phrases(values: list[list[float]], name: str = "a") -> Scores:
+    raw = np.array(values, dtype=np.float32)
+    labels = np.array([[f"p{k}" if np.isfinite(v) else "" for k, v in enumerate(row)] for row in values])
+    ids = np.array([str(i) for i in range(len(values))])
+    return Scores("phrases", "wsc", "test", ids, labels, raw, raw, np.full(len(values), ""), {}, name)
+
+
+def test_the_query_must_not_be_worse_than_any_candidate() -> None:
+    found = decide(join([phrases([[-1, -2, -3], [-1, -0.5, NONE], [-1, -1, NONE], [-9, NONE, NONE]])]))
+    assert found.answers == ["True", "False", "True", "True"]
+    assert found.notes == ["1 of 4 sentences have no candidates: answered with True"]
+
+
+def test_vote_about_a_query() -> None:
+    members = [phrases([[-1.0, -1.1]]), phrases([[-1.0, -1.1]], "b"), phrases([[-9.0, -1.0]], "c")]
+    assert decide(join(members)).answers == ["False"]
+    assert decide(join(members), vote=True).answers == ["True"]
+    assert decide(join(members[1:]), vote=True).answers == ["False"]  # a draw: the mean
+
+
+def test_a_sentence_without_a_query_is_named() -> None:
+    with pytest.raises(DataError, match="row 1: has no query"):
+        decide(join([phrases([[-1, -2], [NONE, -1]])]))
+
+
+def numbers(values: list[float], name: str = "a") -> Scores:
+    column = np.array(values, dtype=np.float32)[:, None]
+    ids = np.array([str(i) for i in range(len(values))])
+    gold = np.full(len(values), "")
+    return Scores("values", "STS-B", "test", ids, np.array([["value"]]), column, column, gold, {}, name)
+
+
+def test_numbers_have_a_mean_and_no_majority() -> None:
+    joined = join([numbers([0.25, 1.0]), numbers([0.75, 0.5], "b")])
+    assert [float(answer) for answer in decide(joined).answers] == [0.5, 0.75]
+    with pytest.raises(DataError, match="--vote"):
+        decide(joined, vote=True)
+
+
+def test_scores_against_scikit_learn() -> None:
+    from scipy import stats
+    from sklearn import metrics
+
+    rng = np.random.default_rng(0)
+    gold = rng.integers(0, 2, 60)
+    found = np.where(rng.random(60) < 0.7, gold, 1 - gold)
+    names = [str(v) for v in found], [str(v) for v in gold]
+    untied = np.zeros(60, dtype=bool)
+    cola = measure("CoLA", *names, untied)
+    assert cola["accuracy"] == pytest.approx(100 * metrics.accuracy_score(gold, found))
+    assert cola["mcc"] == pytest.approx(100 * metrics.matthews_corrcoef(gold, found))
+    assert measure("MRPC", *names, untied)["f1"] == pytest.approx(100 * metrics.f1_score(gold, found))
+    x, y = rng.random(60), rng.random(60)
+    stsb = measure("STS-B", [str(v) for v in x], [str(v) for v in y], untied)
+    assert stsb["pearson"] == pytest.approx(100 * stats.pearsonr(x, y)[0])
+    assert stsb["spearman"] == pytest.approx(100 * stats.spearmanr(x, y)[0])
+
+
+def test_rows_whose_answer_is_not_told_do_not_count() -> None:
+    assert measure("RTE", ["a", "b", "b"], ["a", "", "a"], np.zeros(3, dtype=bool)) == {"accuracy": 50.0}
+    assert measure("RTE", ["a"], [""], np.zeros(1, dtype=bool)) == {}

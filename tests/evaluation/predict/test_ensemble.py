@@ -1,0 +1,110 @@
+"""Scores of several models are joined by name: of the row, and of the column."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_scores import NONE, choices, classes
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.predict.ensemble import Scores, join
+
+
+def test_a_file_gives_back_what_was_written_without_pickle(tmp_path: Path) -> None:
+    for scores in (classes(), choices([["A", "B", ""], ["1", "2", "3"]], [[1, 2, NONE], [3, 2, 1]])):
+        path = tmp_path / "scores" / f"{scores.kind}.npz"
+        scores.save(path)
+        found = Scores.load(path)
+        for name in ("ids", "labels", "log_probs", "raw", "gold"):
+            assert (getattr(found, name) == getattr(scores, name)).all()
+            assert getattr(found, name).dtype.hasobject is False
+        assert (found.kind, found.task, found.split, found.made_from) == (
+            scores.kind,
+            scores.task,
+            scores.split,
+            scores.made_from,
+        )
+        assert [p.name for p in path.parent.iterdir() if p.name.endswith(".tmp")] == []
+
+
+def test_a_file_that_would_unpickle_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "bad.npz", about=np.array([{}], dtype=object))
+    (tmp_path / "text.npz").write_text("index\tprediction\n")
+    classes().save(tmp_path / "cut.npz")
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "cut.npz").read_bytes()[:-60])
+    for name in ("bad.npz", "text.npz", "cut.npz"):
+        with pytest.raises(DataError, match=f"{name}: is not a file of scores"):
+            Scores.load(tmp_path / name)
+    with pytest.raises(DataError, match=r"none\.npz: no such file"):
+        Scores.load(tmp_path / "none.npz")
+
+
+def test_the_mean_of_log_probabilities(tmp_path: Path) -> None:
+    other = classes("b", log_probs=np.log(np.array([[0.5, 0.5]] * 3, dtype=np.float32)))
+    joined = join([classes(), other])
+    expected = (np.log([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]) + np.log(0.5)) / 2
+    assert np.allclose(joined.first.log_probs, expected, atol=1e-6)
+    assert joined.log_probs.shape == (2, 3, 2)
+
+
+def test_rows_and_labels_in_another_order_are_put_right() -> None:
+    order = [2, 0, 1]
+    a = classes()
+    b = classes(
+        "b", ids=a.ids[order], labels=a.labels[:, ::-1], log_probs=a.log_probs[order][:, ::-1],
+        raw=a.raw[order][:, ::-1], gold=a.gold[order],
+    )  # fmt: skip
+    joined = join([a, b])
+    assert np.allclose(joined.log_probs[1], a.log_probs) and np.allclose(joined.raw[1], a.raw)
+
+
+def test_choices_in_another_order_are_put_right() -> None:
+    a = choices([["A", "B", ""], ["1", "2", "3"]], [[1, 2, NONE], [4, 5, 6]])
+    b = choices([["B", "A", ""], ["3", "1", "2"]], [[20, 10, NONE], [60, 40, 50]], "b")
+    assert join([a, b]).raw[1].tolist() == [[10, 20, NONE], [40, 50, 60]]
+    assert join([a, b]).first.raw.tolist() == [[5.5, 11, NONE], [22, 27.5, 33]]
+
+
+MISMATCHES = [
+    ({"ids": np.array(["0", "1", "3"])}, "b: 1 row(s) of a are missing, the first is 2."),
+    ({"task": "WNLI"}, "b: its task is 'WNLI', that of a is 'RTE'"),
+    ({"split": "valid"}, "b: its split is 'valid', that of a is 'test'"),
+    (
+        {"labels": np.array([["yes", "perhaps"]])},
+        "b: row 0 has yes, perhaps to choose from; in a it has yes, no",
+    ),
+    ({"gold": np.array(["", "yes", "yes"])}, "b: row 1: the right answer is yes, in a it is no."),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), MISMATCHES, ids=range(len(MISMATCHES)))
+def test_members_that_differ_are_refused_by_row(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=re.escape(message)):
+        join([classes(), classes("b", **changes)])
+
+
+def test_a_row_too_many_is_named() -> None:
+    a = choices([["A", "B"]], [[1, 2]])
+    b = choices([["A", "B"], ["A", "B"]], [[1, 2], [3, 4]], "b")
+    with pytest.raises(DataError, match=re.escape("b: 1 row(s) are not in a, the first is q1.")):
+        join([a, b])
+
+
+def test_a_question_with_other_choices_is_named() -> None:
+    a = choices([["A", "B"], ["A", "B"]], [[1, 2], [3, 4]])
+    b = choices([["A", "B", ""], ["A", "B", "C"]], [[1, 2, NONE], [3, 4, 5]], "b")
+    with pytest.raises(DataError, match=re.escape("b: row q1 has A, B, C to choose from; in a it has A, B.")):
+        join([a, b])
+
+
+def test_a_known_right_answer_is_kept_whoever_knows_it() -> None:
+    joined = join([classes(gold=np.array(["", "", ""])), classes("b")])
+    assert joined.first.gold.tolist() == ["", "no", "yes"]
+
+
+def test_an_id_that_stands_for_two_examples() -> None:
+    with pytest.raises(DataError, match="a: the id 1 stands for two examples"):
+        classes(ids=np.array(["0", "1", "1"]))

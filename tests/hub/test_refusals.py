@@ -1,0 +1,165 @@
+"""What cannot be converted is refused; the message names the file and what is wrong; nothing is written."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Callable
+
+import hf_models
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.hub.convert import convert_hf_checkpoint
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Path:
+    hf_models.save_bert(tmp_path / "hf", head=True)
+    return tmp_path / "hf"
+
+
+def refused(folder: Path, message: str) -> None:
+    out = folder.parent / "out"
+    with pytest.raises(DataError, match=message):
+        convert_hf_checkpoint(folder, out)
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "albert"}, r"config.json: model_type is 'albert'; supported are bert, roberta"),
+        ({"model_type": None}, "model_type is None"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ({"hidden_act": "gelu_new"}, "hidden_act is 'gelu_new'.*supported: gelu, relu"),
+        ({"num_attention_heads": 5}, "hidden_size 24 is not a multiple of num_attention_heads 5"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0, expected a whole number of at least 1"),
+        ({"hidden_size": "24"}, "hidden_size is '24', expected a whole number"),
+        ({"is_decoder": True}, "is_decoder or add_cross_attention is set"),
+        ({"vocab_size": 7}, r"the tokeniser has \d+ tokens but config.json has vocab_size 7"),
+        (
+            {"max_position_embeddings": 12},
+            r"position_embeddings.weight has the shape \(160, 24\).*asks for \(12, 24\)",
+        ),
+        ({"num_hidden_layers": 1}, r"unknown: encoder.layer.1.attention.output.LayerNorm.bias \(24,\)"),
+        ({"num_hidden_layers": 3}, r"missing: encoder.layer.2.attention.self.query.weight \(24, 24\)"),
+        ({"tie_word_embeddings": False}, "missing: cls.predictions.decoder.weight"),
+    ],
+)
+def test_config(bert: Path, change: dict[str, Any], message: str) -> None:
+    config = json.loads((bert / "config.json").read_text())
+    (bert / "config.json").write_text(json.dumps({**config, **change}))
+    refused(bert, message)
+
+
+def test_padding_token_of_roberta(tmp_path: Path) -> None:
+    hf_models.save_roberta(tmp_path / "hf")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    (tmp_path / "hf" / "config.json").write_text(json.dumps({**config, "pad_token_id": 3}))
+    refused(
+        tmp_path / "hf", r"the padding token is row 1 in the vocabulary, but pad_token_id in config.json is 3"
+    )
+
+
+def drop(tensors: dict[str, torch.Tensor]) -> None:
+    del tensors["bert.encoder.layer.1.output.dense.bias"], tensors["bert.embeddings.LayerNorm.weight"]
+
+
+def add(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["bert.encoder.layer.0.adapter.weight"] = torch.zeros(2, 3)
+
+
+def spoil(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["bert.encoder.layer.0.output.dense.bias"][3] = float("nan")
+
+
+def shorten(tensors: dict[str, torch.Tensor]) -> None:
+    name = "bert.embeddings.word_embeddings.weight"
+    tensors[name] = tensors[name][:-1].clone()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (drop, r"(?s)missing: embeddings.LayerNorm.weight.*missing: encoder.layer.1.output.dense.bias"),
+        (add, r"unknown: encoder.layer.0.adapter.weight \(2, 3\)"),
+        (spoil, "encoder.layer.0.output.dense.bias holds values that are not finite"),
+        (shorten, r"word_embeddings.weight has the shape \(\d+, 24\), config.json asks for \(\d+, 24\)"),
+    ],
+)
+def test_tensors(bert: Path, change: Callable[[dict[str, torch.Tensor]], None], message: str) -> None:
+    tensors = load_file(bert / "model.safetensors")
+    change(tensors)
+    save_file(tensors, bert / "model.safetensors")
+    refused(bert, message)
+
+
+class Payload:
+    """Pickles into a call of os.mkdir: loading it as an ordinary pickle makes the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return os.mkdir, (str(self.folder),)
+
+
+def test_bin_with_code_is_refused_and_not_run(bert: Path) -> None:
+    tensors = load_file(bert / "model.safetensors")
+    (bert / "model.safetensors").unlink()
+    mark = bert / "code-was-run"
+    torch.save({**tensors, "extra": Payload(mark)}, bert / "pytorch_model.bin")
+    refused(bert, r"pytorch_model.bin: refused, because it holds more than tensors and loading it could run")
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("pytorch_model.bin", b"no such format", "pytorch_model.bin: "),
+        ("pytorch_model.bin", b"", "pytorch_model.bin: not readable as a PyTorch file"),
+        ("model.safetensors", b"\x08\0\0\0\0\0\0\0{}", "model.safetensors: not readable as safetensors"),
+        ("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid", "a Git LFS pointer"),
+        ("model.safetensors.index.json", b"{}", "has no weight_map"),
+        ("model.safetensors.index.json", b'{"weight_map": {"a": "../b"}}', r"'\.\./b' is not the name"),
+        ("model.safetensors.index.json", b'{"weight_map": {"a": "b"}}', "names the file b, which is not in"),
+        ("tf_model.h5", b"", "no weights in it; expected one of model.safetensors"),
+    ],
+)
+def test_weight_files(bert: Path, name: str, content: bytes, message: str) -> None:
+    (bert / "model.safetensors").unlink()
+    (bert / name).write_bytes(content)
+    refused(bert, message)
+
+
+def test_bin_of_another_kind(bert: Path) -> None:
+    (bert / "model.safetensors").unlink()
+    torch.save([torch.zeros(2)], bert / "pytorch_model.bin")
+    refused(bert, "holds a list, expected a state dict")
+    torch.save({"state_dict": {"a": torch.zeros(2)}}, bert / "pytorch_model.bin")
+    refused(bert, "'state_dict' is a dict; expected names with tensors only")
+
+
+def test_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such folder"):
+        convert_hf_checkpoint(tmp_path / "absent", tmp_path / "out")
+    with pytest.raises(DataError, match=r"no config.json in it"):
+        convert_hf_checkpoint(tmp_path, tmp_path / "out")
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(DataError, match=r"config.json: not json"):
+        convert_hf_checkpoint(tmp_path, tmp_path / "out")
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(DataError, match="expected a json object"):
+        convert_hf_checkpoint(tmp_path, tmp_path / "out")
+
+
+def test_output_is_not_overwritten(bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("kept")
+    with pytest.raises(DataError, match="out: exists and is not a complete, current conversion"):
+        convert_hf_checkpoint(bert, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]

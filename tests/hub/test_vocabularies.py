@@ -1,0 +1,176 @@
+"""Vocabularies in fairseq's order: nothing lost, nothing swapped, and what cannot be converted is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import hf_models
+import pytest
+from fairseq.data import Dictionary
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.hub.bpe_vocabulary import byte_level_vocabulary
+from fairseq_adv.hub.convert import convert_hf_checkpoint
+from fairseq_adv.hub.wordpiece_vocabulary import wordpiece_vocabulary
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Path:
+    hf_models.save_bert(tmp_path / "hf")
+    return tmp_path / "hf"
+
+
+@pytest.fixture
+def roberta(tmp_path: Path) -> Path:
+    hf_models.save_roberta(tmp_path / "hf")
+    return tmp_path / "hf"
+
+
+def test_dictionary_holds_odd_tokens(bert: Path, tmp_path: Path) -> None:
+    convert_hf_checkpoint(bert, tmp_path / "out")
+    dictionary = Dictionary.load(str(tmp_path / "out" / "dict.txt"))
+    tokens = hf_models.bert_vocabulary()
+    rows = wordpiece_vocabulary(bert).rows
+    assert sorted(rows) == list(range(len(tokens)))
+    for row, token in enumerate(tokens):
+        if token in hf_models.BERT_SPECIALS:
+            continue
+        # White space cannot stand in dict.txt: such a row is kept under its number.
+        word = f"[row{row}]" if token in ("\u2028", "\u00a0", "a b", "") else token
+        assert rows[dictionary.index(word)] == row
+
+
+def test_gpt2_dictionary_comes_back(shared_data: Path, tmp_path: Path) -> None:
+    """RoBERTa's real dict.txt -> a vocab.json in its order, as Hugging Face's -> the same dict.txt."""
+    real = shared_data / "gpt2_bpe"
+    encoder = json.loads((real / "encoder.json").read_text(encoding="utf-8"))
+    token_of = {str(number): token for token, number in encoder.items()}
+    column = [line.rsplit(" ", 1)[0] for line in (real / "dict.txt").read_text().splitlines()]
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *(token_of.get(word, word) for word in column), "<mask>"]
+    assert len(tokens) == 50265
+    (tmp_path / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
+    (tmp_path / "merges.txt").write_bytes((real / "vocab.bpe").read_bytes())
+    found = byte_level_vocabulary(tmp_path)
+    assert list(found.symbols) == column
+    assert found.rows == tuple(range(50265))
+    assert json.loads(found.files["encoder.json"]) == encoder
+    assert found.files["vocab.bpe"] == (real / "vocab.bpe").read_bytes()
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_fast_tokenizer_file_alone_is_enough(tmp_path: Path, family: str) -> None:
+    """Newer programs write tokenizer.json only."""
+    from tokenizers import ByteLevelBPETokenizer, Tokenizer, models, normalizers
+
+    folder = tmp_path / "hf"
+    if family == "bert":
+        hf_models.save_bert(folder)
+        expected = wordpiece_vocabulary(folder)
+        ranks = {token: row for row, token in enumerate(hf_models.bert_vocabulary())}
+        tokenizer = Tokenizer(models.WordPiece(vocab=ranks, unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
+        tokenizer.save(str(folder / "tokenizer.json"))
+        (folder / "vocab.txt").unlink()
+        found = wordpiece_vocabulary(folder)
+        assert json.loads(found.files["tokenizer_config.json"])["do_lower_case"] is False
+        assert found.files["vocab.txt"] == expected.files["vocab.txt"]
+    else:
+        hf_models.save_roberta(folder)
+        expected = byte_level_vocabulary(folder)
+        names = [str(folder / "vocab.json"), str(folder / "merges.txt")]
+        ByteLevelBPETokenizer(*names).save(str(folder / "tokenizer.json"))
+        for name in names:
+            os.unlink(name)
+        found = byte_level_vocabulary(folder)
+        assert found.files == expected.files
+    assert (found.symbols, found.rows) == (expected.symbols, expected.rows)
+
+
+def test_special_tokens_with_other_names(bert: Path, tmp_path: Path) -> None:
+    text = (bert / "vocab.txt").read_text(encoding="utf-8")
+    text = text.replace("[CLS]\n", "<s>\n").replace("[SEP]\n", "</s>\n")
+    (bert / "vocab.txt").write_text(text, encoding="utf-8")
+    names = {"cls_token": "<s>", "sep_token": {"content": "</s>"}}
+    (bert / "tokenizer_config.json").write_text(json.dumps({**names, "do_lower_case": False}))
+    found = wordpiece_vocabulary(bert)
+    tokens = hf_models.bert_vocabulary()
+    assert found.rows[:4] == tuple(tokens.index(name) for name in ("[CLS]", "[PAD]", "[SEP]", "[UNK]"))
+    assert json.loads(found.files["tokenizer_config.json"])["do_lower_case"] is False
+
+
+def test_added_tokens_have_rows_too(bert: Path) -> None:
+    last = len(hf_models.bert_vocabulary())
+    (bert / "added_tokens.json").write_text(json.dumps({"[ENT]": last}))
+    found = wordpiece_vocabulary(bert)
+    assert found.symbols[-1] == "[ENT]"
+    assert found.rows[-2] == last
+
+
+def edit_vocab(folder: Path, old: str, new: str) -> None:
+    text = (folder / "vocab.txt").read_text(encoding="utf-8")
+    assert old in text
+    (folder / "vocab.txt").write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[MASK]\n", "[KSAM]\n", r"vocab.txt: has no token '\[MASK\]', which fairseq needs as <mask>"),
+        ("film\n", "the\n", r"vocab.txt: token 'the' stands in it twice, first in line \d+"),
+        ("film\n", "<s>\n", r"vocab.txt: row \d+ would be '<s>' in dict.txt, which is one of fairseq's"),
+        ("film\n", "[row0]\n[row1]\n", None),
+    ],
+)
+def test_wordpiece_refusals(bert: Path, old: str, new: str, message: str | None) -> None:
+    edit_vocab(bert, old, new)
+    if message is None:
+        assert "[row0]" in wordpiece_vocabulary(bert).symbols
+        return
+    with pytest.raises(DataError, match=message):
+        wordpiece_vocabulary(bert)
+
+
+def test_wordpiece_not_utf8(bert: Path) -> None:
+    (bert / "vocab.txt").write_bytes(b"[PAD]\n\xff\n")
+    with pytest.raises(DataError, match=r"vocab.txt:2: not UTF-8"):
+        wordpiece_vocabulary(bert)
+
+
+@pytest.mark.parametrize("reader", [wordpiece_vocabulary, byte_level_vocabulary])
+def test_no_vocabulary(tmp_path: Path, reader: object) -> None:
+    assert callable(reader)
+    with pytest.raises(DataError, match="needs vocab"):
+        reader(tmp_path)
+
+
+def test_merges_of_another_model(roberta: Path) -> None:
+    with (roberta / "merges.txt").open("a", encoding="utf-8") as stream:
+        stream.write("the zzz\n")
+    with pytest.raises(DataError, match=r"no row for 1 of the tokens that the merges make, such as 'thezzz'"):
+        byte_level_vocabulary(roberta)
+
+
+def test_bad_merge_line(roberta: Path) -> None:
+    lines = (roberta / "merges.txt").read_text(encoding="utf-8").split("\n")
+    lines[3] = "one two three"
+    (roberta / "merges.txt").write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(DataError, match=r"merges.txt:4: 'one two three' is not a pair"):
+        byte_level_vocabulary(roberta)
+
+
+def test_rows_with_a_gap(roberta: Path) -> None:
+    vocabulary = json.loads((roberta / "vocab.json").read_text(encoding="utf-8"))
+    vocabulary["<mask>"] += 1
+    (roberta / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    with pytest.raises(DataError, match=r"rows of the \d+ tokens are not 0"):
+        byte_level_vocabulary(roberta)
+
+
+def test_literal_that_looks_like_a_number(roberta: Path) -> None:
+    """A filler token named "5" would be taken for the fifth byte."""
+    text = (roberta / "vocab.json").read_text(encoding="utf-8")
+    (roberta / "vocab.json").write_text(text.replace("madeupword0000", "300"), encoding="utf-8")
+    with pytest.raises(DataError, match=r"would be '300' in dict.txt, which is the word of row \d+"):
+        byte_level_vocabulary(roberta)

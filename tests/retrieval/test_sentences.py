@@ -1,0 +1,82 @@
+"""Reading a corpus: what is a sentence, and what is told about files that can't be read."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.retrieval import sentences as module
+from fairseq_adv.retrieval.sentences import survey
+
+
+def test_sentences_of_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_bytes("\ufeffOne.\r\n\r\n  Two\u2028half. \n\u00a0\nCafe\u0301.".encode())
+    with gzip.open(tmp_path / "b.txt.gz", "wb") as file:
+        file.write("Vier 🌍.\n\nFive.\n".encode())
+    corpus = survey([str(tmp_path / "a.txt"), str(tmp_path / "b*")])
+    expected = ["One.", "Two\u2028half.", "Café.", "Vier 🌍.", "Five."]
+    assert list(corpus.sentences()) == expected
+    assert [file.sentences for file in corpus.files] == [3, 2] and corpus.size == 5
+    assert "check corpus: 100%" in capsys.readouterr().err
+    for start in range(6):
+        assert list(corpus.sentences(start)) == expected[start:]
+
+
+def test_starts_anywhere_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK", 7)
+    lines = [f"line {i}" for i in range(20)]
+    (tmp_path / "a.txt").write_text("\n\n".join(lines))
+    corpus = survey([str(tmp_path / "a.txt")])
+    assert [list(corpus.sentences(start)) for start in range(21)] == [lines[start:] for start in range(21)]
+
+
+def test_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK", 8)
+    path = tmp_path / "latin.txt"
+    path.write_bytes(b"plain line\n\nZ\xfcrich\nmore\n")
+    with pytest.raises(DataError, match=r"latin.txt:3: not UTF-8 \(byte 2 of the line is 0xfc\).*iconv"):
+        survey([str(path)])
+    assert list(survey([str(path)], "replace").sentences()) == ["plain line", "Z\ufffdrich", "more"]
+
+
+def test_not_utf8_across_a_sentence_end(tmp_path: Path) -> None:
+    path = tmp_path / "cut.txt"
+    path.write_bytes("aé".encode()[:-1] + b"\nnext\n")  # the line ends within a character
+    with pytest.raises(DataError, match=r"cut.txt:1: not UTF-8 \(byte 2"):
+        survey([str(path)])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no sentences"),
+        (b"\n \n", "no sentences"),
+        (b"short\n" + b"x" * 1_000_001, r":2: over 1000000 characters in a line"),
+        (gzip.compress(b"abc\n" * 5000)[:-30], "damaged"),
+        (gzip.compress(b"abc\n" * 5000)[:-8] + b"00000000", "damaged"),
+    ],
+)
+def test_useless_files(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        survey([str(path)])
+
+
+def test_missing_and_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        survey([str(tmp_path / "none*.txt")])
+    with pytest.raises(DataError, match=r"is a folder. Give the files in it"):
+        survey([str(tmp_path)])
+
+
+def test_changed_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.txt"
+    path.write_text("one\ntwo\n")
+    corpus = survey([str(path)])
+    path.write_text("one\ntwo\nthree\n")
+    with pytest.raises(DataError, match="changed while it was read"):
+        list(corpus.sentences())
