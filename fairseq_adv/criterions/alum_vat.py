@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.standard import StandardCriterion, StepOutput
-from fairseq_adv.criterions.vat_log import VAT_COUNTS, VAT_LOG, reduce_vat_metrics
+from fairseq_adv.criterions.logs import Log, Logged
+from fairseq_adv.criterions.method import Method
+from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.vat_options import VATConfig, check_vat_options, shares_dropout
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import (
@@ -27,7 +27,6 @@ from fairseq_adv.perturbation import (
     float32_embedding,
     geometry,
 )
-from fairseq_adv.perturbation.passes import frozen_parameters, no_sync
 from fairseq_adv.perturbation.precision import layer_norm_after
 from fairseq_adv.perturbation.vat_steps import cosine, vat_step
 
@@ -40,7 +39,7 @@ class ALUMConfig(VATConfig):
 
 
 @register_criterion("alum_vat", dataclass=ALUMConfig)
-class ALUMCriterion(StandardCriterion):
+class ALUMCriterion(Method):
     """ALUM, eq. 3 and Algorithm 1. Descends on l(f(x), y) + alpha * divergence(f(x), f(x + delta_K)).
 
     K + 2 forward passes, K backward passes to the embeddings only, one backward of the sum.
@@ -50,44 +49,46 @@ class ALUMCriterion(StandardCriterion):
     """
 
     cfg: VATConfig
-    method_log: tuple[str, ...] = VAT_LOG
-    method_counts = VAT_COUNTS
+    # A divergence at the paper's epsilon is of the order of 1e-9.
+    logs: tuple[Logged, ...] = (
+        Logged("task_loss", per="sample_size", in_bits=True, digits=3, always=True),
+        Logged("vat_divergence", per="sample_size", in_bits=True, digits=12),
+        Logged("vat_divergence_start", per="sample_size", in_bits=True, digits=12),
+        Logged("vat_divergence_zero", per="vat_zero_size", in_bits=True, digits=12),
+        Logged("vat_norm_inf", digits=9),
+        Logged("vat_norm_l2", digits=9),
+        Logged("vat_cosine", digits=4),
+        Logged("vat_skipped", per=None),
+    )
 
     def __init__(self, cfg: VATConfig, task: FairseqTask) -> None:
         check_vat_options(cfg)
         super().__init__(cfg, task)
-        self._update_num = 0
-        task.train_step = partial(self._train_step, task.train_step)
 
-    def forward(self, model: nn.Module, sample: Sample, reduce: bool = True) -> StepOutput:
-        """In training, the method; in validation, and before ``--vat-start-update``, the plain objective."""
-        if not (self.training and torch.is_grad_enabled()):
-            return super().forward(model, sample, reduce)
-        if self._update_num < self.cfg.vat_start_update:
-            loss, size, log = super().forward(model, sample, reduce)
-            return loss, size, self._complete(log, {"task_loss": log["loss"]})
+    @property
+    def start_update(self) -> int:
+        return self.cfg.vat_start_update
 
-        embedding = find_token_embedding(model)
-        perturbation = self._perturbation(embedding, sample)
-        replay = DropoutReplay(next(model.parameters()).device, enabled=shares_dropout(self.cfg))
-        with float32_embedding(model, embedding):
-            with no_sync(model), replay:
-                clean = self.objective.predict(model, sample)
-            usable, log = self._ascend(model, sample, clean.detach(), perturbation, replay)
-            log.update(self._divergence_without_delta(model, sample, clean.detach(), replay))
-            with replay, perturbation.applied(differentiable=False):
-                perturbed = self.objective.predict(model, sample)
+    def plain_step(self, batch: MiniBatch) -> Log:
+        log = super().plain_step(batch)
+        return {**log, "task_loss": log["loss"]}
 
-        task_loss = self.objective.loss(clean, sample)
-        divergence = self.objective.divergence(clean, perturbed, sample, str(self.cfg.vat_divergence))
-        divergence = torch.where(usable, divergence, torch.zeros_like(divergence))
-        loss = task_loss + self.cfg.vat_alpha * divergence
-        for name, (weight, term) in self._other_terms(clean, sample, replay).items():
-            loss = loss + weight * term
-            log[name] = term.detach()
-        log.update(task_loss=task_loss.detach(), vat_divergence=divergence.detach())
-        log = self._complete(self._logging_output(clean.detach(), loss, sample), log)
-        return loss, log["sample_size"], log
+    def step(self, batch: MiniBatch) -> Log:
+        embedding = find_token_embedding(batch.model)
+        delta = self._perturbation(batch, embedding)
+        replay = DropoutReplay(batch.device, enabled=shares_dropout(self.cfg))
+        with batch.computing():
+            with float32_embedding(batch.model, embedding):
+                with batch.no_sync_unless(False), replay:
+                    clean = self.objective.predict(batch.model, batch.sample)
+                usable, measured = self._ascend(batch, clean.detach(), delta, replay)
+                measured.update(self._divergence_without_delta(batch, clean.detach(), replay))
+                with replay, delta.applied(differentiable=False):
+                    perturbed = self.objective.predict(batch.model, batch.sample)
+            loss = self._loss(batch, clean, perturbed, usable, replay, measured)
+            log = self.log(clean, loss, batch.sample, **measured)
+        batch.descend(loss)
+        return log
 
     def check_before_training(self, model: nn.Module) -> None:
         embedding = find_token_embedding(model)
@@ -101,47 +102,57 @@ class ALUMCriterion(StandardCriterion):
             )
         super().check_before_training(model)
 
-    @staticmethod
-    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        """Logs what ``standard`` logs, and the size, direction and effect of delta."""
-        StandardCriterion.reduce_metrics(logging_outputs)
-        reduce_vat_metrics(logging_outputs)
+    def _loss(
+        self, batch: MiniBatch, clean: Tensor, perturbed: Tensor, usable: Tensor, replay: DropoutReplay,
+        measured: Log,
+    ) -> Tensor:  # fmt: skip
+        """Eq. 3, summed over the batch, in nats; its terms go into ``measured``."""
+        task_loss = self.objective.loss(clean, batch.sample)
+        divergence = self._divergence(clean, perturbed, batch.sample)
+        divergence = torch.where(usable, divergence, torch.zeros_like(divergence))
+        loss = task_loss + self.cfg.vat_alpha * divergence
+        for name, (weight, term) in self.other_terms(batch, clean, replay).items():
+            loss = loss + weight * term
+            measured[name] = term.detach()
+        measured.update(task_loss=task_loss.detach(), vat_divergence=divergence.detach())
+        return loss
+
+    def other_terms(
+        self, batch: MiniBatch, clean: Tensor, replay: DropoutReplay
+    ) -> dict[str, tuple[float, Tensor]]:
+        """Further terms of the loss by their name in the log: weight, and value summed over the batch."""
+        return {}
 
     def _ascend(
-        self,
-        model: nn.Module,
-        sample: Sample,
-        clean: Tensor,
-        perturbation: Perturbation,
-        replay: DropoutReplay,
-    ) -> tuple[Tensor, dict[str, Any]]:
+        self, batch: MiniBatch, clean: Tensor, delta: Perturbation, replay: DropoutReplay
+    ) -> tuple[Tensor, Log]:
         """Algorithm 1, lines 5 to 8: moves delta by K steps.
 
         Returns:
             false if a gradient was not finite (delta is then 0), and what is logged about delta.
         """
-        groups = perturbation.groups
+        groups = delta.groups
         step = vat_step(str(self.cfg.vat_projection), self.cfg.vat_step_size, self.cfg.vat_epsilon, groups)
         usable = torch.ones((), dtype=torch.bool, device=clean.device)
         for k in range(self.cfg.vat_steps):
-            with no_sync(model), frozen_parameters(model), replay:
-                with perturbation.applied():
-                    perturbed = self.objective.predict(model, sample)
-                divergence, scale = self.backward_to_delta(clean, perturbed, sample)
+            with batch.no_sync_unless(False), batch.frozen_parameters(), replay:
+                with delta.applied():
+                    perturbed = self.objective.predict(batch.model, batch.sample)
+                divergence, scale = self.backward_to_delta(clean, perturbed, batch.sample)
             del perturbed  # two graphs alive at a time: the clean one and one other
             if k == 0:
                 start = divergence
-            gradient = perturbation.gradient() / scale
+            gradient = delta.gradient() / scale
             usable = usable & gradient.isfinite().all()
             gradient = torch.where(usable, gradient, torch.zeros_like(gradient))
-            perturbation.move_to(step(perturbation.value(), gradient))
-        perturbation.move_to(torch.where(usable, perturbation.value(), torch.zeros_like(gradient)))
-        inf, l2 = perturbation.norm("linf"), perturbation.norm("l2")
+            delta.move_to(step(delta.value(), gradient))
+        delta.move_to(torch.where(usable, delta.value(), torch.zeros_like(gradient)))
+        inf, l2 = delta.norm("linf"), delta.norm("l2")
         return usable, {
             "vat_divergence_start": start,
             "vat_norm_inf": inf.sum(),
             "vat_norm_l2": l2.sum(),
-            "vat_cosine": cosine(perturbation.value(), gradient, groups).sum(),
+            "vat_cosine": cosine(delta.value(), gradient, groups).sum(),
             "vat_skipped": 1 - usable.long(),
             "nexamples": inf.numel(),
         }
@@ -154,9 +165,7 @@ class ALUMCriterion(StandardCriterion):
         of two changes no digit in fp32.
         """
         leaf = perturbed.detach().float().requires_grad_()
-        with torch.enable_grad():
-            kind = str(self.cfg.vat_divergence)
-            divergence = self.objective.divergence(clean, leaf, sample, kind, detach_targets=False)
+        divergence = self._divergence(clean, leaf, sample, detach_targets=False)
         (gradient,) = torch.autograd.grad(divergence, leaf)
         largest = gradient.abs().amax()
         exponent = torch.where(largest > 0, largest, torch.ones_like(largest)).log2().floor()
@@ -164,39 +173,28 @@ class ALUMCriterion(StandardCriterion):
         torch.autograd.backward(perturbed, (gradient * scale).to(perturbed.dtype))
         return divergence.detach(), scale
 
-    def _divergence_without_delta(
-        self, model: nn.Module, sample: Sample, clean: Tensor, replay: DropoutReplay
-    ) -> dict[str, Any]:
+    def _divergence_without_delta(self, batch: MiniBatch, clean: Tensor, replay: DropoutReplay) -> Log:
         """What dropout alone changes, measured in the updates that fairseq logs: a forward without a graph.
 
         0 where the masks are shared. Draws no random number of the run's, so that logging changes nothing.
         """
-        if (self._update_num + 1) % max(self.cfg.log_interval, 1):
+        if (batch.update + 1) % max(self.cfg.log_interval, 1):
             return {}
         devices = [clean.device] if clean.is_cuda else []
         # Frozen, because autocast would keep weights that were cast without a graph.
-        with torch.random.fork_rng(devices=devices), torch.no_grad(), frozen_parameters(model), replay:
-            again = self.objective.predict(model, sample)
-            divergence = self.objective.divergence(clean, again, sample, str(self.cfg.vat_divergence))
-        return {"vat_divergence_zero": divergence, "vat_zero_size": self.objective.sample_size(sample)}
+        with torch.random.fork_rng(devices=devices), torch.no_grad(), batch.frozen_parameters(), replay:
+            again = self.objective.predict(batch.model, batch.sample)
+            divergence = self._divergence(clean, again, batch.sample)
+        size = self.objective.sample_size(batch.sample)
+        return {"vat_divergence_zero": divergence, "vat_zero_size": size}
 
-    def _other_terms(
-        self, clean: Tensor, sample: Sample, replay: DropoutReplay
-    ) -> dict[str, tuple[float, Tensor]]:
-        """Further terms of the loss by their name in the log: weight, and value summed over the batch."""
-        return {}
+    def _divergence(
+        self, clean: Tensor, other: Tensor, sample: Sample, detach_targets: bool = True
+    ) -> Tensor:
+        return self.objective.divergence(clean, other, sample, str(self.cfg.vat_divergence), detach_targets)
 
-    def _perturbation(self, embedding: nn.Module, sample: Sample) -> Perturbation:
-        seeds = geometry.row_seeds(self.cfg.seed, self._update_num, self.objective.row_ids(sample))
+    def _perturbation(self, batch: MiniBatch, embedding: nn.Module) -> Perturbation:
+        seeds = geometry.row_seeds(self.cfg.seed, batch.update, self.objective.row_ids(batch.sample))
         start = partial(geometry.gaussian_start, std=self.cfg.vat_init_std, seeds=seeds)
-        return Perturbation(
-            embedding, self.objective.padding_idx, start, groups=self.objective.groups(sample)
-        )
-
-    def _train_step(
-        self, plain: Any, sample: Sample, model: nn.Module, criterion: Any, optimizer: Any, update_num: int,
-        ignore_grad: bool = False, **rest: Any,
-    ) -> Any:  # fmt: skip
-        """The task's own training step, once the number of the update is known here."""
-        self._update_num = update_num
-        return plain(sample, model, criterion, optimizer, update_num, ignore_grad, **rest)
+        groups = self.objective.groups(batch.sample)
+        return Perturbation(embedding, self.objective.padding_idx, start, groups=groups)

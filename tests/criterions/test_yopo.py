@@ -25,6 +25,7 @@ from criterions.test_methods import (
     recorded,
     start_of,
 )  # fmt: skip
+from fairseq_adv.criterions import yopo
 from fairseq_adv.perturbation import FirstLayer, Perturbation, find_layers
 
 RANDOM = [
@@ -116,12 +117,12 @@ def test_one_shallow_step_is_freelb(data: Path, extra: list[str], tolerance: flo
 
 
 def gradients_of_passes(
-    run: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """From now on: the gradient of delta in each shallow pass, and that in the pass before it, first."""
     found: list[tuple[torch.Tensor, torch.Tensor]] = []
     before: list[torch.Tensor] = []
-    ascend, shallow = Perturbation.ascend, run.criterion._shallow_pass
+    ascend, shallow = Perturbation.ascend, yopo._shallow_pass
 
     def noted(self: Perturbation, length: float) -> None:
         before.append(self.gradient().clone())
@@ -132,7 +133,7 @@ def gradients_of_passes(
         found.append((before[-1], perturbation.gradient().clone()))
 
     monkeypatch.setattr(Perturbation, "ascend", noted)
-    monkeypatch.setattr(run.criterion, "_shallow_pass", compared, raising=False)
+    monkeypatch.setattr(yopo, "_shallow_pass", compared)
     return found
 
 
@@ -148,7 +149,7 @@ def test_a_shallow_pass_where_the_full_one_was_has_its_gradient(
     Dropout and LayerDrop are those of that full pass, whether the full passes share theirs or not.
     """
     run = build(train_args(data, None, "yopo", *options(alpha=0.0), *RANDOM, *extra, *shared))
-    found = gradients_of_passes(run, monkeypatch)
+    found = gradients_of_passes(monkeypatch)
     for update in range(4):  # LayerDrop draws other layers each time
         one_step(run, batch(run, ROWS), update)
     assert found

@@ -14,14 +14,19 @@ from typing import Any, Optional, Protocol
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
 
-Log = Optional[dict[str, Any]]  # what Trainer.train_step returns; None: no update was taken
+UpdateLog = Optional[dict[str, Any]]  # what Trainer.train_step returns; None: no update was taken
 
 
 class GroupReplay(Protocol):
     """A method that replays each group."""
 
-    def replay(self, trainer: Trainer, samples: Sequence[Any], update: Callable[[], Log]) -> Log:
+    def replay_group(
+        self, trainer: Trainer, samples: Sequence[Any], update: Callable[[], UpdateLog]
+    ) -> UpdateLog:
         """Makes the updates of one group by calling ``update``, and returns what is to be logged."""
+
+    def begin_update(self) -> None:
+        """An update begins: one of those, or one that ``--amp`` makes again after an overflow."""
 
 
 def replay_groups(task: FairseqTask, method: GroupReplay) -> None:
@@ -32,17 +37,20 @@ def replay_groups(task: FairseqTask, method: GroupReplay) -> None:
         return
 
     @wraps(plain)
-    def train_step(self: Trainer, samples: Sequence[Any], raise_oom: bool = False) -> Log:
-        def update() -> Log:
-            log: Log = plain(self, samples, raise_oom)
-            return log
-
+    def train_step(self: Trainer, samples: Sequence[Any], raise_oom: bool = False) -> UpdateLog:
         replay: GroupReplay | None = getattr(self.task, "group_replay", None)
-        if replay is None or getattr(self, "_is_replaying", False):  # within: --amp makes an update again
+        if replay is None:
+            return plain(self, samples, raise_oom)  # type: ignore[no-any-return]
+
+        def update() -> UpdateLog:
+            replay.begin_update()
+            return plain(self, samples, raise_oom)  # type: ignore[no-any-return]
+
+        if getattr(self, "_is_replaying", False):  # --amp: the trainer calls itself for the same update
             return update()
         self._is_replaying = True
         try:
-            return replay.replay(self, samples, update)
+            return replay.replay_group(self, samples, update)
         finally:
             self._is_replaying = False
 

@@ -44,7 +44,7 @@ def _end_no_sync_after_an_error() -> None:
 def _log_zeros_after_out_of_memory() -> None:
     """A worker that ran out of memory has no logs of its update. fairseq then sums fewer numbers over the
     workers than the others do, and they hang or mix them up. It has to put zeros where the others put their
-    logs: those of the update before, so this project's criterions have the same keys in all of them.
+    logs: the criterion knows them, since this project's have the same keys in all updates.
     """
     plain = Trainer._fast_stat_sync_sum
     if getattr(plain, "_has_zeros", False):
@@ -52,17 +52,17 @@ def _log_zeros_after_out_of_memory() -> None:
 
     @wraps(plain)
     def sync(self: Trainer, logging_outputs: list[dict[str, Any]], *sums: Any, ignore: bool = False) -> Any:
-        if not self.model.training:  # validation has other logs, and an error there ends the run
-            pass
-        elif logging_outputs:
-            self._last_log = logging_outputs[0]
-        elif not hasattr(self, "_last_log"):
-            raise RuntimeError(
-                "out of memory in the first update of this worker, and fairseq's recovery needs one before "
-                "it: make the mini-batches smaller (--batch-size, --max-tokens, --max-positions)"
-            )
-        else:
-            logging_outputs, ignore = [self._last_log], True  # summed as zeros of the same kinds
+        zeros = getattr(self.get_criterion(), "zeros", None)
+        if (
+            zeros is not None and not logging_outputs and self.model.training
+        ):  # validation's errors end the run
+            log = zeros()
+            if log is None:
+                raise RuntimeError(
+                    "out of memory in the first update of this worker, and fairseq's recovery needs one "
+                    "before it: make the mini-batches smaller (--batch-size, --max-tokens, --max-positions)"
+                )
+            logging_outputs, ignore = [log], True  # summed as zeros of the same kinds
         return plain(self, logging_outputs, *sums, ignore=ignore)
 
     sync._has_zeros = True  # type: ignore[attr-defined]
