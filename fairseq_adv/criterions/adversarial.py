@@ -1,18 +1,67 @@
 """What FreeLB, PGD, FreeAT and YOPO share: the perturbation of a mini-batch, its dropout masks, its logs."""
 
-from __future__ import annotations
-
+import math
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Optional
 
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.options import PerturbationConfig, check_perturbation_options
+from fairseq_adv.criterions.options import MethodConfig, refuse
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import DropoutReplay, Perturbation, find_token_embedding, geometry
+from fairseq_adv.perturbation.geometry import NORM_TYPES
+
+NORM_TYPE_CHOICES = ChoiceEnum(list(NORM_TYPES))
+
+
+@dataclass
+class PerturbationConfig(MethodConfig):
+    """Options of a perturbation of the word embeddings."""
+
+    adv_steps: int = field(
+        default=3,
+        metadata={
+            "help": "K of the algorithm. freelb: K forward-backward passes, K - 1 of the ascent steps count; "
+            "the authors' fairseq script with adv_steps=k makes k + 1 passes, which is --adv-steps k+1 here. "
+            "pgd: K ascent steps, then one descent; freeat: K replays of each group of mini-batches; yopo: m "
+            "full passes"
+        },
+    )
+    adv_lr: float = field(
+        default=0.1,
+        metadata={"help": "alpha, length of an ascent step, in the units of the embeddings"},
+    )
+    adv_max_norm: float = field(
+        default=0.0,
+        metadata={
+            "help": "epsilon, radius of the ball around the embeddings, per example; <= 0: no projection"
+        },
+    )
+    adv_init_mag: float = field(
+        default=0.0,
+        metadata={
+            "help": "m of the random start U(-m, m)/sqrt(L*D), L tokens of D dimensions (linf: U(-m, m)); 0: "
+            "the first pass is clean"
+        },
+    )
+    adv_norm_type: NORM_TYPE_CHOICES = field(  # type: ignore[valid-type]
+        default="l2",
+        metadata={"help": "norm of the step and of the ball"},
+    )
+    adv_start_update: int = field(
+        default=0,
+        metadata={"help": "train plainly for this many updates first"},
+    )
+    no_adv_share_dropout: bool = field(
+        default=False,
+        metadata={"help": "draw new dropout masks in each pass instead of repeating those of the first"},
+    )
 
 
 class AdversarialMethod(Method):
@@ -42,7 +91,7 @@ class AdversarialMethod(Method):
         find_token_embedding(model)
         super().check_before_training(model)
 
-    def perturbation(self, batch: MiniBatch, update: int | None = None) -> Perturbation:
+    def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:
         """delta of the mini-batch, which starts at the noise of ``update`` (the batch's own if ``None``)."""
         cfg, objective = self.cfg, self.objective
         groups = objective.groups(batch.sample)
@@ -88,3 +137,20 @@ class AdversarialMethod(Method):
             "nexamples": norm.numel(),
         }
         return self.log(predictions, loss, sample, **measured)
+
+
+def check_perturbation_options(cfg: PerturbationConfig) -> None:
+    """Raises ValueError, naming the option and the fix, if an option is out of range."""
+
+    if cfg.adv_steps < 1:
+        refuse("adv-steps", cfg.adv_steps, "pass 1 or more")
+    if not (math.isfinite(cfg.adv_lr) and cfg.adv_lr >= 0):
+        refuse("adv-lr", cfg.adv_lr, "pass a finite step length of 0 or more")
+    if not math.isfinite(cfg.adv_max_norm):
+        refuse("adv-max-norm", cfg.adv_max_norm, "pass a finite radius, or 0 for no projection")
+    if not (math.isfinite(cfg.adv_init_mag) and cfg.adv_init_mag >= 0):
+        refuse("adv-init-mag", cfg.adv_init_mag, "pass a finite magnitude of 0 or more")
+    if str(cfg.adv_norm_type) not in NORM_TYPES:
+        refuse("adv-norm-type", cfg.adv_norm_type, f"pass one of {', '.join(NORM_TYPES)}")
+    if cfg.adv_start_update < 0:
+        refuse("adv-start-update", cfg.adv_start_update, "pass 0 or more")

@@ -4,22 +4,24 @@ Virtual adversarial training: beside the task's loss, the model's predictions sh
 embeddings move by delta, where delta is the small move that changes them most. It needs no labels.
 """
 
-from __future__ import annotations
-
 import logging
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 from fairseq.criterions import register_criterion
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
+from omegaconf import II
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.vat_options import VATConfig, check_vat_options, shares_dropout
+from fairseq_adv.criterions.options import MethodConfig, refuse
 from fairseq_adv.objectives.base import Sample
+from fairseq_adv.objectives.divergence import DIVERGENCES
 from fairseq_adv.perturbation import (
     DropoutReplay,
     Perturbation,
@@ -28,14 +30,67 @@ from fairseq_adv.perturbation import (
     geometry,
 )
 from fairseq_adv.perturbation.precision import layer_norm_after
-from fairseq_adv.perturbation.vat_steps import cosine, vat_step
+from fairseq_adv.perturbation.vat_steps import VAT_PROJECTIONS, cosine, vat_step
 
 logger = logging.getLogger(__name__)
+DIVERGENCE_CHOICES = ChoiceEnum(list(DIVERGENCES))
+PROJECTION_CHOICES = ChoiceEnum(list(VAT_PROJECTIONS))
+SWITCH = {"true": True, "false": False}
 
 
 @dataclass
-class ALUMConfig(VATConfig):
-    """Options of ``--criterion alum_vat``."""
+class ALUMConfig(MethodConfig):
+    """Options of ``--criterion alum_vat``, which ``smart`` has too. Symbols are those of Algorithm 1."""
+
+    vat_alpha: float = field(
+        default=1.0,
+        metadata={
+            "help": "alpha, weight of the divergence; the paper has 10 for pre-training, 1 for fine-tuning"
+        },
+    )
+    vat_steps: int = field(default=1, metadata={"help": "K, ascent steps on delta"})
+    vat_step_size: float = field(default=1e-3, metadata={"help": "eta, length of an ascent step"})
+    vat_epsilon: float = field(
+        default=1e-5,
+        metadata={
+            "help": "epsilon, radius of the ball around the embeddings, in the norm of --vat-projection: the "
+            "largest entry for smart and clamp, the L2 norm per example for l2; unit ignores it"
+        },
+    )
+    vat_init_std: float = field(
+        default=1e-5,
+        metadata={"help": "sigma, standard deviation of each entry of the random start delta_0"},
+    )
+    vat_start_update: int = field(
+        default=0,
+        metadata={"help": "train plainly for this many updates first (the paper's curriculum)"},
+    )
+    vat_divergence: DIVERGENCE_CHOICES = field(  # type: ignore[valid-type]
+        default="symmetric-kl",
+        metadata={
+            "help": "between clean and perturbed predictions: kl(clean || perturbed), symmetric-kl (both "
+            "directions, each with its target held constant), js; a regression has the squared difference"
+        },
+    )
+    vat_projection: PROJECTION_CHOICES = field(  # type: ignore[valid-type]
+        default="smart",
+        metadata={
+            "help": "the ascent step: smart: delta + eta g/max|g| per example, clamped to +-epsilon (SMART, "
+            "Algorithm 1); clamp: delta + eta g, clamped (ALUM, Algorithm 1); unit: delta + eta g, each "
+            "token divided by its largest entry (mt-dnn's code); l2: delta + eta g/||g||, into the L2 ball "
+            "of each example"
+        },
+    )
+    vat_share_dropout: str = field(
+        default="true",
+        metadata={
+            "help": "true: every pass of an update repeats the dropout masks of the first; false, as "
+            "published: each draws its own, and the divergence is mostly theirs",
+            "argparse_const": "true",
+        },
+    )
+    # Known to the criterion so that it measures the divergence at delta = 0 when fairseq logs.
+    log_interval: int = II("common.log_interval")
 
 
 @register_criterion("alum_vat", dataclass=ALUMConfig)
@@ -48,7 +103,7 @@ class ALUMCriterion(Method):
         ValueError: an option is out of range, or the task has no objective here.
     """
 
-    cfg: VATConfig
+    cfg: ALUMConfig
     # A divergence at the paper's epsilon is of the order of 1e-9.
     logs: tuple[Logged, ...] = (
         Logged("task_loss", per="sample_size", in_bits=True, digits=3, always=True),
@@ -61,7 +116,7 @@ class ALUMCriterion(Method):
         Logged("vat_skipped", per=None),
     )
 
-    def __init__(self, cfg: VATConfig, task: FairseqTask) -> None:
+    def __init__(self, cfg: ALUMConfig, task: FairseqTask) -> None:
         check_vat_options(cfg)
         super().__init__(cfg, task)
 
@@ -198,3 +253,33 @@ class ALUMCriterion(Method):
         start = partial(geometry.gaussian_start, std=self.cfg.vat_init_std, seeds=seeds)
         groups = self.objective.groups(batch.sample)
         return Perturbation(embedding, self.objective.padding_idx, start, groups=groups)
+
+
+def check_vat_options(cfg: ALUMConfig) -> None:
+    """Raises ValueError, naming the option and the fix, if an option is out of range."""
+    if not (math.isfinite(cfg.vat_alpha) and cfg.vat_alpha >= 0):
+        refuse("vat-alpha", cfg.vat_alpha, "pass a finite weight of 0 or more")
+    if cfg.vat_steps < 1:
+        refuse("vat-steps", cfg.vat_steps, "pass 1 or more; --criterion standard trains without a step")
+    for option, value, wanted in (
+        ("vat-step-size", cfg.vat_step_size, "length above 0, such as 1e-3"),
+        ("vat-epsilon", cfg.vat_epsilon, "radius above 0, such as 1e-5"),
+        ("vat-init-std", cfg.vat_init_std, "value above 0: at delta = 0 the divergence has no gradient"),
+    ):  # fmt: skip
+        if not (math.isfinite(value) and value > 0):
+            refuse(option, value, f"pass a finite {wanted}")
+    if cfg.vat_start_update < 0:
+        refuse("vat-start-update", cfg.vat_start_update, "pass 0 or more")
+    for option, choice, known in (
+        ("vat-divergence", cfg.vat_divergence, DIVERGENCES),
+        ("vat-projection", cfg.vat_projection, VAT_PROJECTIONS),
+    ):
+        if str(choice) not in known:
+            refuse(option, choice, f"pass one of {', '.join(known)}")
+    if str(cfg.vat_share_dropout).lower() not in SWITCH:
+        refuse("vat-share-dropout", cfg.vat_share_dropout, "pass true or false")
+
+
+def shares_dropout(cfg: ALUMConfig) -> bool:
+    """Whether every pass repeats the dropout masks of the first."""
+    return SWITCH[str(cfg.vat_share_dropout).lower()]

@@ -10,8 +10,8 @@ from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import nn
 
+from fairseq_adv.criterions.adversarial import PerturbationConfig
 from fairseq_adv.criterions.method import Method
-from fairseq_adv.criterions.options import PerturbationConfig
 from fairseq_adv.criterions.smart import SMARTConfig
 
 

@@ -18,10 +18,9 @@ from fairseq.trainer import Trainer
 from omegaconf import II
 from torch import nn
 
-from fairseq_adv.criterions.adversarial import AdversarialMethod
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
 from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.options import PerturbationConfig
 from fairseq_adv.fairseq_patches.group_replay import UpdateLog, replay_groups
 from fairseq_adv.perturbation import Perturbation, geometry
 

@@ -13,10 +13,9 @@ from typing import Any, ContextManager
 import torch
 from fairseq.criterions import register_criterion
 
-from fairseq_adv.criterions.adversarial import AdversarialMethod
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.options import PerturbationConfig
 from fairseq_adv.perturbation import Perturbation
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import torch
 from fairseq.criterions import register_criterion
 
-from fairseq_adv.criterions.adversarial import AdversarialMethod
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.options import PerturbationConfig
 
 
 @dataclass

@@ -15,16 +15,15 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.alum_vat import ALUMCriterion
+from fairseq_adv.criterions.alum_vat import ALUMConfig, ALUMCriterion
 from fairseq_adv.criterions.logs import Logged
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.vat_options import VATConfig
 from fairseq_adv.fairseq_patches.start_average import begin_average_at_start
 from fairseq_adv.perturbation import DropoutReplay, find_token_embedding, float32_embedding
 
 
 @dataclass
-class SMARTConfig(VATConfig):
+class SMARTConfig(ALUMConfig):
     """Options of ``--criterion smart``."""
 
     smart_mu: float = field(

@@ -14,9 +14,9 @@ from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import nn
 
+from fairseq_adv.criterions.adversarial import PerturbationConfig
 from fairseq_adv.criterions.freelb import FreeLBCriterion
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.options import PerturbationConfig
 from fairseq_adv.perturbation import DropoutReplay, FirstLayer, Perturbation, find_layers
 
 
