@@ -8,13 +8,17 @@ from typing import Any
 
 from fairseq.criterions import FairseqCriterion
 from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.trainer import Trainer
 from torch import Tensor, distributed, nn
 
 from fairseq_adv.criterions.flood import Flood
 from fairseq_adv.criterions.logs import Log, Logged, complete, reduce_logs
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.options import MethodConfig, check_flood_options
-from fairseq_adv.fairseq_patches.recovery import mend_recovery
+from fairseq_adv.fairseq_patches.checkpoint_reading import let_criterions_read_checkpoints
+from fairseq_adv.fairseq_patches.no_sync_after_an_error import end_no_sync_after_an_error
+from fairseq_adv.fairseq_patches.whole_copies import copy_checkpoints_whole
+from fairseq_adv.fairseq_patches.zeros_after_out_of_memory import log_zeros_after_out_of_memory
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample
 
@@ -56,6 +60,10 @@ class Method(FairseqCriterion):
         self._checked_data = False
         self._last_log: Log | None = None
         self._bind(task)
+        let_criterions_read_checkpoints()
+        end_no_sync_after_an_error()
+        log_zeros_after_out_of_memory()
+        copy_checkpoints_whole()
 
     def step(self, batch: MiniBatch) -> Log:
         """The method: accumulates the gradient of one mini-batch. Here: plain training.
@@ -118,9 +126,18 @@ class Method(FairseqCriterion):
         """A log whose every number counts as 0; ``None`` before the first mini-batch."""
         return self._last_log
 
+    def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
+        """Changes what ``trainer`` has read from a checkpoint, before it uses it.
+
+        Args:
+            state: what the checkpoint holds; changed in place.
+            trainer: fairseq's.
+            reset_optimizer: a new run begins (``--finetune-from-model``, ``--reset-optimizer``); otherwise
+                the checkpoint's goes on.
+        """
+
     def check_before_training(self, model: nn.Module) -> None:
         """Raises ValueError for what would make the run pointless; called before the first update."""
-        mend_recovery()
         path = self.cfg.restore_file
         if path and path != "checkpoint_last.pt" and "://" not in path and not os.path.isfile(path):
             raise ValueError(

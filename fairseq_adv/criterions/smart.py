@@ -12,13 +12,13 @@ from typing import Any, Optional
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.trainer import Trainer
 from omegaconf import II
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.alum_vat import ALUMConfig, ALUMCriterion
 from fairseq_adv.criterions.logs import Logged
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.fairseq_patches.start_average import begin_average_at_start
 from fairseq_adv.perturbation import DropoutReplay, find_token_embedding, float32_embedding
 
 
@@ -60,9 +60,20 @@ class SMARTCriterion(ALUMCriterion):
     def __init__(self, cfg: SMARTConfig, task: FairseqTask) -> None:
         check_smart_options(cfg)
         super().__init__(cfg, task)
-        begin_average_at_start(cfg.finetune_from_model)
         task.uses_ema = True  # the trainer then hands the average to each step, also in validation
         task.valid_step = partial(_without_average, task.valid_step)
+
+    def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
+        """A new run's average begins at the weights that it starts from, and not at an earlier run's average.
+
+        Where the checkpoint has no average fairseq 0.12.2 means to do so as well, but has deleted the weights
+        from what it read (fairseq/trainer.py, lines 572 and 649), and stops with ``KeyError: 'model'``.
+        """
+        super().read_checkpoint(state, trainer, reset_optimizer)
+        extra = state.get("extra_state")
+        if isinstance(extra, dict) and (reset_optimizer or "ema" not in extra):
+            extra["ema"] = state["model"]  # the same tensors; the trainer only deletes the other name
+            extra.pop("ema_fp32_params", None)
 
     def other_terms(
         self, batch: MiniBatch, clean: Tensor, replay: DropoutReplay

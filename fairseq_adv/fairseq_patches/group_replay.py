@@ -1,18 +1,21 @@
 """Gives the trainer the same group of mini-batches several times, an update each.
 
-A group is what one update of fairseq sees: the mini-batches of ``--update-freq``. fairseq has no place for
-this: its command line calls ``Trainer.train_step`` once for each group, and all that belongs to an update
-(its all-reduce, loss scale, clipping, recovery, logs) is in there. So that method is called again.
+fairseq/trainer.py, line 780, ``train_step``. A group is what one update of fairseq sees: the mini-batches of
+``--update-freq``. fairseq has no place for this: its command line calls ``Trainer.train_step`` once for each
+group, and all that belongs to an update (its all-reduce, loss scale, clipping, recovery, logs) is in there.
+So that method is called again, for a trainer whose task has a ``group_replay``; for all others nothing
+changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any, Optional, Protocol
 
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
+
+from fairseq_adv.fairseq_patches.replace import replace
 
 UpdateLog = Optional[dict[str, Any]]  # what Trainer.train_step returns; None: no update was taken
 
@@ -30,13 +33,12 @@ class GroupReplay(Protocol):
 
 
 def replay_groups(task: FairseqTask, method: GroupReplay) -> None:
-    """From now on a trainer of ``task`` leaves each group to ``method``; other trainers are untouched."""
+    """From now on a trainer of ``task`` leaves each group to ``method``."""
     task.group_replay = method
-    plain = Trainer.train_step
-    if getattr(plain, "_replays_groups", False):
-        return
+    replace(Trainer, "train_step", _replaying)
 
-    @wraps(plain)
+
+def _replaying(plain: Callable[..., Any]) -> Callable[..., Any]:
     def train_step(self: Trainer, samples: Sequence[Any], raise_oom: bool = False) -> UpdateLog:
         replay: GroupReplay | None = getattr(self.task, "group_replay", None)
         if replay is None:
@@ -54,5 +56,4 @@ def replay_groups(task: FairseqTask, method: GroupReplay) -> None:
         finally:
             self._is_replaying = False
 
-    train_step._replays_groups = True  # type: ignore[attr-defined]
-    Trainer.train_step = train_step
+    return train_step
