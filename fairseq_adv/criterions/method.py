@@ -16,6 +16,7 @@ from fairseq_adv.criterions.logs import Log, Logged, complete, reduce_logs
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.options import MethodConfig, check_flood_options
 from fairseq_adv.fairseq_patches.checkpoint_reading import let_criterions_read_checkpoints
+from fairseq_adv.fairseq_patches.inference_copies import drop_inference_copies, freeze_inference_copies
 from fairseq_adv.fairseq_patches.no_sync_after_an_error import end_no_sync_after_an_error
 from fairseq_adv.fairseq_patches.whole_copies import copy_checkpoints_whole
 from fairseq_adv.fairseq_patches.zeros_after_out_of_memory import log_zeros_after_out_of_memory
@@ -39,6 +40,7 @@ class Method(FairseqCriterion):
     Attributes:
         logs: what the method logs beside the loss.
         descends_once: whether a mini-batch's gradient is that of one loss, by :meth:`MiniBatch.descend`.
+        freezes_inference_copies: see :mod:`fairseq_adv.fairseq_patches.inference_copies`.
         flood: flooding, an option of every method; ``None``: neither flooded nor measured.
 
     Raises:
@@ -49,6 +51,7 @@ class Method(FairseqCriterion):
     cfg: MethodConfig
     logs: tuple[Logged, ...] = ()
     descends_once = True
+    freezes_inference_copies = True
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask) -> None:
         check_flood_options(cfg, self.descends_once)
@@ -60,6 +63,7 @@ class Method(FairseqCriterion):
         self._checked_data = False
         self._last_log: Log | None = None
         self._bind(task)
+        freeze_inference_copies()
         let_criterions_read_checkpoints()
         end_no_sync_after_an_error()
         log_zeros_after_out_of_memory()
@@ -133,8 +137,15 @@ class Method(FairseqCriterion):
             state: what the checkpoint holds; changed in place.
             trainer: fairseq's.
             reset_optimizer: a new run begins (``--finetune-from-model``, ``--reset-optimizer``); otherwise
-                the checkpoint's goes on.
+                the checkpoint's goes on, also one of an earlier version of this project.
         """
+        optimizer_state, history = state.get("last_optimizer_state"), state.get("optimizer_history")
+        if isinstance(optimizer_state, dict):
+            drop_inference_copies(optimizer_state, trainer.get_model())
+        if history and history[-1]["criterion_name"] == "FloodingCriterion":
+            base = getattr(getattr(state.get("cfg"), "criterion", None), "base_method", "standard")
+            if base == self.cfg._name:  # it was --criterion flooding --base-method, and is --flood-level now
+                history[-1]["criterion_name"] = type(self).__name__
 
     def check_before_training(self, model: nn.Module) -> None:
         """Raises ValueError for what would make the run pointless; called before the first update."""

@@ -13,6 +13,7 @@ from support import (
     batch,
     build,
     flat_gradient,
+    frozen,
     gradients,
     train_args,
     write_corpus,
@@ -193,7 +194,7 @@ def test_passes_backwards_and_weight_gradients_are_counted(folders: dict[str, Pa
     assert len(forwards) == 3
     assert len(weight_gradients) == 1  # the graphs of both passes in one backward
     assert len(input_gradients) == 3  # of the ascent, and of the clean and the perturbed pass in the last
-    assert all(p.requires_grad for p in run.model.parameters())
+    assert not frozen(run.model)
 
 
 def test_at_most_two_graphs_are_alive(folders: dict[str, Path]) -> None:
@@ -506,7 +507,7 @@ def test_an_error_in_the_middle_leaves_the_model_as_it_was(folders: dict[str, Pa
     handle.remove()
     assert not encoder.embed_tokens._forward_hooks and not encoder.layernorm_embedding._forward_hooks
     assert not encoder.layernorm_embedding._forward_pre_hooks
-    assert all(p.requires_grad for p in run.model.parameters())
+    assert not frozen(run.model)
 
 
 def test_a_dummy_batch_leaves_no_gradient(folders: dict[str, Path]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support import batch, build, flat_gradient, gradients, train_args, write_questions, write_task
+from support import batch, build, flat_gradient, frozen, gradients, train_args, write_questions, write_task
 
 from criterions import restatements
 from criterions.test_examples_of_several_rows import rows_of_examples
@@ -176,7 +176,7 @@ def test_full_and_shallow_passes_are_counted(data: Path) -> None:
     layers[0].fc1.weight.register_hook(count("weight"))
     one_step(run, batch(run, ROWS))
     assert calls == {"first": 3 + 2 * 2, "second": 3, "weight": 3}
-    assert all(p.requires_grad for p in run.model.parameters())
+    assert not frozen(run.model)
 
 
 def test_the_generators_stand_where_one_pass_leaves_them(data: Path) -> None:
@@ -211,7 +211,7 @@ def test_an_error_in_a_shallow_pass_leaves_the_model_as_it_was(data: Path) -> No
     handle.remove()
     assert not run.model.encoder.sentence_encoder.embed_tokens._forward_hooks
     assert not any(layer._forward_hooks for layer in layers)
-    assert all(p.requires_grad for p in run.model.parameters())
+    assert not frozen(run.model)
 
 
 @pytest.mark.parametrize(
