@@ -99,7 +99,7 @@ class AdversarialMethod(Method):
         start = partial(
             geometry.uniform_start,
             magnitude=cfg.adv_init_mag,
-            seeds=geometry.row_seeds(cfg.seed, number, objective.row_ids(batch.sample)),
+            seeds=geometry.row_seeds(cfg.seed, number, objective.row_ids(batch.sample), groups),
             norm_type=str(cfg.adv_norm_type),
             groups=groups,
         )

@@ -249,9 +249,10 @@ class ALUMCriterion(Method):
         return self.objective.divergence(clean, other, sample, str(self.cfg.vat_divergence), detach_targets)
 
     def _perturbation(self, batch: MiniBatch, embedding: nn.Module) -> Perturbation:
-        seeds = geometry.row_seeds(self.cfg.seed, batch.update, self.objective.row_ids(batch.sample))
-        start = partial(geometry.gaussian_start, std=self.cfg.vat_init_std, seeds=seeds)
         groups = self.objective.groups(batch.sample)
+        ids = self.objective.row_ids(batch.sample)
+        seeds = geometry.row_seeds(self.cfg.seed, batch.update, ids, groups)
+        start = partial(geometry.gaussian_start, std=self.cfg.vat_init_std, seeds=seeds)
         return Perturbation(embedding, self.objective.padding_idx, start, groups=groups)
 
 

@@ -25,7 +25,7 @@ from support import (
 from criterions import restatements
 from criterions.test_examples_of_several_rows import LOSSES, features, rows_of_examples
 from criterions.test_methods import loss_at, one_step, recorded
-from fairseq_adv.perturbation.geometry import row_seeds
+from fairseq_adv.perturbation.geometry import Groups, row_seeds
 
 ROWS = [0, 1, 2, 3]
 DIM = 16
@@ -100,11 +100,12 @@ def loss_of(
 def start_of(sample: dict[str, Any], objective: str, std: float, update: int = 0) -> torch.Tensor:
     """N(0, sigma^2) from each row's own generator."""
     mask = sample["net_input"]["src_tokens"].ne(1)
-    ids = sample["id"].tolist()
+    ids, groups = sample["id"].tolist(), None
     if objective in LOSSES:
-        ids = [ids[e] for e in sample["question" if "question" in sample else "sentence"].tolist()]
+        owners = sample["question" if "question" in sample else "sentence"]
+        ids, groups = [ids[e] for e in owners.tolist()], Groups(owners, len(ids))
     start = torch.zeros(*mask.shape, DIM)
-    for row, seed in enumerate(row_seeds(7, update, ids)):
+    for row, seed in enumerate(row_seeds(7, update, ids, groups)):
         length = int(mask[row].sum())
         start[row, :length] = torch.randn(length, DIM, generator=torch.Generator().manual_seed(seed)) * std
     return start
