@@ -86,7 +86,7 @@ class Measured:
 
     def perturbation(self, sample: Any, model: nn.Module) -> Perturbation:
         """delta_0: noise of sigma, seeded by the rows."""
-        seeds = row_seeds(self.options.seed, 0, self.objective.row_ids(sample))
+        seeds = row_seeds(self.options.seed, 0, self.objective.row_ids(sample), self.objective.groups(sample))
         start = partial(gaussian_start, std=self.options.init_std, seeds=seeds)
         embedding = find_token_embedding(model)
         return Perturbation(

@@ -111,7 +111,7 @@ MUTATIONS = [
         "the shallow passes change the dropout masks of the next full pass",
     ),
     Mutation(
-        "fairseq_adv/criterions/flooding.py",
+        "fairseq_adv/criterions/flood.py",
         "and loss_scale(optimizer) < scale:",
         "and loss_scale(optimizer) < 0:",
         "tests/criterions/test_flooding.py"
@@ -135,22 +135,22 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/criterions/freelb.py",
-        "step.backward(loss / steps)",
-        "step.backward(loss)",
+        "batch.backward(loss / steps)",
+        "batch.backward(loss)",
         "tests/criterions/test_methods.py::test_freelb_equals_a_larger_batch_of_constant_perturbations[fp32]",
         "FreeLB's gradient is a sum over the passes instead of a mean",
     ),
     Mutation(
         "fairseq_adv/criterions/pgd.py",
-        "step.no_sync_unless(False), step.frozen_parameters(), replay:",
-        "step.no_sync_unless(False), replay:",
+        "batch.no_sync_unless(False), batch.frozen_parameters(), replay:",
+        "batch.no_sync_unless(False), replay:",
         "tests/criterions/test_methods.py::test_pgd_descends_at_the_end_point_alone[fp32]",
         "PGD's ascent steps leave their gradients in the weights",
     ),
     Mutation(
-        "fairseq_adv/criterions/adversarial.py",
-        "if update_num < self.cfg.adv_start_update:",
-        "if update_num <= self.cfg.adv_start_update:",
+        "fairseq_adv/criterions/method.py",
+        "if update_num < self.start_update else",
+        "if update_num <= self.start_update else",
         "tests/criterions/test_options.py::test_training_starts_plainly_until_adv_start_update",
         "adversarial training starts an update too late",
     ),

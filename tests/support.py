@@ -24,6 +24,7 @@ from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
 import fairseq_adv
+from fairseq_adv.fairseq_patches.inference_copies import inference_copies
 
 composition.remember()
 PLUGIN = str(Path(fairseq_adv.__file__).parent)
@@ -225,6 +226,12 @@ def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 def flat_gradient(model: torch.nn.Module) -> torch.Tensor:
     """All gradients in one fp64 vector."""
     return torch.cat([g.double().flatten() for g in gradients(model).values()])
+
+
+def frozen(model: torch.nn.Module) -> list[str]:
+    """Names of the weights that are not trained, without the copies that never are."""
+    copies = {id(copy) for copy in inference_copies(model)}
+    return [n for n, p in model.named_parameters() if not p.requires_grad and id(p) not in copies]
 
 
 def command(name: str) -> str:

@@ -1,129 +1,156 @@
-"""What the adversarial criterions share: the training step that they own, and its logs."""
+"""What FreeLB, PGD, FreeAT and YOPO share: the perturbation of a mini-batch, its dropout masks, its logs."""
 
-from __future__ import annotations
-
-from abc import abstractmethod
+import math
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Optional
 
-import torch
-from fairseq.criterions import FairseqCriterion
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.options import PerturbationConfig, check_perturbation_options
-from fairseq_adv.criterions.standard import StandardCriterion, StepOutput
-from fairseq_adv.criterions.training_pass import TrainingPass
+from fairseq_adv.criterions.logs import Log, Logged
+from fairseq_adv.criterions.method import Method
+from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.criterions.options import MethodConfig, refuse
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import DropoutReplay, Perturbation, find_token_embedding, geometry
+from fairseq_adv.perturbation.geometry import NORM_TYPES
+
+NORM_TYPE_CHOICES = ChoiceEnum(list(NORM_TYPES))
 
 
-class AdversarialCriterion(StandardCriterion):
-    """A plain objective when called, an adversarial method when its task trains.
+@dataclass
+class PerturbationConfig(MethodConfig):
+    """Options of a perturbation of the word embeddings."""
 
-    Validation calls the criterion and sees the plain loss. Training goes through
-    :meth:`train_step`, which is bound onto the task instance, because methods such as FreeLB need
-    several backward passes an update and ``FairseqTask.train_step`` makes one.
+    adv_steps: int = field(
+        default=3,
+        metadata={
+            "help": "K of the algorithm. freelb: K forward-backward passes, K - 1 of the ascent steps count; "
+            "the authors' fairseq script with adv_steps=k makes k + 1 passes, which is --adv-steps k+1 here. "
+            "pgd: K ascent steps, then one descent; freeat: K replays of each group of mini-batches; yopo: m "
+            "full passes"
+        },
+    )
+    adv_lr: float = field(
+        default=0.1,
+        metadata={"help": "alpha, length of an ascent step, in the units of the embeddings"},
+    )
+    adv_max_norm: float = field(
+        default=0.0,
+        metadata={
+            "help": "epsilon, radius of the ball around the embeddings, per example; <= 0: no projection"
+        },
+    )
+    adv_init_mag: float = field(
+        default=0.0,
+        metadata={
+            "help": "m of the random start U(-m, m)/sqrt(L*D), L tokens of D dimensions (linf: U(-m, m)); 0: "
+            "the first pass is clean"
+        },
+    )
+    adv_norm_type: NORM_TYPE_CHOICES = field(  # type: ignore[valid-type]
+        default="l2",
+        metadata={"help": "norm of the step and of the ball"},
+    )
+    adv_start_update: int = field(
+        default=0,
+        metadata={"help": "train plainly for this many updates first"},
+    )
+    no_adv_share_dropout: bool = field(
+        default=False,
+        metadata={"help": "draw new dropout masks in each pass instead of repeating those of the first"},
+    )
+
+
+class AdversarialMethod(Method):
+    """A method whose perturbation climbs the loss itself.
 
     Raises:
-        ValueError: an option is out of range, the task has no objective here, or the task brings a
-            training step of its own.
+        ValueError: an option is out of range, or the task has no objective here.
     """
 
     cfg: PerturbationConfig
-    method_log: tuple[str, ...] = ("adv_loss_first", "adv_loss_last", "adv_norm", "adv_ratio")
-    method_counts = ("nexamples",)
+    logs: tuple[Logged, ...] = (
+        Logged("adv_loss_first", per="sample_size", in_bits=True, digits=3),
+        Logged("adv_loss_last", per="sample_size", in_bits=True, digits=3),
+        Logged("adv_norm"),
+        Logged("adv_ratio"),
+    )
 
     def __init__(self, cfg: PerturbationConfig, task: FairseqTask) -> None:
         check_perturbation_options(cfg)
         super().__init__(cfg, task)
-        if type(task).train_step is not FairseqTask.train_step:
-            raise ValueError(
-                f"{type(task).__name__} has a training step of its own, which --criterion {cfg._name} would "
-                "replace. Choose another --task, or another --criterion."
-            )
-        task.train_step = self.train_step
 
-    def train_step(
-        self,
-        sample: Sample,
-        model: nn.Module,
-        criterion: FairseqCriterion,
-        optimizer: Any,
-        update_num: int,
-        ignore_grad: bool = False,
-        **unused: Any,
-    ) -> StepOutput:
-        """Stands in for ``FairseqTask.train_step``; arguments and result are the same."""
-        if update_num < self.cfg.adv_start_update:
-            loss, size, log = FairseqTask.train_step(
-                self.task, sample, model, criterion, optimizer, update_num, ignore_grad
-            )
-            return loss, size, self._complete(log, {})
-        model.train()
-        model.set_num_updates(update_num)  # type: ignore[operator]
-        step = TrainingPass(self.objective, sample, model, optimizer, ignore_grad)
-        perturbation = self._perturbation(sample, model, update_num)
-        replay = DropoutReplay(_device(model), enabled=not self.cfg.no_adv_share_dropout)
-        return self.adversarial_step(step, perturbation, replay)
-
-    @abstractmethod
-    def adversarial_step(
-        self, step: TrainingPass, perturbation: Perturbation, replay: DropoutReplay
-    ) -> StepOutput:
-        """The method: accumulates the gradient of one mini-batch."""
+    @property
+    def start_update(self) -> int:
+        return self.cfg.adv_start_update
 
     def check_before_training(self, model: nn.Module) -> None:
         find_token_embedding(model)
         super().check_before_training(model)
 
-    def _perturbation(self, sample: Sample, model: nn.Module, update_num: int) -> Perturbation:
-        cfg = self.cfg
-        groups = self.objective.groups(sample)
-        seeds = geometry.row_seeds(cfg.seed, update_num, self.objective.row_ids(sample))
+    def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:
+        """delta of the mini-batch, which starts at the noise of ``update`` (the batch's own if ``None``)."""
+        cfg, objective = self.cfg, self.objective
+        groups = objective.groups(batch.sample)
+        number = batch.update if update is None else update
         start = partial(
             geometry.uniform_start,
             magnitude=cfg.adv_init_mag,
-            seeds=seeds,
+            seeds=geometry.row_seeds(cfg.seed, number, objective.row_ids(batch.sample), groups),
             norm_type=str(cfg.adv_norm_type),
             groups=groups,
         )
         return Perturbation(
-            find_token_embedding(model),
-            self.objective.padding_idx,
+            find_token_embedding(batch.model),
+            objective.padding_idx,
             start,
             norm_type=str(cfg.adv_norm_type),
             radius=cfg.adv_max_norm,
             groups=groups,
         )
 
-    def adversarial_logging_output(
-        self,
-        predictions: Tensor,
-        losses: list[Tensor],
-        objective_value: Tensor,
-        perturbation: Perturbation,
-        sample: Sample,
-    ) -> dict[str, Any]:
-        """The logs of one training step.
+    def replay(self, batch: MiniBatch) -> DropoutReplay:
+        """Entered in every pass of the mini-batch: repeats the dropout masks of the first."""
+        return DropoutReplay(batch.device, enabled=not self.cfg.no_adv_share_dropout)
+
+    def adversarial_log(
+        self, predictions: Tensor, losses: list[Tensor], loss: Tensor, delta: Perturbation, sample: Sample
+    ) -> Log:
+        """The log of one mini-batch.
 
         Args:
-            predictions: of the first pass, which the scores (accuracy, …) are taken from.
-            losses: detached summed loss of each pass, in order.
-            objective_value: what the update descends on, summed over the batch.
-            perturbation: as the last pass used it.
+            predictions: of the first pass.
+            losses: detached summed loss of each pass, in order, in nats.
+            loss: what the update descends on, summed over the batch.
+            delta: as the last pass used it.
             sample: the batch.
         """
-        norm = perturbation.norm()
+        norm = delta.norm()
         measured = {
             "adv_loss_first": losses[0],
             "adv_loss_last": losses[-1],
             "adv_norm": norm.sum(),
-            "adv_ratio": perturbation.relative_norm().sum(),
+            "adv_ratio": delta.relative_norm().sum(),
             "nexamples": norm.numel(),
         }
-        return self._complete(self._logging_output(predictions, objective_value, sample), measured)
+        return self.log(predictions, loss, sample, **measured)
 
 
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device
+def check_perturbation_options(cfg: PerturbationConfig) -> None:
+    """Raises ValueError, naming the option and the fix, if an option is out of range."""
+
+    if cfg.adv_steps < 1:
+        refuse("adv-steps", cfg.adv_steps, "pass 1 or more")
+    if not (math.isfinite(cfg.adv_lr) and cfg.adv_lr >= 0):
+        refuse("adv-lr", cfg.adv_lr, "pass a finite step length of 0 or more")
+    if not math.isfinite(cfg.adv_max_norm):
+        refuse("adv-max-norm", cfg.adv_max_norm, "pass a finite radius, or 0 for no projection")
+    if not (math.isfinite(cfg.adv_init_mag) and cfg.adv_init_mag >= 0):
+        refuse("adv-init-mag", cfg.adv_init_mag, "pass a finite magnitude of 0 or more")
+    if str(cfg.adv_norm_type) not in NORM_TYPES:
+        refuse("adv-norm-type", cfg.adv_norm_type, f"pass one of {', '.join(NORM_TYPES)}")
+    if cfg.adv_start_update < 0:
+        refuse("adv-start-update", cfg.adv_start_update, "pass 0 or more")

@@ -4,22 +4,24 @@ Virtual adversarial training: beside the task's loss, the model's predictions sh
 embeddings move by delta, where delta is the small move that changes them most. It needs no labels.
 """
 
-from __future__ import annotations
-
 import logging
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from fairseq.criterions import register_criterion
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
+from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.standard import StandardCriterion, StepOutput
-from fairseq_adv.criterions.vat_log import VAT_COUNTS, VAT_LOG, reduce_vat_metrics
-from fairseq_adv.criterions.vat_options import VATConfig, check_vat_options, shares_dropout
+from fairseq_adv.criterions.logs import Log, Logged
+from fairseq_adv.criterions.method import Method
+from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.criterions.options import MethodConfig, refuse
 from fairseq_adv.objectives.base import Sample
+from fairseq_adv.objectives.divergence import DIVERGENCES
 from fairseq_adv.perturbation import (
     DropoutReplay,
     Perturbation,
@@ -27,20 +29,72 @@ from fairseq_adv.perturbation import (
     float32_embedding,
     geometry,
 )
-from fairseq_adv.perturbation.passes import frozen_parameters, no_sync
 from fairseq_adv.perturbation.precision import layer_norm_after
-from fairseq_adv.perturbation.vat_steps import cosine, vat_step
+from fairseq_adv.perturbation.vat_steps import VAT_PROJECTIONS, cosine, vat_step
 
 logger = logging.getLogger(__name__)
+DIVERGENCE_CHOICES = ChoiceEnum(list(DIVERGENCES))
+PROJECTION_CHOICES = ChoiceEnum(list(VAT_PROJECTIONS))
+SWITCH = {"true": True, "false": False}
 
 
 @dataclass
-class ALUMConfig(VATConfig):
-    """Options of ``--criterion alum_vat``."""
+class ALUMConfig(MethodConfig):
+    """Options of ``--criterion alum_vat``, which ``smart`` has too. Symbols are those of Algorithm 1."""
+
+    vat_alpha: float = field(
+        default=1.0,
+        metadata={
+            "help": "alpha, weight of the divergence; the paper has 10 for pre-training, 1 for fine-tuning"
+        },
+    )
+    vat_steps: int = field(default=1, metadata={"help": "K, ascent steps on delta"})
+    vat_step_size: float = field(default=1e-3, metadata={"help": "eta, length of an ascent step"})
+    vat_epsilon: float = field(
+        default=1e-5,
+        metadata={
+            "help": "epsilon, radius of the ball around the embeddings, in the norm of --vat-projection: the "
+            "largest entry for smart and clamp, the L2 norm per example for l2; unit ignores it"
+        },
+    )
+    vat_init_std: float = field(
+        default=1e-5,
+        metadata={"help": "sigma, standard deviation of each entry of the random start delta_0"},
+    )
+    vat_start_update: int = field(
+        default=0,
+        metadata={"help": "train plainly for this many updates first (the paper's curriculum)"},
+    )
+    vat_divergence: DIVERGENCE_CHOICES = field(  # type: ignore[valid-type]
+        default="symmetric-kl",
+        metadata={
+            "help": "between clean and perturbed predictions: kl(clean || perturbed), symmetric-kl (both "
+            "directions, each with its target held constant), js; a regression has the squared difference"
+        },
+    )
+    vat_projection: PROJECTION_CHOICES = field(  # type: ignore[valid-type]
+        default="smart",
+        metadata={
+            "help": "the ascent step: smart: delta + eta g/max|g| per example, clamped to +-epsilon (SMART, "
+            "Algorithm 1); clamp: delta + eta g, clamped (ALUM, Algorithm 1); unit: delta + eta g, each "
+            "token divided by its largest entry (mt-dnn's code); l2: delta + eta g/||g||, into the L2 ball "
+            "of each example"
+        },
+    )
+    vat_share_dropout: str = field(
+        default="true",
+        metadata={
+            "help": "true: every pass of an update repeats the dropout masks of the first; false, as "
+            "published: each draws its own, and the divergence is mostly theirs",
+            "argparse_const": "true",
+        },
+    )
+    # Known to the criterion so that it measures the divergence at delta = 0 when fairseq logs.
+    log_interval: int = II("common.log_interval")
 
 
 @register_criterion("alum_vat", dataclass=ALUMConfig)
-class ALUMCriterion(StandardCriterion):
+class ALUMCriterion(Method):
     """ALUM, eq. 3 and Algorithm 1. Descends on l(f(x), y) + alpha * divergence(f(x), f(x + delta_K)).
 
     K + 2 forward passes, K backward passes to the embeddings only, one backward of the sum.
@@ -49,45 +103,47 @@ class ALUMCriterion(StandardCriterion):
         ValueError: an option is out of range, or the task has no objective here.
     """
 
-    cfg: VATConfig
-    method_log: tuple[str, ...] = VAT_LOG
-    method_counts = VAT_COUNTS
+    cfg: ALUMConfig
+    # A divergence at the paper's epsilon is of the order of 1e-9.
+    logs: tuple[Logged, ...] = (
+        Logged("task_loss", per="sample_size", in_bits=True, digits=3, always=True),
+        Logged("vat_divergence", per="sample_size", in_bits=True, digits=12),
+        Logged("vat_divergence_start", per="sample_size", in_bits=True, digits=12),
+        Logged("vat_divergence_zero", per="vat_zero_size", in_bits=True, digits=12),
+        Logged("vat_norm_inf", digits=9),
+        Logged("vat_norm_l2", digits=9),
+        Logged("vat_cosine", digits=4),
+        Logged("vat_skipped", per=None),
+    )
 
-    def __init__(self, cfg: VATConfig, task: FairseqTask) -> None:
+    def __init__(self, cfg: ALUMConfig, task: FairseqTask) -> None:
         check_vat_options(cfg)
         super().__init__(cfg, task)
-        self._update_num = 0
-        task.train_step = partial(self._train_step, task.train_step)
 
-    def forward(self, model: nn.Module, sample: Sample, reduce: bool = True) -> StepOutput:
-        """In training, the method; in validation, and before ``--vat-start-update``, the plain objective."""
-        if not (self.training and torch.is_grad_enabled()):
-            return super().forward(model, sample, reduce)
-        if self._update_num < self.cfg.vat_start_update:
-            loss, size, log = super().forward(model, sample, reduce)
-            return loss, size, self._complete(log, {"task_loss": log["loss"]})
+    @property
+    def start_update(self) -> int:
+        return self.cfg.vat_start_update
 
-        embedding = find_token_embedding(model)
-        perturbation = self._perturbation(embedding, sample)
-        replay = DropoutReplay(next(model.parameters()).device, enabled=shares_dropout(self.cfg))
-        with float32_embedding(model, embedding):
-            with no_sync(model), replay:
-                clean = self.objective.predict(model, sample)
-            usable, log = self._ascend(model, sample, clean.detach(), perturbation, replay)
-            log.update(self._divergence_without_delta(model, sample, clean.detach(), replay))
-            with replay, perturbation.applied(differentiable=False):
-                perturbed = self.objective.predict(model, sample)
+    def plain_step(self, batch: MiniBatch) -> Log:
+        log = super().plain_step(batch)
+        return {**log, "task_loss": log["loss"]}
 
-        task_loss = self.objective.loss(clean, sample)
-        divergence = self.objective.divergence(clean, perturbed, sample, str(self.cfg.vat_divergence))
-        divergence = torch.where(usable, divergence, torch.zeros_like(divergence))
-        loss = task_loss + self.cfg.vat_alpha * divergence
-        for name, (weight, term) in self._other_terms(clean, sample, replay).items():
-            loss = loss + weight * term
-            log[name] = term.detach()
-        log.update(task_loss=task_loss.detach(), vat_divergence=divergence.detach())
-        log = self._complete(self._logging_output(clean.detach(), loss, sample), log)
-        return loss, log["sample_size"], log
+    def step(self, batch: MiniBatch) -> Log:
+        embedding = find_token_embedding(batch.model)
+        delta = self._perturbation(batch, embedding)
+        replay = DropoutReplay(batch.device, enabled=shares_dropout(self.cfg))
+        with batch.computing():
+            with float32_embedding(batch.model, embedding):
+                with batch.no_sync_unless(False), replay:
+                    clean = self.objective.predict(batch.model, batch.sample)
+                usable, measured = self._ascend(batch, clean.detach(), delta, replay)
+                measured.update(self._divergence_without_delta(batch, clean.detach(), replay))
+                with replay, delta.applied(differentiable=False):
+                    perturbed = self.objective.predict(batch.model, batch.sample)
+            loss = self._loss(batch, clean, perturbed, usable, replay, measured)
+            log = self.log(clean, loss, batch.sample, **measured)
+        batch.descend(loss)
+        return log
 
     def check_before_training(self, model: nn.Module) -> None:
         embedding = find_token_embedding(model)
@@ -101,47 +157,57 @@ class ALUMCriterion(StandardCriterion):
             )
         super().check_before_training(model)
 
-    @staticmethod
-    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        """Logs what ``standard`` logs, and the size, direction and effect of delta."""
-        StandardCriterion.reduce_metrics(logging_outputs)
-        reduce_vat_metrics(logging_outputs)
+    def _loss(
+        self, batch: MiniBatch, clean: Tensor, perturbed: Tensor, usable: Tensor, replay: DropoutReplay,
+        measured: Log,
+    ) -> Tensor:  # fmt: skip
+        """Eq. 3, summed over the batch, in nats; its terms go into ``measured``."""
+        task_loss = self.objective.loss(clean, batch.sample)
+        divergence = self._divergence(clean, perturbed, batch.sample)
+        divergence = torch.where(usable, divergence, torch.zeros_like(divergence))
+        loss = task_loss + self.cfg.vat_alpha * divergence
+        for name, (weight, term) in self.other_terms(batch, clean, replay).items():
+            loss = loss + weight * term
+            measured[name] = term.detach()
+        measured.update(task_loss=task_loss.detach(), vat_divergence=divergence.detach())
+        return loss
+
+    def other_terms(
+        self, batch: MiniBatch, clean: Tensor, replay: DropoutReplay
+    ) -> dict[str, tuple[float, Tensor]]:
+        """Further terms of the loss by their name in the log: weight, and value summed over the batch."""
+        return {}
 
     def _ascend(
-        self,
-        model: nn.Module,
-        sample: Sample,
-        clean: Tensor,
-        perturbation: Perturbation,
-        replay: DropoutReplay,
-    ) -> tuple[Tensor, dict[str, Any]]:
+        self, batch: MiniBatch, clean: Tensor, delta: Perturbation, replay: DropoutReplay
+    ) -> tuple[Tensor, Log]:
         """Algorithm 1, lines 5 to 8: moves delta by K steps.
 
         Returns:
             false if a gradient was not finite (delta is then 0), and what is logged about delta.
         """
-        groups = perturbation.groups
+        groups = delta.groups
         step = vat_step(str(self.cfg.vat_projection), self.cfg.vat_step_size, self.cfg.vat_epsilon, groups)
         usable = torch.ones((), dtype=torch.bool, device=clean.device)
         for k in range(self.cfg.vat_steps):
-            with no_sync(model), frozen_parameters(model), replay:
-                with perturbation.applied():
-                    perturbed = self.objective.predict(model, sample)
-                divergence, scale = self.backward_to_delta(clean, perturbed, sample)
+            with batch.no_sync_unless(False), batch.frozen_parameters(), replay:
+                with delta.applied():
+                    perturbed = self.objective.predict(batch.model, batch.sample)
+                divergence, scale = self.backward_to_delta(clean, perturbed, batch.sample)
             del perturbed  # two graphs alive at a time: the clean one and one other
             if k == 0:
                 start = divergence
-            gradient = perturbation.gradient() / scale
+            gradient = delta.gradient() / scale
             usable = usable & gradient.isfinite().all()
             gradient = torch.where(usable, gradient, torch.zeros_like(gradient))
-            perturbation.move_to(step(perturbation.value(), gradient))
-        perturbation.move_to(torch.where(usable, perturbation.value(), torch.zeros_like(gradient)))
-        inf, l2 = perturbation.norm("linf"), perturbation.norm("l2")
+            delta.move_to(step(delta.value(), gradient))
+        delta.move_to(torch.where(usable, delta.value(), torch.zeros_like(gradient)))
+        inf, l2 = delta.norm("linf"), delta.norm("l2")
         return usable, {
             "vat_divergence_start": start,
             "vat_norm_inf": inf.sum(),
             "vat_norm_l2": l2.sum(),
-            "vat_cosine": cosine(perturbation.value(), gradient, groups).sum(),
+            "vat_cosine": cosine(delta.value(), gradient, groups).sum(),
             "vat_skipped": 1 - usable.long(),
             "nexamples": inf.numel(),
         }
@@ -154,9 +220,7 @@ class ALUMCriterion(StandardCriterion):
         of two changes no digit in fp32.
         """
         leaf = perturbed.detach().float().requires_grad_()
-        with torch.enable_grad():
-            kind = str(self.cfg.vat_divergence)
-            divergence = self.objective.divergence(clean, leaf, sample, kind, detach_targets=False)
+        divergence = self._divergence(clean, leaf, sample, detach_targets=False)
         (gradient,) = torch.autograd.grad(divergence, leaf)
         largest = gradient.abs().amax()
         exponent = torch.where(largest > 0, largest, torch.ones_like(largest)).log2().floor()
@@ -164,39 +228,59 @@ class ALUMCriterion(StandardCriterion):
         torch.autograd.backward(perturbed, (gradient * scale).to(perturbed.dtype))
         return divergence.detach(), scale
 
-    def _divergence_without_delta(
-        self, model: nn.Module, sample: Sample, clean: Tensor, replay: DropoutReplay
-    ) -> dict[str, Any]:
+    def _divergence_without_delta(self, batch: MiniBatch, clean: Tensor, replay: DropoutReplay) -> Log:
         """What dropout alone changes, measured in the updates that fairseq logs: a forward without a graph.
 
         0 where the masks are shared. Draws no random number of the run's, so that logging changes nothing.
         """
-        if (self._update_num + 1) % max(self.cfg.log_interval, 1):
+        if (batch.update + 1) % max(self.cfg.log_interval, 1):
             return {}
         devices = [clean.device] if clean.is_cuda else []
         # Frozen, because autocast would keep weights that were cast without a graph.
-        with torch.random.fork_rng(devices=devices), torch.no_grad(), frozen_parameters(model), replay:
-            again = self.objective.predict(model, sample)
-            divergence = self.objective.divergence(clean, again, sample, str(self.cfg.vat_divergence))
-        return {"vat_divergence_zero": divergence, "vat_zero_size": self.objective.sample_size(sample)}
+        with torch.random.fork_rng(devices=devices), torch.no_grad(), batch.frozen_parameters(), replay:
+            again = self.objective.predict(batch.model, batch.sample)
+            divergence = self._divergence(clean, again, batch.sample)
+        size = self.objective.sample_size(batch.sample)
+        return {"vat_divergence_zero": divergence, "vat_zero_size": size}
 
-    def _other_terms(
-        self, clean: Tensor, sample: Sample, replay: DropoutReplay
-    ) -> dict[str, tuple[float, Tensor]]:
-        """Further terms of the loss by their name in the log: weight, and value summed over the batch."""
-        return {}
+    def _divergence(
+        self, clean: Tensor, other: Tensor, sample: Sample, detach_targets: bool = True
+    ) -> Tensor:
+        return self.objective.divergence(clean, other, sample, str(self.cfg.vat_divergence), detach_targets)
 
-    def _perturbation(self, embedding: nn.Module, sample: Sample) -> Perturbation:
-        seeds = geometry.row_seeds(self.cfg.seed, self._update_num, self.objective.row_ids(sample))
+    def _perturbation(self, batch: MiniBatch, embedding: nn.Module) -> Perturbation:
+        groups = self.objective.groups(batch.sample)
+        ids = self.objective.row_ids(batch.sample)
+        seeds = geometry.row_seeds(self.cfg.seed, batch.update, ids, groups)
         start = partial(geometry.gaussian_start, std=self.cfg.vat_init_std, seeds=seeds)
-        return Perturbation(
-            embedding, self.objective.padding_idx, start, groups=self.objective.groups(sample)
-        )
+        return Perturbation(embedding, self.objective.padding_idx, start, groups=groups)
 
-    def _train_step(
-        self, plain: Any, sample: Sample, model: nn.Module, criterion: Any, optimizer: Any, update_num: int,
-        ignore_grad: bool = False, **rest: Any,
-    ) -> Any:  # fmt: skip
-        """The task's own training step, once the number of the update is known here."""
-        self._update_num = update_num
-        return plain(sample, model, criterion, optimizer, update_num, ignore_grad, **rest)
+
+def check_vat_options(cfg: ALUMConfig) -> None:
+    """Raises ValueError, naming the option and the fix, if an option is out of range."""
+    if not (math.isfinite(cfg.vat_alpha) and cfg.vat_alpha >= 0):
+        refuse("vat-alpha", cfg.vat_alpha, "pass a finite weight of 0 or more")
+    if cfg.vat_steps < 1:
+        refuse("vat-steps", cfg.vat_steps, "pass 1 or more; --criterion standard trains without a step")
+    for option, value, wanted in (
+        ("vat-step-size", cfg.vat_step_size, "length above 0, such as 1e-3"),
+        ("vat-epsilon", cfg.vat_epsilon, "radius above 0, such as 1e-5"),
+        ("vat-init-std", cfg.vat_init_std, "value above 0: at delta = 0 the divergence has no gradient"),
+    ):  # fmt: skip
+        if not (math.isfinite(value) and value > 0):
+            refuse(option, value, f"pass a finite {wanted}")
+    if cfg.vat_start_update < 0:
+        refuse("vat-start-update", cfg.vat_start_update, "pass 0 or more")
+    for option, choice, known in (
+        ("vat-divergence", cfg.vat_divergence, DIVERGENCES),
+        ("vat-projection", cfg.vat_projection, VAT_PROJECTIONS),
+    ):
+        if str(choice) not in known:
+            refuse(option, choice, f"pass one of {', '.join(known)}")
+    if str(cfg.vat_share_dropout).lower() not in SWITCH:
+        refuse("vat-share-dropout", cfg.vat_share_dropout, "pass true or false")
+
+
+def shares_dropout(cfg: ALUMConfig) -> bool:
+    """Whether every pass repeats the dropout masks of the first."""
+    return SWITCH[str(cfg.vat_share_dropout).lower()]

@@ -8,6 +8,7 @@ from typing import Any
 from fairseq_adv.accordance import Crossing, changes_sign
 
 _KEY = "flooding"
+_COSINE = "accordance of "
 
 
 class FloodLevel:
@@ -29,7 +30,7 @@ class FloodLevel:
         self._numbers: dict[str, float] = {}
 
     def keep_in(self, optimizer: Any) -> None:
-        """Goes on with what the optimizer holds; called in every update, since fairseq may renew it."""
+        """Uses what the optimizer holds; called in every update, since fairseq may build another one."""
         self._numbers = optimizer.param_groups[0].setdefault(_KEY, {})
 
     @property
@@ -46,6 +47,17 @@ class FloodLevel:
     def first(self) -> float:
         """Mean cosine of the first measurement; NaN before it."""
         return self._numbers.get("first", math.nan)
+
+    @property
+    def cosines(self) -> dict[str, float]:
+        """Mean cosine of each group of parameters at the last measurement; empty before it."""
+        start = len(_COSINE)
+        return {name[start:]: value for name, value in self._numbers.items() if name.startswith(_COSINE)}
+
+    def keep_cosines(self, cosines: dict[str, float]) -> None:
+        """Remembers a measurement of several groups, for the logs after a restart; NaN is left out."""
+        kept = {_COSINE + group: value for group, value in cosines.items() if not math.isnan(value)}
+        self._numbers.update(kept)
 
     def add_loss(self, loss: float, size: float) -> None:
         """Counts an update's summed loss (nats) and sample size towards the mean of the sub-epoch."""

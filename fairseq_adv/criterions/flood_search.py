@@ -10,14 +10,15 @@ import weakref
 from typing import Any
 
 from fairseq import utils
+from fairseq.logging import metrics
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import distributed, nn
 
 from fairseq_adv.accordance import Accordance, AccordanceProbe, Crossing
 from fairseq_adv.criterions.flood_level import FloodLevel
-from fairseq_adv.criterions.flooding_options import FloodingConfig
 from fairseq_adv.criterions.loss_scale import loss_scale
+from fairseq_adv.criterions.options import MethodConfig
 from fairseq_adv.objectives import Objective
 
 # Below the logger of fairseq-train, which is the one that --log-file has.
@@ -30,16 +31,14 @@ class FloodSearch:
     Args:
         cfg: the options.
         task: whose training split the probe batches are drawn from.
-        level: is told each measurement.
+        level: takes each measurement.
         objective: what is learned.
 
     Raises:
         ValueError: the objective has no classes, between which accordance is measured.
     """
 
-    def __init__(
-        self, cfg: FloodingConfig, task: FairseqTask, level: FloodLevel, objective: Objective
-    ) -> None:
+    def __init__(self, cfg: MethodConfig, task: FairseqTask, level: FloodLevel, objective: Objective) -> None:
         objective.classes()
         self.cfg = cfg
         self.task = task
@@ -89,12 +88,15 @@ class FloodSearch:
                     "--no-save-optimizer-state: checkpoints won't hold the flood level either, and a run "
                     "that is started again looks for it anew"
                 )
-            # fairseq tells a criterion of no end of the training: when this object goes, or the program ends.
+            # fairseq has no event for the end of training: when this object goes, or the program ends.
             weakref.finalize(self, _say_if_nothing_was_flooded, self.cfg, self.level, self.updates)
+        is_replayed = self.updates == [update]  # freeat, whose replays of a group are one update together
         self.updates[:] = [update]
         self.level.add_loss(loss, size)
-        if update % self.cfg.accordance_interval == 0:
+        if update % self.cfg.accordance_interval == 0 and not is_replayed:
             self._measure(model, optimizer, update)
+        for group, cosine in self.level.cosines.items():
+            metrics.log_scalar(f"accordance_{group}", cosine, weight=0, round=6)  # weight 0: the last one
 
     def _measure(self, model: nn.Module, optimizer: Any, update: int) -> None:
         assert self.probe is not None  # for mypy: an epoch has begun
@@ -107,6 +109,7 @@ class FloodSearch:
         mean_loss = self.level.mean_loss()
         watched = found.cosine.get(str(self.cfg.flood_crossing_group), math.nan)  # a given b needs none
         crossing = self.level.measured(update, watched)
+        self.level.keep_cosines(found.cosine)
         if _is_master():
             self._log(found, update, mean_loss, seconds)
             if crossing is not None:
@@ -146,7 +149,7 @@ def _is_master() -> bool:
     return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
 
 
-def _say_if_nothing_was_flooded(cfg: FloodingConfig, level: FloodLevel, updates: list[int]) -> None:
+def _say_if_nothing_was_flooded(cfg: MethodConfig, level: FloodLevel, updates: list[int]) -> None:
     if level.value:
         return
     logger.info(

@@ -4,34 +4,57 @@ Each group of mini-batches is replayed K times. A replay is an update of the wei
 backward gives the gradient of the perturbation too, which moves before the next replay.
 """
 
-from __future__ import annotations
-
 import logging
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Optional
 
 from fairseq import utils
 from fairseq.criterions import register_criterion
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
+from omegaconf import II
 from torch import nn
 
-from fairseq_adv.criterions.adversarial import AdversarialCriterion
-from fairseq_adv.criterions.freeat_options import FreeATConfig, check_freeat_options, costs_and_intervals
-from fairseq_adv.criterions.group_replay import Log, replay_groups
-from fairseq_adv.criterions.standard import StepOutput
-from fairseq_adv.criterions.training_pass import TrainingPass
-from fairseq_adv.objectives.base import Sample
-from fairseq_adv.perturbation import DropoutReplay, Perturbation, geometry
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
+from fairseq_adv.criterions.logs import Log, Logged
+from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.fairseq_patches.group_replay import UpdateLog, replay_groups
+from fairseq_adv.perturbation import Perturbation, geometry
 
 logger = logging.getLogger(__name__)
+SCHEDULES = ("passes", "groups")
+SCHEDULE_CHOICES = ChoiceEnum(list(SCHEDULES))
+
+
+@dataclass
+class FreeATConfig(PerturbationConfig):
+    """Options of ``--criterion freeat``."""
+
+    freeat_schedule: SCHEDULE_CHOICES = field(  # type: ignore[valid-type]
+        default="passes",
+        metadata={
+            "help": "what counts as an update for --max-update, the learning-rate schedule and fairseq's "
+            "intervals. passes: each of the K replays, so that --max-update N makes N passes over the "
+            "network, as plain training does (the paper); groups: the K replays of a group together (the "
+            "authors' code)"
+        },
+    )
+    # Known to the criterion so that it stops there in the middle of a group, and can warn; set by fairseq's
+    # own options of these names.
+    max_update: int = II("optimization.max_update")
+    log_interval: int = II("common.log_interval")
+    save_interval_updates: int = II("checkpoint.save_interval_updates")
+    validate_interval_updates: int = II("dataset.validate_interval_updates")
 
 
 @register_criterion("freeat", dataclass=FreeATConfig)
-class FreeATCriterion(AdversarialCriterion):
+class FreeATCriterion(AdversarialMethod):
     """FreeAT: one descent of the weights with each of the K steps of delta, on a replayed group.
 
-    Replay t descends on the loss at X + delta_t, t = 0 … K - 1; delta_0 is drawn anew for each group.
+    Replay t descends on the loss at X + delta_t, t = 0 … K - 1; delta_0 is drawn for each group.
     Checkpoints are written between groups (and at --max-update), so that no delta has to outlive a restart.
 
     Raises:
@@ -39,12 +62,12 @@ class FreeATCriterion(AdversarialCriterion):
     """
 
     cfg: FreeATConfig
-    method_log = ("adv_norm", "adv_ratio")  # an update is one pass: `loss` is its loss
+    logs = (Logged("adv_norm"), Logged("adv_ratio"))  # an update is one pass: `loss` is its loss
 
     def __init__(self, cfg: FreeATConfig, task: FairseqTask) -> None:
         check_freeat_options(cfg)
         super().__init__(cfg, task)
-        self._group: _Group | None = None
+        self._group: Optional[_Group] = None
         self._warned = False
         replay_groups(task, self)
 
@@ -55,13 +78,15 @@ class FreeATCriterion(AdversarialCriterion):
                 logger.warning(text)  # fairseq logs it on its first worker alone
         self._warned = True
 
-    def replay(self, trainer: Trainer, samples: Sequence[Any], update: Callable[[], Log]) -> Log:
-        """The K updates of a group. See :class:`fairseq_adv.criterions.group_replay.GroupReplay`."""
+    def replay_group(
+        self, trainer: Trainer, samples: Sequence[Any], update: Callable[[], UpdateLog]
+    ) -> UpdateLog:
+        """The K updates of a group. See :class:`fairseq_adv.fairseq_patches.group_replay.GroupReplay`."""
         begin, rate = trainer.get_num_updates(), trainer.optimizer.get_lr()
-        if begin < self.cfg.adv_start_update:
+        if begin < self.start_update:
             return update()
         group = self._group = _Group(begin, len(samples))
-        logged: Log = None
+        logged: UpdateLog = None
         end = begin + (self.cfg.adv_steps if self._counts_passes else 1)
         if self._counts_passes and self.cfg.max_update:
             end = min(end, self.cfg.max_update)
@@ -70,9 +95,9 @@ class FreeATCriterion(AdversarialCriterion):
                 log = update()
                 logged = logged if log is None else log
                 group.replays += 1
-                for perturbation in group.perturbations.values():
-                    if perturbation.has_gradient:  # none: out of memory in this pass, or the last one
-                        perturbation.ascend(self.cfg.adv_lr)
+                for delta in group.deltas.values():
+                    if delta.has_gradient:  # none: out of memory in this pass, or the last one
+                        delta.ascend(self.cfg.adv_lr)
                 if not self._counts_passes and group.replays < self.cfg.adv_steps:
                     trainer.set_num_updates(begin)  # the schedule stands still until the last replay
                     trainer.optimizer.set_lr(rate)  # the one of `manual` goes forward alone
@@ -83,42 +108,35 @@ class FreeATCriterion(AdversarialCriterion):
             trainer.set_num_updates(end)
         return logged
 
-    def train(self, mode: bool = True) -> FreeATCriterion:
-        """The trainer calls this where an update begins, also one that is made again after an overflow."""
+    def begin_update(self) -> None:
+        """The first mini-batch of the group comes next, also where ``--amp`` makes an update again."""
         if self._group is not None:
             self._group.next_batch = 0
-            if not self._counts_passes and self._group.replays:  # fairseq seeds by the update
-                # Negative, which no row's id is: the noise of the rows has seeds of its own.
-                seed = geometry.row_seeds(self.cfg.seed, self._group.update, [-self._group.replays])[0]
-                utils.set_torch_seed(seed)
-        super().train(mode)
-        return self
 
-    def adversarial_step(
-        self, step: TrainingPass, perturbation: Perturbation, replay: DropoutReplay
-    ) -> StepOutput:
-        last = self._group is not None and self._group.replays == self.cfg.adv_steps - 1
-        with perturbation.applied(differentiable=not last):
-            predictions, loss = step.forward()
-        step.backward(loss)
+    def step(self, batch: MiniBatch) -> Log:
+        group = self._group
+        if group is None:  # not in a trainer
+            return self._descend(batch, self.perturbation(batch), is_last=False)
+        index = group.next_batch
+        group.next_batch = (index + 1) % group.size  # fairseq looks for a NaN by going through them again
+        if index == 0 and group.replays and not self._counts_passes:
+            # fairseq seeds by the update, which stands still. Negative, which no row's id is: the noise of
+            # the rows has seeds of its own.
+            utils.set_torch_seed(geometry.row_seeds(self.cfg.seed, group.update, [-group.replays])[0])
+        if index not in group.deltas:
+            group.deltas[index] = self.perturbation(batch, group.update)
+        return self._descend(batch, group.deltas[index], group.replays == self.cfg.adv_steps - 1)
+
+    def _descend(self, batch: MiniBatch, delta: Perturbation, is_last: bool) -> Log:
+        with delta.applied(differentiable=not is_last):
+            predictions, loss = batch.forward()
+        batch.descend(loss)
         value = loss.detach()
-        log = self.adversarial_logging_output(predictions.detach(), [value], value, perturbation, step.sample)
-        return value, log["sample_size"], log
+        return self.adversarial_log(predictions.detach(), [value], value, delta, batch.sample)
 
     @property
     def _counts_passes(self) -> bool:
         return str(self.cfg.freeat_schedule) == "passes"
-
-    def _perturbation(self, sample: Sample, model: nn.Module, update_num: int) -> Perturbation:
-        """That of the mini-batch, kept from one replay of the group to the next."""
-        group = self._group
-        if group is None:
-            return super()._perturbation(sample, model, update_num)
-        index = group.next_batch
-        group.next_batch = (index + 1) % group.size  # fairseq looks for a NaN by going through them again
-        if index not in group.perturbations:
-            group.perturbations[index] = super()._perturbation(sample, model, group.update)
-        return group.perturbations[index]
 
 
 class _Group:
@@ -131,7 +149,7 @@ class _Group:
     Attributes:
         replays: finished ones.
         next_batch: which one is next.
-        perturbations: of those met so far.
+        deltas: of those met so far, each kept from one replay to the next.
     """
 
     def __init__(self, update: int, size: int) -> None:
@@ -139,4 +157,41 @@ class _Group:
         self.size = size
         self.replays = 0
         self.next_batch = 0
-        self.perturbations: dict[int, Perturbation] = {}
+        self.deltas: dict[int, Perturbation] = {}
+
+
+def check_freeat_options(cfg: FreeATConfig) -> None:
+    """Raises ValueError, naming the option and the fix, if an option is out of range or has no effect."""
+    if str(cfg.freeat_schedule) not in SCHEDULES:
+        raise ValueError(f"--freeat-schedule {cfg.freeat_schedule}: pass one of {', '.join(SCHEDULES)}")
+    if cfg.no_adv_share_dropout:
+        raise ValueError(
+            "--no-adv-share-dropout has no effect with --criterion freeat, whose replays are updates with "
+            "dropout masks of their own: leave it out"
+        )
+    if str(cfg.freeat_schedule) == "passes" and cfg.adv_start_update % max(cfg.adv_steps, 1):
+        raise ValueError(
+            f"--adv-start-update {cfg.adv_start_update}: pass a multiple of --adv-steps {cfg.adv_steps}, or "
+            "--freeat-schedule groups; fairseq would miss its intervals, which it checks once a group"
+        )
+
+
+def costs_and_intervals(cfg: FreeATConfig) -> list[str]:
+    """What a user of the schedule ``passes`` may not expect, as sentences."""
+    k = cfg.adv_steps
+    if str(cfg.freeat_schedule) != "passes" or k == 1:
+        return []
+    texts = []
+    if not cfg.max_update:
+        texts.append(
+            f"freeat makes {k} updates of each group of mini-batches: an epoch costs {k} plain ones. For the "
+            f"passes of plain training divide its --max-epoch by {k}, or pass the same --max-update"
+        )
+    for option in ("log_interval", "save_interval_updates", "validate_interval_updates"):
+        every = getattr(cfg, option)
+        if every % k:
+            texts.append(
+                f"--{option.replace('_', '-')} {every}: fairseq checks once per group of {k} updates, so "
+                f"this happens every {math.lcm(every, k)}; pass a multiple of {k}"
+            )
+    return texts

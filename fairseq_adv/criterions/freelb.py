@@ -6,16 +6,17 @@ averaged over the passes, and for free that of the perturbation, which takes the
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any, ContextManager
 
 import torch
 from fairseq.criterions import register_criterion
 
-from fairseq_adv.criterions.adversarial import AdversarialCriterion
-from fairseq_adv.criterions.options import PerturbationConfig
-from fairseq_adv.criterions.standard import StepOutput
-from fairseq_adv.criterions.training_pass import TrainingPass
-from fairseq_adv.perturbation import DropoutReplay, Perturbation
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
+from fairseq_adv.criterions.logs import Log
+from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.perturbation import Perturbation
 
 
 @dataclass
@@ -24,26 +25,33 @@ class FreeLBConfig(PerturbationConfig):
 
 
 @register_criterion("freelb", dataclass=FreeLBConfig)
-class FreeLBCriterion(AdversarialCriterion):
+class FreeLBCriterion(AdversarialMethod):
     """FreeLB, Algorithm 1. Descends on the mean loss over X + delta_0, …, X + delta_{K-1} (eq. 3)."""
 
-    def adversarial_step(
-        self, step: TrainingPass, perturbation: Perturbation, replay: DropoutReplay
-    ) -> StepOutput:
-        steps = self.cfg.adv_steps
+    descends_once = False
+
+    def step(self, batch: MiniBatch) -> Log:
+        delta, replay, steps = self.perturbation(batch), self.replay(batch), self.cfg.adv_steps
         losses: list[torch.Tensor] = []
         for t in range(steps):
             last = t == steps - 1
-            with step.no_sync_unless(last), replay:
-                with perturbation.applied(differentiable=not last):  # line 4: delta_0
-                    predictions, loss = step.forward()
-                step.backward(loss / steps)  # lines 6 and 7: g <- g + 1/K grad_theta, and g_adv
+            with batch.no_sync_unless(last), replay, self.observed(batch) as seen:
+                with delta.applied(differentiable=not last):  # line 4: delta_0
+                    predictions, loss = batch.forward()
+                batch.backward(loss / steps)  # lines 6 and 7: g <- g + 1/K grad_theta, and g_adv
             losses.append(loss.detach())
             if t == 0:
                 first_predictions = predictions.detach()
-            if not last:
-                perturbation.ascend(self.cfg.adv_lr)  # lines 8 and 9; the paper's delta_K is never used
             del predictions, loss  # one graph alive at a time
+            if not last:
+                self.ascend(batch, delta, seen)  # lines 8 and 9; the paper's delta_K is never used
         mean = torch.stack(losses).mean(dim=0)
-        log = self.adversarial_logging_output(first_predictions, losses, mean, perturbation, step.sample)
-        return mean, log["sample_size"], log
+        return self.adversarial_log(first_predictions, losses, mean, delta, batch.sample)
+
+    def observed(self, batch: MiniBatch) -> ContextManager[Any]:
+        """A pass runs in here. What it yields is handed to :meth:`ascend`."""
+        return nullcontext()
+
+    def ascend(self, batch: MiniBatch, delta: Perturbation, seen: Any) -> None:
+        """Moves delta between two passes, by the gradient that the backward left there."""
+        delta.ascend(self.cfg.adv_lr)

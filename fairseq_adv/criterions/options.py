@@ -1,15 +1,18 @@
-"""The options that adversarial criterions share; the same on the command line and in yaml."""
+"""The options that several criterions share; the same on the command line and in yaml."""
 
 import math
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import NoReturn, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from omegaconf import II
 
-from fairseq_adv.perturbation.geometry import NORM_TYPES
+from fairseq_adv.accordance import DIRECTIONS, GROUPS
 
-NORM_TYPE_CHOICES = ChoiceEnum(list(NORM_TYPES))
+SCOPES = ("update", "micro-batch")
+SCOPE_CHOICES = ChoiceEnum(list(SCOPES))
+CROSSING_CHOICES = ChoiceEnum(list(DIRECTIONS))
+GROUP_CHOICES = ChoiceEnum(list(GROUPS))
 
 
 @dataclass
@@ -41,64 +44,129 @@ class ObjectiveConfig(FairseqDataclass):
 
 
 @dataclass
-class PerturbationConfig(ObjectiveConfig):
-    """Options of a perturbation of the word embeddings."""
+class MethodConfig(ObjectiveConfig):
+    """Options of every method: flooding (Ishida et al., ICML 2020; Flooding-X, Liu et al., ACL 2022)."""
 
-    adv_steps: int = field(
-        default=3,
+    flood_level: Optional[str] = field(
+        default=None,
         metadata={
-            "help": "K of the algorithm. freelb: K forward-backward passes, K - 1 of the ascent steps count; "
-            "the authors' fairseq script with adv_steps=k makes k + 1 passes, which is --adv-steps k+1 here. "
-            "pgd: K ascent steps, then one descent; freeat: K replays of each group of mini-batches; yopo: m "
-            "full passes"
+            "help": "b, in nats (fairseq logs losses in bits: a logged loss of 0.1 is 0.069 nats); 0: no "
+            "flooding; auto: found during training, see --flood-crossing. Left out: no flooding"
         },
     )
-    adv_lr: float = field(
-        default=0.1,
-        metadata={"help": "alpha, length of an ascent step, in the units of the embeddings"},
-    )
-    adv_max_norm: float = field(
-        default=0.0,
+    flood_scope: SCOPE_CHOICES = field(  # type: ignore[valid-type]
+        default="update",
         metadata={
-            "help": "epsilon, radius of the ball around the embeddings, per example; <= 0: no projection"
+            "help": "which mean loss is compared with b: update: over all workers and micro-batches of the "
+            "update; micro-batch: of each micro-batch on each worker, as the authors' code would"
         },
     )
-    adv_init_mag: float = field(
-        default=0.0,
-        metadata={
-            "help": "m of the random start U(-m, m)/sqrt(L*D), L tokens of D dimensions (linf: U(-m, m)); 0: "
-            "the first pass is clean"
-        },
-    )
-    adv_norm_type: NORM_TYPE_CHOICES = field(  # type: ignore[valid-type]
-        default="l2",
-        metadata={"help": "norm of the step and of the ball"},
-    )
-    adv_start_update: int = field(
+    accordance_interval: int = field(
         default=0,
-        metadata={"help": "train plainly for this many updates first"},
+        metadata={
+            "help": "measure and log the gradient accordance every so many updates (a sub-epoch); 0: never"
+        },
     )
-    no_adv_share_dropout: bool = field(
+    accordance_batches: int = field(
+        default=10,
+        metadata={"help": "N, mini-batches of a measurement, over all workers; each costs a training pass"},
+    )
+    accordance_batch_size: int = field(
+        default=32,
+        metadata={"help": "sentences in a mini-batch of a measurement; fewer, if it runs out of memory"},
+    )
+    accordance_groups: str = field(
+        default=",".join(GROUPS),
+        metadata={
+            "help": "parameters that are measured apart, with commas: all, encoder and head. With k classes "
+            "one of the first two holds (k + 1) P floats for P parameters, both hold nearly twice that"
+        },
+    )
+    accordance_dropout: bool = field(
         default=False,
-        metadata={"help": "draw new dropout masks in each pass instead of repeating those of the first"},
+        metadata={"help": "measure with dropout, as the model trains; without it the masks add noise"},
     )
+    flood_crossing: CROSSING_CHOICES = field(  # type: ignore[valid-type]
+        default="up",
+        metadata={
+            "help": "--flood-level auto starts flooding when the accordance goes through zero: up (from "
+            "negative to positive), down or any. b is the mean training loss since the measurement before. "
+            "The paper says both; METHODS.md says why up is the default"
+        },
+    )
+    flood_crossing_group: GROUP_CHOICES = field(  # type: ignore[valid-type]
+        default="all",
+        metadata={
+            "help": "parameters whose accordance has to cross: all (the paper), the encoder or the head"
+        },
+    )
+    # Known to the criterion so that it leaves out the rows that training does, and says what a restart loses;
+    # set by fairseq's own options of these names.
+    max_tokens: Optional[int] = II("dataset.max_tokens")
+    no_save: bool = II("checkpoint.no_save")
+    no_save_optimizer_state: bool = II("checkpoint.no_save_optimizer_state")
 
 
-def check_perturbation_options(cfg: PerturbationConfig) -> None:
-    """Raises ValueError, naming the option and the mend, if an option is out of range."""
+def refuse(option: str, value: object, wanted: str) -> NoReturn:
+    """Raises ValueError: the option, without dashes, its value, and what to pass instead."""
+    raise ValueError(f"--{option} {value}: {wanted}")
 
-    def refuse(option: str, value: object, wanted: str) -> None:
-        raise ValueError(f"--{option} {value}: {wanted}")
 
-    if cfg.adv_steps < 1:
-        refuse("adv-steps", cfg.adv_steps, "pass 1 or more")
-    if not (math.isfinite(cfg.adv_lr) and cfg.adv_lr >= 0):
-        refuse("adv-lr", cfg.adv_lr, "pass a finite step length of 0 or more")
-    if not math.isfinite(cfg.adv_max_norm):
-        refuse("adv-max-norm", cfg.adv_max_norm, "pass a finite radius, or 0 for no projection")
-    if not (math.isfinite(cfg.adv_init_mag) and cfg.adv_init_mag >= 0):
-        refuse("adv-init-mag", cfg.adv_init_mag, "pass a finite magnitude of 0 or more")
-    if str(cfg.adv_norm_type) not in NORM_TYPES:
-        refuse("adv-norm-type", cfg.adv_norm_type, f"pass one of {', '.join(NORM_TYPES)}")
-    if cfg.adv_start_update < 0:
-        refuse("adv-start-update", cfg.adv_start_update, "pass 0 or more")
+def fixed_level(option: Optional[str]) -> Optional[float]:
+    """b of ``--flood-level`` in nats, 0 if it is not given; ``None`` for ``auto``.
+
+    Raises:
+        ValueError: it is neither ``auto`` nor a finite number of 0 or more.
+    """
+    if option is None:
+        return 0.0
+    if option == "auto":
+        return None
+    try:
+        level = float(option)
+    except ValueError:
+        level = math.nan
+    if not (math.isfinite(level) and level >= 0):
+        raise ValueError(
+            f"--flood-level {option}: pass a finite number of nats, 0 or more, such as 0.05; or auto"
+        )
+    return level
+
+
+def check_flood_options(cfg: MethodConfig, descends_once: bool) -> None:
+    """Raises ValueError, naming the option and the fix, if an option is out of range.
+
+    Args:
+        cfg: the options.
+        descends_once: of the method, see :class:`fairseq_adv.criterions.method.Method`.
+    """
+
+    choices = {"flood-scope": SCOPES, "flood-crossing": DIRECTIONS, "flood-crossing-group": GROUPS}
+    for option, known in choices.items():
+        value = str(getattr(cfg, option.replace("-", "_")))
+        if value not in known:
+            refuse(option, value, f"pass one of {', '.join(known)}")
+    if cfg.accordance_interval < 0:
+        refuse("accordance-interval", cfg.accordance_interval, "pass a number of updates, or 0 for never")
+    if cfg.accordance_batches < 2:
+        refuse("accordance-batches", cfg.accordance_batches, "pass 2 or more: accordance is between batches")
+    if cfg.accordance_batch_size < 1:
+        refuse("accordance-batch-size", cfg.accordance_batch_size, "pass 1 or more")
+    if cfg.accordance_interval and str(cfg.ddp_backend) in ("fully_sharded", "slowmo"):
+        raise ValueError(
+            f"--accordance-interval with --ddp-backend {cfg.ddp_backend}: a worker there has no gradient of "
+            "its own of the whole model; pass --ddp-backend pytorch_ddp or legacy_ddp"
+        )
+    groups = cfg.accordance_groups.split(",")
+    if not set(groups) <= set(GROUPS) or len(groups) > len(set(groups)):
+        refuse("accordance-groups", cfg.accordance_groups, f"pass some of {','.join(GROUPS)}, with commas")
+    if fixed_level(cfg.flood_level) is None:
+        if cfg.accordance_interval == 0:
+            refuse("flood-level", "auto", "pass --accordance-interval, such as 100 updates, as well")
+        if str(cfg.flood_crossing_group) not in groups:
+            refuse("flood-crossing-group", cfg.flood_crossing_group, "add it to --accordance-groups")
+    if str(cfg.flood_scope) == "micro-batch" and not descends_once:
+        raise ValueError(
+            f"--flood-scope micro-batch with --criterion {cfg._name}: the loss of a micro-batch is known "
+            "only after its last backward pass; pass --flood-scope update"
+        )

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import torch
 from fairseq.criterions import register_criterion
 
-from fairseq_adv.criterions.adversarial import AdversarialCriterion
-from fairseq_adv.criterions.options import PerturbationConfig
-from fairseq_adv.criterions.standard import StepOutput
-from fairseq_adv.criterions.training_pass import TrainingPass
-from fairseq_adv.perturbation import DropoutReplay, Perturbation
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
+from fairseq_adv.criterions.logs import Log
+from fairseq_adv.criterions.mini_batch import MiniBatch
 
 
 @dataclass
@@ -20,29 +18,25 @@ class PGDConfig(PerturbationConfig):
 
 
 @register_criterion("pgd", dataclass=PGDConfig)
-class PGDCriterion(AdversarialCriterion):
+class PGDCriterion(AdversarialMethod):
     """K ascent steps on delta, then one descent on the loss at X + delta_K (FreeLB, eq. 1 and 2)."""
 
-    def adversarial_step(
-        self, step: TrainingPass, perturbation: Perturbation, replay: DropoutReplay
-    ) -> StepOutput:
+    def step(self, batch: MiniBatch) -> Log:
+        delta, replay = self.perturbation(batch), self.replay(batch)
         losses: list[torch.Tensor] = []
         for t in range(self.cfg.adv_steps):
-            with step.no_sync_unless(False), step.frozen_parameters(), replay:
-                with perturbation.applied():
-                    predictions, loss = step.forward()
-                step.backward(loss)
+            with batch.no_sync_unless(False), batch.frozen_parameters(), replay:
+                with delta.applied():
+                    predictions, loss = batch.forward()
+                batch.backward(loss)
             losses.append(loss.detach())
             if t == 0:
                 first_predictions = predictions.detach()
-            perturbation.ascend(self.cfg.adv_lr)
+            delta.ascend(self.cfg.adv_lr)
             del predictions, loss  # one graph alive at a time
         with replay:
-            with perturbation.applied(differentiable=False):
-                _, loss = step.forward()
-            step.backward(loss)
+            with delta.applied(differentiable=False):
+                _, loss = batch.forward()
+            batch.descend(loss)
         losses.append(loss.detach())
-        log = self.adversarial_logging_output(
-            first_predictions, losses, losses[-1], perturbation, step.sample
-        )
-        return losses[-1], log["sample_size"], log
+        return self.adversarial_log(first_predictions, losses, losses[-1], delta, batch.sample)

@@ -4,22 +4,42 @@ ALUM's regulariser, and a Bregman proximal term that holds the predictions near 
 the weights, which is fairseq's own ``--store-ema``: kept in the checkpoint and updated alike on all workers.
 """
 
-from __future__ import annotations
-
+import math
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Optional
 
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.trainer import Trainer
+from omegaconf import II
 from torch import Tensor, nn
 
-from fairseq_adv.checkpoints.start_average import begin_average_at_start
-from fairseq_adv.criterions.alum_vat import ALUMCriterion
-from fairseq_adv.criterions.smart_options import SMARTConfig, check_smart_options
-from fairseq_adv.criterions.vat_log import VAT_LOG
-from fairseq_adv.objectives.base import Sample
+from fairseq_adv.criterions.alum_vat import ALUMConfig, ALUMCriterion
+from fairseq_adv.criterions.logs import Logged
+from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.perturbation import DropoutReplay, find_token_embedding, float32_embedding
+
+
+@dataclass
+class SMARTConfig(ALUMConfig):
+    """Options of ``--criterion smart``."""
+
+    smart_mu: float = field(
+        default=1.0,
+        metadata={
+            "help": "mu, weight of the proximal term against the average of the weights (--store-ema, "
+            "--ema-decay beta)"
+        },
+    )
+    # Known to the criterion so that it can check; set by fairseq's own options of these names.
+    store_ema: bool = II("ema.store_ema")
+    ema_fp32: bool = II("ema.ema_fp32")
+    fp16: bool = II("common.fp16")
+    memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
+    bf16: bool = II("common.bf16")
+    memory_efficient_bf16: bool = II("common.memory_efficient_bf16")
 
 
 @register_criterion("smart", dataclass=SMARTConfig)
@@ -35,36 +55,58 @@ class SMARTCriterion(ALUMCriterion):
     """
 
     cfg: SMARTConfig
-    method_log = (*VAT_LOG, "smart_proximal")
+    logs = (*ALUMCriterion.logs, Logged("smart_proximal", per="sample_size", in_bits=True, digits=9))
 
     def __init__(self, cfg: SMARTConfig, task: FairseqTask) -> None:
         check_smart_options(cfg)
         super().__init__(cfg, task)
-        begin_average_at_start(cfg.finetune_from_model)
-        self._average: list[nn.Module] = []  # in a list: not a part of this module
-        task.uses_ema = True  # the trainer then hands the average to each step
+        task.uses_ema = True  # the trainer then hands the average to each step, also in validation
         task.valid_step = partial(_without_average, task.valid_step)
 
-    def _train_step(self, plain: Any, *args: Any, ema_model: nn.Module | None = None, **kwargs: Any) -> Any:
-        self._average = [ema_model] if ema_model is not None else []
-        return super()._train_step(plain, *args, **kwargs)
+    def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
+        """A new run's average begins at the weights that it starts from, and not at an earlier run's average.
 
-    def _other_terms(
-        self, clean: Tensor, sample: Sample, replay: DropoutReplay
+        Where the checkpoint has no average fairseq 0.12.2 means to do so as well, but has deleted the weights
+        from what it read (fairseq/trainer.py, lines 572 and 649), and stops with ``KeyError: 'model'``.
+        """
+        super().read_checkpoint(state, trainer, reset_optimizer)
+        extra = state.get("extra_state")
+        if isinstance(extra, dict) and (reset_optimizer or "ema" not in extra):
+            extra["ema"] = state["model"]  # the same tensors; the trainer only deletes the other name
+            extra.pop("ema_fp32_params", None)
+
+    def other_terms(
+        self, batch: MiniBatch, clean: Tensor, replay: DropoutReplay
     ) -> dict[str, tuple[float, Tensor]]:
-        if not self._average:
+        average = batch.average
+        if average is None:
             raise RuntimeError(
                 "the trainer handed over no average of the weights; smart needs fairseq's --store-ema"
             )
-        average = self._average[0]
         average.train()  # as the model: with the same masks where they are shared
         with torch.no_grad(), replay, float32_embedding(average, find_token_embedding(average)):
-            target = self.objective.predict(average, sample)
-        kind = str(self.cfg.vat_divergence)
-        proximal = self.objective.divergence(target, clean, sample, kind, detach_targets=False)
+            target = self.objective.predict(average, batch.sample)
+        proximal = self._divergence(target, clean, batch.sample, detach_targets=False)
         return {"smart_proximal": (self.cfg.smart_mu, proximal)}
 
 
-def _without_average(plain: Any, *args: Any, ema_model: nn.Module | None = None, **kwargs: Any) -> Any:
+def _without_average(plain: Any, *args: Any, ema_model: Optional[nn.Module] = None, **kwargs: Any) -> Any:
     """The task's validation step, which takes no average."""
     return plain(*args, **kwargs)
+
+
+def check_smart_options(cfg: SMARTConfig) -> None:
+    """Raises ValueError, naming the option and the fix, if an option is out of range or missing."""
+    if not (math.isfinite(cfg.smart_mu) and cfg.smart_mu >= 0):
+        raise ValueError(f"--smart-mu {cfg.smart_mu}: pass a finite weight of 0 or more")
+    if not cfg.store_ema:
+        raise ValueError(
+            "--criterion smart needs the average of the weights: pass --store-ema and --ema-decay 0.999 (in "
+            "yaml: ema.store_ema, ema.ema_decay)"
+        )
+    half = cfg.fp16 or cfg.memory_efficient_fp16 or cfg.bf16 or cfg.memory_efficient_bf16
+    if half and not cfg.ema_fp32:
+        raise ValueError(
+            "--criterion smart in half precision needs --ema-fp32 (in yaml: ema.ema_fp32): an average kept "
+            "in fp16 or bf16 rounds away what an update changes"
+        )

@@ -105,7 +105,7 @@ def attack(model: nn.Module, objective: Objective, samples: Iterable[Sample], ho
 def _attack_batch(
     model: nn.Module, objective: Objective, sample: Sample, how: Attack, result: Robustness
 ) -> None:
-    seeds = geometry.row_seeds(how.seed, 0, objective.row_ids(sample))
+    seeds = geometry.row_seeds(how.seed, 0, objective.row_ids(sample), objective.groups(sample))
     perturbation = Perturbation(
         find_token_embedding(model),
         objective.padding_idx,

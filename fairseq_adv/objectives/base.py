@@ -15,15 +15,22 @@ Sample = dict[str, Any]  # a mini-batch as fairseq's data sets collate it
 
 
 class Objective(ABC):
-    """Turns a mini-batch into predictions, a loss and metrics; knows nothing of perturbations."""
+    """Turns a mini-batch into predictions, a loss and metrics; knows nothing of perturbations.
+
+    :meth:`predict`, :meth:`loss` and :meth:`log_probabilities` have to be written; :meth:`groups`,
+    :meth:`logging_output` with :meth:`reduce_metrics`, and the others where a task needs them.
+
+    Args:
+        cfg: the criterion's options.
+        task: its ``source_dictionary`` says which token is padding.
+    """
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         self.cfg = cfg
         self.task = task
         self.padding_idx: int = task.source_dictionary.pad()
 
-    @abstractmethod
-    def check_model(self, model: nn.Module) -> None:
+    def check_model(self, model: nn.Module) -> None:  # noqa: B027 - a task may take any encoder
         """Raises ValueError if ``model`` can't be trained with this objective; called before training."""
 
     def check_data(self) -> None:  # noqa: B027 - most tasks check what they read when they load it
@@ -69,22 +76,24 @@ class Objective(ABC):
             self.log_probabilities(clean), self.log_probabilities(perturbed), kind, detach_targets
         )
 
-    @abstractmethod
     def sample_size(self, sample: Sample) -> int:
-        """What the trainer divides the summed gradient by."""
+        """What the trainer divides the summed gradient by: the number of examples, if not overridden."""
+        return int(sample["nsentences"])
 
-    @abstractmethod
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
         """Sums for this objective's metrics over one batch.
 
         Args:
             predictions: what :meth:`predict` returned.
             sample: the batch.
-            gather: also hand over the single predictions, for metrics that are no function of sums.
-        """
+            gather: also hand over the single predictions, for metrics that cannot be computed from sums.
 
-    @staticmethod
-    @abstractmethod
+        Returns:
+            in training the same keys for every batch, as fairseq adds them up over workers by key.
+        """
+        return {}
+
+    @staticmethod  # noqa: B027 - the loss may be enough
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Logs the metrics of :meth:`logging_output`'s sums into fairseq's meters."""
 

@@ -38,5 +38,5 @@ def refuse_pruning_options(model: nn.Module) -> None:
         if getattr(args, option, 0.0):
             raise ValueError(
                 f"--{option.replace('_', '-')} has no effect with this project's criterions: leave it out. "
-                "Among fairseq's own, sentence_prediction heeds it."
+                "Among fairseq's own, sentence_prediction uses it."
             )

@@ -14,14 +14,17 @@ from fairseq import utils
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import Tensor, nn
 
 from fairseq_adv.data.corpus.check_shards import check_shards
 from fairseq_adv.hub.vocabulary_check import check_vocabulary
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.heads import check_masked_lm_head
+from fairseq_adv.objectives.registry import register_objective
 
 
+@register_objective(MaskedLMTask)
 class MaskedLM(Objective):
     """The words under the masks. A row of the batch, with all its masked positions, is one example.
 

@@ -15,15 +15,18 @@ import torch.nn.functional as F
 from fairseq.logging import metrics
 from fairseq.logging.meters import Meter, MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import Tensor, distributed, nn
 
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.divergence import squared_difference
 from fairseq_adv.objectives.heads import check_classification_head
+from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.objectives.rows import select_rows
 
 
+@register_objective(SentencePredictionTask)
 class SentencePrediction(Objective):
     """One label, or one number, for each sentence or pair of sentences.
 

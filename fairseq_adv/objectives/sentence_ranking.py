@@ -16,12 +16,15 @@ from torch import Tensor, nn
 
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.heads import check_classification_head
+from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.perturbation import Groups
+from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
 
 ABSENT = float("-inf")  # the score of a choice that a question does not have
 UNKNOWN = -1  # the target of a question without an answer
 
 
+@register_objective(MultipleChoiceTask)
 class SentenceRanking(Objective):
     """One right candidate a question; batches as
     :class:`~fairseq_adv.data.choices.ranking_dataset.RankingDataset` makes them.

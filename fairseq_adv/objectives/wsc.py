@@ -20,11 +20,14 @@ from torch import Tensor, nn
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.divergence import divergence
 from fairseq_adv.objectives.heads import check_masked_lm_head
+from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.perturbation import Groups
+from fairseq_adv.tasks.wsc import WSCTask
 
 ABSENT = float("-inf")
 
 
+@register_objective(WSCTask)
 class WSC(Objective):
     """The query against the candidates; only sentences whose query is right have a loss.
 

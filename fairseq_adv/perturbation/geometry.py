@@ -167,15 +167,24 @@ def project(delta: Tensor, radius: float, norm_type: str = "l2", groups: Groups 
     return delta * per_row(radius / norm.clamp(min=radius), groups)
 
 
-def row_seeds(seed: int, update: int, ids: Sequence[int]) -> list[int]:
+def row_seeds(seed: int, update: int, ids: Sequence[int], groups: Groups | None = None) -> list[int]:
     """Well-mixed 63-bit seeds for the rows of a batch, from the run's seed, the update and the row's id.
 
-    Rows that share an id (the candidates of a question) get different seeds by their order.
+    Rows of one example (the candidates of a question) get different seeds by their order in it. Examples that
+    share an id, as where a question is drawn twice into an epoch, get the same ones: which of them share a
+    batch depends on how the epoch is cut.
+
+    Args:
+        seed: the run's.
+        update: number of updates made.
+        ids: of each row, in the data set's numbering.
+        groups: the rows of each example; ``None``: every row is an example.
     """
     seen: dict[int, int] = {}
     seeds = []
-    for row_id in ids:
-        nth = seen[row_id] = seen.get(row_id, -1) + 1
+    examples = range(len(ids)) if groups is None else groups.index.tolist()
+    for row_id, example in zip(ids, examples):
+        nth = seen[example] = seen.get(example, -1) + 1
         state = 0
         for part in (seed, update, row_id, nth):
             state = _split_mix(state ^ (part & _64_BITS))

@@ -13,7 +13,7 @@ from support import batch, build, gradients, train_args, write_questions, write_
 
 from criterions import restatements
 from criterions.test_methods import ALPHA, EPSILON, START, one_step, options, recorded
-from fairseq_adv.perturbation.geometry import row_seeds
+from fairseq_adv.perturbation.geometry import Groups, row_seeds
 
 ROWS = [0, 1, 2, 3]
 DIM = 16
@@ -80,7 +80,7 @@ def start_of(sample: dict[str, Any], magnitude: float) -> torch.Tensor:
     mask = sample["net_input"]["src_tokens"].ne(1)
     ids = [int(sample["id"][owner]) for owner in owners]
     start = torch.zeros(*mask.shape, DIM)
-    for row, seed in enumerate(row_seeds(7, 0, ids)):
+    for row, seed in enumerate(row_seeds(7, 0, ids, Groups(torch.tensor(owners), len(set(owners))))):
         length = int(mask[row].sum())
         noise = torch.rand(length, DIM, generator=torch.Generator().manual_seed(seed))
         total = sum(int(mask[r].sum()) for r, owner in enumerate(owners) if owner == owners[row])

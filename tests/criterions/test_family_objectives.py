@@ -135,7 +135,7 @@ def test_the_gradient_behind_the_first_layer_tells_that_of_delta(
 ) -> None:
     """With steps of 0 the shallow pass is where the full one was, and has its gradient at delta."""
     run = run_of(folders, objective, "yopo", "--adv-lr", "0", "--adv-init-mag", "0.2")
-    found = gradients_of_passes(run, monkeypatch)
+    found = gradients_of_passes(monkeypatch)
     one_step(run, batch(run, ROWS))
     assert len(found) == 2
     for full, shallow in found:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fairseq_adv.accordance import Crossing
+from fairseq_adv.criterions.flood import flooded_sum
 from fairseq_adv.criterions.flood_level import FloodLevel
-from fairseq_adv.criterions.flooding import flooded_sum
 
 
 @pytest.mark.parametrize(

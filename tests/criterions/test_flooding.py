@@ -20,6 +20,8 @@ BASES = {
     "standard": [],
     "freelb": ADVERSARIAL,
     "pgd": ADVERSARIAL,
+    "freeat": [*ADVERSARIAL, "--adv-steps", "1"],  # one replay is one update
+    "yopo": ADVERSARIAL,
     "alum_vat": VIRTUAL,
     "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.5"],
 }
@@ -125,17 +127,16 @@ def test_below_b_an_update_is_that_of_the_base_method_backwards(data: Path, base
     run = build(train_args(data, None, base, *DESCENT, *BASES[base]))
     plain = update(run, [batch(run, [0, 1, 2, 3, 4])])
     for level, sign in ((HIGH, -1.0), (LOW, 1.0)):
-        words = flood(level, "--base-method", base, *BASES[base])
-        run = build(train_args(data, None, "flooding", *words))
+        run = build(train_args(data, None, base, *flood(level), *BASES[base]))
         assert_equal_vectors(update(run, [batch(run, [0, 1, 2, 3, 4])]), sign * plain, 2e-5)
 
 
-@pytest.mark.parametrize("base", ["alum_vat", "smart"])
-def test_the_loss_of_virtual_adversarial_training_is_flooded_per_micro_batch(data: Path, base: str) -> None:
+@pytest.mark.parametrize("base", ["pgd", "freeat", "alum_vat", "smart"])
+def test_a_loss_with_one_backward_is_flooded_per_micro_batch(data: Path, base: str) -> None:
     run = build(train_args(data, None, base, *DESCENT, *BASES[base]))
     plain = update(run, [batch(run, [0, 1, 2, 3, 4])])
-    words = flood(HIGH, "--base-method", base, "--flood-scope", "micro-batch", *BASES[base])
-    run = build(train_args(data, None, "flooding", *words))
+    words = flood(HIGH, "--flood-scope", "micro-batch", *BASES[base])
+    run = build(train_args(data, None, base, *words))
     assert_equal_vectors(update(run, [batch(run, [0, 1, 2, 3, 4])]), -plain, 2e-5)
 
 
@@ -195,15 +196,15 @@ def test_the_share_of_flooded_micro_batches_is_logged(data: Path) -> None:
 
 
 def test_an_update_that_is_made_again_counts_once(data: Path) -> None:
-    """After an overflow the trainer calls criterion.train() and starts the update anew."""
+    """After an overflow, or out of memory, the trainer drops the gradient and starts again."""
     run = build(train_args(data, None, "flooding", *flood("0.5")))
     run.trainer.begin_epoch(1)
     for _ in range(2):
-        run.criterion.train()
+        run.trainer.zero_grad()
         run.task.train_step(
             batch(run, [0, 1, 2]), run.trainer.model, run.trainer.criterion, run.trainer.optimizer, 0
         )
-    assert run.criterion._totals(run.model)[1] == 3
+    assert run.criterion.flood.totals(run.model)[1] == 3
 
 
 class PlayedAmp(AMPOptimizer):
@@ -237,7 +238,7 @@ def test_an_update_that_overflows_under_amp_counts_when_it_is_made_again(data: P
     run.trainer._optimizer = PlayedAmp(run.trainer.optimizer)
     run.trainer.cfg.common.amp, run.trainer._amp_retries = True, 0
     counted: list[int] = []
-    run.criterion.search = SimpleNamespace(
+    run.criterion.flood.search = SimpleNamespace(
         begin_epoch=lambda *_: None, updated=lambda model, optimizer, number, *sums: counted.append(number)
     )
     assert_equal_vectors(update(run, [batch(run, [0, 1, 2])]), expected, 1e-6)
@@ -247,12 +248,12 @@ def test_an_update_that_overflows_under_amp_counts_when_it_is_made_again(data: P
 def test_a_dummy_batch_does_not_count(data: Path) -> None:
     run = build(train_args(data, None, "flooding", *flood("0.5")))
     run.trainer.begin_epoch(1)
-    run.criterion.train()
+    run.trainer.zero_grad()
     for ignore in (False, True):
         run.task.train_step(
             batch(run, [0, 1, 2]), run.trainer.model, run.trainer.criterion, run.trainer.optimizer, 0, ignore
         )
-    assert run.criterion._totals(run.model)[1] == 3
+    assert run.criterion.flood.totals(run.model)[1] == 3
 
 
 def test_rows_that_the_model_has_no_place_for_are_not_drawn(data: Path) -> None:
@@ -263,10 +264,44 @@ def test_rows_that_the_model_has_no_place_for_are_not_drawn(data: Path) -> None:
     short = [i for i in range(len(split)) if len(split[i]["net_input.src_tokens"]) <= 8]
     assert 4 <= len(short) < 10 < len(split)
     assert update(run, [batch(run, short[:3])]).norm() > 0  # with a measurement
-    drawn = [part for probe_batch in run.criterion.search.probe._mine for _, part in probe_batch.classes]
+    drawn = [
+        part for probe_batch in run.criterion.flood.search.probe._mine for _, part in probe_batch.classes
+    ]
     rows = [int(row) for part in drawn for row in part["id"]]
     assert len(set(rows)) == len(rows) == 4 and set(rows) <= set(short)
     too_large = [*words[:-1], "5"]
     run = build(train_args(data, None, "flooding", *flood("0"), *too_large, "--max-positions", "8"))
     with pytest.raises(ValueError, match="examples that fit the model, too few for two batches"):
         run.trainer.begin_epoch(1)
+
+
+def test_freeat_in_groups_measures_once_a_group(data: Path) -> None:
+    """Its replays of a group are one update together; each is flooded by a loss of its own."""
+    probe = ["--accordance-interval", "1", "--accordance-batches", "2", "--accordance-batch-size", "4"]
+    words = [*BASES["freeat"], "--adv-steps", "3", "--freeat-schedule", "groups", *probe]
+    run = build(train_args(data, None, "freeat", *flood(HIGH), *words))
+    run.trainer.begin_epoch(1)
+    run.trainer.train_step([batch(run, [0, 1, 2])])
+    assert run.criterion.flood.level.measurements == 1 and run.trainer.get_num_updates() == 1
+    assert metrics.get_meter("train", "flooded").count == 3
+
+
+@pytest.mark.parametrize("method", [*BASES])
+def test_without_the_option_nothing_is_bound_or_logged(data: Path, method: str) -> None:
+    run = build(train_args(data, None, method, *BASES[method]))
+    assert run.criterion.flood is None and "optimizer_step" not in vars(run.task)
+    run.trainer.train_step([batch(run, [0, 1, 2])])
+    assert metrics.get_meter("train", "flooded") is None and metrics.get_meter("train", "loss_nats") is None
+
+
+def test_accordance_is_in_fairseqs_meters(data: Path) -> None:
+    """So TensorBoard, W&B and --log-format json have it; also between two measurements."""
+    probe = ["--accordance-interval", "2", "--accordance-batches", "2", "--accordance-batch-size", "4"]
+    run = build(train_args(data, None, "freelb", *DESCENT, *ADVERSARIAL, *probe))
+    run.trainer.begin_epoch(1)
+    for made in (1, 2, 3):
+        run.trainer.train_step([batch(run, [0, 1, 2])])
+        meters = metrics.get_meters("train")
+        assert ("accordance_head" in meters) is (made > 1)
+    assert {"accordance_all", "accordance_encoder", "accordance_head"} <= meters.keys()
+    assert all(-1 <= meters[f"accordance_{group}"].avg <= 1 for group in ("all", "encoder", "head"))

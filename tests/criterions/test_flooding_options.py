@@ -31,17 +31,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ([*AUTO, "--accordance-groups", "all,all"], "--accordance-groups all,all: pass some of"),
         ([*AUTO, "--accordance-groups", "head"], "--flood-crossing-group all: add it to --accordance-groups"),
         ([*AUTO, "--ddp-backend", "fully_sharded"], "fully_sharded: .* pass --ddp-backend pytorch_ddp"),
-        (["--flood-level", "1", "--adv-lr", "0.3"], "--adv-lr has no effect with --base-method standard: "
-         "pass --base-method freelb or pgd"),
-        (["--flood-level", "1", "--no-adv-share-dropout"], "--no-adv-share-dropout has no effect"),
-        (["--flood-level", "1", "--base-method", "freelb", "--vat-alpha", "3"],
-         "--vat-alpha has no effect with --base-method freelb: pass --base-method alum_vat or smart"),
-        (["--flood-level", "1", "--base-method", "alum_vat", "--smart-mu", "3"],
-         "--smart-mu has no effect .* pass --base-method smart"),
-        (["--flood-level", "1", "--base-method", "freelb", "--flood-scope", "micro-batch"],
-         "--flood-scope micro-batch --base-method freelb: .* pass --flood-scope update"),
-        (["--flood-level", "1", "--base-method", "freelb", "--adv-steps", "0"], "--adv-steps 0"),
-        (["--flood-level", "1", "--base-method", "smart"], "needs the average of the weights"),
     ],
 )  # fmt: skip
 def test_refused(data: Path, words: list[str], message: str) -> None:
@@ -60,9 +49,26 @@ def test_accordance_needs_classes(tmp_path: Path, task: str) -> None:
         build(train_args(data, None, "flooding", *AUTO, task=name, classes=classes))
 
 
-def test_a_switch_that_yaml_has_as_a_boolean_is_the_default(data: Path) -> None:
-    words = ["--flood-level", "1", "--vat-share-dropout", "True"]
-    build(train_args(data, None, "flooding", *words))
+@pytest.mark.parametrize("method", ["freelb", "yopo"])
+def test_a_loss_of_several_backwards_cannot_be_flooded_per_micro_batch(data: Path, method: str) -> None:
+    words = ["--flood-level", "1", "--flood-scope", "micro-batch"]
+    with pytest.raises(ValueError, match=f"micro-batch with --criterion {method}: .* --flood-scope update"):
+        build(train_args(data, None, method, *words))
+
+
+@pytest.mark.parametrize("method", ["standard", "freelb", "pgd", "freeat", "yopo", "alum_vat", "smart"])
+def test_options_out_of_range_are_refused_with_every_method(data: Path, method: str) -> None:
+    with pytest.raises(ValueError, match="--flood-level auto: pass --accordance-interval"):
+        build(train_args(data, None, method, "--flood-level", "auto", "--store-ema"))
+
+
+def test_a_command_line_of_an_earlier_version_names_the_new_one(data: Path) -> None:
+    """It is built, so that its checkpoints can be validated, and refused before the first update."""
+    run = build(train_args(data, None, "flooding", "--flood-level", "0.1", "--base-method", "freelb"))
+    with pytest.raises(
+        ValueError, match=r"Pass --criterion freelb --flood-level 0\.1 .* leave --base-method"
+    ):
+        run.trainer.begin_epoch(1)
 
 
 def test_too_little_data_is_refused_before_the_first_update(data: Path) -> None:

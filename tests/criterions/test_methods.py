@@ -10,7 +10,7 @@ from typing import Any, Iterator
 import pytest
 import torch
 import torch.nn.functional as F
-from support import batch, build, flat_gradient, gradients, train_args, write_task
+from support import batch, build, flat_gradient, frozen, gradients, train_args, write_task
 
 from criterions import restatements
 from fairseq_adv.perturbation import Perturbation
@@ -293,7 +293,7 @@ def test_pgd_computes_no_weight_gradient_in_the_ascent(data: Path) -> None:
     weight.register_hook(lambda grad: calls.append(1))
     one_step(run, batch(run, ROWS))
     assert len(calls) == 1
-    assert all(p.requires_grad for p in run.model.parameters())
+    assert not frozen(run.model)
 
 
 @pytest.mark.parametrize("method", ["freelb", "pgd"])
@@ -312,7 +312,7 @@ def test_an_error_in_the_middle_leaves_the_model_as_it_was(data: Path, method: s
         one_step(run, batch(run, ROWS))
     handle.remove()
     assert not run.model.encoder.sentence_encoder.embed_tokens._forward_hooks
-    assert all(p.requires_grad for p in run.model.parameters())
+    assert not frozen(run.model)
 
 
 @pytest.mark.parametrize("method", ["freelb", "pgd"])

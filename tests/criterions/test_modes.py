@@ -24,7 +24,7 @@ OPTIONS = {
     "yopo": [*ADVERSARIAL, "--yopo-steps", "3"],
     "alum_vat": VIRTUAL,
     "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.5", "--ema-fp32"],
-    "flooding": ["--flood-level", "5", "--base-method", "freelb", *ADVERSARIAL],  # it climbs
+    "flooding": ["--flood-level", "5"],  # it climbs
 }
 METHODS = list(OPTIONS)
 DROPOUT = ["--dropout", "0.2", "--attention-dropout", "0.2"]
@@ -92,7 +92,7 @@ def test_the_passes_of_an_update_drop_the_same_layers(data: Path, method: str) -
         # A shallow pass of yopo ends after the first layer.
         differing += sum(layers not in (first, first[:1]) for layers in passes)
         updates.add(tuple(first))
-        assert len(passes) >= 3
+        assert len(passes) >= (1 if method == "flooding" else 3)
     assert len(updates) > 1
     assert (differing > 0) is (method == "freeat")
 

@@ -58,6 +58,25 @@ def test_gradient_equals_the_restated_objective(folders: dict[str, Path], object
     assert all(p.grad is None for p in average.parameters())
 
 
+@pytest.mark.parametrize("new_run", [True, False], ids=["new-run", "resumed"])
+def test_restore_file_begins_an_average_where_it_begins_a_run(tmp_path: Path, new_run: bool) -> None:
+    """With --reset-optimizer at the weights, whose training is another run's; without it the run goes on."""
+    data = write_task(tmp_path / "data")
+    fairseq_train(*train_args(data, tmp_path / "first", "smart", *SMART, "--max-epoch", "1", "--lr", "0.05"))
+    start = tmp_path / "first" / "checkpoint_last.pt"
+    resets = ["--reset-optimizer", "--reset-dataloader", "--reset-lr-scheduler", "--reset-meters"]
+    words = [*SMART, "--restore-file", str(start), *(resets if new_run else [])]
+    run = build(train_args(data, tmp_path / "second", "smart", *words))
+    checkpoint_utils.load_checkpoint(run.cfg.checkpoint, run.trainer)
+    average = run.trainer.ema.get_model().state_dict()
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(start))
+    kept = state["extra_state"]["ema"]
+    name = "encoder.sentence_encoder.layers.0.fc1.weight"
+    assert not torch.equal(kept[name], state["model"][name])
+    for name, value in weights(start).items():
+        assert torch.equal(average[name], value if new_run else kept[name]), name
+
+
 @pytest.mark.parametrize("precision", [[], FP16], ids=["fp32", "fp16"])
 def test_the_term_is_0_while_the_average_is_the_model(folders: dict[str, Path], precision: list[str]) -> None:
     """With the same dropout masks; with redrawn ones it measures them."""

@@ -13,6 +13,7 @@ from support import (
     batch,
     build,
     flat_gradient,
+    frozen,
     gradients,
     train_args,
     write_corpus,
@@ -24,7 +25,7 @@ from support import (
 from criterions import restatements
 from criterions.test_examples_of_several_rows import LOSSES, features, rows_of_examples
 from criterions.test_methods import loss_at, one_step, recorded
-from fairseq_adv.perturbation.geometry import row_seeds
+from fairseq_adv.perturbation.geometry import Groups, row_seeds
 
 ROWS = [0, 1, 2, 3]
 DIM = 16
@@ -99,11 +100,12 @@ def loss_of(
 def start_of(sample: dict[str, Any], objective: str, std: float, update: int = 0) -> torch.Tensor:
     """N(0, sigma^2) from each row's own generator."""
     mask = sample["net_input"]["src_tokens"].ne(1)
-    ids = sample["id"].tolist()
+    ids, groups = sample["id"].tolist(), None
     if objective in LOSSES:
-        ids = [ids[e] for e in sample["question" if "question" in sample else "sentence"].tolist()]
+        owners = sample["question" if "question" in sample else "sentence"]
+        ids, groups = [ids[e] for e in owners.tolist()], Groups(owners, len(ids))
     start = torch.zeros(*mask.shape, DIM)
-    for row, seed in enumerate(row_seeds(7, update, ids)):
+    for row, seed in enumerate(row_seeds(7, update, ids, groups)):
         length = int(mask[row].sum())
         start[row, :length] = torch.randn(length, DIM, generator=torch.Generator().manual_seed(seed)) * std
     return start
@@ -193,7 +195,7 @@ def test_passes_backwards_and_weight_gradients_are_counted(folders: dict[str, Pa
     assert len(forwards) == 3
     assert len(weight_gradients) == 1  # the graphs of both passes in one backward
     assert len(input_gradients) == 3  # of the ascent, and of the clean and the perturbed pass in the last
-    assert all(p.requires_grad for p in run.model.parameters())
+    assert not frozen(run.model)
 
 
 def test_at_most_two_graphs_are_alive(folders: dict[str, Path]) -> None:
@@ -334,7 +336,7 @@ def test_perplexity_is_of_the_task_loss_alone(folders: dict[str, Path]) -> None:
 
     with metrics.aggregate() as meters:
         log = one_step_log(run, ROWS)
-        type(run.criterion).reduce_metrics([log])
+        run.task.reduce_metrics([log], run.criterion)
     masked = int((sample["target"] != 1).sum())
     expected = torch.exp(log["task_loss"] / masked).item()
     values = meters.get_smoothed_values()
@@ -511,7 +513,7 @@ def test_an_error_in_the_middle_leaves_the_model_as_it_was(folders: dict[str, Pa
     handle.remove()
     assert not encoder.embed_tokens._forward_hooks and not encoder.layernorm_embedding._forward_hooks
     assert not encoder.layernorm_embedding._forward_pre_hooks
-    assert all(p.requires_grad for p in run.model.parameters())
+    assert not frozen(run.model)
 
 
 def test_a_dummy_batch_leaves_no_gradient(folders: dict[str, Path]) -> None:

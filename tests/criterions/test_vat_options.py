@@ -50,7 +50,7 @@ def test_an_unknown_choice_is_refused_by_the_parser(
      (["--vat-share-dropout", "True"], True)],
 )  # fmt: skip
 def test_the_switch_of_shared_dropout(data: Path, words: list[str], expected: bool) -> None:
-    from fairseq_adv.criterions.vat_options import shares_dropout
+    from fairseq_adv.criterions.alum_vat import shares_dropout
 
     run = build(train_args(data, None, "alum_vat", *words))
     assert shares_dropout(run.criterion.cfg) is expected

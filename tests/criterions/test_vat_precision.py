@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Iterator
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from support import batch, gradients, write_corpus, write_task
 from torch import distributed
 
+from criterions.test_methods import one_step
 from criterions.test_vat import ROWS, built, vat_options
+from fairseq_adv.criterions.mini_batch import MiniBatch
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +33,16 @@ def relative_difference(ours: dict[str, torch.Tensor], expected: dict[str, torch
 
 
 def step_of_criterion(run: SimpleNamespace, **autocast: Any) -> dict[str, torch.Tensor]:
-    """Forward and backward as ``FairseqTask.train_step`` makes them, under the CPU's autocast."""
-    torch.manual_seed(0)
-    run.model.zero_grad()
-    run.model.train()
-    with torch.autocast("cpu", **autocast):
-        loss, _, _ = run.criterion(run.model, batch(run, ROWS))
-    loss.backward()
+    """A training step whose forward passes are under the CPU's autocast; fairseq's --amp needs a GPU."""
+
+    @contextmanager
+    def computing(self: MiniBatch) -> Iterator[None]:
+        with torch.autocast("cpu", **autocast):
+            yield
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MiniBatch, "computing", computing)
+        one_step(run, batch(run, ROWS))
     return gradients(run.model)
 
 

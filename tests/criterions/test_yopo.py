@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support import batch, build, flat_gradient, gradients, train_args, write_questions, write_task
+from support import batch, build, flat_gradient, frozen, gradients, train_args, write_questions, write_task
 
 from criterions import restatements
 from criterions.test_examples_of_several_rows import rows_of_examples
@@ -25,6 +25,7 @@ from criterions.test_methods import (
     recorded,
     start_of,
 )  # fmt: skip
+from fairseq_adv.criterions import yopo
 from fairseq_adv.perturbation import FirstLayer, Perturbation, find_layers
 
 RANDOM = [
@@ -116,12 +117,12 @@ def test_one_shallow_step_is_freelb(data: Path, extra: list[str], tolerance: flo
 
 
 def gradients_of_passes(
-    run: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """From now on: the gradient of delta in each shallow pass, and that in the pass before it, first."""
     found: list[tuple[torch.Tensor, torch.Tensor]] = []
     before: list[torch.Tensor] = []
-    ascend, shallow = Perturbation.ascend, run.criterion._shallow_pass
+    ascend, shallow = Perturbation.ascend, yopo._shallow_pass
 
     def noted(self: Perturbation, length: float) -> None:
         before.append(self.gradient().clone())
@@ -132,7 +133,7 @@ def gradients_of_passes(
         found.append((before[-1], perturbation.gradient().clone()))
 
     monkeypatch.setattr(Perturbation, "ascend", noted)
-    monkeypatch.setattr(run.criterion, "_shallow_pass", compared, raising=False)
+    monkeypatch.setattr(yopo, "_shallow_pass", compared)
     return found
 
 
@@ -148,7 +149,7 @@ def test_a_shallow_pass_where_the_full_one_was_has_its_gradient(
     Dropout and LayerDrop are those of that full pass, whether the full passes share theirs or not.
     """
     run = build(train_args(data, None, "yopo", *options(alpha=0.0), *RANDOM, *extra, *shared))
-    found = gradients_of_passes(run, monkeypatch)
+    found = gradients_of_passes(monkeypatch)
     for update in range(4):  # LayerDrop draws other layers each time
         one_step(run, batch(run, ROWS), update)
     assert found
@@ -175,7 +176,7 @@ def test_full_and_shallow_passes_are_counted(data: Path) -> None:
     layers[0].fc1.weight.register_hook(count("weight"))
     one_step(run, batch(run, ROWS))
     assert calls == {"first": 3 + 2 * 2, "second": 3, "weight": 3}
-    assert all(p.requires_grad for p in run.model.parameters())
+    assert not frozen(run.model)
 
 
 def test_the_generators_stand_where_one_pass_leaves_them(data: Path) -> None:
@@ -221,7 +222,7 @@ def test_an_error_in_a_shallow_pass_leaves_the_model_as_it_was(data: Path) -> No
     handle.remove()
     assert not run.model.encoder.sentence_encoder.embed_tokens._forward_hooks
     assert not any(layer._forward_hooks for layer in layers)
-    assert all(p.requires_grad for p in run.model.parameters())
+    assert not frozen(run.model)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from fairseq.models.roberta import RobertaEncoder
 from fairseq.trainer import Trainer
 from fairseq_cli.train import cli_main
 
+from fairseq_adv.fairseq_patches.inference_copies import inference_copies
+
 FAULT, AT = os.environ["FAULT"], int(os.environ["FAULT_AT"])
 RANK = int(os.environ.get("RANK", "0"))
 IS_LAST = int(os.environ.get("WORLD_SIZE", "1")) - 1 == RANK
@@ -117,7 +119,8 @@ def main() -> None:
     finally:
         model = trainers[0].get_model()
         hooks = sum(len(module._forward_hooks) for module in model.modules())
-        frozen = sum(not p.requires_grad for p in model.parameters())
+        copies = {id(copy) for copy in inference_copies(model)}
+        frozen = sum(not p.requires_grad for p in model.parameters() if id(p) not in copies)
         state = {name: p.detach() for name, p in model.named_parameters()}
         end = {"weights": state, "hooks": hooks, "frozen": frozen, "updates": trainers[0].get_num_updates()}
         out = Path(os.environ["FAULT_OUT"])

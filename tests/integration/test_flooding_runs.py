@@ -20,8 +20,8 @@ DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
 PROBE = ["--accordance-interval", "4", "--accordance-batches", "4", "--accordance-batch-size", "8"]
 
 
-def run(data: Path, save: Path, *words: str, workers: int = 1) -> dict[str, torch.Tensor]:
-    args = train_args(data, save, "flooding", "--no-epoch-checkpoints", *words)
+def run(data: Path, save: Path, method: str, *words: str, workers: int = 1) -> dict[str, torch.Tensor]:
+    args = train_args(data, save, method, "--no-epoch-checkpoints", *words)
     fairseq_train(*args, workers=workers)
     return weights(save / "checkpoint_last.pt")
 
@@ -32,7 +32,9 @@ def lines(done: subprocess.CompletedProcess[str], mark: str) -> list[dict[str, A
     return [json.loads(text) for text in dict.fromkeys(found)]
 
 
-@pytest.mark.parametrize(("base", "level"), [("standard", "0.7"), ("standard", "0.9"), ("freelb", "0.8")])
+@pytest.mark.parametrize(
+    ("base", "level"), [("standard", "0.7"), ("flooding", "0.9"), ("freelb", "0.8"), ("yopo", "0.8")]
+)
 def test_whole_equals_update_freq_equals_two_processes(tmp_path: Path, base: str, level: str) -> None:
     """Updates on both sides of b, some with micro-batches on both sides.
 
@@ -40,15 +42,15 @@ def test_whole_equals_update_freq_equals_two_processes(tmp_path: Path, base: str
     """
     data = write_task(tmp_path / "data")
     words = [
-        *SGD, "--max-epoch", "4", "--flood-level", level, "--base-method", base,
-        *(ADVERSARIAL if base == "freelb" else []),
+        *SGD, "--max-epoch", "4", "--flood-level", level,
+        *(ADVERSARIAL if base in ("freelb", "yopo") else []),
     ]  # fmt: skip
-    args = train_args(data, tmp_path / "whole", "flooding", *words, "--no-epoch-checkpoints")
+    args = train_args(data, tmp_path / "whole", base, *words, "--no-epoch-checkpoints")
     updates = logged(fairseq_train(*args, "--batch-size", "16"), "train_inner")
     assert {line["flooded"] for line in updates} == {0.0, 1.0}
     whole = weights(tmp_path / "whole" / "checkpoint_last.pt")
-    parts = run(data, tmp_path / "parts", *words, "--batch-size", "4", "--update-freq", "4")
-    workers = run(data, tmp_path / "workers", *words, "--batch-size", "8", workers=2)
+    parts = run(data, tmp_path / "parts", base, *words, "--batch-size", "4", "--update-freq", "4")
+    workers = run(data, tmp_path / "workers", base, *words, "--batch-size", "8", workers=2)
     assert_close(parts, whole, atol=3e-6)
     assert_close(workers, whole, atol=3e-6)
 
@@ -126,7 +128,7 @@ def test_it_is_said_once_also_where_the_program_goes_on(
     run = build(train_args(write_task(tmp_path / "data"), None, "flooding", *words))
     run.trainer.begin_epoch(1)
     run.trainer.train_step([batch(run, [0, 1, 2])])
-    run.criterion.level.measured(1, 0.25)
+    run.criterion.flood.level.measured(1, 0.25)
     with caplog.at_level(logging.INFO):
         del run
         gc.collect()

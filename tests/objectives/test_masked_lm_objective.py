@@ -31,7 +31,7 @@ def test_loss_and_scores_by_hand(tmp_path: Path) -> None:
     assert (log["nmasked"], int(log["nmasked_right"])) == (3, 2)
     with metrics.aggregate() as meters:
         logging = [{"loss": loss.detach(), "sample_size": 3, **log}]
-        run.criterion.reduce_metrics(logging)
+        run.task.reduce_metrics(logging, run.criterion)
     assert meters.get_smoothed_value("ppl") == pytest.approx(2.0, abs=0.01)  # (2 * 4 * 1) ** (1/3)
     assert meters.get_smoothed_value("accuracy") == pytest.approx(66.67)
 

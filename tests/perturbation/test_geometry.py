@@ -125,10 +125,17 @@ def test_seeds_differ_by_run_update_row_and_order_and_nothing_else() -> None:
     assert row_seeds(1, 5, [7, 8]) == row_seeds(1, 5, [7, 8])
     assert row_seeds(1, 5, [8])[0] == row_seeds(1, 5, [7, 8])[1]
     seeds = row_seeds(1, 5, [7, 8]) + row_seeds(2, 5, [7]) + row_seeds(1, 6, [7])
-    candidates = row_seeds(1, 5, [7, 7, 7])
+    candidates = row_seeds(1, 5, [7, 7, 7], Groups(torch.zeros(3, dtype=torch.int64), 1))
     assert candidates[0] == seeds[0]
     assert len(set(seeds + candidates)) == 6
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_seeds_of_repeated_ids_do_not_depend_on_how_the_batch_is_cut() -> None:
+    """An example that is drawn twice into an epoch may meet itself in a batch, or not."""
+    assert row_seeds(1, 0, [5, 5]) == row_seeds(1, 0, [5]) + row_seeds(1, 0, [5])
+    two, one = Groups(torch.tensor([0, 0, 1, 1]), 2), Groups(torch.tensor([0, 0]), 1)
+    assert row_seeds(1, 0, [5, 5, 5, 5], two) == 2 * row_seeds(1, 0, [5, 5], one)
 
 
 def test_drawing_a_start_leaves_the_global_generator_alone() -> None:

@@ -89,7 +89,7 @@ def mean_loss(
         for sample in samples:
             noise: AbstractContextManager[None] = nullcontext()
             if std > 0:
-                seeds = geometry.row_seeds(seed, draw, objective.row_ids(sample))
+                seeds = geometry.row_seeds(seed, draw, objective.row_ids(sample), objective.groups(sample))
                 start = partial(geometry.gaussian_start, std=std, seeds=seeds)
                 noise = Perturbation(
                     find_token_embedding(model), objective.padding_idx, start

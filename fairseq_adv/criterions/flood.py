@@ -1,0 +1,117 @@
+"""Flooding (Ishida et al., ICML 2020) as an option of the seam, and its flood level (Flooding-X, ACL 2022).
+
+Below the flood level b the model climbs instead of descending: it learns on |J - b| + b, J the mean loss.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from fairseq.distributed import utils as distributed_utils
+from fairseq.logging import metrics
+from fairseq.optim.amp_optimizer import AMPOptimizer
+from fairseq.tasks.fairseq_task import FairseqTask
+from torch import Tensor, distributed, nn
+
+from fairseq_adv.criterions.flood_level import FloodLevel
+from fairseq_adv.criterions.flood_search import FloodSearch
+from fairseq_adv.criterions.logs import Log
+from fairseq_adv.criterions.loss_scale import loss_scale
+from fairseq_adv.criterions.options import MethodConfig, fixed_level
+from fairseq_adv.objectives import Objective
+
+
+class Flood:
+    """Descends on |J - b| + b, J the mean training loss of the method in nats. Training only.
+
+    The gradient of |J - b| + b is that of J, with its sign changed where J < b. With ``--flood-scope update``
+    J is the mean over all workers and micro-batches of the update, known when all of them are done: so the
+    sign is put on the accumulated gradient, just before the optimizer's step. Its size, which clipping looks
+    at, does not depend on the sign.
+
+    Args:
+        cfg: the options.
+        task: whose training split the accordance is measured on.
+        objective: what is learned.
+
+    Raises:
+        ValueError: the accordance is to be measured, and the objective has no classes.
+    """
+
+    def __init__(self, cfg: MethodConfig, task: FairseqTask, objective: Objective) -> None:
+        self.is_per_micro_batch = str(cfg.flood_scope) == "micro-batch"
+        self.level = FloodLevel(fixed_level(cfg.flood_level), str(cfg.flood_crossing))
+        self.search = FloodSearch(cfg, task, self.level, objective) if cfg.accordance_interval else None
+        self._sums: list[Tensor] = []
+
+    def begin_epoch(self, epoch: int, model: nn.Module) -> None:
+        """Draws the batches on which the accordance is measured."""
+        if self.search is not None:
+            self.search.begin_epoch(epoch, model)
+
+    def begin(self, model: nn.Module, optimizer: Any) -> None:
+        """A mini-batch comes.
+
+        It is an update's first if the model has no gradient. That is so wherever the trainer drops what it
+        has accumulated, and J must forget it too: after an update, an overflow, and out of memory.
+        """
+        self.level.keep_in(optimizer)
+        if all(parameter.grad is None for parameter in model.parameters()):
+            self._sums = []
+
+    def flooded(self, loss: Tensor, size: int) -> Tensor:
+        """:func:`flooded_sum` at the present level; a mini-batch without an example is left as it is."""
+        return flooded_sum(loss, size, self.level.value) if size else loss
+
+    def add(self, log: Log, ignore_grad: bool) -> None:
+        """A mini-batch is done: keeps what J is made of."""
+        loss, size = log["loss"], log["sample_size"]
+        if not ignore_grad and size:
+            sums = torch.ones(4, dtype=torch.float64, device=loss.device)
+            sums[0], sums[1], sums[2] = loss, size, loss.double() < size * self.level.value
+            self._sums.append(sums)
+
+    def optimizer_step(self, plain: Any, optimizer: Any, model: nn.Module, update_num: int) -> None:
+        """The task's own step, before it the sign, after it the measurement of the accordance."""
+        loss, size, flooded, batches = self.totals(model)
+        level = self.level.value
+        if not self.is_per_micro_batch:
+            flooded, batches = float(loss < size * level), 1.0
+            if flooded:
+                optimizer.multiply_grads(-1.0)
+        scale = loss_scale(optimizer)
+        plain(optimizer, model=model, update_num=update_num)
+        if isinstance(optimizer, AMPOptimizer) and loss_scale(optimizer) < scale:
+            return  # not finite: no step was taken, and the trainer makes this update again
+        metrics.log_scalar("flooded", flooded / max(batches, 1.0), max(batches, 1.0), round=3)
+        metrics.log_scalar("flood_level", level, weight=0, round=6)
+        if self.search is not None:
+            self.search.updated(model, optimizer, update_num + 1, loss, size)
+
+    def totals(self, model: nn.Module) -> list[float]:
+        """Over all workers: summed loss (nats), sample size, micro-batches below b, micro-batches."""
+        totals = torch.zeros(4, dtype=torch.float64, device=next(model.parameters()).device)
+        for sums in self._sums:
+            totals += sums
+        if distributed.is_available() and distributed.is_initialized():
+            distributed_utils.all_reduce(totals, group=distributed_utils.get_data_parallel_group())
+        return totals.tolist()  # type: ignore[no-any-return]
+
+    def reduce_metrics(self, logs: list[Log]) -> None:
+        """Logs the loss in nats, in which b is given."""
+        size = sum(log.get("sample_size", 0) for log in logs)
+        loss = sum(log.get("loss", 0) for log in logs)
+        metrics.log_scalar("loss_nats", loss / size, size, round=6)
+
+
+def flooded_sum(loss: Tensor, size: int, level: float) -> Tensor:
+    """n (|S/n - b| + b): what replaces the summed loss S of n samples. At S/n = b it descends.
+
+    Args:
+        loss: S, a scalar in nats.
+        size: n.
+        level: b in nats.
+    """
+    below = loss.detach().double() < size * level
+    return torch.where(below, 2 * size * level - loss, loss)

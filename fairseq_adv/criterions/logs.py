@@ -1,0 +1,76 @@
+"""What a method logs: declared beside its class, reduced in one place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairseq.logging import metrics
+from torch import Tensor
+
+Log = dict[str, Any]  # what fairseq calls a logging output: sums over a mini-batch, added up over workers
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A number that a method logs beside the loss.
+
+    Attributes:
+        name: its key in the log of a mini-batch, where it is a sum, and in fairseq's meters.
+        per: the key of the count that the sum is divided by; ``None``: the sum itself is logged.
+        in_bits: a loss in nats, logged in bits as fairseq logs losses.
+        digits: decimals that are logged.
+        always: also where a method trains plainly at first, and ``nexamples`` is 0.
+    """
+
+    name: str
+    per: str | None = "nexamples"
+    in_bits: bool = False
+    digits: int = 5
+    always: bool = False
+
+
+def complete(log: Log, declared: Sequence[Logged], measured: Log) -> Log:
+    """``log`` with all declared numbers: the same keys in every update, as fairseq adds them up by key.
+
+    Args:
+        log: the objective's; its ``loss`` is a scalar on the model's device.
+        declared: the method's.
+        measured: what this update measured; 0 stands for the rest.
+    """
+    zero: Tensor = log["loss"].new_zeros(())
+    counts = {"nexamples": 0} if declared else {}
+    counts.update({number.per: 0 for number in declared if number.per not in (None, "sample_size")})
+    return {
+        **log,
+        **{number.name: measured.get(number.name, zero) for number in declared},
+        **{count: measured.get(count, 0) for count in counts},
+    }
+
+
+def reduce_logs(logs: Sequence[Log], declared: Sequence[Logged]) -> None:
+    """Logs the loss in bits and the declared numbers into fairseq's meters.
+
+    Args:
+        logs: one a mini-batch, or one of sums over several.
+        declared: the method's.
+    """
+
+    def total(key: str) -> Any:
+        return sum(log.get(key, 0) for log in logs)
+
+    size = total("sample_size")
+    if not size:
+        return  # only dummy batches
+    metrics.log_scalar("loss", total("loss") / size / math.log(2), size, round=3)
+    perturbed = total("nexamples")
+    for number in declared:
+        if not (any(number.name in log for log in logs) and (perturbed or number.always)):
+            continue  # a validation, or plain training
+        if number.per is None:
+            metrics.log_scalar_sum(number.name, total(number.name))
+        elif count := total(number.per):
+            unit = math.log(2) if number.in_bits else 1.0
+            metrics.log_scalar(number.name, total(number.name) / count / unit, count, round=number.digits)

@@ -1,0 +1,221 @@
+"""The one seam between fairseq's trainer and a method."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+from fairseq.criterions import FairseqCriterion
+from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.trainer import Trainer
+from torch import Tensor, distributed, nn
+
+from fairseq_adv.criterions.flood import Flood
+from fairseq_adv.criterions.logs import Log, Logged, complete, reduce_logs
+from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.criterions.options import MethodConfig, check_flood_options
+from fairseq_adv.fairseq_patches.checkpoint_reading import let_criterions_read_checkpoints
+from fairseq_adv.fairseq_patches.inference_copies import drop_inference_copies, freeze_inference_copies
+from fairseq_adv.fairseq_patches.no_sync_after_an_error import end_no_sync_after_an_error
+from fairseq_adv.fairseq_patches.whole_copies import copy_checkpoints_whole
+from fairseq_adv.fairseq_patches.zeros_after_out_of_memory import log_zeros_after_out_of_memory
+from fairseq_adv.objectives import build_objective
+from fairseq_adv.objectives.base import Sample
+
+StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as fairseq has it
+
+
+class Method(FairseqCriterion):
+    """A way to train on the objective of the task: one function of a mini-batch, :meth:`step`.
+
+    Methods such as FreeLB make several backward passes an update, ``FairseqTask.train_step`` makes one: so
+    that method of the task is bound to :meth:`train_step` here, once for all methods, onto the instance.
+    :meth:`forward` is the plain objective, which validation sees.
+
+    Args:
+        cfg: the options; a subclass has a dataclass of its own.
+        task: the task; gets this method's training step.
+
+    Attributes:
+        logs: what the method logs beside the loss.
+        descends_once: whether a mini-batch's gradient is that of one loss, by :meth:`MiniBatch.descend`.
+        freezes_inference_copies: see :mod:`fairseq_adv.fairseq_patches.inference_copies`.
+        flood: flooding, an option of every method; ``None``: neither flooded nor measured.
+
+    Raises:
+        ValueError: an option is out of range, the task has no objective here, or the task brings a
+            training step of its own.
+    """
+
+    cfg: MethodConfig
+    logs: tuple[Logged, ...] = ()
+    descends_once = True
+    freezes_inference_copies = True
+
+    def __init__(self, cfg: MethodConfig, task: FairseqTask) -> None:
+        check_flood_options(cfg, self.descends_once)
+        super().__init__(task)
+        self.cfg = cfg
+        self.objective = build_objective(cfg, task)
+        floods = cfg.flood_level is not None or cfg.accordance_interval
+        self.flood = Flood(cfg, task, self.objective) if floods else None
+        self._checked_data = False
+        self._last_log: Log | None = None
+        self._bind(task)
+        freeze_inference_copies()
+        let_criterions_read_checkpoints()
+        end_no_sync_after_an_error()
+        log_zeros_after_out_of_memory()
+        copy_checkpoints_whole()
+
+    def step(self, batch: MiniBatch) -> Log:
+        """The method: accumulates the gradient of one mini-batch. Here: plain training.
+
+        Returns:
+            what :meth:`log` makes of the mini-batch.
+        """
+        return self.plain_step(batch)
+
+    def plain_step(self, batch: MiniBatch) -> Log:
+        """One forward and one backward, as ``FairseqTask.train_step`` makes them."""
+        predictions, loss = batch.forward()
+        log = self.log(predictions, loss, batch.sample)
+        batch.descend(loss)
+        return log
+
+    @property
+    def start_update(self) -> int:
+        """How many updates are plain before the method begins."""
+        return 0
+
+    def forward(self, model: nn.Module, sample: Sample, reduce: bool = True) -> StepOutput:
+        """The plain objective: what validation and ``fairseq-validate`` see."""
+        predictions = self.objective.predict(model, sample)
+        loss = self.objective.loss(predictions, sample)
+        log = self._objective_log(predictions, loss, sample, gather=True)
+        return loss, log["sample_size"], log
+
+    def train_step(
+        self, sample: Sample, model: nn.Module, criterion: FairseqCriterion, optimizer: Any, update_num: int,
+        ignore_grad: bool = False, ema_model: nn.Module | None = None,
+    ) -> StepOutput:  # fmt: skip
+        """Stands in for ``FairseqTask.train_step``; arguments and result are the same."""
+        model.train()
+        model.set_num_updates(update_num)  # type: ignore[operator]
+        if self.flood is not None:
+            self.flood.begin(model, optimizer)
+        batch = MiniBatch(
+            self.objective, sample, model, optimizer, update_num, ignore_grad, ema_model, self.flood
+        )  # fmt: skip
+        log = self.plain_step(batch) if update_num < self.start_update else self.step(batch)
+        if self.flood is not None:
+            self.flood.add(log, ignore_grad)
+        self._last_log = log
+        return log["loss"], log["sample_size"], log
+
+    def log(self, predictions: Tensor, loss: Tensor, sample: Sample, **measured: Any) -> Log:
+        """The log of one training step.
+
+        Args:
+            predictions: of the first pass, which the scores (accuracy, …) are taken from.
+            loss: what the update descends on, summed over the batch, in nats.
+            sample: the batch.
+            measured: some of the numbers that :attr:`logs` declares, and their counts.
+        """
+        log = self._objective_log(predictions.detach(), loss, sample, gather=False)
+        return complete(log, self.logs, measured)
+
+    def zeros(self) -> Log | None:
+        """A log whose every number counts as 0; ``None`` before the first mini-batch."""
+        return self._last_log
+
+    def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
+        """Changes what ``trainer`` has read from a checkpoint, before it uses it.
+
+        Args:
+            state: what the checkpoint holds; changed in place.
+            trainer: fairseq's.
+            reset_optimizer: a new run begins (``--finetune-from-model``, ``--reset-optimizer``); otherwise
+                the checkpoint's goes on, also one of an earlier version of this project.
+        """
+        optimizer_state, history = state.get("last_optimizer_state"), state.get("optimizer_history")
+        if isinstance(optimizer_state, dict):
+            drop_inference_copies(optimizer_state, trainer.get_model())
+        if history and history[-1]["criterion_name"] == "FloodingCriterion":
+            base = getattr(getattr(state.get("cfg"), "criterion", None), "base_method", "standard")
+            if base == self.cfg._name:  # it was --criterion flooding --base-method, and is --flood-level now
+                history[-1]["criterion_name"] = type(self).__name__
+
+    def check_before_training(self, model: nn.Module) -> None:
+        """Raises ValueError for what would make the run pointless; called before the first update."""
+        path = self.cfg.restore_file
+        if path and path != "checkpoint_last.pt" and "://" not in path and not os.path.isfile(path):
+            raise ValueError(
+                f"--restore-file {path}: no such file. fairseq would train from random weights; pass the "
+                "path of the pre-trained checkpoint, or leave the option out to train from scratch."
+            )
+        if not self._checked_data:  # once: later, what a shard lacks is fairseq's to say when it comes
+            self.objective.check_data()
+            self._checked_data = True
+        self.objective.check_model(model)
+        _refuse_checkpointing_under_torchs_ddp(str(self.cfg.ddp_backend), model)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """Every logging output is a sum, or a vector that can be summed."""
+        return True
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[Log]) -> None:
+        """Logs the loss in bits, as fairseq does, and what the method declares."""
+        reduce_logs(logging_outputs, cls.logs)
+
+    def _bind(self, task: FairseqTask) -> None:
+        """The one place where the task gets new methods; the task's own are called within them."""
+        if type(task).train_step is not FairseqTask.train_step:
+            raise ValueError(
+                f"{type(task).__name__} has a training step of its own, which --criterion {self.cfg._name} "
+                "would replace. Choose another --task, or another --criterion."
+            )
+        task.train_step = self.train_step
+        task.begin_epoch = partial(self._begin_epoch, task.begin_epoch)
+        task.reduce_metrics = partial(self._reduce_metrics, task.reduce_metrics)
+        if self.flood is not None:
+            task.optimizer_step = partial(self.flood.optimizer_step, task.optimizer_step)
+
+    def _begin_epoch(self, begin_epoch: Any, epoch: int, model: nn.Module) -> None:
+        self.check_before_training(model)
+        begin_epoch(epoch, model)
+        if self.flood is not None:
+            self.flood.begin_epoch(epoch, model)
+
+    def _reduce_metrics(self, reduce_metrics: Any, logging_outputs: list[Log], criterion: Any) -> None:
+        """fairseq calls the criterion's reducer on its class, which knows no objective: that is done here."""
+        reduce_metrics(logging_outputs, criterion)
+        if sum(log.get("sample_size", 0) for log in logging_outputs):
+            self.objective.reduce_metrics(logging_outputs)
+            if self.flood is not None:
+                self.flood.reduce_metrics(logging_outputs)
+
+    def _objective_log(self, predictions: Tensor, loss: Tensor, sample: Sample, gather: bool) -> Log:
+        return {
+            "loss": loss.detach(),
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+            "sample_size": self.objective.sample_size(sample),
+            **self.objective.logging_output(predictions, sample, gather=gather),
+        }
+
+
+def _refuse_checkpointing_under_torchs_ddp(backend: str, model: nn.Module) -> None:
+    """Two limits of 0.12.2 together: its re-computed layers need each weight used in one backward only, and
+    the unused copies in its layers need a search for unused weights, which takes re-computed ones for unused.
+    """
+    several = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    recomputed = any(hasattr(module, "precheckpoint_forward") for module in model.modules())
+    if several and recomputed and backend in ("pytorch_ddp", "c10d"):
+        raise ValueError(
+            f"--ddp-backend {backend} can't train this encoder with re-computed activations "
+            "(checkpoint_activations) in fairseq 0.12.2: pass --ddp-backend legacy_ddp"
+        )

@@ -1,0 +1,83 @@
+"""Weights that fairseq's layers keep for inference are not trained.
+
+fairseq/modules/transformer_layer.py, line 75: an encoder layer holds copies of its weights in the layout of
+torch's fused inference. They are made when a checkpoint is loaded, and no training uses them, but they are
+trainable: in RoBERTa-large 302M parameters beside 355M, each with an fp32 copy and two moments of Adam, and
+zeros in their place in every all-reduce of ``legacy_ddp``. fairseq/trainer.py, line 47: the trainer is given
+the model before it wraps it for distributed training and before it builds the optimizer, so here they are
+frozen. A criterion asks for it by ``freezes_inference_copies = True``; for all others nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from fairseq.trainer import Trainer
+from torch import Tensor, nn
+
+from fairseq_adv.fairseq_patches.replace import replace
+
+COPIES = (
+    "in_proj_weight", "in_proj_bias", "out_proj_weight", "out_proj_bias", "fc1_weight", "fc1_bias",
+    "fc2_weight", "fc2_bias",
+)  # fmt: skip
+
+
+def freeze_inference_copies() -> None:
+    """Puts the patch in place."""
+    replace(Trainer, "__init__", _freezing)
+
+
+def _freezing(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def init(
+        self: Trainer, cfg: Any, task: Any, model: nn.Module, criterion: Any, *rest: Any, **more: Any
+    ) -> None:
+        if getattr(criterion, "freezes_inference_copies", False):
+            for copy in inference_copies(model):
+                copy.requires_grad_(False)
+        plain(self, cfg, task, model, criterion, *rest, **more)
+
+    return init
+
+
+def inference_copies(model: nn.Module) -> Iterator[nn.Parameter]:
+    """The copies in all layers of ``model``; none of a model that is sharded (``fully_sharded``)."""
+    for module in model.modules():
+        if isinstance(module, TransformerEncoderLayerBase):
+            for name in COPIES:
+                copy = module._parameters.get(name)
+                if copy is not None:
+                    yield copy
+
+
+def drop_inference_copies(optimizer_state: dict[str, Any], model: nn.Module) -> None:
+    """Makes the optimizer's state of a run that trained the copies fit one that does not; in place.
+
+    fairseq's optimizers know a parameter by its place in the order of the model's. With ``--fp16`` all lie in
+    one flat vector, each a piece of it. A state that fits already is left as it is.
+
+    Args:
+        optimizer_state: ``last_optimizer_state`` of a checkpoint.
+        model: whose copies are frozen.
+    """
+    groups = optimizer_state.get("param_groups")
+    if groups is None or len(groups) != 1:
+        return
+    copies = {id(copy) for copy in inference_copies(model) if not copy.requires_grad}
+    before = [p for p in model.parameters() if p.requires_grad or id(p) in copies]
+    kept = [id(p) not in copies for p in before]
+    places, state = groups[0]["params"], optimizer_state["state"]
+    if len(places) == len(before) != sum(kept):
+        left = [place for place, keep in zip(places, kept) if keep]
+        groups[0]["params"] = list(range(len(left)))
+        optimizer_state["state"] = {n: state[place] for n, place in enumerate(left) if place in state}
+    elif len(places) == 1 and len(before) > 1:
+        (flat,) = state.values() if state else ({},)
+        total = sum(p.numel() for p in before)
+        for name, value in flat.items():
+            if isinstance(value, Tensor) and value.numel() == total:
+                pieces = torch.split(value, [p.numel() for p in before])
+                flat[name] = torch.cat([piece for piece, keep in zip(pieces, kept) if keep])

@@ -1,0 +1,27 @@
+"""How a patch is put in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+_MARK = "_fairseq_adv_patches"
+
+
+def replace(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replaces ``owner.name`` by what ``make`` makes of it. Calling it again changes nothing.
+
+    Args:
+        owner: a class of fairseq's.
+        name: of a method, or of a static one.
+        make: takes the function and returns its replacement; one for each file of patches.
+    """
+    plain = getattr(owner, name)
+    before: tuple[str, ...] = getattr(plain, _MARK, ())
+    if make.__module__ in before:
+        return
+    patched = wraps(plain)(make(plain))
+    setattr(patched, _MARK, (*before, make.__module__))
+    is_static = isinstance(owner.__dict__.get(name), staticmethod)
+    setattr(owner, name, staticmethod(patched) if is_static else patched)

@@ -1,0 +1,119 @@
+"""The patches of fairseq are put in place once, and change nothing for other criterions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Callable
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.distributed import LegacyDistributedDataParallel
+from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
+from fairseq.trainer import Trainer
+from support import ADVERSARIAL, batch, build, train_args, write_task
+
+from fairseq_adv.fairseq_patches.replace import replace
+
+STOCK = ["--store-ema"]  # what smart's change of a checkpoint would show in
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_task(tmp_path_factory.mktemp("classes"))
+
+
+@pytest.fixture
+def patched(data: Path) -> None:
+    """A process in which every patch is in place."""
+    build(train_args(data, None, "freeat", *ADVERSARIAL))
+
+
+def test_a_patch_is_put_in_place_once() -> None:
+    class Owner:
+        def plain(self) -> int:
+            return 1
+
+        @staticmethod
+        def static() -> int:
+            return 1
+
+    def make(plain: Callable[..., int]) -> Callable[..., int]:
+        return lambda *args: plain(*args) + 1
+
+    for _ in range(2):
+        for name in ("plain", "static"):
+            replace(Owner, name, make)
+    assert Owner().plain() == Owner().static() == Owner.static() == 2
+
+
+def updates_of_a_stock_run(data: Path) -> tuple[dict[str, torch.Tensor], Any]:
+    run = build(train_args(data, None, "sentence_prediction", "--dropout", "0.1", *STOCK))
+    run.trainer.begin_epoch(1)
+    for rows in ([0, 1, 2], [3, 4]):
+        run.trainer.train_step([batch(run, rows)])
+    return {name: p.detach().clone() for name, p in run.model.named_parameters()}, run
+
+
+def test_a_run_with_fairseqs_own_criterion_is_as_before(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights and what is trained, with each patched function and with fairseq's own."""
+    after, run = updates_of_a_stock_run(data)
+    assert run.trainer.get_num_updates() == 2
+    trained = len(run.trainer.optimizer.param_groups[0]["params"])
+    build(train_args(data, None, "freeat", *ADVERSARIAL))
+    for owner, names in (
+        (Trainer, ("__init__", "train_step", "load_checkpoint", "_fast_stat_sync_sum")),
+        (LegacyDistributedDataParallel, ("no_sync",)),
+    ):
+        for name in names:
+            function = getattr(owner, name)
+            while hasattr(function, "__wrapped__") and hasattr(function, "_fairseq_adv_patches"):
+                function = function.__wrapped__
+            monkeypatch.setattr(owner, name, function)
+    before, run = updates_of_a_stock_run(data)
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert len(run.trainer.optimizer.param_groups[0]["params"]) == trained
+
+
+def test_a_stock_run_reads_a_checkpoint_as_it_is(data: Path, tmp_path: Path, patched: None) -> None:
+    first = build(train_args(data, tmp_path, "sentence_prediction"))
+    first.trainer.train_step([batch(first, [0, 1])])
+    path = str(tmp_path / "checkpoint.pt")
+    first.trainer.consolidate_optimizer()
+    first.trainer.save_checkpoint(path, {"train_iterator": {"epoch": 1}, "val_loss": None})
+    run = build(train_args(data, tmp_path, "sentence_prediction", *STOCK))
+    load = checkpoint_utils.load_checkpoint_to_cpu
+    with pytest.raises(KeyError, match="model"):  # fairseq's own error, which smart avoids
+        run.trainer.load_checkpoint(path)
+    assert checkpoint_utils.load_checkpoint_to_cpu is load
+
+
+def test_logs_of_other_criterions_are_not_filled_up(
+    data: Path, patched: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As fairseq has it: only the given sums are added up."""
+    monkeypatch.setattr(distributed_utils, "all_reduce_dict", lambda sums, **_: sums)
+    run = build(train_args(data, None, "sentence_prediction"))
+    run.trainer.model.train()
+    logs, sums = run.trainer._fast_stat_sync_sum([], 1.0)
+    assert logs == [] and float(sums[0]) == 1.0
+
+
+def test_no_sync_is_fairseqs_own_without_an_error(patched: None) -> None:
+    module = SimpleNamespace(accumulate_grads=False)
+    with LegacyDistributedDataParallel.no_sync(module):
+        assert module.accumulate_grads is True
+    assert module.accumulate_grads is False
+    with pytest.raises(RuntimeError), LegacyDistributedDataParallel.no_sync(module):
+        raise RuntimeError
+    assert module.accumulate_grads is False
+
+
+def test_copies_hold_what_fairseqs_do(tmp_path: Path, patched: None) -> None:
+    source, target = tmp_path / "a", tmp_path / "b"
+    source.write_bytes(b"checkpoint")
+    target.write_bytes(b"older")
+    assert PathManager.copy(str(source), str(target), overwrite=True)
+    assert target.read_bytes() == b"checkpoint" and sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
