@@ -1,6 +1,8 @@
 """What FreeLB, PGD, FreeAT and YOPO share: the perturbation of a mini-batch, its dropout masks, its logs."""
 
+import logging
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Optional
@@ -14,9 +16,17 @@ from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.options import MethodConfig, refuse
 from fairseq_adv.objectives.base import Sample
-from fairseq_adv.perturbation import DropoutReplay, Perturbation, find_token_embedding, geometry
+from fairseq_adv.perturbation import (
+    DropoutReplay,
+    Perturbation,
+    find_token_embedding,
+    float32_embedding,
+    geometry,
+)
 from fairseq_adv.perturbation.geometry import NORM_TYPES
+from fairseq_adv.perturbation.precision import rounds_embeddings
 
+logger = logging.getLogger(__name__)
 NORM_TYPE_CHOICES = ChoiceEnum(list(NORM_TYPES))
 
 
@@ -87,8 +97,22 @@ class AdversarialMethod(Method):
     def start_update(self) -> int:
         return self.cfg.adv_start_update
 
+    def step(self, batch: MiniBatch) -> Log:
+        """:meth:`adversarial_step`, with the sum of embeddings and delta in fp32 up to the layer norm."""
+        with float32_embedding(batch.model, find_token_embedding(batch.model)):
+            return self.adversarial_step(batch)
+
+    @abstractmethod
+    def adversarial_step(self, batch: MiniBatch) -> Log:
+        """The method: accumulates the gradient of one mini-batch, and returns its log."""
+
     def check_before_training(self, model: nn.Module) -> None:
-        find_token_embedding(model)
+        if rounds_embeddings(model, find_token_embedding(model)):
+            logger.warning(
+                "%s has no layer norm after its embeddings: in half precision a small delta is rounded away. "
+                "Is adv_loss_last no larger than adv_loss_first? Then use a larger one, --amp, or fp32.",
+                type(model).__name__,
+            )
         super().check_before_training(model)
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:

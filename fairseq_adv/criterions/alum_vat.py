@@ -29,7 +29,7 @@ from fairseq_adv.perturbation import (
     float32_embedding,
     geometry,
 )
-from fairseq_adv.perturbation.precision import layer_norm_after
+from fairseq_adv.perturbation.precision import rounds_embeddings
 from fairseq_adv.perturbation.vat_steps import VAT_PROJECTIONS, cosine, vat_step
 
 logger = logging.getLogger(__name__)
@@ -147,8 +147,7 @@ class ALUMCriterion(Method):
 
     def check_before_training(self, model: nn.Module) -> None:
         embedding = find_token_embedding(model)
-        half = embedding.weight.dtype != torch.float32
-        if half and layer_norm_after(model, embedding) is None:
+        if rounds_embeddings(model, embedding):
             logger.warning(
                 "%s has no layer norm after its embeddings: a --vat-epsilon of %g may be rounded away in "
                 "half precision. Is vat_divergence 0? Then use a larger one, --amp, or fp32.",

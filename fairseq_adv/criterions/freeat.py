@@ -113,7 +113,7 @@ class FreeATCriterion(AdversarialMethod):
         if self._group is not None:
             self._group.next_batch = 0
 
-    def step(self, batch: MiniBatch) -> Log:
+    def adversarial_step(self, batch: MiniBatch) -> Log:
         group = self._group
         if group is None:  # not in a trainer
             return self._descend(batch, self.perturbation(batch), is_last=False)

@@ -30,7 +30,7 @@ class FreeLBCriterion(AdversarialMethod):
 
     descends_once = False
 
-    def step(self, batch: MiniBatch) -> Log:
+    def adversarial_step(self, batch: MiniBatch) -> Log:
         delta, replay, steps = self.perturbation(batch), self.replay(batch), self.cfg.adv_steps
         losses: list[torch.Tensor] = []
         for t in range(steps):

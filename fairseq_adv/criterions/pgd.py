@@ -21,7 +21,7 @@ class PGDConfig(PerturbationConfig):
 class PGDCriterion(AdversarialMethod):
     """K ascent steps on delta, then one descent on the loss at X + delta_K (FreeLB, eq. 1 and 2)."""
 
-    def step(self, batch: MiniBatch) -> Log:
+    def adversarial_step(self, batch: MiniBatch) -> Log:
         delta, replay = self.perturbation(batch), self.replay(batch)
         losses: list[torch.Tensor] = []
         for t in range(self.cfg.adv_steps):

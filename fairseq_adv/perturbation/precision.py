@@ -43,6 +43,11 @@ def float32_embedding(model: nn.Module, embedding: nn.Module) -> Iterator[None]:
         norm.__dict__.pop(_KEPT, None)
 
 
+def rounds_embeddings(model: nn.Module, embedding: nn.Module) -> bool:
+    """Whether ``model`` is in half precision and :func:`float32_embedding` leaves it as it is."""
+    return embedding.weight.dtype != torch.float32 and layer_norm_after(model, embedding) is None
+
+
 _KEPT = "_fairseq_adv_float32_input"
 
 
