@@ -128,8 +128,8 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/criterions/alum_vat.py",
-        "gradient = perturbation.gradient() / scale",
-        "gradient = perturbation.gradient()",
+        "gradient = delta.gradient() / scale",
+        "gradient = delta.gradient()",
         "tests/criterions/test_vat.py::test_gradient_and_delta_equal_the_restated_algorithm[clamp-classes]",
         "the factor that keeps delta's gradient from underflowing stays in the step",
     ),

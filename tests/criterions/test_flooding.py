@@ -73,10 +73,10 @@ def restated(run: SimpleNamespace, rows: list[list[int]], level: float, per_part
         total = sum(len(part) * ((part.mean() - level).abs() + level) for part in everything) / count
     else:
         total = (torch.cat(everything).mean() - level).abs() + level
-    parameters = list(run.model.parameters())
-    gradients = torch.autograd.grad(total, parameters, allow_unused=True)
-    found = [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, gradients)]
-    return -torch.cat([g.double().flatten() for g in found])
+    trained = [p for p in run.model.parameters() if p.requires_grad]
+    gradients = dict(zip(map(id, trained), torch.autograd.grad(total, trained, allow_unused=True)))
+    found = [(gradients.get(id(p)), p) for p in run.model.parameters()]
+    return -torch.cat([(torch.zeros_like(p) if g is None else g).double().flatten() for g, p in found])
 
 
 def assert_equal_vectors(ours: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:
