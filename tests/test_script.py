@@ -13,6 +13,8 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 from fairseq_adv_cli.tokenizer_options import FILES, add_tokenizer_options, tokenizer_of
 
+pytestmark = pytest.mark.fast
+
 
 def raising(error: BaseException) -> int:
     raise error

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from fairseq_adv.accordance.gradients import PassGradients
 
+pytestmark = pytest.mark.fast
+
 PADDING = 1
 TOKENS = torch.tensor([[4, 7, 4, 2], [5, 2, PADDING, PADDING]])
 WORDS = torch.tensor([PADDING, 2, 4, 5, 7, 8])  # 8 stands in another batch

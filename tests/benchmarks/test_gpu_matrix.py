@@ -74,6 +74,7 @@ def test_cells_run_once_and_a_broken_method_fails(
     assert not list(out.glob("run-*"))
 
 
+@pytest.mark.fast
 def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) -> None:
     cpu = {"cuda": False, "device": "CPU", "torch": "2.0"}
     gpu = {"cuda": True, "device": "H200", "torch": "2.1"}

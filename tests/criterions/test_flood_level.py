@@ -12,6 +12,8 @@ from fairseq_adv.accordance import Crossing
 from fairseq_adv.criterions.flood import flooded_sum
 from fairseq_adv.criterions.flood_level import FloodLevel
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.mark.parametrize(
     ("loss", "size", "level", "value", "slope"),

@@ -16,6 +16,8 @@ from criterions import restatements
 from fairseq_adv.perturbation import Perturbation
 from fairseq_adv.perturbation.geometry import row_seeds, uniform_start
 
+pytestmark = pytest.mark.fast
+
 ROWS = [0, 1, 2, 3, 4]
 ALPHA, EPSILON, START = 0.4, 0.6, 0.5
 FP16 = "--memory-efficient-fp16"

@@ -17,6 +17,8 @@ from criterions.test_methods import one_step
 from criterions.test_vat import ROWS, built, vat_options
 from fairseq_adv.criterions.mini_batch import MiniBatch
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:

@@ -21,6 +21,8 @@ from fairseq_adv.data.io import (
     written_whole,
 )
 
+pytestmark = pytest.mark.fast
+
 
 def test_a_file_is_replaced_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "a.txt"

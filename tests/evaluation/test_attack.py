@@ -12,6 +12,8 @@ from support import batch, build, train_args, write_task
 
 from fairseq_adv.evaluation.attack import Attack, attack
 
+pytestmark = pytest.mark.fast
+
 ROWS = [0, 1, 2, 3, 4, 5]
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from fairseq_adv.evaluation.kept import file_for, measured_once, stamp
 
+pytestmark = pytest.mark.fast
+
 
 class Measure:
     """Counts how often it is asked."""

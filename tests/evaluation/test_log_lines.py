@@ -10,6 +10,8 @@ import pytest
 from fairseq_adv.evaluation.log_lines import INNER, TRAIN, VALID, LogLine, json_object, log_lines, read_lines
 from fairseq_adv.evaluation.runs import read_log, training_curve
 
+pytestmark = pytest.mark.fast
+
 # As fairseq 0.12.2 writes them; values shortened.
 SIMPLE = [
     "{'_name': None, 'criterion': {'_name': 'standard'}, 'num_updates': 3}",

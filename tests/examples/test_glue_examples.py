@@ -412,6 +412,7 @@ def test_a_mistake_in_the_yaml_file_is_named(tmp_path: Path, roberta: Path) -> N
 # --- the shell scripts
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("name", ["run.sh", "slurm.sbatch"])
 def test_bash_reads_the_scripts(name: str) -> None:
     assert run_command("bash", "-n", str(GLUE / name)).returncode == 0

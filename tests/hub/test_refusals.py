@@ -15,6 +15,8 @@ from safetensors.torch import load_file, save_file
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.fixture
 def bert(tmp_path: Path) -> Path:

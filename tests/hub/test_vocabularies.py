@@ -15,6 +15,8 @@ from fairseq_adv.hub.bpe_vocabulary import byte_level_vocabulary
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv.hub.wordpiece_vocabulary import wordpiece_vocabulary
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.fixture
 def bert(tmp_path: Path) -> Path:

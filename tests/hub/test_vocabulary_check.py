@@ -20,6 +20,8 @@ from support import VOCABULARY, build
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.vocabulary_check import check_vocabulary, embedding_rows
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -63,7 +63,9 @@ def assert_close(ours: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
         )
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [pytest.param(m, marks=pytest.mark.fast) if m == "freelb" else m for m in METHODS]
+)
 def test_whole_equals_update_freq_equals_two_processes(tmp_path: Path, method: str) -> None:
     """One batch of 16 = two micro-batches of 8 = 8 on each of two workers: fp32 rounding of sums only."""
     data = write_task(tmp_path / "data")

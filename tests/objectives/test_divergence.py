@@ -10,6 +10,8 @@ import torch.nn.functional as F
 
 from fairseq_adv.objectives.divergence import DIVERGENCES, divergence, squared_difference
 
+pytestmark = pytest.mark.fast
+
 P, Q = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.75, 0.25]]).log()
 KL_PQ = 0.5 * math.log(0.5 / 0.75) + 0.5 * math.log(0.5 / 0.25)
 KL_QP = 0.75 * math.log(0.75 / 0.5) + 0.25 * math.log(0.25 / 0.5)

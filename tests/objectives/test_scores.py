@@ -9,6 +9,8 @@ from sklearn import metrics as sk
 
 from fairseq_adv.objectives import scores
 
+pytestmark = pytest.mark.fast
+
 
 def counts(predicted: np.ndarray, labels: np.ndarray, classes: int) -> tuple[float, list[float], list[float]]:
     return (

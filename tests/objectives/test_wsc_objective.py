@@ -13,6 +13,8 @@ from support import batch, build, train_args, write_encoder, write_json_lines, w
 
 from fairseq_adv.objectives.wsc import chosen
 
+pytestmark = pytest.mark.fast
+
 NONE = -math.inf
 
 

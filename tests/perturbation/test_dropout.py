@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.nn.functional import dropout
 
 from fairseq_adv.perturbation import DropoutReplay
+
+pytestmark = pytest.mark.fast
 
 ONES = torch.ones(1000)
 

@@ -11,6 +11,8 @@ from torch import nn
 from fairseq_adv.perturbation import Perturbation, find_token_embedding
 from fairseq_adv.perturbation.geometry import uniform_start
 
+pytestmark = pytest.mark.fast
+
 TOKENS = torch.tensor([[4, 5, 6], [7, 8, 1]])  # 1 is padding
 
 

@@ -16,6 +16,8 @@ from fairseq_adv.perturbation.geometry import (
     uniform_start,
 )
 
+pytestmark = pytest.mark.fast
+
 # Two examples of two tokens in two dimensions; Frobenius norms 5 and 13, largest entries 4 and 12.
 X = torch.tensor([[[3.0, 0.0], [0.0, -4.0]], [[0.0, 5.0], [12.0, 0.0]]])
 ONE_EXAMPLE = Groups(torch.tensor([0, 0]), 1)  # both rows together: norm sqrt(25 + 169)

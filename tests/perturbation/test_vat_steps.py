@@ -9,6 +9,8 @@ from fairseq_adv.perturbation import Groups
 from fairseq_adv.perturbation.geometry import gaussian_start
 from fairseq_adv.perturbation.vat_steps import cosine, vat_step
 
+pytestmark = pytest.mark.fast
+
 # Two rows of two tokens with two dimensions.
 DELTA = torch.tensor([[[0.1, -0.2], [0.0, 0.4]], [[0.0, 0.0], [0.3, 0.0]]])
 GRAD = torch.tensor([[[1.0, 4.0], [-2.0, 0.0]], [[0.0, 5.0], [0.0, -10.0]]])

@@ -10,6 +10,8 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.retrieval.documents import Options, choose, is_junk, retrieve
 from fairseq_adv.retrieval.query import Hit, Query, ladder, terms
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.mark.parametrize(
     ("text", "junk"),

@@ -11,6 +11,8 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.retrieval import sentences as module
 from fairseq_adv.retrieval.sentences import survey
 
+pytestmark = pytest.mark.fast
+
 
 def test_sentences_of_several_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.txt").write_bytes("\ufeffOne.\r\n\r\n  Two\u2028half. \n\u00a0\nCafe\u0301.".encode())

@@ -15,6 +15,8 @@ from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer
 from fairseq_adv.data.wsc.superglue import PronounExample
 from fairseq_adv.tasks.wsc import WSCTask
 
+pytestmark = pytest.mark.fast
+
 LINE: dict[str, Any] = {
     "text": "w1 saw w2, he ran.",
     "target": {"span1_text": "w1", "span1_index": 0, "span2_text": "he", "span2_index": 3},

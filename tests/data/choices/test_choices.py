@@ -14,6 +14,8 @@ from fairseq_adv.data.choices.regents import read_regents
 from fairseq_adv.data.choices.splits import find_split, read_split
 from fairseq_adv.data.errors import DataError
 
+pytestmark = pytest.mark.fast
+
 GOOD = {
     "id": "q1",
     "question": {

@@ -15,6 +15,8 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.segments import SegmentTable
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> TokenToIds:

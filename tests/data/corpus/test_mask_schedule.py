@@ -7,6 +7,8 @@ import pytest
 from fairseq_adv.data.corpus.mask_schedule import MaskSchedule, ScheduledMasking
 from fairseq_adv.data.errors import DataError
 
+pytestmark = pytest.mark.fast
+
 PAPER = "0.05,0.10,0.15,0.20,0.25"
 
 

@@ -16,6 +16,8 @@ from fairseq_adv.data.corpus.words import WHITE_SPACE, WordCache
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer, SentencePieceTokenizer, WordPieceTokenizer
 
+pytestmark = pytest.mark.fast
+
 
 def batches(seed: int, count: int = 40) -> list[list[str]]:
     rng = random.Random(seed)

@@ -19,6 +19,8 @@ from fairseq_adv.data.text.binarize import label_dictionary, write_indexed
 from fairseq_adv.data.tokenizers.text_to_ids import WordPieceTokenizer
 from fairseq_adv.data.tokenizers.wordpiece_bpe import WordPieceBPE, WordPieceBPEConfig
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.mark.parametrize("vocabulary", [300, 65499, 65500, 250000])
 def test_indexed_files_equal_fairseqs(vocabulary: int, tmp_path: Path) -> None:

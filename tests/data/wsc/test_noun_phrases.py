@@ -12,6 +12,8 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.wsc.noun_phrases import load_pipeline, noun_phrases, other_phrases, parse
 from fairseq_adv.data.wsc.superglue import read_wsc
 
+pytestmark = pytest.mark.fast
+
 # word, part of speech, head, relation
 SENTENCE = [
     ("He", "PRON", 1, "nsubj"),

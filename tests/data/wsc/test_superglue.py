@@ -11,6 +11,8 @@ import pytest
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.wsc.superglue import PronounExample, detokenised, read_wsc
 
+pytestmark = pytest.mark.fast
+
 TEXT = "The cup fell , because it was full."
 
 

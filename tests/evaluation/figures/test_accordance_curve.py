@@ -12,6 +12,8 @@ import pytest
 from fairseq_adv.evaluation.figures.accordance_curve import Curve, FloodStart, Measurement, as_csv, report
 from fairseq_adv.evaluation.figures.accordance_log import read_accordance
 
+pytestmark = pytest.mark.fast
+
 # update, mean cosine of all and head, mean training loss in nats since the measurement before
 POINTS = [
     (10, -0.5, -0.9, 0.7),

@@ -10,6 +10,8 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.predict.decisions import decide, measure
 from fairseq_adv.evaluation.predict.ensemble import Scores, join
 
+pytestmark = pytest.mark.fast
+
 
 def log(*rows: list[float]) -> np.ndarray:
     with np.errstate(divide="ignore"):

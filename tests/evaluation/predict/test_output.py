@@ -12,6 +12,8 @@ from fairseq_adv.evaluation.predict import output
 from fairseq_adv.evaluation.predict.kinds import PREDICTION_TASKS, prediction_task
 from fairseq_adv.evaluation.predict.submission import FILES
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.mark.parametrize(
     ("value", "text"),
