@@ -59,8 +59,8 @@ class Method(FairseqCriterion):
         check_flood_options(cfg, self.descends_once)
         if self.freezes_parameters and str(cfg.ddp_backend) == "fully_sharded":
             raise ValueError(
-                f"--ddp-backend fully_sharded with --criterion {cfg._name}: its ascent passes freeze weights, "
-                "which is not tested where they lie in flat shards; pass --ddp-backend legacy_ddp or pytorch_ddp"
+                f"--ddp-backend fully_sharded with --criterion {cfg._name}: its passes to delta freeze the "
+                "weights, which is untested on flat shards; pass --ddp-backend legacy_ddp or pytorch_ddp"
             )
         super().__init__(task)
         self.cfg = cfg
