@@ -104,6 +104,7 @@ class ALUMCriterion(Method):
     """
 
     cfg: ALUMConfig
+    freezes_parameters = True
     # A divergence at the paper's epsilon is of the order of 1e-9.
     logs: tuple[Logged, ...] = (
         Logged("task_loss", per="sample_size", in_bits=True, digits=3, always=True),

@@ -44,6 +44,7 @@ class Flood:
         self.level = FloodLevel(fixed_level(cfg.flood_level), str(cfg.flood_crossing))
         self.search = FloodSearch(cfg, task, self.level, objective) if cfg.accordance_interval else None
         self._sums: list[Tensor] = []
+        self._ends_in_dummy = False
 
     def begin_epoch(self, epoch: int, model: nn.Module) -> None:
         """Draws the batches on which the accordance is measured."""
@@ -65,7 +66,12 @@ class Flood:
         return flooded_sum(loss, size, self.level.value) if size else loss
 
     def add(self, log: Log, ignore_grad: bool) -> None:
-        """A mini-batch is done: keeps what J is made of."""
+        """A mini-batch is done: keeps what J is made of.
+
+        J is the loss that fairseq logs. Of a worker whose last mini-batch of an update is a dummy (uneven
+        shards) it counts nothing, its other mini-batches neither (fairseq/trainer.py, ``is_dummy_batch``).
+        """
+        self._ends_in_dummy = ignore_grad
         loss, size = log["loss"], log["sample_size"]
         if not ignore_grad and size:
             sums = torch.ones(4, dtype=torch.float64, device=loss.device)
@@ -92,7 +98,7 @@ class Flood:
     def totals(self, model: nn.Module) -> list[float]:
         """Over all workers: summed loss (nats), sample size, micro-batches below b, micro-batches."""
         totals = torch.zeros(4, dtype=torch.float64, device=next(model.parameters()).device)
-        for sums in self._sums:
+        for sums in [] if self._ends_in_dummy else self._sums:
             totals += sums
         if distributed.is_available() and distributed.is_initialized():
             distributed_utils.all_reduce(totals, group=distributed_utils.get_data_parallel_group())

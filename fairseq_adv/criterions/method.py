@@ -40,6 +40,7 @@ class Method(FairseqCriterion):
     Attributes:
         logs: what the method logs beside the loss.
         descends_once: whether a mini-batch's gradient is that of one loss, by :meth:`MiniBatch.descend`.
+        freezes_parameters: whether some of its passes reach delta alone.
         freezes_inference_copies: see :mod:`fairseq_adv.fairseq_patches.inference_copies`.
         flood: flooding, an option of every method; ``None``: neither flooded nor measured.
 
@@ -51,10 +52,16 @@ class Method(FairseqCriterion):
     cfg: MethodConfig
     logs: tuple[Logged, ...] = ()
     descends_once = True
+    freezes_parameters = False
     freezes_inference_copies = True
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask) -> None:
         check_flood_options(cfg, self.descends_once)
+        if self.freezes_parameters and str(cfg.ddp_backend) == "fully_sharded":
+            raise ValueError(
+                f"--ddp-backend fully_sharded with --criterion {cfg._name}: its passes to delta freeze the "
+                "weights, which is untested on flat shards; pass --ddp-backend legacy_ddp or pytorch_ddp"
+            )
         super().__init__(task)
         self.cfg = cfg
         self.objective = build_objective(cfg, task)

@@ -21,6 +21,8 @@ class PGDConfig(PerturbationConfig):
 class PGDCriterion(AdversarialMethod):
     """K ascent steps on delta, then one descent on the loss at X + delta_K (FreeLB, eq. 1 and 2)."""
 
+    freezes_parameters = True
+
     def adversarial_step(self, batch: MiniBatch) -> Log:
         delta, replay = self.perturbation(batch), self.replay(batch)
         losses: list[torch.Tensor] = []

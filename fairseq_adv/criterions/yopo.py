@@ -48,6 +48,7 @@ class YOPOCriterion(FreeLBCriterion):
     """
 
     cfg: YOPOConfig
+    freezes_parameters = True
 
     def __init__(self, cfg: YOPOConfig, task: FairseqTask) -> None:
         if cfg.yopo_steps < 1:

@@ -33,12 +33,14 @@ def matthews(correct: float, predicted: list[float], labelled: list[float]) -> f
 
 
 def pearson(x: FloatArray, y: FloatArray) -> float:
-    """Pearson correlation x 100; 0 where one side is constant.
+    """Pearson correlation x 100; 0 where one side is constant, NaN if a number is NaN.
 
     Args:
         x: (n,) predictions.
         y: (n,) targets.
     """
+    if np.isnan(x).any() or np.isnan(y).any():
+        return math.nan
     x = x - x.mean()
     y = y - y.mean()
     spread = float(np.sqrt((x * x).sum()) * np.sqrt((y * y).sum()))
@@ -46,12 +48,15 @@ def pearson(x: FloatArray, y: FloatArray) -> float:
 
 
 def spearman(x: FloatArray, y: FloatArray) -> float:
-    """Spearman rank correlation x 100, ties at their mean rank; 0 where one side is constant.
+    """Spearman rank correlation x 100, ties at their mean rank; 0 where one side is constant, NaN if a number
+    is NaN.
 
     Args:
         x: (n,) predictions.
         y: (n,) targets.
     """
+    if np.isnan(x).any() or np.isnan(y).any():
+        return math.nan  # which has no rank
     return pearson(_mean_ranks(x), _mean_ranks(y))
 
 

@@ -6,6 +6,7 @@ accuracy, F1 and Matthews for classes, Pearson and Spearman for a regression, ov
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -93,6 +94,7 @@ class SentencePrediction(Objective):
         best = predictions.detach().argmax(dim=1)
         output = {
             "ncorrect": (best == targets).sum(),
+            "nnan": predictions.detach().isnan().any(dim=1).sum(),
             "predicted_counts": _count(best, classes),
             "label_counts": _count(targets, classes),
         }
@@ -211,7 +213,7 @@ def _correlation(meters: MetersDict, score: Callable[[scores.FloatArray, scores.
 def _log_classification(logs: list[dict[str, Any]]) -> None:
     """Keeps the counts in summing meters and derives the scores from them: exact over the whole split."""
     classes = len(logs[0]["label_counts"])
-    for name in ("ncorrect", "true_positives", "predicted_positives", "labelled_positives"):
+    for name in ("ncorrect", "nnan", "true_positives", "predicted_positives", "labelled_positives"):
         if name in logs[0]:
             metrics.log_scalar_sum(f"_{name}", sum(log[name] for log in logs))
     for name in ("predicted_counts", "label_counts"):
@@ -225,14 +227,21 @@ def _log_classification(logs: list[dict[str, Any]]) -> None:
     def counts_of(meters: MetersDict, name: str) -> list[float]:
         return [count(meters, f"{name}_{k}") for k in range(classes)]
 
+    def checked(score: Callable[[MetersDict], float]) -> Callable[[MetersDict], float]:
+        """NaN where a prediction was: the largest of numbers that are none is not a class."""
+        return lambda meters: math.nan if count(meters, "nnan") else score(meters)
+
+    @checked
     def accuracy(meters: MetersDict) -> float:
         total = sum(counts_of(meters, "label_counts"))
         return round(100.0 * count(meters, "ncorrect") / total, 2) if total else 0.0
 
+    @checked
     def matthews(meters: MetersDict) -> float:
         sides = (counts_of(meters, name) for name in ("predicted_counts", "label_counts"))
         return round(scores.matthews(count(meters, "ncorrect"), *sides), 2)
 
+    @checked
     def f1(meters: MetersDict) -> float:
         names = ("true_positives", "predicted_positives", "labelled_positives")
         return round(scores.f1(*(count(meters, name) for name in names)), 2)

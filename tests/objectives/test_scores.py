@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Callable
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -58,3 +61,10 @@ def test_undefined_scores_are_zero_as_in_scikit_learn() -> None:
     assert scores.f1(0, 0, 0) == 0.0
     assert scores.matthews(3, [5.0, 0.0], [3.0, 2.0]) == 0.0
     assert scores.pearson(np.ones(3), np.arange(3.0)) == 0.0
+
+
+@pytest.mark.parametrize("score", [scores.pearson, scores.spearman])
+def test_a_correlation_with_a_nan_is_nan(score: Callable[[np.ndarray, np.ndarray], float]) -> None:
+    """Not 0, nor the 50 of a NaN that is ranked last."""
+    good, bad = np.array([1.0, 2.0, 3.0]), np.array([1.0, math.nan, 3.0])
+    assert math.isnan(score(bad, good)) and math.isnan(score(good, bad))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -109,3 +110,17 @@ def test_a_task_without_an_objective_is_refused(data: Path) -> None:
         ValueError, match=r"no objective for SimpleNamespace; they train .*SentencePredictionTask"
     ):
         build_objective(run.cfg.criterion, other)  # type: ignore[arg-type]
+
+
+def test_scores_of_a_prediction_that_is_nan_are_nan(tmp_path: Path) -> None:
+    run = build(train_args(write_task(tmp_path), None, "standard"))
+    sample = batch(run, [0, 1, 2])
+    logits = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+    for spoilt in (False, True):
+        if spoilt:
+            logits[1, 0] = float("nan")
+        log = run.criterion.objective.logging_output(logits, sample, gather=True)
+        with metrics.aggregate(new_root=True) as agg:
+            run.criterion.objective.reduce_metrics([log])
+        values = agg.get_smoothed_values()
+        assert all(math.isnan(values[name]) is spoilt for name in ("accuracy", "mcc", "f1", "acc_and_f1"))
