@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable
 
+import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.data import data_utils
 from fairseq.distributed import LegacyDistributedDataParallel
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
@@ -117,3 +120,27 @@ def test_copies_hold_what_fairseqs_do(tmp_path: Path, patched: None) -> None:
     target.write_bytes(b"older")
     assert PathManager.copy(str(source), str(target), overwrite=True)
     assert target.read_bytes() == b"checkpoint" and sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_thread_that_loads_data_keeps_its_random_numbers(patched: None) -> None:
+    """Without the lock, a second thread seeds in the middle of the first one's block."""
+
+    def draw(seed: int, between: Callable[[], object] = lambda: None) -> list[float]:
+        with data_utils.numpy_seed(seed):
+            first = np.random.rand()
+            between()
+            return [first, np.random.rand()]
+
+    expected = [draw(1), draw(2)]
+    found: list[list[float]] = []
+    is_inside, is_done = threading.Event(), threading.Event()
+    other = threading.Thread(target=lambda: found.append(draw(2, lambda: is_inside.set() or is_done.wait())))
+
+    def meanwhile() -> None:
+        other.start()
+        is_inside.wait(timeout=0.2)
+
+    mine = draw(1, meanwhile)
+    is_done.set()
+    other.join()
+    assert [mine, *found] == expected

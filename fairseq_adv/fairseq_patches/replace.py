@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from types import ModuleType
 from typing import Any
 
 _MARK = "_fairseq_adv_patches"
 
 
-def replace(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def replace(
+    owner: type | ModuleType, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> None:
     """Replaces ``owner.name`` by what ``make`` makes of it. Calling it again changes nothing.
 
     Args:
-        owner: a class of fairseq's.
-        name: of a method, or of a static one.
+        owner: a class or module of fairseq's.
+        name: of a method, a static one, or a function.
         make: takes the function and returns its replacement; one for each file of patches.
     """
     plain = getattr(owner, name)
