@@ -1,6 +1,6 @@
 """``fairseq-adv options CRITERION``.
 
-``fairseq-train --help`` ends before fairseq has looked at ``--criterion``, so it never lists the
+``fairseq-train --help`` exits before fairseq reads ``--criterion``, so it never lists the
 options of a criterion, its own or a plug-in's.
 """
 

@@ -10,7 +10,7 @@ RESUMABLE = "stopped; run the same command again to resume"
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Shows the options' defaults where they say something, and the description with its own line breaks."""
+    """Shows the options' defaults where they are useful, and the description with its own line breaks."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         told = action.default is None or action.default is False or "(default:" in (action.help or "")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sets fine-tuning runs side by side: dev score, loss under perturbation, seconds per update."""
+"""Compares fine-tuning runs: dev score, loss under perturbation, seconds per update."""
 
 from __future__ import annotations
 

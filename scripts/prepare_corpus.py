@@ -47,12 +47,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=["blank-line", "line"],
         default="blank-line",
         help="what ends a document: a blank line (default), or every line, behind which an empty row is "
-        "put. A file that lacks a blank line at its end runs on into the next, as with cat",
+        "put. A file without a blank line at its end continues in the next, as with cat",
     )
     add(
         "--drop-empty",
         action="store_true",
-        help="leave out blank lines (fairseq's encoder without --keep-empty); bounds of documents are lost "
+        help="leave out blank lines (fairseq's encoder without --keep-empty); document boundaries are lost "
         "with them, except under --documents line",
     )
     add(

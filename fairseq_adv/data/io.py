@@ -24,6 +24,7 @@ LOCK = ".lock"
 """What the name of a lock's file ends in."""
 _BLOCK = 1 << 20
 _SHOW_FROM = 256 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CANNOT_LOCK = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _ONE_A_LINE = "Each line must be one json object; was the file cut short?"
 _JSON_NAMES: Dict[type, str] = {dict: "object", list: "array", str: "string"}
@@ -36,7 +37,7 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
     It is written beside ``path`` and flushed to the disk before it is renamed.
 
     Raises:
-        OSError: as the block, with the file's name if it had none.
+        OSError: as the block; that of a full disk names the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".tmp")
@@ -49,8 +50,8 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
     except BaseException as error:
         with suppress(OSError):
             beside.unlink()
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a full disk's own message names no file
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+            error.filename = str(path)  # the system's own message names no file
         raise
 
 

@@ -1,8 +1,8 @@
-"""An output folder that appears whole or not at all, and that a second run can continue.
+"""An output folder that appears whole or not at all; a second run resumes it.
 
 Everything is written into ``OUT.partial`` beside ``OUT``; each file appears there under its name only when it
 is complete. At the end the folder is renamed. A manifest in it says what the folder is made from; a folder
-made from the same is continued or reused, another is refused. A lock keeps a second process out of the same
+made from the same is resumed or reused, another is refused. A lock keeps a second process out of the same
 folder.
 """
 
@@ -34,7 +34,7 @@ class Workspace:
         return all((self.folder / name).is_file() for name in files)
 
     def write(self, files: Sequence[str], writer: Callable[[Path], None]) -> None:
-        """Lets ``writer(folder)`` write these files under their base names, then puts them in place."""
+        """Moves these files into place, which ``writer(folder)`` writes under their base names."""
         scratch = self.folder / _WRITING
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
@@ -151,7 +151,7 @@ def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _clear(folder: Path) -> None:
-    # The manifest goes last: while it stands, the folder is known to be ours.
+    # The manifest goes last: while it exists, the folder is known to be ours.
     for path in sorted(folder.iterdir(), key=lambda one: one.name == MANIFEST):
         if path.is_dir():
             shutil.rmtree(path)

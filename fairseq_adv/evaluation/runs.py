@@ -1,4 +1,4 @@
-"""Reads what training runs left behind and sets them side by side."""
+"""Reads the logs and checkpoints of training runs and compares them."""
 
 from __future__ import annotations
 

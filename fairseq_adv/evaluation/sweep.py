@@ -1,4 +1,4 @@
-"""Fine-tunes an encoder with perturbations of several sizes and sets the outcome side by side."""
+"""Fine-tunes an encoder with perturbations of several sizes and compares the outcomes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Setting:
 
 
 class Sweep:
-    """Runs every setting with every seed, one after the other; what is finished is used again.
+    """Runs every setting with every seed, one after the other; finished runs are reused.
 
     Args:
         options: those of ``scripts/sweep_perturbation.py``.

@@ -28,7 +28,7 @@ from fairseq_adv.hub.wordpiece_vocabulary import wordpiece_vocabulary
 
 logger = logging.getLogger(__name__)
 
-# Raised whenever the same folder would be converted differently, so that old results are not reused.
+# Increased whenever the same folder would be converted differently, so that old results are not reused.
 FORMAT = 1
 
 _FAMILIES: dict[str, tuple[Family, Callable[[Path], Vocabulary]]] = {
@@ -58,7 +58,7 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
         return False
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(
-            f"{out}: exists and is not a complete, current conversion of {folder}; remove it or name another "
+            f"{out}: exists and is not a complete, current conversion of {folder}; remove it or pass another "
             "one"
         )
     with tqdm(total=4, desc="convert", unit="step") as bar:

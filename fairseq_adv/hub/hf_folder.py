@@ -65,7 +65,7 @@ def read_hf_folder(path: Path, config: dict[str, Any] | None = None) -> HfFolder
         part = _read_tensors(path / name)
         twice = sorted(set(part) & set(tensors))
         if twice:
-            raise DataError(f"{path / name}: tensor {twice[0]!r} stands in another file of the folder too")
+            raise DataError(f"{path / name}: tensor {twice[0]!r} is also in another file of the folder")
         tensors.update(part)
     return HfFolder(path, config, tensors, source_hashes(path))
 
@@ -83,9 +83,9 @@ def read_config(path: Path) -> dict[str, Any]:
         DataError: no such folder, no such file, or not a JSON object.
     """
     if not path.is_dir():
-        raise DataError(f"{path}: no such folder; name a folder that holds config.json and the weights")
+        raise DataError(f"{path}: no such folder; pass a folder that holds config.json and the weights")
     if not (path / "config.json").is_file():
-        raise DataError(f"{path}: no config.json in it; name a model folder in Hugging Face's layout")
+        raise DataError(f"{path}: no config.json in it; pass a model folder in Hugging Face's layout")
     return json_object(path / "config.json")
 
 
@@ -100,7 +100,7 @@ def _weight_files(path: Path) -> list[str]:
         raise DataError(f"{path / found}: has no weight_map; fetch the file again")
     names = sorted(set(shards.values()), key=str)
     for name in names:
-        # A shard's name comes from a downloaded file: it may not lead out of the folder.
+        # A shard's name comes from a downloaded file: it must not lead out of the folder.
         if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
             raise DataError(f"{path / found}: {name!r} is not the name of a file in the same folder")
         if not (path / name).is_file():

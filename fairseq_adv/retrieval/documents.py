@@ -12,7 +12,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.retrieval.query import CHOICE_TERMS, Engine, Hit, ladder
 
 MOST_HITS = 500
-"""Sentences that are looked at for one choice at most, as in ARC-Solvers."""
+"""The most sentences considered for one choice, as in ARC-Solvers."""
 _MARKUP = re.compile(r"https?:|www\.|[<>{}|\\@^_]|={2,}|\.{4,}|\[edit\]|&[a-z]+;", re.IGNORECASE)
 _SPACES = re.compile(r"\s+")
 _NOT_WORD = re.compile(r"[\W_]+")

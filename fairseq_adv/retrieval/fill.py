@@ -35,7 +35,7 @@ _Record = list[Any]
 
 @dataclass(frozen=True)
 class Filled:
-    """What was done with a file.
+    """What :func:`fill` did with a file.
 
     Attributes:
         questions: lines written.

@@ -1,8 +1,8 @@
-"""The engine for an index that outgrows one machine: an OpenSearch server or cluster, by its official client.
+"""The engine for an index too large for one machine: an OpenSearch server or cluster, by its official client.
 
 The query is the embedded engine's: the same words, ranked by the server's BM25 (k1 1.2, b 0.75) over an
 analyzer that makes the same terms; statistics are those of all shards. The scores differ by the constant
-k1 + 1, which Lucene leaves out. What the index is made from, and how far a build came, stands in the
+k1 + 1, which Lucene leaves out. What the index is made from, and how far a build got, is in the
 ``_meta`` of its mapping.
 """
 
@@ -26,7 +26,7 @@ from fairseq_adv.retrieval.tantivy_index import Built
 FORMAT_VERSION = 1
 _META = "fairseq_adv"
 _SLICE = 50_000
-"""Sentences after which it is noted how far a build came."""
+"""Sentences between two notes of a build's progress."""
 _THREADS = 4
 _POOL = 32
 """Connections that are kept open: searches come from several threads."""
@@ -62,7 +62,7 @@ def connect(url: Optional[str], ca_certs: Optional[Path] = None) -> Any:
         ca_certs: certificates to trust instead of the system's.
 
     Raises:
-        DataError: no URL, or one that is none; opensearch-py isn't installed.
+        DataError: no URL, or not a URL; opensearch-py isn't installed.
     """
     if not url:
         raise DataError(

@@ -1,4 +1,4 @@
-"""What is looked for: the words of a question and of one of its choices.
+"""Queries: the words of a question and of one of its choices.
 
 As in ARC-Solvers (Clark et al. 2018, https://github.com/allenai/ARC-Solvers): sentences are ranked by BM25
 for question and choice together, and the choice's words are required. Required means that a sentence holds at
@@ -28,7 +28,7 @@ ANALYSIS = {
     "stemmer": "porter2",
     "case": "lower",
 }
-"""How texts are made into terms, in every engine."""
+"""How texts become terms, in every engine."""
 CHOICE_TERMS = ("any", "all")
 LONGEST_QUESTION = 1000
 """Characters of a question that are looked for; the last of a longer one, as in ARC-Solvers."""
@@ -100,7 +100,7 @@ def ladder(question: str, choice: str, choice_terms: str) -> list[Query]:
 
     Args:
         question: its last :data:`LONGEST_QUESTION` characters are used.
-        choice: the answer on offer.
+        choice: the choice's text.
         choice_terms: ``any`` or ``all``.
 
     Returns:

@@ -36,7 +36,7 @@ _HEAP = 3_900_000_000
 
 @dataclass(frozen=True)
 class Built:
-    """What was done.
+    """What a build did.
 
     Attributes:
         sentences: in the index.
@@ -95,7 +95,7 @@ def _opened(tantivy: Any, folder: Path) -> Any:
     try:
         index = tantivy.Index(schema, str(folder))
     except (ValueError, OSError):
-        shutil.rmtree(folder)  # killed before the first commit, it may hold half a description
+        shutil.rmtree(folder)  # killed before the first commit, it may be incomplete
         folder.mkdir()
         index = tantivy.Index(schema, str(folder))
     index.register_tokenizer(_ANALYZER, text_analyzer())
@@ -201,7 +201,7 @@ class TantivyIndex:
 
 
 class _Found:
-    """Hits whose texts are read as they are asked for."""
+    """Hits whose texts are read on demand."""
 
     def __init__(self, searcher: Any, hits: list[tuple[float, Any]], more: bool, whole_ties: bool) -> None:
         self._searcher = searcher

@@ -1,4 +1,4 @@
-"""What was measured is measured once, and anew for another file or another setting."""
+"""What was measured is measured once, and again for another file or another setting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Measure:
         return self.values
 
 
-def test_the_same_is_measured_once_and_another_setting_anew(tmp_path: Path) -> None:
+def test_the_same_is_measured_once_and_another_setting_again(tmp_path: Path) -> None:
     measure, file = Measure(loss=0.1 + 0.2, cosine=math.nan), tmp_path / "deep" / "kept.json"
     made_from = {"steps": 3, "data": None, "stds": (0.0, 0.1)}  # json makes a list of a tuple
     for _ in range(3):

@@ -120,7 +120,7 @@ def edit_vocab(folder: Path, old: str, new: str) -> None:
     ("old", "new", "message"),
     [
         ("[MASK]\n", "[KSAM]\n", r"vocab.txt: has no token '\[MASK\]', which fairseq needs as <mask>"),
-        ("film\n", "the\n", r"vocab.txt: token 'the' stands in it twice, first in line \d+"),
+        ("film\n", "the\n", r"vocab.txt: token 'the' occurs twice, first in line \d+"),
         ("film\n", "<s>\n", r"vocab.txt: row \d+ would be '<s>' in dict.txt, which is one of fairseq's"),
         ("film\n", "[row0]\n[row1]\n", None),
     ],

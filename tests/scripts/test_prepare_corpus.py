@@ -288,7 +288,7 @@ BAD_OPTIONS = [
     (["--encoder-json", "a", "--vocab-bpe", "b"], "--srcdict is missing; gpt2 needs it"),
     (["--wordpiece-vocab", "a"], "--srcdict is missing; wordpiece needs it"),
     (["--sentencepiece", "a"], "--srcdict is missing; sentencepiece needs it"),
-    (["--encoder", "a", "--srcdict", "b"], "--srcdict says again what --encoder says"),
+    (["--encoder", "a", "--srcdict", "b"], "--srcdict repeats what --encoder says"),
     (["--sentencepiece", "a", "--srcdict", "b", "--vocab-bpe", "c"], "--vocab-bpe does not belong to"),
     (["--sentencepiece", "a", "--srcdict", "b", "--cased"], "--cased is for WordPiece"),
     (["--encoder", "nowhere"], "nowhere: holds neither vocab.txt (WordPiece) nor"),

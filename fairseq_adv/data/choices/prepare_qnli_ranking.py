@@ -94,7 +94,7 @@ def prepare_pairs(folder: Path, out: Path, seed: int = 1, overwrite: bool = Fals
 
 
 def _read(folder: Path, name: str, split: SplitLayout) -> list[Row]:
-    # The index is read as one more text: it says which row of the submission a choice is.
+    # The index is read as one more text: it identifies the row of the submission.
     read = read_split(folder / split.file, task_layout("QNLI"), replace(split, inputs=(0, *split.inputs)))
     rows: list[Row] = []
     seen: dict[str, int] = {}

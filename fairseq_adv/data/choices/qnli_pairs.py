@@ -39,7 +39,7 @@ class Pairs:
     Attributes:
         questions: (rows in a drawn order, position of the right one or ``None``).
         alone: indices of rows without a partner.
-        reused: rows that stand in more than one pair.
+        reused: rows that are in more than one pair.
         mined: rows paired with a row of another split.
     """
 
@@ -84,7 +84,7 @@ def labelled_pairs(name: str, rows: Sequence[Row], others: Sequence[Row] = (), s
 
 
 def rows_to_predict(name: str, rows: Sequence[Row], others: Sequence[Row] = (), seed: int = 1) -> Pairs:
-    """Every row once: a question with all its rows, whatever their labels, which are not looked at.
+    """Every row once: a question with all its rows, ignoring their labels.
 
     A row whose question occurs once gets the first row of the same question in ``others`` for a partner;
     where there is none, it is a question with one choice.
@@ -110,12 +110,12 @@ def _by_question(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def _elsewhere(group: Sequence[Row], found: Iterable[Row]) -> list[Row]:
-    """Those with another sentence: the same one again would only tie."""
+    """Those with another sentence: the same sentence would only tie."""
     sentences = {row.sentence for row in group}
     return [row for row in found if row.sentence not in sentences]
 
 
 def _drawn(order: list[int], seed: int, name: str, number: int) -> list[int]:
-    """The order of a question's choices; drawn for each by itself, so that no other question changes it."""
+    """The order of a question's choices, drawn independently of all other questions."""
     random.Random(f"{seed} {name} {number}").shuffle(order)
     return order

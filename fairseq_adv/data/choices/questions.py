@@ -17,7 +17,7 @@ from fairseq_adv.data.io import field_of, json_lines, text_of
 
 @dataclass(frozen=True)
 class Choice:
-    """One answer on offer.
+    """One of the possible answers.
 
     Attributes:
         label: what the answer key calls it.

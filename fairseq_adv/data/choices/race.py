@@ -1,6 +1,4 @@
-"""RACE: an article with questions of four options, one json file an article, as the data set is
-distributed.
-"""
+"""RACE as it is distributed: one json file for each article with its questions of four options."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def _question(row: dict[str, str], where: str) -> Question:
 
 
 def _choices(text: str) -> tuple[str, list[Choice]] | None:
-    """Cuts at "(A)", "(B)", … in their order: the last such run, as a stem may mention "(A)" itself."""
+    """Splits at "(A)", "(B)", … in order: at the last such run, as a stem may mention "(A)" itself."""
     marks = list(_MARK.finditer(text))
     starts = [i for i, mark in enumerate(marks) if mark.group(1) in ("A", "1")]
     for start in reversed(starts):

@@ -1,6 +1,4 @@
-"""Finds the file of a split in the layouts in which multiple-choice data sets are distributed, and reads
-it.
-"""
+"""Finds and reads the file of a split, in the layouts in which multiple-choice data sets are distributed."""
 
 from __future__ import annotations
 

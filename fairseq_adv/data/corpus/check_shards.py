@@ -40,7 +40,7 @@ def check_shards(data: str, splits: Sequence[str] = ("train",), first: Sequence[
     for number, (part, folder) in enumerate(zip(parts, folders), start=1):
         place = f"shard {number} of {len(folders)} in the data argument"
         if not part.strip():
-            raise DataError(f"{data}: {place} is empty. Is there a colon too many?")
+            raise DataError(f"{data}: {place} is empty. Is there one colon too many?")
         if not folder.is_dir():
             raise DataError(f"{folder}: no such folder ({place}). Correct the path, or leave it out.")
         for split in (*splits, *(first if number == 1 else ())):

@@ -1,8 +1,8 @@
-"""Raw text to the shards that fairseq's ``masked_lm`` reads: what is to be made, and what is there already.
+"""Raw text to the shards that fairseq's ``masked_lm`` reads: what to make, and what exists already.
 
 Equal byte for byte to fairseq's two steps, ``examples/roberta/multiprocessing_bpe_encoder.py --keep-empty``
-and ``fairseq-preprocess --only-source``, on the files joined. Each shard is a folder of its own, made by one
-process from its own bytes; see :mod:`fairseq_adv.data.corpus.workers`.
+and ``fairseq-preprocess --only-source``, on the concatenated files. Each shard is a folder of its own, made
+by one process from its own bytes; see :mod:`fairseq_adv.data.corpus.workers`.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Corpus:
         """Whether a shard is complete and made from the same; with ``overwrite`` any other is made again.
 
         Raises:
-            DataError: there is something else in its place; the message says what to do.
+            DataError: something else is in its place; the message says what to do.
         """
         folder = self.folder(shard)
         try:
@@ -141,7 +141,7 @@ class Corpus:
         """Refuses shards beyond those asked for.
 
         Raises:
-            DataError: there are some: an earlier run made more.
+            DataError: an earlier run made more.
         """
         for path in self.options.out.glob("shard*"):
             number = path.name[len("shard") :].split(".")[0]

@@ -1,6 +1,6 @@
 """Which bytes of a corpus belong to which shard.
 
-The files are laid end to end and cut into ranges of about equal size, at the bounds of documents. The cuts
+The files are concatenated and cut into ranges of about equal size, at document boundaries. The cuts
 depend on the files and the number of shards alone, so any worker on any node finds the same ones.
 """
 
@@ -102,7 +102,7 @@ def plan(pieces: Sequence[Piece], shards: int, documents: str) -> List[List[Piec
 def _cuts(
     pieces: Sequence[Piece], starts: Sequence[int], shards: int, documents: str, leave_files: bool
 ) -> List[int]:
-    """Offsets into the files laid end to end, growing, from 0 to the end; fewer than wanted if it fails.
+    """Ascending offsets into the concatenated files, from 0 to the end; fewer than wanted if it fails.
 
     leave_files: leave a file's start for each of the later cuts.
     """

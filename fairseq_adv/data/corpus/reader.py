@@ -1,4 +1,4 @@
-"""Text files, plain or compressed, as blocks of rows: what Python's text mode and ``str.strip`` make of them.
+"""Text files, plain or compressed, as blocks of rows, as Python's text mode and ``str.strip`` read them.
 
 fairseq reads its raw text with ``open(…, encoding="utf-8")``: a line ends at a line feed, at a carriage
 return, or at both together, and at nothing else. A byte order mark is a character like any other.
@@ -77,11 +77,11 @@ def rows_of(piece: Piece, reading: Reading) -> Iterator[List[str]]:
 
 
 def _whole_lines(piece: Piece, reading: Reading) -> Iterator[bytes]:
-    """The bytes of a piece in blocks that end where a line does; only the last may lack the end."""
+    """The bytes of a piece in blocks that end where a line does; only the last may lack a line end."""
     parts: List[bytes] = []
     held = place = 0
     for data in _blocks(piece, reading):
-        # A carriage return at the end may be half of a line's end, so it waits for what follows.
+        # A carriage return at the end may be half of a line's end, so it is kept for the next block.
         cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
         if cut:
             yield b"".join([*parts, data[:cut]])
@@ -206,7 +206,7 @@ def _decoded(data: bytes, piece: Piece, place: int, reading: Reading) -> str:
         raise DataError(_not_utf8(data, piece, place, error)) from error
 
 
-_UTF16 = "It looks like UTF-16: convert it (iconv -f UTF-16 -t UTF-8)."
+_UTF16 = "This looks like UTF-16: convert it (iconv -f UTF-16 -t UTF-8)."
 _NO_TEXT = {
     b"\xff\xfe": _UTF16,
     b"\xfe\xff": _UTF16,

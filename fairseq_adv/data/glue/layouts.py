@@ -2,7 +2,7 @@
 
 The columns are those of fairseq's recipe ``examples/roberta/preprocess_GLUE_tasks.sh``, counted from 0 here
 and from 1 there. WNLI is not in the recipe; its files look like RTE's. AX, the diagnostic
-set, has a test file alone and is answered by a model of MNLI.
+set, has only a test file and is answered by an MNLI model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SplitLayout:
         has_header: whether the first line names the columns.
         drops_malformed: whether the recipe leaves out rows that do not have exactly ``len(columns)`` fields.
         required: whether the task cannot be prepared without this file.
-        other_file: another name that the file goes by.
+        other_file: an alternative name of the file.
     """
 
     name: str
@@ -41,7 +41,7 @@ class SplitLayout:
     other_file: str = ""
 
     def path(self, folder: Path) -> Path:
-        """The file in ``folder``, by its other name if it is there under that one only."""
+        """The file in ``folder``, under its other name if only that exists."""
         path, other = folder / self.file, folder / self.other_file
         return other if self.other_file and other.is_file() and not path.is_file() else path
 
@@ -52,7 +52,7 @@ class TaskLayout:
 
     Attributes:
         labels_of: the task whose labels this one has, for one without training data (AX).
-        other_folder: another name that the task's folder goes by.
+        other_folder: an alternative name of the task's folder.
     """
 
     name: str
@@ -63,7 +63,7 @@ class TaskLayout:
 
     @property
     def folders(self) -> Tuple[str, ...]:
-        """The names that the task's folder goes by."""
+        """The names that the task's folder can have."""
         return (self.name, self.other_folder) if self.other_folder else (self.name,)
 
     @property

@@ -69,7 +69,7 @@ def find_task_folder(glue_dir: Path, task: TaskLayout) -> Path:
 
 
 def tasks_in(glue_dir: Path) -> Tuple[List[str], List[str]]:
-    """The tasks that have a folder in ``glue_dir``, and those that have not.
+    """The tasks that have a folder in ``glue_dir``, and those that don't.
 
     Raises:
         DataError: there is none.
@@ -93,7 +93,7 @@ def prepare(
     """Tokenises and binarises one GLUE task into ``out/{input0,input1,label}``.
 
     Every file is checked before anything is written. ``out`` appears whole or not at all; a run that was
-    stopped is continued by the next, and an ``out`` made from the same files is left as it is.
+    stopped is resumed by the next, and an ``out`` made from the same files is left as it is.
 
     Args:
         glue_dir: the folder of all GLUE tasks, or that of this one.
@@ -234,7 +234,7 @@ def _encoded(
 def _part(
     space: Workspace, result: Prepared, prefix: str, endings: Sequence[str], writer: Callable[[Path], None]
 ) -> bool:
-    """Lets ``writer(path without ending)`` write ``prefix + ending``; True if all were there already."""
+    """Calls ``writer(path without ending)`` to write ``prefix + ending``; True if all existed already."""
     files = [prefix + ending for ending in endings]
     if space.has(files):
         result.skipped.append(prefix)

@@ -19,7 +19,7 @@ _INDEX_BYTES = 1 << 22  # of the lengths, held at a time
 class IndexedWriter:
     """Writes fairseq's ``.bin`` and ``.idx`` row by row, in memory that does not grow with the rows.
 
-    The lengths wait in ``prefix.sizes`` until :meth:`finish`, since the index begins with their number.
+    The lengths are kept in ``prefix.sizes`` until :meth:`finish`, since the index begins with their number.
 
     Args:
         prefix: the files' path without their ending.

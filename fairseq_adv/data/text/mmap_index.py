@@ -14,12 +14,12 @@ from fairseq.data.indexed_dataset import _code_to_dtype
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEAD = "<QBQ"
-LENGTHS_AT = len(_MAGIC) + struct.calcsize(_HEAD)  # bytes from the file's begin
+LENGTHS_AT = len(_MAGIC) + struct.calcsize(_HEAD)  # bytes from the file's start
 
 
 @dataclass(frozen=True)
 class MmapIndex:
-    """What an index says of itself.
+    """The head of an index.
 
     Attributes:
         rows: their number.
@@ -31,7 +31,7 @@ class MmapIndex:
 
     @property
     def starts_at(self) -> int:
-        """Bytes from the file's begin to the rows' starts."""
+        """Bytes from the file's start to the rows' starts."""
         return LENGTHS_AT + 4 * self.rows
 
     @property
@@ -41,10 +41,10 @@ class MmapIndex:
 
 
 def read_mmap_index(stream: BinaryIO) -> MmapIndex | None:
-    """Reads the head from the begin of ``stream``; None if it begins as another format.
+    """Reads the head from the start of ``stream``; None if it is of another format.
 
     Raises:
-        struct.error, KeyError: the head is cut off, or its type of ids is none of fairseq's.
+        struct.error, KeyError: the head is cut off, or its type of ids is unknown to fairseq.
     """
     if stream.read(len(_MAGIC)) != _MAGIC:
         return None

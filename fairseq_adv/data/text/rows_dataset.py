@@ -1,4 +1,4 @@
-"""What data sets share whose examples have several rows each: their sizes, and batches that fit
+"""The base of data sets whose examples have several rows each: sizes, and batches that fit
 ``--max-tokens``.
 """
 
@@ -57,7 +57,7 @@ class RowsDataset(FairseqDataset):
         max_sentences: int | None = None,
         required_batch_size_multiple: int = 1,
     ) -> Any:
-        """As fairseq's, but an example that no batch can hold is named.
+        """As fairseq's, but an example too large for any batch is named.
 
         Raises:
             DataError: an example has more than ``max_tokens`` tokens.
@@ -67,7 +67,7 @@ class RowsDataset(FairseqDataset):
             example = self.examples[int(indices[int(tokens.argmax())])]
             raise DataError(
                 f"{example.where}: has {tokens.max()} tokens in all its rows, more than --max-tokens "
-                f"{max_tokens}, and comes whole. Pass --max-tokens {tokens.max()} or more, or --batch-size."
+                f"{max_tokens}, and stays whole. Pass --max-tokens {tokens.max()} or more, or --batch-size."
             )
         return super().batch_by_size(
             indices,

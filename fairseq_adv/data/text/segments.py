@@ -41,13 +41,13 @@ class Segments:
 
 
 class SegmentTable:
-    """Numbers distinct texts in the order in which they first come."""
+    """Numbers distinct texts in order of first appearance."""
 
     def __init__(self) -> None:
         self.texts: dict[str, int] = {}
 
     def number(self, text: str) -> int:
-        """The number of ``text``; -1 for one without any letters, which has no segment."""
+        """The number of ``text``; -1 for a blank one, which has no segment."""
         return self.texts.setdefault(text, len(self.texts)) if text.strip() else -1
 
     def encode(self, tokenizer: TokenToIds) -> Segments:
@@ -80,7 +80,7 @@ def assemble(
 ) -> npt.NDArray[np.int64]:
     """``<s> text </s> text </s> …`` of one row, its first text cut to ``room`` tokens, ``</s>`` included.
 
-    A first text that has not even one token of room is left out.
+    A first text without room for a single token is left out.
     """
     first, *others = (int(k) for k in row)
     parts: list[npt.NDArray[Any]] = [np.array([bos])]

@@ -30,7 +30,7 @@ class Gpt2Engine:
             if token not in self._exact.encoder:
                 raise DataError(
                     f"{encoder_json}: lacks {token!r}, which {vocab_bpe} needs. "
-                    "Give two files of the same model."
+                    "Pass two files of the same model."
                 )
         self.numbers: List[int] = [self._exact.encoder[token] for token in tokens]
         self._rank = {number: rank for rank, number in enumerate(self.numbers)}
@@ -49,7 +49,7 @@ class Gpt2Engine:
 def is_settled(text: str) -> bool:
     """Whether all characters are older than Unicode 3.2 (2002).
 
-    The two libraries each carry their own Unicode tables, of different years. Whether a character is a
+    The two libraries each carry their own Unicode tables, from different years. Whether a character is a
     letter, a numeral or white space decides where words are split; about characters this old they agree.
     """
     if text.isascii():
@@ -58,11 +58,11 @@ def is_settled(text: str) -> bool:
 
 
 def merges_are_regular(encoder: Encoder) -> bool:
-    """Whether the merges are as training makes them; only then does ``tiktoken`` give the same tokens.
+    """Whether the merges are as training produces them; only then does ``tiktoken`` give the same tokens.
 
-    ``tiktoken`` knows what a merge makes, not of which two parts. That is the same if every part exists
-    before it is merged, no two merges make the same token, and the text of every token is encoded as that
-    token.
+    ``tiktoken`` knows what a merge produces, not from which two parts. The result is the same if every part
+    exists before it is merged, no two merges make the same token, and the text of every token is encoded as
+    that token.
     """
     merges = list(encoder.bpe_ranks)
     text = "\n".join(" ".join(merge) for merge in merges)

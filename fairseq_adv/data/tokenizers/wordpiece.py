@@ -32,7 +32,7 @@ def wordpiece_engine(vocab: Path, cased: Optional[bool] = None) -> Any:
     for number, token in enumerate(text_lines(vocab), start=1):
         if token in ids:
             raise DataError(
-                f"{vocab}:{number}: token {token!r} stands on line {ids[token] + 1} too. Remove one."
+                f"{vocab}:{number}: token {token!r} is also on line {ids[token] + 1}. Remove one."
             )
         ids[token] = number - 1
     if _UNKNOWN not in ids:

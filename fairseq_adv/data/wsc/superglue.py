@@ -16,7 +16,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import field_of, json_lines, text_of
 from fairseq_adv.data.wsc.noun_phrases import MODEL, noun_phrases, other_phrases, parse
 
-# What may cling to a pronoun that stands between two spaces: "him," · ("he · it's · they'll · his)
+# What may be attached to a pronoun between two spaces: "him," · ("he · it's · they'll · his)
 _WORD = re.compile(r"^(\W*)(.*?)((?:['’](?:s|m|d|re|ve|ll)?)?\W*)$", re.DOTALL | re.IGNORECASE)
 # Spaces that a tokeniser put there; \0 stands at both ends of the pronoun.
 _SPACE_BEFORE = re.compile(

@@ -15,7 +15,7 @@ PRONOUNS = frozenset(
 )
 GENITIVES = frozenset(("his", "her", "hers", "its", "their", "theirs"))
 ARTICLES = frozenset(("the", "a", "an"))
-# Points in the search for reworded hypotheses.
+# Scores in the search for reworded hypotheses.
 _KNOWN = 1.5  # for a phrase that stands in the premise
 _FAR = 0.75  # for a word that is not next to the others; one next to them has 1
 _MISSED = -0.25  # for a word that isn't found
@@ -97,7 +97,7 @@ def reworded_alignments(
 
 
 def best_alignment(premise: Sequence[str], hypothesis: Sequence[str]) -> Alignment | None:
-    """The way that fits best, whatever the phrase and the pronoun; ``None``: no pronoun fits at all.
+    """The best alignment, whatever the phrase and the pronoun; ``None``: no pronoun fits at all.
 
     Word for word comes first, if the phrase that is put in stands in the premise.
     """
@@ -113,7 +113,7 @@ def best_alignment(premise: Sequence[str], hypothesis: Sequence[str]) -> Alignme
 
 
 def is_pronoun(phrase: Sequence[str]) -> bool:
-    """Whether nothing but pronouns is put in."""
+    """Whether only pronouns are put in."""
     return PRONOUNS.issuperset(phrase)
 
 

@@ -19,7 +19,7 @@ def log_of(run: Path) -> Path:
 
 
 def name_of(run: Path) -> str:
-    """What a run is called: its folder's name, or that of a log with another name than train.log."""
+    """A run's name: that of its folder, or of a log not called train.log."""
     path = log_of(run).resolve()
     return path.parent.name if path.name == "train.log" else path.stem
 
@@ -27,7 +27,7 @@ def name_of(run: Path) -> str:
 def read_accordance(run: Path) -> Curve:
     """The measurements, the dev losses and where flooding began.
 
-    The last of several lines for an update counts: a restarted run goes over some updates again, and fairseq
+    The last of several lines for an update counts: a restarted run repeats some updates, and fairseq
     repeats lines.
 
     Args:

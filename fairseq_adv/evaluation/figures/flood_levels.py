@@ -110,7 +110,7 @@ def _level(path: Path) -> tuple[float, bool]:
 
 
 def by_level(runs: Iterable[FloodedRun]) -> list[LevelScores]:
-    """The runs of each level together, by level; a run whose level was found stands for itself.
+    """The runs of each level together, by level; a run whose level was found is its own group.
 
     Raises:
         ValueError: there are not two levels to compare.

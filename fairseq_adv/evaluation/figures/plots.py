@@ -20,7 +20,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 STYLES = ("-", "--", ":", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY, BAND = "#777777", "#F0E442"
-_MOST_MARKERS = 60  # on a line with more points they would run into each other
+_MOST_MARKERS = 60  # on a line with more points they would overlap
 
 
 class NoMatplotlib(ImportError):
@@ -154,7 +154,7 @@ def _finish(axes: Any) -> None:
 
 
 def _figure(width: float, height: float) -> Any:
-    """An empty figure, in inches. Without pyplot, which would look for a display and keep every figure."""
+    """An empty figure, in inches. Not pyplot's, which would look for a display and keep every figure."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -63,7 +63,7 @@ class Running:
 def predict_checkpoint(
     path: Path, task: PredictionTask, data: Path, split: str, how: Running, kept: Path
 ) -> Scores:
-    """Runs a checkpoint over a split, or takes what an earlier run kept.
+    """Runs a checkpoint over a split, or reuses the scores of an earlier run.
 
     Args:
         path: a checkpoint that fairseq-train wrote, with a stock criterion or one of this project.
@@ -216,7 +216,7 @@ def _run(
 
 
 def _batches(examples: Examples, how: Running) -> list[Any]:
-    """Rows of like length together, the longest first: if memory runs out, it does at once."""
+    """Rows of similar length together, longest first: if memory runs out, it does so at once."""
     dataset = examples.dataset
     tokens = np.array([dataset.num_tokens(i) for i in range(len(dataset))])
     max_tokens = how.max_tokens if how.max_tokens or how.batch_size else 16384

@@ -1,4 +1,4 @@
-"""The examples of a split as a model is to answer them: names, columns, right answers."""
+"""The examples of a split for prediction: names, columns, right answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``scripts/predict.py --task`` can be: the checkpoints that answer it, and where its answers go."""
+"""The values of ``scripts/predict.py --task``: which checkpoints answer them, and the names of the files."""
 
 from __future__ import annotations
 

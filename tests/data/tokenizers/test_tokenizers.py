@@ -186,7 +186,7 @@ def test_bad_vocabularies_are_refused(wordpiece_files: Path, tmp_path: Path) -> 
     with pytest.raises(DataError, match=r"vocab.txt: no such file. It must be a WordPiece vocabulary"):
         wordpiece_engine(vocab)
     write(vocab, ["[UNK]", "the", "a", "the"])
-    with pytest.raises(DataError, match=r"vocab.txt:4: token 'the' stands on line 2 too"):
+    with pytest.raises(DataError, match=r"vocab.txt:4: token 'the' is also on line 2"):
         wordpiece_engine(vocab)
     write(vocab, ["the", "a"])
     with pytest.raises(DataError, match=r"vocab.txt: has no line \[UNK\]"):

@@ -130,7 +130,7 @@ def test_scores_of_earlier_runs_join_in_without_a_model_or_data(rte: Path, tmp_p
     assert tsv(tmp_path / "d" / "RTE.tsv") == tsv(tmp_path / "both" / "RTE.tsv")
     with pytest.raises(DataError, match="is the same model as"):
         run("RTE", tmp_path / "e", rte / "a.pt", data=rte / "data", scores=files)
-    with pytest.raises(DataError, match="holds scores for RTE, split test; wanted is RTE, split valid"):
+    with pytest.raises(DataError, match="holds scores for RTE, split test; expected RTE, split valid"):
         run("RTE", tmp_path / "f", scores=files, split="valid")
 
 
