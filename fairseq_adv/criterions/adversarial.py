@@ -97,8 +97,15 @@ class AdversarialMethod(Method):
     def start_update(self) -> int:
         return self.cfg.adv_start_update
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether delta is 0 in every pass: the update is plain training's, to the bit in any precision."""
+        return self.cfg.adv_steps == 1 and self.cfg.adv_init_mag == 0
+
     def step(self, batch: MiniBatch) -> Log:
         """:meth:`adversarial_step`, with the sum of embeddings and delta in fp32 up to the layer norm."""
+        if self.is_plain:
+            return self.adversarial_step(batch)
         with float32_embedding(batch.model, find_token_embedding(batch.model)):
             return self.adversarial_step(batch)
 

@@ -30,12 +30,6 @@ class FreeLBCriterion(AdversarialMethod):
 
     descends_once = False
 
-    def step(self, batch: MiniBatch) -> Log:
-        """A single pass without a start is plain training, to the bit also in half precision."""
-        if self.cfg.adv_steps == 1 and self.cfg.adv_init_mag == 0:
-            return self.adversarial_step(batch)
-        return super().step(batch)
-
     def adversarial_step(self, batch: MiniBatch) -> Log:
         delta, replay, steps = self.perturbation(batch), self.replay(batch), self.cfg.adv_steps
         losses: list[torch.Tensor] = []

@@ -23,6 +23,10 @@ class PGDCriterion(AdversarialMethod):
 
     freezes_parameters = True
 
+    @property
+    def is_plain(self) -> bool:
+        return False  # its K ascents are all used
+
     def adversarial_step(self, batch: MiniBatch) -> Log:
         delta, replay = self.perturbation(batch), self.replay(batch)
         losses: list[torch.Tensor] = []

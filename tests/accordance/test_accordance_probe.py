@@ -51,7 +51,7 @@ def gradients_in_plain_torch(run: SimpleNamespace) -> tuple[list[dict[int, dict[
     for layer in run.model.encoder.sentence_encoder.layers:
         layer.ever_training = True  # the layer that has a gradient
     found, losses = [], []
-    parameters = dict(run.model.named_parameters())
+    parameters = {n: p for n, p in run.model.named_parameters() if p.requires_grad}
     for rows in draw_rows(40, BATCHES, SIZE, SEED, "train"):
         sample = batch(run, rows)
         logits, _ = run.model(

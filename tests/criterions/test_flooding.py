@@ -75,8 +75,8 @@ def restated(run: SimpleNamespace, rows: list[list[int]], level: float, per_part
         total = (torch.cat(everything).mean() - level).abs() + level
     trained = [p for p in run.model.parameters() if p.requires_grad]
     gradients = dict(zip(map(id, trained), torch.autograd.grad(total, trained, allow_unused=True)))
-    found = [(gradients.get(id(p)), p) for p in run.model.parameters()]
-    return -torch.cat([(torch.zeros_like(p) if g is None else g).double().flatten() for g, p in found])
+    found = [(p, gradients.get(id(p))) for p in run.model.parameters()]
+    return -torch.cat([(torch.zeros_like(p) if g is None else g).double().flatten() for p, g in found])
 
 
 def assert_equal_vectors(ours: torch.Tensor, expected: torch.Tensor, tolerance: float) -> None:

@@ -22,6 +22,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from hydra.experimental import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from support import (
+    FLOODING_KEYS,
     PLUGIN,
     build,
     command,
@@ -36,7 +37,6 @@ from test_glue_examples import as_options, numbers
 
 from fairseq_adv.criterions.flooding import FloodingConfig
 from fairseq_adv.criterions.freelb import FreeLBConfig
-from fairseq_adv.criterions.options import MethodConfig, ObjectiveConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -108,8 +108,7 @@ def test_no_key_of_task_or_criterion_is_missing_from_the_yaml(name: str) -> None
     assert set(config.task) == set(task) - {"seed"} | {"_name"}
     fields = FreeLBConfig.__dataclass_fields__
     interpolated = {key for key, field in fields.items() if str(field.default).startswith("${")}
-    flooding = set(MethodConfig.__dataclass_fields__) - set(ObjectiveConfig.__dataclass_fields__)
-    assert "seed" in interpolated and set(config.criterion) == set(fields) - interpolated - flooding
+    assert "seed" in interpolated and set(config.criterion) == set(fields) - interpolated - FLOODING_KEYS
 
 
 def composed(name: str, overrides: List[str]) -> Any:

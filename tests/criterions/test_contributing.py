@@ -1,0 +1,58 @@
+"""The examples of CONTRIBUTING.md, a method and an objective, train."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.criterions import register_criterion
+from fairseq.logging import metrics
+from fairseq.tasks import register_task
+from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
+from support import ADVERSARIAL, VIRTUAL, batch, build, train_args, write_task
+
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
+from fairseq_adv.criterions.logs import Log, Logged
+from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.objectives import Objective, register_objective
+
+
+@register_task("my_task", dataclass=SentencePredictionConfig)
+class MyTask(SentencePredictionTask):
+    """A task from elsewhere."""
+
+
+@pytest.fixture(scope="module")
+def examples(repo: Path) -> dict[str, Any]:
+    """What the examples define."""
+    text = (repo / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {
+        "AdversarialMethod": AdversarialMethod, "F": F, "Log": Log, "Logged": Logged, "MiniBatch": MiniBatch,
+        "MyTask": MyTask, "Objective": Objective, "PerturbationConfig": PerturbationConfig,
+        "register_criterion": register_criterion, "register_objective": register_objective, "torch": torch,
+    }  # fmt: skip
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(block.replace('"my_head"', '"sentence_classification_head"'), names)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [("noise", ["--adv-init-mag", "0.3"]), ("freelb", ADVERSARIAL), ("alum_vat", VIRTUAL)],
+)
+def test_an_update(tmp_path: Path, examples: dict[str, Any], method: str, words: list[str]) -> None:
+    data = write_task(tmp_path / "data")
+    layout = ["--num-classes", "2", "--init-token", "0", "--separator-token", "2"]
+    run = build(train_args(data, None, method, *words, *layout, task="my_task"))
+    assert type(run.criterion.objective) is examples["MyObjective"]
+    run.trainer.begin_epoch(1)
+    before = [p.detach().clone() for p in run.model.parameters()]
+    run.trainer.train_step([batch(run, [0, 1, 2])])
+    assert any(not torch.equal(p, q) for p, q in zip(before, run.model.parameters()))
+    if method == "noise":
+        assert type(run.criterion) is examples["NoiseCriterion"]
+        assert metrics.get_meter("train", "noise_norm").avg > 0.05
