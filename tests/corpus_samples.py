@@ -86,7 +86,7 @@ def gzipped(path: Path, members: int = 2) -> Path:
     """The file as .gz beside it, in several members, one after the other."""
     data, out = path.read_bytes(), path.with_name(path.name + ".gz")
     size = len(data) // members + 1
-    out.write_bytes(b"".join(gzip.compress(data[i : i + size]) for i in range(0, len(data), size)))
+    out.write_bytes(b"".join(gzip.compress(data[i : i + size], mtime=0) for i in range(0, len(data), size)))
     return out
 
 

@@ -13,7 +13,7 @@ from fairseq.criterions import register_criterion
 from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
-from support import ADVERSARIAL, VIRTUAL, batch, build, train_args, write_task
+from support import ADVERSARIAL, VIRTUAL, batch, build, flat_gradient, train_args, write_task
 
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
 from fairseq_adv.criterions.logs import Log, Logged
@@ -33,6 +33,8 @@ def examples(repo: Path) -> dict[str, Any]:
     names: dict[str, Any] = {
         "AdversarialMethod": AdversarialMethod, "F": F, "Log": Log, "Logged": Logged, "MiniBatch": MiniBatch,
         "MyTask": MyTask, "Objective": Objective, "PerturbationConfig": PerturbationConfig,
+        "Path": Path, "batch": batch, "build": build, "flat_gradient": flat_gradient,
+        "train_args": train_args, "write_task": write_task,
         "register_criterion": register_criterion, "register_objective": register_objective, "torch": torch,
     }  # fmt: skip
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
@@ -56,3 +58,7 @@ def test_an_update(tmp_path: Path, examples: dict[str, Any], method: str, words:
     if method == "noise":
         assert type(run.criterion) is examples["NoiseCriterion"]
         assert metrics.get_meter("train", "noise_norm").avg > 0.05
+
+
+def test_the_example_of_a_test_passes(examples: dict[str, Any], tmp_path: Path) -> None:
+    examples["test_noise_of_size_0_is_plain_training"](tmp_path)
