@@ -55,6 +55,7 @@ def small_runs(encoder: Path, *given: str, **settings: str) -> subprocess.Comple
     return run_script(SCRIPT, encoder, {**SHORT, **settings}, *given)
 
 
+@pytest.mark.slow
 def test_everything_once_and_then_nothing(tmp_path: Path, data: Path, encoder: Path) -> None:
     out = tmp_path / "out"
     done = small_runs(encoder, str(data), str(out))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import command, fairseq_train, run_command, train_args, weights, write_task
+from support import command, fairseq_train, run_command, slow, train_args, weights, write_task
 
 from integration.test_equal_updates import OPTIONS, SGD, run
 
@@ -19,7 +19,6 @@ FAULTY = Path(__file__).with_name("faulty_train.py")
 MIDDLE = {
     "freelb": 5, "pgd": 6, "freeat": 5, "yopo": 7, "alum_vat": 7, "smart": 9, "standard": 2, "flooding": 2,
 }  # fmt: skip
-ADVERSARIAL = [method for method in MIDDLE if method not in ("standard", "flooding")]
 
 
 def train_with(
@@ -47,7 +46,8 @@ def assert_alike(ends: list[dict[str, Any]], updates: int) -> None:
 @pytest.mark.parametrize(
     ("method", "at", "extra"),
     [
-        *((method, MIDDLE[method], []) for method in ADVERSARIAL),
+        *((method, MIDDLE[method], []) for method in ("freelb", "freeat", "alum_vat")),
+        *(slow(method, MIDDLE[method], []) for method in ("pgd", "yopo", "smart")),
         ("freelb", 8, ["--update-freq", "2"]),
         ("freeat", 9, ["--update-freq", "2"]),
         # The first adversarial update: the one before it was plain, with less to log.
@@ -89,7 +89,7 @@ def test_out_of_memory_before_anything_was_logged_is_an_error_not_a_hang(tmp_pat
     assert "out of memory in the first update of this worker" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("method", ["freelb", "freeat", "yopo", "standard", "flooding"])
+@pytest.mark.parametrize("method", ["freelb", "freeat", slow("yopo"), slow("standard"), slow("flooding")])
 def test_a_nan_on_one_worker_stops_both_before_the_update(tmp_path: Path, method: str) -> None:
     """As fairseq does in full precision: no worker takes the step, and the log says where the NaN began."""
     data = write_task(tmp_path / "data")
@@ -102,7 +102,7 @@ def test_a_nan_on_one_worker_stops_both_before_the_update(tmp_path: Path, method
     assert_alike(ends, 4 if method == "freeat" else 1)
 
 
-@pytest.mark.parametrize("method", ["pgd", "yopo", "alum_vat"])
+@pytest.mark.parametrize("method", [slow("pgd"), "yopo", "alum_vat"])
 def test_a_nan_in_an_ascent_step_moves_no_delta_and_stops_nothing(tmp_path: Path, method: str) -> None:
     """The pass told nothing about the weights: examples whose gradient is not finite stay where they are."""
     data = write_task(tmp_path / "data")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import batch, build, fairseq_train, logged, train_args, weights, write_task
+from support import batch, build, fairseq_train, logged, slow, train_args, weights, write_task
 
 from integration.test_equal_updates import ADVERSARIAL, SGD, assert_close, start_and_kill
 
@@ -33,7 +33,7 @@ def lines(done: subprocess.CompletedProcess[str], mark: str) -> list[dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("base", "level"), [("standard", "0.7"), ("flooding", "0.9"), ("freelb", "0.8"), ("yopo", "0.8")]
+    ("base", "level"), [slow("standard", "0.7"), ("flooding", "0.9"), ("freelb", "0.8"), slow("yopo", "0.8")]
 )
 def test_whole_equals_update_freq_equals_two_processes(tmp_path: Path, base: str, level: str) -> None:
     """Updates on both sides of b, some with micro-batches on both sides.
@@ -55,7 +55,9 @@ def test_whole_equals_update_freq_equals_two_processes(tmp_path: Path, base: str
     assert_close(workers, whole, atol=3e-6)
 
 
-@pytest.mark.parametrize("dropout", [[], ["--accordance-dropout"]], ids=["probe-without-dropout", "with"])
+@pytest.mark.parametrize(
+    "dropout", [slow([]), ["--accordance-dropout"]], ids=["probe-without-dropout", "with"]
+)
 def test_probing_changes_nothing(tmp_path: Path, dropout: list[str]) -> None:
     """52 updates with dropout and Adam: weights and logged losses are those of plain training, to the bit."""
     data = write_task(tmp_path / "data", train=52)
@@ -136,7 +138,7 @@ def test_it_is_said_once_also_where_the_program_goes_on(
     assert "the first measurement was above zero" in caplog.text
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, slow(2)])
 def test_a_level_is_found_announced_and_kept_over_restarts(tmp_path: Path, workers: int) -> None:
     """Killed before the crossing in the middle of a sub-epoch; stopped at the end of an epoch after it."""
     data = write_task(tmp_path / "data", train=64)

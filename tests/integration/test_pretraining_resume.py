@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from corpus_shards import pretraining_args, write_shards
-from support import command, environment, fairseq_train, warmed, weights
+from support import command, environment, fairseq_train, slow, warmed, weights
 
 from .test_equal_updates import descendants
 
@@ -100,7 +100,7 @@ def assert_ends_alike(one: Path, other: Path) -> None:
 
 @pytest.mark.parametrize(
     ("criterion", "workers", "loaders"),
-    [("masked_lm", 1, 1), ("alum_vat", 1, 0), ("alum_vat", 2, 0)],
+    [("masked_lm", 1, 1), ("alum_vat", 1, 0), slow("alum_vat", 2, 0)],
     ids=["masked_lm", "alum_vat", "alum_vat-2-workers"],
 )
 def test_kill_9_in_the_middle_of_a_shard(tmp_path: Path, criterion: str, workers: int, loaders: int) -> None:
@@ -125,7 +125,7 @@ def test_kill_9_in_the_middle_of_a_shard(tmp_path: Path, criterion: str, workers
     assert_ends_alike(tmp_path / "killed", tmp_path / "straight")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [slow(1), 2])
 def test_the_curriculum_of_one_run_stopped_before_and_after_its_switch(tmp_path: Path, workers: int) -> None:
     """Masking rates by shard and plain training before VAT, as BERT from scratch; stopped twice."""
     data = write_shards(tmp_path / "data", 2, rows=70)
