@@ -1,7 +1,8 @@
-"""HOW it is learned: one file a method, each readable beside its paper's algorithm.
+"""HOW it is learned: one file a method, readable beside its paper, its options beside its class.
 
-Importing this room registers every method with fairseq. ``adversarial.py`` holds what they share and
-``training_pass.py`` one forward-backward inside fairseq's trainer.
+Importing this room registers every method with fairseq. ``method.py`` is the one seam to fairseq's trainer,
+``mini_batch.py`` what a method is given, ``adversarial.py`` what FreeLB, PGD, FreeAT and YOPO share, and
+``flood.py`` flooding, an option of all.
 """
 
 from fairseq_adv.criterions import alum_vat, flooding, freeat, freelb, pgd, smart, standard, yopo

@@ -86,7 +86,7 @@ class FloodSearch:
             if self.cfg.no_save_optimizer_state and not self.cfg.no_save:
                 logger.warning(
                     "--no-save-optimizer-state: checkpoints won't hold the flood level either, and a run "
-                    "that is started again looks for it anew"
+                    "that is restarted begins a new search"
                 )
             # fairseq has no event for the end of training: when this object goes, or the program ends.
             weakref.finalize(self, _say_if_nothing_was_flooded, self.cfg, self.level, self.updates)

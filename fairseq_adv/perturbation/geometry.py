@@ -128,7 +128,7 @@ def _noise(draw: Callable[..., Tensor], mask: Tensor, dim: int, seeds: Sequence[
 def ascent_direction(grad: Tensor, norm_type: str = "l2", groups: Groups | None = None) -> Tensor:
     """g / ||g|| per example; zero for an example whose gradient is zero or not finite.
 
-    A gradient of zero has no direction, and one that overflowed under a loss scale tells none:
+    A gradient of zero has no direction, and neither has one that overflowed under a loss scale:
     such an example stays where it is and the rest of the batch moves.
 
     Args:
