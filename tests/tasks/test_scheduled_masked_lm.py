@@ -15,7 +15,7 @@ from corpus_shards import pretraining_args, write_shards
 from fairseq.dataclass.initialize import add_defaults, hydra_init
 from hydra.core.global_hydra import GlobalHydra
 from hydra.experimental import compose, initialize_config_dir
-from support import PLUGIN, build, fairseq_train, logged
+from support import PLUGIN, build, fairseq_train, logged, slow
 
 from fairseq_adv.data.corpus.mask_schedule import ScheduledMasking
 from fairseq_adv.data.errors import DataError
@@ -60,7 +60,7 @@ def words(run: SimpleNamespace) -> dict[int, list[int]]:
     return {i: plain[i].tolist() for i in range(len(data))}
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, slow(2)])
 @pytest.mark.parametrize("shards", [1, 2])
 def test_the_share_of_masked_tokens_is_that_of_the_epoch(tmp_path: Path, shards: int, workers: int) -> None:
     """Within five standard deviations of drawing each token alone (fairseq's rounding per row varies less).
@@ -77,7 +77,7 @@ def test_the_share_of_masked_tokens_is_that_of_the_epoch(tmp_path: Path, shards:
             assert abs(count - tokens * share) < 5 * math.sqrt(tokens * share * (1 - share)), (rate, share)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, slow(2)])
 def test_source_and_target_agree_in_every_epoch(tmp_path: Path, workers: int) -> None:
     """Without a target the input is the text; with one, the target is. One shard: the same data set all
     along.
