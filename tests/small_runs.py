@@ -77,7 +77,7 @@ def run_script(
 def start_script(script: Path, encoder: Path, settings: dict[str, str], *given: str) -> Any:
     """A small_runs.sh that is to be stopped."""
     env = support.environment(**environment(encoder, settings))
-    return subprocess.Popen([str(script), *given], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return support.start_command([str(script), *given], env=env)
 
 
 def table_rows(text: str) -> list[list[str]]:

@@ -262,6 +262,12 @@ def run_command(*words: str, **changed: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(warmed(words), capture_output=True, text=True, env=env, timeout=600)
 
 
+def start_command(words: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+    """As :func:`run_command`, for a test that stops it or reads along; ``options`` are Popen's."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment(), **options}
+    return subprocess.Popen(warmed(words), **options)
+
+
 def run_from_scratch(*words: str, **changed: str) -> subprocess.CompletedProcess[str]:
     """As :func:`run_command`, but started as a shell starts it: for tests whose subject is the start."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **changed}
@@ -303,15 +309,18 @@ def handle_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def fairseq_train(
-    *args: str, workers: int = 1, port: int = 0, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """``fairseq-train`` as a process, or as ``torchrun`` with several; fails the test if it fails."""
-    words = [command("fairseq-train"), *args]
-    if workers > 1:
-        launcher = [command("torchrun"), "--standalone", "--nproc_per_node", str(workers)]
-        words = [*launcher, *words, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
-    done = run_command(*words, **environment)
+def launched(words: Sequence[str], workers: int) -> list[str]:
+    """A training's command line, with several workers under torchrun."""
+    if workers == 1:
+        return list(words)
+    launcher = [command("torchrun"), "--standalone", "--nproc_per_node", str(workers)]
+    return [*launcher, *words, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+
+
+def fairseq_train(*args: str, workers: int = 1, **changed: str) -> subprocess.CompletedProcess[str]:
+    """``fairseq-train`` to its end, with several workers under torchrun; fails the test if it fails."""
+    words = launched([command("fairseq-train"), *args], workers)
+    done = run_command(*words, **changed)
     assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done
 

@@ -20,6 +20,7 @@ from support import (
     logged,
     run_command,
     run_from_scratch,
+    start_command,
     train_args,
     warmed,
     weights,
@@ -107,10 +108,7 @@ def is_running(pid: int) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_signals_reach_the_command(number: signal.Signals) -> None:
-    process = subprocess.Popen(
-        warmed([sys.executable, "-c", SLEEPER]), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=environment(), preexec_fn=handle_interrupts,
-    )  # fmt: skip
+    process = start_command([sys.executable, "-c", SLEEPER], text=True, preexec_fn=handle_interrupts)
     assert process.stdout is not None
     pid, child = map(int, process.stdout.readline().split())
     assert is_running(pid) and is_running(child) and pid != process.pid

@@ -106,7 +106,7 @@ class AdversarialMethod(Method):
         """:meth:`adversarial_step`, with the sum of embeddings and delta in fp32 up to the layer norm."""
         if self.is_plain:
             return self.adversarial_step(batch)
-        with float32_embedding(batch.model, find_token_embedding(batch.model)):
+        with float32_embedding(batch.model, batch.embedding):
             return self.adversarial_step(batch)
 
     @abstractmethod
@@ -135,7 +135,7 @@ class AdversarialMethod(Method):
             groups=groups,
         )
         return Perturbation(
-            find_token_embedding(batch.model),
+            batch.embedding,
             objective.padding_idx,
             start,
             norm_type=str(cfg.adv_norm_type),

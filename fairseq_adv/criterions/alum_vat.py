@@ -130,11 +130,10 @@ class ALUMCriterion(Method):
         return {**log, "task_loss": log["loss"]}
 
     def step(self, batch: MiniBatch) -> Log:
-        embedding = find_token_embedding(batch.model)
-        delta = self._perturbation(batch, embedding)
+        delta = self._perturbation(batch)
         replay = DropoutReplay(batch.device, enabled=shares_dropout(self.cfg))
         with batch.computing():
-            with float32_embedding(batch.model, embedding):
+            with float32_embedding(batch.model, batch.embedding):
                 with batch.no_sync_unless(False), replay:
                     clean = self.objective.predict(batch.model, batch.sample)
                 usable, measured = self._ascend(batch, clean.detach(), delta, replay)
@@ -248,12 +247,12 @@ class ALUMCriterion(Method):
     ) -> Tensor:
         return self.objective.divergence(clean, other, sample, str(self.cfg.vat_divergence), detach_targets)
 
-    def _perturbation(self, batch: MiniBatch, embedding: nn.Module) -> Perturbation:
+    def _perturbation(self, batch: MiniBatch) -> Perturbation:
         groups = self.objective.groups(batch.sample)
         ids = self.objective.row_ids(batch.sample)
         seeds = geometry.row_seeds(self.cfg.seed, batch.update, ids, groups)
         start = partial(geometry.gaussian_start, std=self.cfg.vat_init_std, seeds=seeds)
-        return Perturbation(embedding, self.objective.padding_idx, start, groups=groups)
+        return Perturbation(batch.embedding, self.objective.padding_idx, start, groups=groups)
 
 
 def check_vat_options(cfg: ALUMConfig) -> None:

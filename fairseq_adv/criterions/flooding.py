@@ -19,11 +19,11 @@ from fairseq_adv.criterions.smart import SMARTConfig
 class FloodingConfig(PerturbationConfig, SMARTConfig):
     """Options of ``--criterion flooding``.
 
-    Those of other methods have no effect. They stand here because configurations and checkpoints of version
-    0.1's beginnings hold them, and fairseq refuses a key that it doesn't know.
+    Options of other methods have no effect. They are kept because earlier configurations and checkpoints have
+    them, and fairseq refuses keys that it does not know.
     """
 
-    base_method: str = field(default="standard", metadata={"help": "gone: pass --criterion with this name"})
+    base_method: str = field(default="standard", metadata={"help": "removed: pass this name to --criterion"})
 
 
 @register_criterion("flooding", dataclass=FloodingConfig)

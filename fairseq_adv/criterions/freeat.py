@@ -21,6 +21,7 @@ from torch import nn
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
 from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.criterions.options import refuse
 from fairseq_adv.fairseq_patches.group_replay import UpdateLog, replay_groups
 from fairseq_adv.perturbation import Perturbation, geometry
 
@@ -163,17 +164,18 @@ class _Group:
 def check_freeat_options(cfg: FreeATConfig) -> None:
     """Raises ValueError, naming the option and the fix, if an option is out of range or has no effect."""
     if str(cfg.freeat_schedule) not in SCHEDULES:
-        raise ValueError(f"--freeat-schedule {cfg.freeat_schedule}: pass one of {', '.join(SCHEDULES)}")
+        refuse("freeat-schedule", cfg.freeat_schedule, f"pass one of {', '.join(SCHEDULES)}")
     if cfg.no_adv_share_dropout:
         raise ValueError(
             "--no-adv-share-dropout has no effect with --criterion freeat, whose replays are updates with "
             "dropout masks of their own: leave it out"
         )
     if str(cfg.freeat_schedule) == "passes" and cfg.adv_start_update % max(cfg.adv_steps, 1):
-        raise ValueError(
-            f"--adv-start-update {cfg.adv_start_update}: pass a multiple of --adv-steps {cfg.adv_steps}, or "
-            "--freeat-schedule groups; fairseq would miss its intervals, which it checks once a group"
-        )
+        refuse(
+            "adv-start-update", cfg.adv_start_update,
+            f"pass a multiple of --adv-steps {cfg.adv_steps}, or --freeat-schedule groups; fairseq would "
+            "miss its intervals, which it checks once a group",
+        )  # fmt: skip
 
 
 def costs_and_intervals(cfg: FreeATConfig) -> list[str]:

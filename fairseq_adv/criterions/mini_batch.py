@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cached_property
 from typing import Any, ContextManager
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from fairseq_adv.criterions.flood import Flood
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
+from fairseq_adv.perturbation import find_token_embedding
 from fairseq_adv.perturbation.passes import frozen_parameters, no_sync
 
 
@@ -43,6 +45,11 @@ class MiniBatch:
         self.ignore_grad = ignore_grad
         self.average = average
         self._flood = flood
+
+    @cached_property
+    def embedding(self) -> nn.Module:
+        """The model's token embedding; found by a walk over all modules, once a mini-batch."""
+        return find_token_embedding(self.model)
 
     @property
     def device(self) -> torch.device:

@@ -127,9 +127,7 @@ def fixed_level(option: Optional[str]) -> Optional[float]:
     except ValueError:
         level = math.nan
     if not (math.isfinite(level) and level >= 0):
-        raise ValueError(
-            f"--flood-level {option}: pass a finite number of nats, 0 or more, such as 0.05; or auto"
-        )
+        refuse("flood-level", option, "pass a finite number of nats, 0 or more, such as 0.05; or auto")
     return level
 
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fairseq_adv.criterions.alum_vat import ALUMConfig, ALUMCriterion
 from fairseq_adv.criterions.logs import Logged
 from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.criterions.options import refuse
 from fairseq_adv.perturbation import DropoutReplay, find_token_embedding, float32_embedding
 
 
@@ -98,7 +99,7 @@ def _without_average(plain: Any, *args: Any, ema_model: Optional[nn.Module] = No
 def check_smart_options(cfg: SMARTConfig) -> None:
     """Raises ValueError, naming the option and the fix, if an option is out of range or missing."""
     if not (math.isfinite(cfg.smart_mu) and cfg.smart_mu >= 0):
-        raise ValueError(f"--smart-mu {cfg.smart_mu}: pass a finite weight of 0 or more")
+        refuse("smart-mu", cfg.smart_mu, "pass a finite weight of 0 or more")
     if not cfg.store_ema:
         raise ValueError(
             "--criterion smart needs the average of the weights: pass --store-ema and --ema-decay 0.999 (in "

@@ -17,6 +17,7 @@ from torch import nn
 from fairseq_adv.criterions.adversarial import PerturbationConfig
 from fairseq_adv.criterions.freelb import FreeLBCriterion
 from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.criterions.options import refuse
 from fairseq_adv.perturbation import DropoutReplay, FirstLayer, Perturbation, find_layers
 
 
@@ -52,7 +53,7 @@ class YOPOCriterion(FreeLBCriterion):
 
     def __init__(self, cfg: YOPOConfig, task: FairseqTask) -> None:
         if cfg.yopo_steps < 1:
-            raise ValueError(f"--yopo-steps {cfg.yopo_steps}: pass 1 or more; 1 is freelb")
+            refuse("yopo-steps", cfg.yopo_steps, "pass 1 or more; 1 is freelb")
         super().__init__(cfg, task)
 
     def check_before_training(self, model: nn.Module) -> None:

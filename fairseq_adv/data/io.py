@@ -183,10 +183,7 @@ def json_lines(path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
             line = _utf8(raw, where, bom=number == 1)
             if line.strip():
                 found = True
-                yield (
-                    where,
-                    _object(line, where, _ONE_A_LINE),
-                )
+                yield where, _object(line, where, _ONE_A_LINE)
     if not found:
         raise DataError(f"{path}: holds no questions")
 

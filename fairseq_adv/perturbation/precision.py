@@ -26,7 +26,8 @@ def float32_embedding(model: nn.Module, embedding: nn.Module) -> Iterator[None]:
         model: holds the embedding, perhaps in wrappers.
         embedding: what :func:`fairseq_adv.perturbation.find_token_embedding` returns.
     """
-    norm = layer_norm_after(model, embedding)
+    # In fp32 there is nothing to do, and so nothing to look for in every mini-batch.
+    norm = None if embedding.weight.dtype == torch.float32 else layer_norm_after(model, embedding)
     if norm is None or norm.weight.dtype == torch.float32:
         yield
         return

@@ -17,10 +17,11 @@ from support import (
     command,
     environment,
     fairseq_train,
+    launched,
     logged,
     slow,
+    start_command,
     train_args,
-    warmed,
     weights,
     write_corpus,
     write_questions,
@@ -196,12 +197,8 @@ def start_and_kill(args: list[str], workers: int, after_update: int, before: int
     """Starts a run, kills all its processes with SIGKILL after an update, returns the last update seen, which
     has to lie below ``before``.
     """
-    words = [command("fairseq-train"), *args]
-    if workers > 1:
-        launcher = [command("torchrun"), "--standalone", "--nproc_per_node", str(workers)]
-        words = [*launcher, *words, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
-    process = subprocess.Popen(
-        warmed(words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    process = start_command(
+        launched([command("fairseq-train"), *args], workers), stderr=subprocess.STDOUT, text=True,
         env=environment(PYTHONUNBUFFERED="1"),
     )  # fmt: skip
     last = 0

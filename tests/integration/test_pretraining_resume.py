@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from corpus_shards import pretraining_args, write_shards
-from support import command, environment, fairseq_train, slow, warmed, weights
+from support import command, environment, fairseq_train, launched, slow, start_command, weights
 
 from .test_equal_updates import descendants
 
@@ -43,27 +43,12 @@ def losses(text: str) -> Losses:
     return found
 
 
-def words(args: list[str], workers: int) -> list[str]:
-    if workers == 1:
-        return [command("fairseq-train"), *args]
-    launcher = [command("torchrun"), "--standalone", "--nproc_per_node", str(workers)]
-    return [
-        *launcher,
-        command("fairseq-train"),
-        *args,
-        "--distributed-backend",
-        "gloo",
-        "--ddp-backend",
-        "legacy_ddp",
-    ]
-
-
 def killed(args: list[str], workers: int, after: int) -> Losses:
     """A run whose processes all get SIGKILL once it has logged an update; what it had logged."""
-    env = environment(PYTHONUNBUFFERED="1")
-    process = subprocess.Popen(
-        warmed(words(args, workers)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
-    )
+    process = start_command(
+        launched([command("fairseq-train"), *args], workers), stderr=subprocess.STDOUT, text=True,
+        env=environment(PYTHONUNBUFFERED="1"),
+    )  # fmt: skip
     assert process.stdout is not None
     text, deadline = "", time.monotonic() + 240
     for line in process.stdout:

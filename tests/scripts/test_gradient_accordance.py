@@ -8,12 +8,19 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support import ScriptMain, fairseq_train, handle_interrupts, run_command, train_args, warmed, write_task
+from support import (
+    ScriptMain,
+    fairseq_train,
+    handle_interrupts,
+    run_command,
+    start_command,
+    train_args,
+    write_task,
+)
 
 from fairseq_adv.evaluation.figures.accordance_log import read_accordance
 from fairseq_adv.evaluation.log_lines import VALID, log_lines, read_lines
@@ -214,9 +221,7 @@ def test_stopped_in_the_middle_and_run_again(trained: Path, tmp_path: Path) -> N
         sys.executable, str(SCRIPT), "noise", str(tmp_path / "run" / "checkpoint_best.pt"),
         str(tmp_path / "f"), "--stds", stds, "--cpu",
     ]  # fmt: skip
-    process = subprocess.Popen(
-        warmed(words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=handle_interrupts
-    )
+    process = start_command(words, preexec_fn=handle_interrupts)
     assert process.stderr is not None
     seen = b""
     while b"std 0.005" not in seen:

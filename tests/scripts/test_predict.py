@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support import fairseq_train, handle_interrupts, run_command, train_args, warmed, write_questions
+from support import fairseq_train, handle_interrupts, run_command, start_command, train_args, write_questions
 
 SCRIPT = str(Path(__file__).resolve().parents[2] / "scripts" / "predict.py")
 
@@ -54,12 +53,7 @@ def test_stopped_in_the_middle_and_run_again(trained: Path, tmp_path: Path) -> N
     many = [json.dumps({**json.loads(rows[i % 5]), "id": f"q{i}"}) for i in range(4000)]
     (trained / "data" / "test-many.jsonl").write_text("".join(f"{row}\n" for row in many))
     words = command(trained, tmp_path / "out", "--split", "test-many")
-    process = subprocess.Popen(
-        warmed([*words, "--batch-size", "1"]),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=handle_interrupts,
-    )
+    process = start_command([*words, "--batch-size", "1"], preexec_fn=handle_interrupts)
     assert process.stderr is not None
     seen = b""
     while b"row/s" not in seen:

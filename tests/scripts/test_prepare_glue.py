@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 from glue_recipe import written
 from glue_samples import AWKWARD, rte, small_bpe, small_wordpiece, sst2, write
-from support import load_script, run_command, warmed
+from support import load_script, run_command, start_command
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "prepare_glue.py"
@@ -129,9 +129,7 @@ def test_killed_for_real_and_run_again(encoder: Path, tmp_path: Path) -> None:
     out, partial = tmp_path / "out", tmp_path / "out.partial"
     command = [sys.executable, str(SCRIPT), str(tmp_path / "glue"), "SST-2"]
     options = ["--encoder", str(encoder)]
-    process = subprocess.Popen(
-        warmed([*command, str(out), *options]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    process = start_command([*command, str(out), *options], stderr=subprocess.STDOUT)
     while not (partial / "input0" / "train.idx").is_file() and process.poll() is None:
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
