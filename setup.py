@@ -46,7 +46,7 @@ class EditableWheelWithPth(editable_wheel):
 
 
 def add_to_wheel(wheel, name):
-    """Writes the wheel anew with the file ``name`` in its root, listed in its RECORD."""
+    """Writes the wheel again with the file ``name`` in its root, listed in its RECORD."""
     data = Path(name).read_bytes()
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
     beside = wheel.with_suffix(".tmp")

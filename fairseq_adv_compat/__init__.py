@@ -1,8 +1,8 @@
 """Lets fairseq 0.12.2 and hydra 1.0.7 import and run on today's Python, torch and numpy.
 
-``fairseq-train`` fails on Python >= 3.11 before it looks at ``--user-dir``, so the mends have to be in
+``fairseq-train`` fails on Python >= 3.11 before it looks at ``--user-dir``, so the patches have to be in
 place when the interpreter starts: ``fairseq_adv_compat.pth`` calls :func:`install`, which only puts a
-finder in front of ``sys.meta_path``. Nothing else happens until one of ``MENDED_MODULES`` is imported.
+finder in front of ``sys.meta_path``. Nothing else happens until one of ``PATCHED_MODULES`` is imported.
 The package stands outside ``fairseq_adv``, because ``--user-dir`` must be the first to import that name.
 This file runs at every start of Python, so it is short and imports nothing but ``sys``.
 """
@@ -11,7 +11,7 @@ import sys
 
 # Module that is imported -> our modules whose `apply(module)` is called (before, after) it runs. Each is
 # one fault of fairseq 0.12.2 or hydra 1.0.7; what it is and where it lies stands at the top of ours.
-MENDED_MODULES = {
+PATCHED_MODULES = {
     "fairseq": ("interpreter", "safe_globals"),
     "hydra": ("interpreter", ""),
     "hydra._internal.utils": ("", "hydra_errors"),
@@ -27,15 +27,15 @@ MENDED_MODULES = {
 
 
 class Finder:
-    """A ``sys.meta_path`` finder of the modules that are mended; knows no others."""
+    """A ``sys.meta_path`` finder of the modules that are patched; knows no others."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):  # type: ignore[no-untyped-def]
         """See ``importlib.abc.MetaPathFinder.find_spec``."""
-        if name in MENDED_MODULES:
-            from .specs import mended_spec
+        if name in PATCHED_MODULES:
+            from .specs import patched_spec
 
-            return mended_spec(name, path, target)
+            return patched_spec(name, path, target)
         return None
 
 

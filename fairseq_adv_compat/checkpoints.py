@@ -61,7 +61,7 @@ def _load_restricted(f: IO[bytes], map_location: Any) -> Any:
     from . import restricted_pickle
 
     # The two readers behind torch.load (the same in every torch < 2.6), because 1.13's torch.load does not
-    # heed its `pickle_module`.
+    # use its `pickle_module`.
     readers: Any = torch.serialization
     if not readers._is_zipfile(f):
         return readers._legacy_load(f, map_location, restricted_pickle, encoding="utf-8")

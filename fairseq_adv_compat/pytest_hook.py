@@ -1,7 +1,7 @@
 """Lets pytest start beside hydra 1.0.7 on Python >= 3.11.
 
 hydra is a pytest plugin, so pytest imports it at its own start, through an import hook (for its
-``assert`` messages) that stands in front of ours: the mends of hydra would be passed over.
+``assert`` messages) that stands in front of ours: the patches of hydra would be passed over.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from . import MENDED_MODULES
+from . import PATCHED_MODULES
 
 
 def apply(module: ModuleType) -> None:
-    """Makes the hook of ``_pytest.assertion.rewrite`` leave the modules that are mended to our finder."""
+    """Makes the hook of ``_pytest.assertion.rewrite`` leave the modules that are patched to our finder."""
     hook: Any = module.AssertionRewritingHook
     original = hook.find_spec
 
     def find_spec(self: Any, name: str, path: Any = None, target: Any = None) -> Any:
-        return None if name in MENDED_MODULES else original(self, name, path, target)
+        return None if name in PATCHED_MODULES else original(self, name, path, target)
 
     hook.find_spec = find_spec

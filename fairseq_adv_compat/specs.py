@@ -1,4 +1,4 @@
-"""How a mend is brought to its module: the import system's own spec, with a word before and after."""
+"""How a patch reaches its module: the import system's own spec, with a word before and after."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from . import MENDED_MODULES, Finder
+from . import PATCHED_MODULES, Finder
 
 
-def mended_spec(name: str, path: Any, target: Any) -> ModuleSpec | None:
-    """The spec that the other finders give for ``name``, one of ``MENDED_MODULES``; it applies the mends."""
+def patched_spec(name: str, path: Any, target: Any) -> ModuleSpec | None:
+    """The other finders' spec for ``name``, one of ``PATCHED_MODULES``, which applies the patches."""
     for finder in sys.meta_path:
         spec = None
         if finder is not Finder and hasattr(finder, "find_spec"):
             spec = finder.find_spec(name, path, target)
         if spec is not None:
             if spec.loader is not None:
-                _mend_on_exec(spec.loader, *MENDED_MODULES[name])
+                _patch_on_exec(spec.loader, *PATCHED_MODULES[name])
             return spec
     return None
 
 
-def _mend_on_exec(loader: Any, before: str, after: str) -> None:
+def _patch_on_exec(loader: Any, before: str, after: str) -> None:
     """Wraps ``exec_module`` of this one loader object; its class and its other uses stay as they are."""
     run_module = loader.exec_module
 

@@ -66,7 +66,7 @@ class PerturbationConfig(MethodConfig):
     )
     adv_start_update: int = field(
         default=0,
-        metadata={"help": "train plainly for this many updates first"},
+        metadata={"help": "train without perturbation for this many updates first"},
     )
     no_adv_share_dropout: bool = field(
         default=False,

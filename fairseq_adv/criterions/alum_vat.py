@@ -63,7 +63,7 @@ class ALUMConfig(MethodConfig):
     )
     vat_start_update: int = field(
         default=0,
-        metadata={"help": "train plainly for this many updates first (the paper's curriculum)"},
+        metadata={"help": "train without perturbation for this many updates first (the paper's curriculum)"},
     )
     vat_divergence: DIVERGENCE_CHOICES = field(  # type: ignore[valid-type]
         default="symmetric-kl",

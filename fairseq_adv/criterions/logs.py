@@ -22,7 +22,7 @@ class Logged:
         per: the key of the count that the sum is divided by; ``None``: the sum itself is logged.
         in_bits: a loss in nats, logged in bits as fairseq logs losses.
         digits: decimals that are logged.
-        always: also where a method trains plainly at first, and ``nexamples`` is 0.
+        always: also while a method trains without perturbation at first, and ``nexamples`` is 0.
     """
 
     name: str

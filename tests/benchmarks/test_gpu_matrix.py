@@ -41,7 +41,7 @@ def row(text: str, *begin: str) -> list[str]:
 def test_cells_run_once_and_a_broken_method_fails(
     tmp_path: Path, main: ScriptMain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Right, run again (nothing to do), with another step length than its reference, refused, and mended."""
+    """Right; run again (nothing to do); with a step length unlike its reference, refused; put right."""
     out = tmp_path / "out"
     done = main(out, *ONE)
     assert done.returncode == 0, done.stderr
