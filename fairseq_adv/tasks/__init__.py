@@ -1,5 +1,14 @@
 """Data sets in, mini-batches out; importing this room registers every task with fairseq."""
 
-from fairseq_adv.tasks import arc_retrieval, commonsense_qa, qnli_ranking, scheduled_masked_lm, wsc
+from fairseq_adv.tasks import (
+    arc_retrieval,
+    commonsense_qa,
+    qnli_ranking,
+    scheduled_masked_lm,
+    text_classification,
+    wsc,
+)
 
-__all__ = ["arc_retrieval", "commonsense_qa", "qnli_ranking", "scheduled_masked_lm", "wsc"]
+__all__ = [
+    "arc_retrieval", "commonsense_qa", "qnli_ranking", "scheduled_masked_lm", "text_classification", "wsc",
+]  # fmt: skip

@@ -65,6 +65,9 @@ class MultipleChoiceConfig(FairseqDataclass):
         },
     )
     no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
+    no_group_by_length: bool = field(
+        default=False, metadata={"help": "shuffle without regard to length; mini-batches hold more padding"}
+    )
     # No interpolation of the criterion's option: fairseq-validate, whose criterion may lack it, could not
     # resolve it. On the command line one option sets both.
     classification_head_name: str = field(
@@ -144,6 +147,7 @@ class MultipleChoiceTask(FairseqTask):
             weights=self._training_weights() if training else None,
             seed=self.cfg.seed,
             shuffle=not self.cfg.no_shuffle,
+            group_by_length=not self.cfg.no_group_by_length,
         )
         if training and not len(dataset.ordered_indices()):
             raise DataError(

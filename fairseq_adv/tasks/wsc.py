@@ -44,6 +44,9 @@ class WSCConfig(FairseqDataclass):
     )
     max_positions: int = field(default=512, metadata={"help": "most tokens of a sentence"})
     no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
+    no_group_by_length: bool = field(
+        default=False, metadata={"help": "shuffle without regard to length; mini-batches hold more padding"}
+    )
     wsc_cross_entropy: bool = field(
         default=False,
         metadata={"help": "cross-entropy of the query among the candidates instead of the margin loss"},
@@ -93,7 +96,11 @@ class WSCTask(FairseqTask):
                 f"{self.cfg.data}: no sentence of the training split has the label true: nothing to learn"
             )
         self.datasets[split] = WSCDataset(
-            examples, rows, self.dictionary.pad(), None if self.cfg.no_shuffle else self.cfg.seed
+            examples,
+            rows,
+            self.dictionary.pad(),
+            seed=None if self.cfg.no_shuffle else self.cfg.seed,
+            group_by_length=not self.cfg.no_group_by_length,
         )
         alone = sum(not example.candidates for example in examples)
         logger.info(

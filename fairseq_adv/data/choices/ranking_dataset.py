@@ -39,6 +39,8 @@ class RankingDataset(RowsDataset):
         weights: how often a question of each data set comes in an epoch; ``None``: not a training split;
             every question once, in the order of their lengths.
         seed: of the order and the sample.
+        shuffle: mix the questions of a training split, and order those of another by length.
+        group_by_length: mini-batches of a training split are of questions of like length.
 
     Raises:
         DataError: naming file and line: a question with its answer alone is longer than ``max_positions``.
@@ -56,9 +58,11 @@ class RankingDataset(RowsDataset):
         weights: Sequence[float] | None = None,
         seed: int = 1,
         shuffle: bool = True,
+        group_by_length: bool = True,
     ) -> None:
         counts = np.array([len(question.choices) for question in examples], dtype=np.int64)
-        super().__init__(examples, counts, np.zeros(0, dtype=np.int64))
+        grouped = group_by_length and shuffle and weights is not None
+        super().__init__(examples, counts, np.zeros(0, dtype=np.int64), grouped)
         self.segments, self.rows, self.sources = segments, rows, sources
         self.bos, self.pad, self.eos = special
         self.weights, self.seed, self.shuffle = weights, seed, shuffle

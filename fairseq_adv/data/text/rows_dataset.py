@@ -11,6 +11,7 @@ import numpy as np
 from fairseq.data import FairseqDataset
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.length_groups import in_pools_by_length
 from fairseq_adv.data.text.segments import IntArray
 
 
@@ -21,11 +22,14 @@ class RowsDataset(FairseqDataset):
         examples: each with ``where``, "file:line".
         counts: (examples,) rows of each.
         sizes: (examples,) tokens of the longest row of each.
+        group_by_length: mini-batches are of examples of like length; for a shuffled training split.
     """
 
-    def __init__(self, examples: Sequence[Any], counts: IntArray, sizes: IntArray) -> None:
+    def __init__(
+        self, examples: Sequence[Any], counts: IntArray, sizes: IntArray, group_by_length: bool = False
+    ) -> None:
         self.examples = list(examples)
-        self._counts, self._sizes = counts, sizes
+        self._counts, self._sizes, self._group_by_length = counts, sizes, group_by_length
         self.epoch = 1
 
     def __len__(self) -> int:
@@ -69,6 +73,9 @@ class RowsDataset(FairseqDataset):
                 f"{example.where}: has {tokens.max()} tokens in all its rows, more than --max-tokens "
                 f"{max_tokens}, and stays whole. Pass --max-tokens {tokens.max()} or more, or --batch-size."
             )
+        if self._group_by_length:
+            numbers = self._sizes * self._counts
+            indices = in_pools_by_length(indices, self._sizes, numbers, max_tokens, max_sentences)
         return super().batch_by_size(
             indices,
             max_tokens=max_tokens,

@@ -47,6 +47,7 @@ class WSCDataset(RowsDataset):
         rows: the rows of each sentence, at least one.
         padding_idx: of the dictionary.
         seed: of the order; ``None`` keeps the files' order.
+        group_by_length: mini-batches are of sentences of like length, unless the files' order is kept.
     """
 
     def __init__(
@@ -55,10 +56,11 @@ class WSCDataset(RowsDataset):
         rows: Sequence[Sequence[MaskedRow]],
         padding_idx: int,
         seed: int | None = 1,
+        group_by_length: bool = True,
     ) -> None:
         counts = np.array([len(group) for group in rows], dtype=np.int64)
         sizes = np.array([max(len(row.tokens) for row in group) for group in rows], dtype=np.int64)
-        super().__init__(examples, counts, sizes)
+        super().__init__(examples, counts, sizes, group_by_length and seed is not None)
         self.rows, self.pad, self.seed = rows, padding_idx, seed
         self.targets = [-1 if example.label is None else int(example.label) for example in self.examples]
 
