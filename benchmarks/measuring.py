@@ -68,7 +68,9 @@ def encoder_words(options: argparse.Namespace) -> list[str]:
     ]  # fmt: skip
 
 
-def build_trainer(data: str, words: Sequence[str], unused: Path, rows: int, fp16: bool) -> Any:
+def build_trainer(
+    data: str, words: Sequence[str], unused: Path, rows: int, fp16: bool, bf16: bool = False
+) -> Any:
     """The trainer that fairseq-train makes, with its train split loaded; the learning rate is 0.
 
     Args:
@@ -77,6 +79,7 @@ def build_trainer(data: str, words: Sequence[str], unused: Path, rows: int, fp16
         unused: a save-dir, into which nothing is written.
         rows: of a mini-batch.
         fp16: half precision.
+        bf16: the other one, which fairseq-train wants a GPU or a yaml for.
     """
     from fairseq import options as fairseq_options
     from fairseq import tasks
@@ -93,6 +96,7 @@ def build_trainer(data: str, words: Sequence[str], unused: Path, rows: int, fp16
     cfg = convert_namespace_to_omegaconf(
         fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), input_args=args)
     )
+    cfg.common.bf16 = bf16
     task = tasks.setup_task(cfg.task)
     trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
     task.load_dataset("train")

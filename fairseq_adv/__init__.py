@@ -1,11 +1,11 @@
 """Adversarial training of language models as a fairseq plug-in.
 
-This is what ``fairseq-train --user-dir`` imports. Importing it registers the criterions, the tasks
-and the WordPiece tokeniser with fairseq, and does nothing else.
+This is what ``fairseq-train --user-dir`` imports. Importing it registers the criterions, the tasks,
+the optimizer and the WordPiece tokeniser with fairseq, and does nothing else.
 """
 
-from fairseq_adv import criterions, tasks
+from fairseq_adv import criterions, optim, tasks
 from fairseq_adv.data.tokenizers import wordpiece_bpe
 
-__all__ = ["criterions", "tasks", "wordpiece_bpe"]
+__all__ = ["criterions", "optim", "tasks", "wordpiece_bpe"]
 __version__ = "0.1.0"

@@ -1,0 +1,5 @@
+"""Optimizers; importing this room registers them with fairseq."""
+
+from fairseq_adv.optim import torch_adamw
+
+__all__ = ["torch_adamw"]
