@@ -29,8 +29,12 @@ def add_options(parser: argparse.ArgumentParser, sides: Iterable[str]) -> None:
     add("--memory-of", choices=list(sides), help=argparse.SUPPRESS)
 
 
-def write_words(folder: Path, vocabulary: int, tokens: int, rows: int) -> None:
-    """dict.txt, train and valid of random words; a row is ``tokens`` long with the <s> that a task adds."""
+def write_words(folder: Path, vocabulary: int, tokens: int, rows: int, padded: bool = False) -> None:
+    """dict.txt, train and valid of random words; a row is ``tokens`` long with the <s> that a task adds.
+
+    Where ``padded``, the first row is, and the others have a quarter of that to all of it: about 62 % of a
+    mini-batch are real tokens.
+    """
     import torch
     from fairseq.data import Dictionary
 
@@ -39,10 +43,12 @@ def write_words(folder: Path, vocabulary: int, tokens: int, rows: int) -> None:
         words.add_symbol(str(i))
     torch.manual_seed(0)
 
-    def random_row() -> torch.Tensor:
-        return torch.cat([torch.randint(4, vocabulary - 1, (tokens - 2,)), torch.tensor([2])])
+    def random_row(number: int) -> torch.Tensor:
+        least = tokens // 4 if padded and number else tokens
+        length = int(torch.randint(least, tokens + 1, ()))
+        return torch.cat([torch.randint(4, vocabulary - 1, (length - 2,)), torch.tensor([2])])
 
-    write_rows(folder, words, lambda: [random_row() for _ in range(rows)])
+    write_rows(folder, words, lambda: [random_row(number) for number in range(rows)])
 
 
 def write_rows(folder: Path, dictionary: Any, rows: Callable[[], Iterable[Any]]) -> None:
@@ -89,9 +95,9 @@ def build_trainer(
     import fairseq_adv
 
     args = [
-        data, "--user-dir", str(Path(fairseq_adv.__file__).parent), *words,
+        data, "--user-dir", str(Path(fairseq_adv.__file__).parent),
         "--optimizer", "adam", "--lr", "0", "--batch-size", str(rows),
-        "--no-save", "--save-dir", str(unused), *(["--fp16"] if fp16 else []),
+        "--no-save", "--save-dir", str(unused), *(["--fp16"] if fp16 else []), *words,
     ]  # fmt: skip
     cfg = convert_namespace_to_omegaconf(
         fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), input_args=args)
@@ -107,6 +113,22 @@ def first_batch(trainer: Any, rows: int) -> Any:
     """The first rows of the training split as a mini-batch on the trainer's device."""
     data = trainer.task.dataset("train")
     return trainer._prepare_sample(data.collater([data[i] for i in range(rows)]))[0]
+
+
+def rotated(names: Iterable[str], turn: int) -> list[str]:
+    """The sides in the order of a turn: each comes first in its turn, so that none always follows another."""
+    every = list(names)
+    return every[turn % len(every) :] + every[: turn % len(every)]
+
+
+def update_seconds(trainer: Any, batch: Any) -> float:
+    """Of a whole update of the trainer, with the optimizer's step and a moving average where there is one."""
+    from fairseq.logging import metrics
+
+    metrics.reset()  # fairseq's criterion and ours have meters of one name and different kinds
+    begin = clock(trainer)
+    trainer.train_step([batch])
+    return clock(trainer) - begin
 
 
 def clock(trainer: Any) -> float:

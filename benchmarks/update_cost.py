@@ -10,7 +10,8 @@ against
   yopo    m (1 + n / L) plain passes: m full ones, and m n through one of L layers. (m - 1) (n - 1) of these
           are made: the gradient of the first of n is left by the full pass, and none follows the last
 
-All sides run in one process and take turns; each turn gives a ratio, and the medians are reported. The plain
+All sides run in one process and take turns in a rotating order; each turn gives a ratio, and the medians are
+reported. The plain
 passes accumulate their gradients, as under --update-freq, since the methods' do too. The optimizer's step,
 equal on both sides, is left out except for freeat. On a GPU wall time, on a CPU the process's CPU time. Peak
 memory is measured in processes of their own: on a GPU by torch's allocator, on a CPU as the process's peak
@@ -39,6 +40,7 @@ from measuring import (
     machine,
     memory_in_new_process,
     peak_memory,
+    rotated,
     seconds,
     spread,
     write_rows,
@@ -61,21 +63,22 @@ def parser() -> argparse.ArgumentParser:
     add("--methods", nargs="+", choices=BASES, default=list(BASES), help="measure these")
     add("--sentences", type=int, default=16, help="sentences in a batch")
     add("--tokens", type=int, default=128, help="tokens of a sentence")
+    add("--padded", action="store_true", help="sentences of different lengths")
     add("--steps", type=int, default=3, help="K, of yopo m")
     add("--yopo-steps", type=int, default=2, help="n of yopo")
     add("--rounds", type=int, default=15, help="turns of each side, after one that doesn't count")
     return options
 
 
-def write_data(folder: Path, vocabulary: int, tokens: int, sentences: int) -> None:
-    """A task folder of one batch of random words; every sentence is ``tokens`` long with <s> and </s>."""
+def write_data(folder: Path, vocabulary: int, tokens: int, sentences: int, padded: bool = False) -> None:
+    """A task folder of one batch of random words; see :func:`write_words`."""
     import torch
     from fairseq.data import Dictionary
 
     labels = Dictionary()
     for label in ("0", "1"):
         labels.add_symbol(label)
-    write_words(folder / "input0", vocabulary, tokens, sentences)
+    write_words(folder / "input0", vocabulary, tokens, sentences, padded)
     write_rows(folder / "label", labels, lambda: [torch.tensor([4 + i % 2, 2]) for i in range(sentences)])
 
 
@@ -151,11 +154,15 @@ class Turn:
     count: float
 
 
-def turn(method: str, options: argparse.Namespace, ours: Side, base: Side) -> Turn:
-    """One turn of a method and of what it is held against."""
+def turn(method: str, options: argparse.Namespace, ours: Side, base: Side, plain_first: bool) -> Turn:
+    """One turn of a method and of what it is held against, in either order."""
     steps = options.steps
-    taken = ours.seconds(1)
-    plain = base.seconds(steps) / steps
+    if plain_first:
+        plain = base.seconds(steps) / steps
+        taken = ours.seconds(1)
+    else:
+        taken = ours.seconds(1)
+        plain = base.seconds(steps) / steps
     count = float(steps)
     if method == "pgd":
         count = 1 + base.seconds_to_embeddings(steps) / plain
@@ -185,7 +192,7 @@ def main() -> int:
     options = parser().parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "data"
-        write_data(folder, MODELS[options.model][4], options.tokens, options.sentences)
+        write_data(folder, MODELS[options.model][4], options.tokens, options.sentences, options.padded)
         if options.memory_of:
             side = Side(options.memory_of, options, folder)
             side.seconds(3)  # one after the other: plain gradients accumulate, as a method's do
@@ -194,9 +201,10 @@ def main() -> int:
         needed = {base: None for method in options.methods for base in (method, BASES[method])}
         sides = {side: Side(side, options, folder) for side in needed}
         turns: dict[str, list[Turn]] = {method: [] for method in options.methods}
-        for _ in range(options.rounds + 1):
-            for method, found in turns.items():
-                found.append(turn(method, options, sides[method], sides[BASES[method]]))
+        for number in range(options.rounds + 1):
+            for method in rotated(turns, number):
+                pair = sides[method], sides[BASES[method]]
+                turns[method].append(turn(method, options, *pair, plain_first=number % 2 == 1))
     names = ("model", "sentences", "tokens", "steps", "yopo-steps")
     memory = {side: memory_in_new_process(__file__, options, side, names) for side in needed}
     precision = "fp16" if options.fp16 else "fp32"

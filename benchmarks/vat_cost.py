@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What an update of alum_vat and smart costs in masked-LM pre-training, against a plain one (--criterion
-standard).
+"""What an update of alum_vat and smart costs in masked-LM pre-training, against a plain one: ours
+(--criterion standard) and fairseq's own (--criterion masked_lm).
 
-All sides run in one process and take turns on the same batch of random words; each turn gives a ratio to the
-plain side. The optimizer's step, equal on all sides, is left out. Peak memory is measured in processes of
-their own: on a GPU by torch's allocator, on a CPU as the process's peak resident size.
+Whole updates: the optimizer's step is in them, and smart's moving average. All sides run in one process and
+take turns on the same batch of random words, in a rotating order; each turn gives ratios to the plain sides.
+Peak memory is measured in processes of their own: on a GPU by torch's allocator, on a CPU as the process's
+peak resident size.
 
 Example: benchmarks/vat_cost.py --model minilm --rows 8
          benchmarks/vat_cost.py --model large --rows 8 --tokens 512 --fp16     (a GPU)
@@ -30,14 +31,16 @@ from measuring import (
     machine,
     memory_in_new_process,
     peak_memory,
-    seconds,
+    rotated,
     spread,
+    update_seconds,
     write_words,
 )
 
 from fairseq_adv_cli.script import HelpFormatter
 
 SIDES = {
+    "masked_lm": [],
     "standard": [],
     "alum_vat": ["--vat-alpha", "10"],
     "smart": ["--vat-alpha", "10", "--store-ema", "--ema-decay", "0.999", "--ema-fp32"],
@@ -49,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     add_options(options, SIDES)
     options.add_argument("--rows", type=int, default=8, help="rows in a batch")
     options.add_argument("--tokens", type=int, default=128, help="tokens of a row, 15%% are masked")
+    options.add_argument("--padded", action="store_true", help="rows of different lengths")
     options.add_argument("--steps", type=int, default=1, help="K")
     options.add_argument(
         "--rounds", type=int, default=7, help="turns of each side, after one that doesn't count"
@@ -64,9 +68,7 @@ def build(options: argparse.Namespace, folder: Path, name: str) -> tuple[Any, An
         *(["--vat-steps", str(options.steps)] if SIDES[name] else []),
     ]  # fmt: skip
     trainer = build_trainer(str(folder), words, folder / "unused", options.rows, options.fp16)
-    if trainer.cfg.ema.store_ema:
-        average, step = trainer.ema.get_model(), trainer.task.train_step
-        trainer.task.train_step = lambda *args, **named: step(*args, ema_model=average, **named)
+    trainer.begin_epoch(1)
     return trainer, first_batch(trainer, options.rows)
 
 
@@ -74,28 +76,31 @@ def main() -> int:
     options = parser().parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "data"
-        write_words(folder, MODELS[options.model][4], options.tokens, options.rows)
+        write_words(folder, MODELS[options.model][4], options.tokens, options.rows, options.padded)
         if options.memory_of:
             side = build(options, folder, options.memory_of)
-            seconds(*side, 1), seconds(*side, 1)
+            update_seconds(*side), update_seconds(*side)
             print(json.dumps({"mib": peak_memory(side[0])}))
             return 0
         sides = {name: build(options, folder, name) for name in SIDES}
         times: dict[str, list[float]] = {name: [] for name in SIDES}
-        for _ in range(options.rounds + 1):
-            for name, side in sides.items():
-                times[name].append(seconds(*side, 1))
+        for turn in range(options.rounds + 1):
+            for name in rotated(sides, turn):
+                times[name].append(update_seconds(*sides[name]))
     precision = "fp16" if options.fp16 else "fp32"
     print(
         f"{options.model}, {options.rows} x {options.tokens} tokens, {precision}, K={options.steps}, "
         f"{machine(sides['standard'][0])}, {options.rounds} rounds\n"
     )
-    print("| criterion | seconds an update | times standard | peak memory, MiB |\n|---|---|---|---|")
-    plain = times["standard"][1:]
+    print("| criterion | seconds an update | times standard | times masked_lm | peak memory, MiB |")
+    print("|---|---|---|---|---|")
     for name, found in times.items():
-        ratio = statistics.median(ours / other for ours, other in zip(found[1:], plain))
+        to = [
+            statistics.median(ours / other for ours, other in zip(found[1:], times[plain][1:]))
+            for plain in ("standard", "masked_lm")
+        ]
         memory = memory_in_new_process(__file__, options, name, ("model", "rows", "tokens", "steps"))
-        print(f"| `{name}` | {spread(found[1:])} | {ratio:.2f} | {memory:.0f} |")
+        print(f"| `{name}` | {spread(found[1:])} | {to[0]:.2f} | {to[1]:.2f} | {memory:.0f} |")
     return 0
 
 
