@@ -261,7 +261,7 @@ def measure(options: argparse.Namespace) -> None:
                 sentences, seconds = sides[side].sentences_and_seconds(options.updates, turn)
                 times[side].append(1000 * seconds / sentences)
     print(
-        f"{options.data.name}, {len(texts)} rows, {options.model}, mini-batches of {options.sentences}, fp32, "
+        f"{options.data.name}, {len(texts)} rows, {options.model}, batches of {options.sentences}, fp32, "
         f"torch {torch.__version__}, {torch.get_num_threads()} threads, {options.rounds} turns of "
         f"{options.updates} updates\n"
     )
