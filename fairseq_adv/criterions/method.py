@@ -13,7 +13,7 @@ from torch import Tensor, distributed, nn
 
 from fairseq_adv.criterions.flood import Flood
 from fairseq_adv.criterions.logs import Log, Logged, complete, reduce_logs
-from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
 from fairseq_adv.criterions.options import MethodConfig, check_flood_options
 from fairseq_adv.fairseq_patches.checkpoint_reading import let_criterions_read_checkpoints
 from fairseq_adv.fairseq_patches.inference_copies import drop_inference_copies, freeze_inference_copies
@@ -70,6 +70,7 @@ class Method(FairseqCriterion):
         self.flood = Flood(cfg, task, self.objective) if floods else None
         self._checked_data = False
         self._last_log: Log | None = None
+        self._parts: list[ModelParts] = []
         self._bind(task)
         freeze_inference_copies()
         let_criterions_read_checkpoints()
@@ -114,8 +115,9 @@ class Method(FairseqCriterion):
         model.set_num_updates(update_num)  # type: ignore[operator]
         if self.flood is not None:
             self.flood.begin(model, optimizer)
+        parts, average = self._parts_of(model), None if ema_model is None else self._parts_of(ema_model)
         batch = MiniBatch(
-            self.objective, sample, model, optimizer, update_num, ignore_grad, ema_model, self.flood
+            self.objective, sample, parts, optimizer, update_num, ignore_grad, average, self.flood
         )  # fmt: skip
         log = self.plain_step(batch) if update_num < self.start_update else self.step(batch)
         if self.flood is not None:
@@ -192,6 +194,13 @@ class Method(FairseqCriterion):
         task.reduce_metrics = partial(self._reduce_metrics, task.reduce_metrics)
         if self.flood is not None:
             task.optimizer_step = partial(self.flood.optimizer_step, task.optimizer_step)
+
+    def _parts_of(self, model: nn.Module) -> ModelParts:
+        found = next((parts for parts in self._parts if parts.model is model), None)
+        if found is None:
+            found = ModelParts(model)
+            self._parts = [*self._parts[-1:], found]  # of the model and its average; others are gone
+        return found
 
     def _begin_epoch(self, begin_epoch: Any, epoch: int, model: nn.Module) -> None:
         self.check_before_training(model)

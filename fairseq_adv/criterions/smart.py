@@ -20,7 +20,7 @@ from fairseq_adv.criterions.alum_vat import ALUMConfig, ALUMCriterion
 from fairseq_adv.criterions.logs import Logged
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.options import refuse
-from fairseq_adv.perturbation import DropoutReplay, find_token_embedding, float32_embedding
+from fairseq_adv.perturbation import DropoutReplay, float32_embedding
 
 
 @dataclass
@@ -79,13 +79,13 @@ class SMARTCriterion(ALUMCriterion):
     def other_terms(
         self, batch: MiniBatch, clean: Tensor, replay: DropoutReplay
     ) -> dict[str, tuple[float, Tensor]]:
-        average = batch.average
-        if average is None:
+        if batch.average is None:
             raise RuntimeError(
                 "the trainer handed over no average of the weights; smart needs fairseq's --store-ema"
             )
+        average = batch.average.model
         average.train()  # as the model: with the same masks where they are shared
-        with torch.no_grad(), replay, float32_embedding(average, find_token_embedding(average)):
+        with torch.no_grad(), replay, float32_embedding(average, batch.average.embedding):
             target = self.objective.predict(average, batch.sample)
         proximal = self._divergence(target, clean, batch.sample, detach_targets=False)
         return {"smart_proximal": (self.cfg.smart_mu, proximal)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, ContextManager
 
@@ -22,13 +22,13 @@ def no_sync(model: nn.Module) -> ContextManager[Any]:
 
 
 @contextmanager
-def frozen_parameters(model: nn.Module) -> Iterator[None]:
-    """A backward in here reaches the perturbation alone and computes no weight gradient.
+def frozen_parameters(weights: Iterable[nn.Parameter]) -> Iterator[None]:
+    """A backward in here reaches the perturbation alone and computes no gradient of the model's weights.
 
     Freezing, rather than ``autograd.grad``, because a loss scale and re-computed activations
     (``--checkpoint-activations``) then work as in any other backward.
     """
-    trainable = [p for p in model.parameters() if p.requires_grad]
+    trainable = [p for p in weights if p.requires_grad]
     for parameter in trainable:
         parameter.requires_grad_(False)
     try:
