@@ -144,6 +144,6 @@ def test_run_sh_names_what_is_missing(tmp_path: Path, encoder: Path) -> None:
     assert run_sh("--help").stdout.startswith("usage: run.sh TASK DATA_BIN")
 
 
-@pytest.mark.parametrize("name", ["run.sh", "slurm.sbatch", "small_runs.sh", "../small_runs_lib.sh"])
+@pytest.mark.parametrize("name", ["run.sh", "slurm.sbatch"])
 def test_bash_reads_the_scripts(name: str) -> None:
     assert run_command("bash", "-n", str(FLOODING / name)).returncode == 0
