@@ -137,7 +137,18 @@ def _check(runs: Sequence[Run], out: Path) -> None:
 
 
 def _make(run: Run, out: Path, processes: _Processes) -> None:
-    """One run from its beginning to its record."""
+    """One run, unless another has failed."""
+    if processes.is_stopped:
+        return
+    try:
+        _train_and_measure(run, out, processes)
+    except BaseException:
+        processes.is_stopped = True  # here: this thread would take the next run before others hear of it
+        raise
+
+
+def _train_and_measure(run: Run, out: Path, processes: _Processes) -> None:
+    """A run from its beginning to its record."""
     from fairseq_adv.data.io import write_whole
     from fairseq_adv.evaluation.runs import read_log
 
@@ -193,7 +204,7 @@ class _Processes:
         self.out = out
         self._lock = threading.Lock()
         self._running: set[int] = set()
-        self._is_stopped = False
+        self.is_stopped = False
 
     def finish(
         self, name: str, words: Sequence[str], output: BinaryIO, errors: BinaryIO
@@ -210,7 +221,7 @@ class _Processes:
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         begun = time.monotonic()
         with self._lock:
-            if self._is_stopped:
+            if self.is_stopped:
                 raise ValueError(f"{name}: stopped")
             process = subprocess.Popen(
                 [*program, *words[1:]], cwd=self.out, env=env, stdout=output, stderr=errors,
@@ -238,7 +249,7 @@ class _Processes:
         """Ends all that still run; no other will begin."""
         end = time.monotonic() + _PATIENCE
         with self._lock:
-            self._is_stopped = True
+            self.is_stopped = True
         number = signal.SIGTERM
         while True:
             with self._lock:
