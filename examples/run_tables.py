@@ -1,30 +1,89 @@
-"""What the tabulate_*.py of the examples share: times of a run, a mean and its spread, where tables go."""
+"""Tables of runs side by side, from the records that runs.py wrote, and where a page keeps them."""
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from fairseq_adv_cli.script import exit_status
-
+Record = dict[str, Any]
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
 
-def minutes(run: Path) -> tuple[float, float]:
-    """(wall, CPU) minutes of a run, over its restarts; a start that was killed is not counted."""
-    rows = [line.split() for line in (run / "seconds").read_text().splitlines()]
-    times = [[float(word) for word in row] for row in rows if len(row) == 3]
-    return sum(row[0] for row in times) / 60, sum(row[1] + row[2] for row in times) / 60
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        head: what stands above it.
+        value: takes the number from a record; ``None``: it has none.
+        digits: decimals; ``None``: the numbers that differ are listed, as they are.
+        has_spread: the mean, the standard deviation of the sample, and every value; else the mean alone.
+    """
+
+    head: str
+    value: Callable[[Record], float | None]
+    digits: int | None = 2
+    has_spread: bool = False
+
+    def cell(self, records: Sequence[Record]) -> str:
+        """The cell of a row; empty where no record has the number."""
+        values = [value for record in records if (value := self.value(record)) is not None]
+        if not values:
+            return ""
+        if self.digits is None:
+            return ", ".join(f"{value:g}" for value in sorted(set(values)))
+        mean = f"{statistics.mean(values):.{self.digits}f}"
+        if not self.has_spread:
+            return mean
+        deviation = f" ± {statistics.stdev(values):.{self.digits}f}" if len(values) > 1 else ""
+        return f"{mean}{deviation} ({', '.join(f'{value:.{self.digits}f}' for value in values)})"
 
 
-def spread(values: Sequence[float], digits: int = 2) -> str:
-    """Mean, standard deviation of the sample, and every value."""
-    sd = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    every = ", ".join(f"{value:.{digits}f}" for value in values)
-    return f"{statistics.mean(values):.{digits}f}{sd} ({every})"
+def last(part: str, name: str, unit: float = 1.0) -> Callable[[Record], float | None]:
+    """Takes a number of the last epoch (``part``: train or valid), times ``unit``."""
+
+    def value(record: Record) -> float | None:
+        found = record[part][-1].get(name) if record[part] else None
+        return None if found is None else found * unit
+
+    return value
+
+
+def outcome(command: str, name: str) -> Callable[[Record], float | None]:
+    """Takes a number of what a command after the training found."""
+    return lambda record: record["outcomes"].get(command, {}).get(name)
+
+
+def table(
+    records: Sequence[Record], by: Mapping[str, Sequence[str]], columns: Sequence[Column]
+) -> list[str]:
+    """The lines of a table with a row for each group of runs, and an empty one; none if no run is in it.
+
+    Args:
+        records: of all runs; those without the labels are left out.
+        by: the labels whose values tell rows apart, with their values in order. Others come after them.
+        columns: beside the labels.
+    """
+
+    def place(row: tuple[str, ...]) -> list[tuple[int, str]]:
+        orders = zip(row, by.values())
+        return [(order.index(name) if name in order else len(order), name) for name, order in orders]
+
+    rows: dict[tuple[str, ...], list[Record]] = {}
+    for record in sorted(records, key=lambda record: int(record["seed"])):
+        if by.keys() <= record["labels"].keys():
+            rows.setdefault(tuple(record["labels"][label] for label in by), []).append(record)
+    if not rows:
+        return []
+    heads = [*by, *(column.head for column in columns)]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for row in sorted(rows, key=place):
+        cells = [f"`{name}`" for name in row] + [column.cell(rows[row]) for column in columns]
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]
 
 
 def write_between(path: Path, text: str, markers: tuple[str, str] = (BEGIN, END)) -> None:
@@ -33,37 +92,22 @@ def write_between(path: Path, text: str, markers: tuple[str, str] = (BEGIN, END)
     Raises:
         ValueError: the file lacks them.
     """
-    old = path.read_text(encoding="utf-8")
-    head, begin, rest = old.partition(markers[0])
+    from fairseq_adv.data.io import write_whole
+
+    head, tail = around(path, markers)
+    write_whole(path, f"{head}{markers[0]}\n\n{text}\n{markers[1]}{tail}")
+
+
+def around(path: Path, markers: tuple[str, str] = (BEGIN, END)) -> tuple[str, str]:
+    """What stands before and after the two markers of a file.
+
+    Raises:
+        ValueError: the file lacks them.
+    """
+    head, begin, rest = path.read_text(encoding="utf-8").partition(markers[0])
     _, end, tail = rest.partition(markers[1])
     if not begin or not end:
         raise ValueError(
             f"{path}: lacks the lines {markers[0]} and {markers[1]}, between which the tables go"
         )
-    beside = path.with_name(path.name + ".new")
-    beside.write_text(f"{head}{begin}\n\n{text}\n{end}{tail}", encoding="utf-8")
-    os.replace(beside, path)
-
-
-def command(about: str | None, tables: Callable[[Path], list[str]]) -> int:
-    """A tabulate_*.py: reads the command line, and prints the tables or writes them into a page.
-
-    Args:
-        about: for --help.
-        tables: from the folder that small_runs.sh wrote into to the tables' lines; none: there is no run.
-    """
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="the folder that small_runs.sh wrote into")
-    parser.add_argument("--into", type=Path, help="write the tables between this file's markers instead")
-    options = parser.parse_args()
-
-    def work() -> None:
-        lines = tables(options.out)
-        if not lines:
-            raise ValueError(f"{options.out}: holds no finished run")
-        if options.into is None:
-            print("\n".join(lines).rstrip())
-        else:
-            write_between(options.into, "\n".join(lines))
-
-    return exit_status(work, (ValueError, OSError))
+    return head, tail

@@ -15,8 +15,9 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     options.add_argument(
-        "runs", nargs="+", type=Path, help="--save-dir of each run, with its --log-file train.log"
-    )
+        "runs", nargs="+", type=Path,
+        help="--save-dir of each run, with its --log-file train.log, written with --log-format json",
+    )  # fmt: skip
     options.add_argument("--metric", default="accuracy", help="validation score to show")
     options.add_argument("--epsilon", type=float, required=True, help="radius of the attack, per example")
     options.add_argument("--steps", type=int, default=5, help="ascent steps of the attack")

@@ -7,6 +7,8 @@
   levels RUN… OUT          dev score over flood level, from a sweep's logs (Figure 2)
   noise CKPT… OUT          dev loss over Gaussian noise on the word embeddings (Figure 1)
 
+A log is what fairseq-train --log-format json --log-file wrote, with a --log-interval no longer than
+--accordance-interval: a line has only the last measurement before it.
 Writes OUT.png and OUT.csv. The figure needs matplotlib (the extra [plots]); the csv file does not.
 Losses are in nats. fairseq logs them in bits: a logged loss of 0.1 is 0.069 nats.
 """

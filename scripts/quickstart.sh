@@ -87,7 +87,7 @@ train() {  # train NAME CRITERION [its options]
         --lr-scheduler polynomial_decay --warmup-updates $((updates * 6 / 100)) --total-num-update "$updates" \
         --batch-size 16 --required-batch-size-multiple 1 --max-epoch "$epochs" --seed 1 \
         --shorten-method truncate "${score[@]}" --no-epoch-checkpoints \
-        --save-dir "$run" --log-file "$run/train.log" --log-interval 20
+        --save-dir "$run" --log-file "$run/train.log" --log-format json --log-interval 20
     touch "$run/done"
 }
 # Sizes for MiniLM-L6, whose embeddings are small; examples/glue/README.md tells how they were found.

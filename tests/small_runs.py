@@ -1,15 +1,13 @@
-"""For the tests of the small_runs.sh: a tiny encoder, GLUE files of its words, processes to look for."""
+"""For the tests of the small runs: a tiny encoder, GLUE files of its words, the cells of tables."""
 
 from __future__ import annotations
 
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import support
-from support import VOCABULARY, build, run_command, train_args, write_encoder, write_task
+from support import VOCABULARY, build, train_args, write_encoder, write_task
 
 HEADS = {
     "RTE": "index\tsentence1\tsentence2\tlabel",
@@ -62,41 +60,10 @@ def write_glue(folder: Path, task: str, *, train: int = 200, dev: int = 20) -> N
     (folder / task / "test.tsv").write_text(f"{TEST_HEADS[task]}\n0\t{row}\n")
 
 
-def environment(encoder: Path, settings: dict[str, str]) -> dict[str, str]:
-    """What a small_runs.sh reads: this Python's commands, the encoder, its sizes."""
-    return {"ENCODER": str(encoder), **settings}
-
-
-def run_script(
-    script: Path, encoder: Path, settings: dict[str, str], *given: str
-) -> subprocess.CompletedProcess[str]:
-    """A small_runs.sh to its end."""
-    return run_command(str(script), *given, **environment(encoder, settings))
-
-
-def start_script(script: Path, encoder: Path, settings: dict[str, str], *given: str) -> Any:
-    """A small_runs.sh that is to be stopped."""
-    env = support.environment(**environment(encoder, settings))
-    return support.start_command([str(script), *given], env=env)
-
-
 def table_rows(text: str) -> list[list[str]]:
     """The cells of each row of the tables, without rules."""
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-
-
-def trainings(out: Path) -> list[int]:
-    """Processes of fairseq-train whose command line names the folder."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if str(out) in line and "fairseq-train" in line:
-            found.append(int(path.parent.name))
-    return found
 
 
 def wait_for(happened: Any, seconds: float = 120) -> None:

@@ -13,7 +13,6 @@ import torch
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
-from omegaconf import II
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.logs import Log, Logged
@@ -89,8 +88,6 @@ class ALUMConfig(MethodConfig):
             "argparse_const": "true",
         },
     )
-    # Known to the criterion so that it measures the divergence at delta = 0 when fairseq logs.
-    log_interval: int = II("common.log_interval")
 
 
 @register_criterion("alum_vat", dataclass=ALUMConfig)

@@ -91,7 +91,9 @@ class Flood:
         if isinstance(optimizer, AMPOptimizer) and loss_scale(optimizer) < scale:
             return  # not finite: no step was taken, and the trainer makes this update again
         metrics.log_scalar("flooded", flooded / max(batches, 1.0), max(batches, 1.0), round=3)
-        metrics.log_scalar("flood_level", level, weight=0, round=6)
+        metrics.log_scalar("flood_level", level, weight=0)
+        if self.level.fixed is None:
+            metrics.log_scalar("flood_start", self.level.start, weight=0)
         if self.search is not None:
             self.search.updated(model, optimizer, update_num + 1, loss, size)
 

@@ -8,7 +8,7 @@ from typing import Any
 from fairseq_adv.accordance import Crossing, changes_sign
 
 _KEY = "flooding"
-_COSINE = "accordance of "
+_LOGGED = "logged "
 
 
 class FloodLevel:
@@ -49,15 +49,18 @@ class FloodLevel:
         return self._numbers.get("first", math.nan)
 
     @property
-    def cosines(self) -> dict[str, float]:
-        """Mean cosine of each group of parameters at the last measurement; empty before it."""
-        start = len(_COSINE)
-        return {name[start:]: value for name, value in self._numbers.items() if name.startswith(_COSINE)}
+    def start(self) -> int:
+        """The update after which b was found; 0 before it."""
+        return int(self._numbers.get("start", 0))
 
-    def keep_cosines(self, cosines: dict[str, float]) -> None:
-        """Remembers a measurement of several groups, for the logs after a restart; NaN is left out."""
-        kept = {_COSINE + group: value for group, value in cosines.items() if not math.isnan(value)}
-        self._numbers.update(kept)
+    @property
+    def logged(self) -> dict[str, float]:
+        """What is logged of the last measurement, by name; empty before it."""
+        return {k[len(_LOGGED) :]: value for k, value in self._numbers.items() if k.startswith(_LOGGED)}
+
+    def keep_logged(self, numbers: dict[str, float]) -> None:
+        """Remembers what is logged of a measurement, for the logs after a restart."""
+        self._numbers.update({_LOGGED + name: value for name, value in numbers.items()})
 
     def add_loss(self, loss: float, size: float) -> None:
         """Counts an update's summed loss (nats) and sample size towards the mean of the sub-epoch."""
@@ -94,4 +97,5 @@ class FloodLevel:
         if is_known or not changes_sign(before, accordance, self.direction):
             return None
         self._numbers["level"] = mean_loss
+        self._numbers["start"] = update
         return Crossing(start, update, before, accordance)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import time
 import weakref
 from typing import Any
 
@@ -15,7 +13,7 @@ from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import distributed, nn
 
-from fairseq_adv.accordance import Accordance, AccordanceProbe, Crossing
+from fairseq_adv.accordance import AccordanceProbe, Crossing
 from fairseq_adv.criterions.flood_level import FloodLevel
 from fairseq_adv.criterions.loss_scale import loss_scale
 from fairseq_adv.criterions.options import MethodConfig
@@ -44,7 +42,6 @@ class FloodSearch:
         self.task = task
         self.level = level
         self.objective = objective
-        self.epoch = 0
         self.probe: AccordanceProbe | None = None
         self.updates: list[int] = []  # that of the last update; shared with what is said at the end
 
@@ -54,7 +51,6 @@ class FloodSearch:
         Raises:
             ValueError: the training split has too few examples for two batches.
         """
-        self.epoch = epoch
         cfg = self.cfg
         self.probe = AccordanceProbe(
             self.objective,
@@ -82,7 +78,27 @@ class FloodSearch:
             loss: the update's summed loss in nats, over all workers.
             size: its sample size.
         """
-        if not self.updates and self.level.fixed is None and _is_master():
+        if not self.updates and _is_master():
+            self._begin()
+        is_replayed = self.updates == [update]  # freeat, whose replays of a group are one update together
+        self.updates[:] = [update]
+        self.level.add_loss(loss, size)
+        if update % self.cfg.accordance_interval == 0 and not is_replayed:
+            self._measure(model, optimizer, update)
+        for name, value in self.level.logged.items():
+            metrics.log_scalar(name, value, weight=0)  # weight 0: the last one, not a mean
+
+    def _begin(self) -> None:
+        """Says what a log or a checkpoint will lack, and sees to it that a search in vain is told."""
+        if self.cfg.log_interval > self.cfg.accordance_interval:
+            logger.warning(
+                "--log-interval %d is longer than --accordance-interval %d: a line of the log has only the "
+                "last measurement before it, and the figure of scripts/gradient_accordance.py will lack the "
+                "others",
+                self.cfg.log_interval,
+                self.cfg.accordance_interval,
+            )
+        if self.level.fixed is None:
             if self.cfg.no_save_optimizer_state and not self.cfg.no_save:
                 logger.warning(
                     "--no-save-optimizer-state: checkpoints won't hold the flood level either, and a run "
@@ -90,59 +106,35 @@ class FloodSearch:
                 )
             # fairseq has no event for the end of training: when this object goes, or the program ends.
             weakref.finalize(self, _say_if_nothing_was_flooded, self.cfg, self.level, self.updates)
-        is_replayed = self.updates == [update]  # freeat, whose replays of a group are one update together
-        self.updates[:] = [update]
-        self.level.add_loss(loss, size)
-        if update % self.cfg.accordance_interval == 0 and not is_replayed:
-            self._measure(model, optimizer, update)
-        for group, cosine in self.level.cosines.items():
-            metrics.log_scalar(f"accordance_{group}", cosine, weight=0, round=6)  # weight 0: the last one
 
     def _measure(self, model: nn.Module, optimizer: Any, update: int) -> None:
         assert self.probe is not None  # for mypy: an epoch has begun
         optimizer.zero_grad()  # the update is made; otherwise its gradients would lie beside the probe's
-        begun = time.perf_counter()
         found = self.probe.measure(
             model, loss_scale=loss_scale(optimizer), autocast=isinstance(optimizer, AMPOptimizer)
         )
-        seconds = time.perf_counter() - begun
         mean_loss = self.level.mean_loss()
         watched = found.cosine.get(str(self.cfg.flood_crossing_group), math.nan)  # a given b needs none
         crossing = self.level.measured(update, watched)
-        self.level.keep_cosines(found.cosine)
-        if _is_master():
-            self._log(found, update, mean_loss, seconds)
-            if crossing is not None:
-                self._announce(crossing)
-
-    def _log(self, found: Accordance, update: int, mean_loss: float, seconds: float) -> None:
-        values = {
-            "update": update,
-            "epoch": self.epoch,
-            "train_loss_nats": _json_number(mean_loss, 6),
-            "cosine": {group: _json_number(value, 6) for group, value in found.cosine.items()},
-            "eq13": {group: _json_number(found.printed(group), 6) for group in found.cosine},
-            "pairs": found.pairs,
-            "batches": found.batches,
-            "seconds": round(seconds, 3),
-        }
-        logger.info("gradient accordance | %s", json.dumps(values))
+        self.level.keep_logged({
+            **{f"accordance_{group}": cosine for group, cosine in found.cosine.items()},
+            "accordance_loss_nats": mean_loss,
+            "accordance_update": update,
+            "accordance_measurements": self.level.measurements,
+        })  # fmt: skip
+        if crossing is not None and _is_master():
+            self._announce(crossing)
 
     def _announce(self, crossing: Crossing) -> None:
-        values = {
-            "update": crossing.update,
-            "level": round(self.level.value, 9),
-            "crossing": crossing.direction,
-            "group": str(self.cfg.flood_crossing_group),
-            "before": _json_number(crossing.before, 6),
-            "after": _json_number(crossing.after, 6),
-        }
-        logger.info("flooding begins: b is the mean training loss of the sub-epoch, in nats")
-        logger.info("flood level | %s", json.dumps(values))
-
-
-def _json_number(value: float, digits: int) -> float | None:
-    return None if math.isnan(value) else round(value, digits)
+        logger.info(
+            "flooding begins after update %d: the accordance (%s) went through zero (%.4f to %.4f), and b is "
+            "the mean training loss since the measurement before, %.6g nats",
+            crossing.update,
+            self.cfg.flood_crossing_group,
+            crossing.before,
+            crossing.after,
+            self.level.value,
+        )
 
 
 def _is_master() -> bool:
@@ -153,8 +145,8 @@ def _say_if_nothing_was_flooded(cfg: MethodConfig, level: FloodLevel, updates: l
     if level.value:
         return
     logger.info(
-        "flood level | none: up to update %d, in %d measurements, the accordance (%s) was not seen to cross "
-        "zero (%s), and nothing was flooded",
+        "nothing was flooded: up to update %d, in %d measurements, the accordance (%s) was not seen to cross "
+        "zero (%s)",
         updates[0],
         level.measurements,
         cfg.flood_crossing_group,
@@ -162,7 +154,7 @@ def _say_if_nothing_was_flooded(cfg: MethodConfig, level: FloodLevel, updates: l
     )
     if level.first >= 0 and str(cfg.flood_crossing) != "down":
         logger.info(
-            "flood level | the first measurement was above zero already: if it crossed before, a smaller "
+            "the first measurement was above zero already: if the accordance crossed before, a smaller "
             "--accordance-interval than %d sees it",
             cfg.accordance_interval,
         )

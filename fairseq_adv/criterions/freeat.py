@@ -46,7 +46,6 @@ class FreeATConfig(PerturbationConfig):
     # Known to the criterion so that it stops there in the middle of a group, and can warn; set by fairseq's
     # own options of these names.
     max_update: int = II("optimization.max_update")
-    log_interval: int = II("common.log_interval")
     save_interval_updates: int = II("checkpoint.save_interval_updates")
     validate_interval_updates: int = II("dataset.validate_interval_updates")
 

@@ -100,9 +100,10 @@ class MethodConfig(ObjectiveConfig):
             "help": "parameters whose accordance has to cross: all (the paper), the encoder or the head"
         },
     )
-    # Known to the criterion so that it leaves out the rows that training does, and says what a restart loses;
-    # set by fairseq's own options of these names.
+    # Known to the criterion so that it leaves out the rows that training does, and says what a restart or the
+    # log loses; set by fairseq's own options of these names.
     max_tokens: Optional[int] = II("dataset.max_tokens")
+    log_interval: int = II("common.log_interval")
     no_save: bool = II("checkpoint.no_save")
     no_save_optimizer_state: bool = II("checkpoint.no_save_optimizer_state")
 

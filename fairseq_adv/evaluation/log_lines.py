@@ -1,30 +1,20 @@
-"""The lines of numbers in a log that fairseq-train wrote, with any ``--log-format``."""
+"""The lines of numbers in a log that fairseq-train wrote with ``--log-format json``."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 INNER, TRAIN, VALID = "train_inner", "train", "valid"
-
-_NUMBER = r"(-?(?:\d[\d.]*(?:e[+-]?\d+)?|nan|inf))"
-# A score of one of several data sets has the data set's name in its own: accuracy_ARC-Easy.
-_PIPES = re.compile(rf"\| ([\w./-]+) {_NUMBER}(?= |$)")
-_COMMAS = re.compile(rf"[ ,]([\w./-]+)={_NUMBER}(?=,|$)")
-# Before it: nothing in a --log-file, fairseq's time, level and name in what it prints.
-_EPOCH = re.compile(r"(?:^|\| )epoch (?P<epoch>\d+)(?P<rest>:? .*)$")
-_VALID = re.compile(r"^ \| valid on '([^']*)' subset \|")
 _UPDATES = "num_updates"
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line of averages.
+    """One line of averages. fairseq writes a number with six significant digits.
 
     Attributes:
         kind: :data:`INNER` for what ``--log-interval`` makes, :data:`TRAIN` for a training epoch's averages,
@@ -49,58 +39,40 @@ class LogLine:
         return values["loss_nats"] if "loss_nats" in values else values.get("loss", math.nan) * math.log(2)
 
 
-def read_lines(path: Path) -> list[str]:
-    """The lines of a log file.
+def log_lines(path: Path) -> list[LogLine]:
+    """The lines of numbers of a log file, in order. A line may come several times.
+
+    fairseq adds a log handler with every progress bar: later epochs' lines are repeated.
 
     Raises:
-        ValueError: the file is not text.
+        ValueError: the file holds no such line, or is not text.
         FileNotFoundError: there is no such file.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such log; fairseq-train writes one with --log-file")
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path}: is not a text file; give the file that fairseq-train --log-file wrote"
         ) from error
+    lines = [found for line in text.splitlines() if (found := _log_line(line)) is not None]
+    if not lines:
+        raise ValueError(
+            f"{path}: holds no json line of numbers; train with --log-format json and --log-file, and give "
+            "that file"
+        )
+    return lines
 
 
-def log_lines(lines: list[str]) -> Iterator[LogLine]:
-    """The lines of numbers among those of a log, in order. A line may come several times.
-
-    fairseq adds a log handler with every progress bar: later epochs' lines are repeated.
-    """
-    for line in lines:
-        if _UPDATES not in line:
-            continue
-        found = _json_line(line) if line.rstrip().endswith("}") else _plain_line(line)
-        if found is not None and _UPDATES in found.values:
-            yield found
-
-
-def _plain_line(line: str) -> LogLine | None:
-    match = _EPOCH.search(line)
-    if match is None:
-        return None
-    epoch, rest = float(match["epoch"]), match["rest"]
-    if rest.startswith(":"):
-        return LogLine(INNER, {"epoch": epoch, **_numbers(_COMMAS, rest)})
-    valid = _VALID.match(rest)
-    values = {"epoch": epoch, **_numbers(_PIPES, rest)}
-    return LogLine(VALID, values, valid[1]) if valid else LogLine(TRAIN, values)
-
-
-def _numbers(pattern: re.Pattern[str], text: str) -> dict[str, float]:
-    return {name: float(value) for name, value in pattern.findall(text)}
-
-
-def _json_line(line: str) -> LogLine | None:
+def _log_line(line: str) -> LogLine | None:
     values = json_object(line)
-    key = next((key for key in values if key.endswith(_UPDATES)), _UPDATES)
+    key = next((key for key in values if key.endswith(_UPDATES)), None)
+    if key is None:
+        return None
     prefix = key[: -len(_UPDATES)]  # "", "train_", or the split's name and "_"
-    numbers = {"epoch": _number(values.get("epoch"))}
-    numbers.update((name[len(prefix) :], _number(v)) for name, v in values.items() if name.startswith(prefix))
+    names = {name: name[len(prefix) :] for name in values if name.startswith(prefix)}
+    numbers = {short: _number(values.get(name)) for name, short in {"epoch": "epoch", **names}.items()}
     kept = {name: value for name, value in numbers.items() if value is not None}
     if prefix in ("", "train_"):
         return LogLine(TRAIN if prefix else INNER, kept)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.kept import measured_once, stamp
-from fairseq_adv.evaluation.log_lines import INNER, TRAIN, VALID, log_lines, read_lines
+from fairseq_adv.evaluation.log_lines import INNER, TRAIN, VALID, LogLine, log_lines
 from fairseq_adv.evaluation.trained import attack_checkpoint
 
 
@@ -19,10 +19,12 @@ class RunLog:
     Attributes:
         train: fairseq's averages over each training epoch, by name (loss, adv_ratio, ups, …).
         valid: fairseq's scores on the first validation set after each epoch.
+        inner: fairseq's averages since the line before, of each line that ``--log-interval`` made.
     """
 
     train: list[dict[str, float]]
     valid: list[dict[str, float]]
+    inner: list[dict[str, float]]
 
     def best(self, name: str) -> float:
         """The highest value of a validation score over the epochs."""
@@ -33,41 +35,34 @@ class RunLog:
         return sum(1 / epoch["ups"] for epoch in self.train) / len(self.train)
 
 
-def read_log(path: Path) -> RunLog:
-    """Reads what ``fairseq-train --log-file`` wrote, with any ``--log-format``.
+def read_log(path: Path, is_validated: bool = True) -> RunLog:
+    """Reads what ``fairseq-train --log-format json --log-file`` wrote.
+
+    Args:
+        path: the log.
+        is_validated: a log without a validation is refused.
 
     Raises:
-        ValueError: there is no finished epoch in it.
+        ValueError: there is no finished epoch in it, or it is of another ``--log-format``.
         FileNotFoundError: there is no such file.
     """
-    # Keyed by update: a line may come several times.
-    train: dict[int, dict[str, float]] = {}
-    valid: dict[str, dict[int, dict[str, float]]] = {}
-    for line in log_lines(read_lines(path)):
-        if line.kind == TRAIN:
-            train[line.updates] = line.values
-        elif line.kind == VALID:
-            valid.setdefault(line.split, {})[line.updates] = line.values
-    if not train or not valid:
+    lines = log_lines(path)
+    valid = [line for line in lines if line.kind == VALID]
+    log = RunLog(
+        _by_update(line for line in lines if line.kind == TRAIN),
+        _by_update(line for line in valid if line.split == valid[0].split),
+        _by_update(line for line in lines if line.kind == INNER),
+    )
+    if not log.train or (is_validated and not log.valid):
         raise ValueError(
             f"{path}: no finished epoch in this log; was it written by fairseq-train --log-file?"
         )
-    return RunLog(list(train.values()), list(next(iter(valid.values())).values()))
+    return log
 
 
-def training_curve(path: Path) -> list[tuple[int, float]]:
-    """(updates done, training loss in bits since the line before) of each line that ``--log-interval`` made.
-
-    Raises:
-        ValueError: there is no such line.
-        FileNotFoundError: there is no such file.
-    """
-    inner = [line for line in log_lines(read_lines(path)) if line.kind == INNER and "loss" in line.values]
-    if not inner:
-        raise ValueError(
-            f"{path}: no training loss in this log; was it written with --log-format simple or json?"
-        )
-    return sorted({line.updates: line.values["loss"] for line in inner}.items())
+def _by_update(lines: Iterable[LogLine]) -> list[dict[str, float]]:
+    """The last of several lines for an update counts."""
+    return list({line.updates: line.values for line in lines}.values())
 
 
 @dataclass

@@ -103,7 +103,8 @@ class Sweep:
             "--total-num-update", str(updates), "--max-epoch", str(o.epochs),
             "--batch-size", str(o.batch_size), "--required-batch-size-multiple", "1", "--seed", str(seed),
             "--best-checkpoint-metric", o.metric, "--maximize-best-checkpoint-metric",
-            "--no-epoch-checkpoints", "--save-dir", str(folder), "--log-file", str(folder / "train.log"),
+            "--no-epoch-checkpoints", "--save-dir", str(folder),
+            "--log-file", str(folder / "train.log"), "--log-format", "json",
         ]  # fmt: skip
 
     def _table(self, rows: dict[Setting, list[Summary]]) -> str:

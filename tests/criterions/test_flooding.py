@@ -307,3 +307,14 @@ def test_accordance_is_in_fairseqs_meters(data: Path) -> None:
         assert ("accordance_head" in meters) is (made > 1)
     assert {"accordance_all", "accordance_encoder", "accordance_head"} <= meters.keys()
     assert all(-1 <= meters[f"accordance_{group}"].avg <= 1 for group in ("all", "encoder", "head"))
+
+
+@pytest.mark.parametrize(("interval", "is_told"), [("2", False), ("3", True)])
+def test_a_log_that_lacks_measurements_is_told_at_the_start(
+    data: Path, caplog: pytest.LogCaptureFixture, interval: str, is_told: bool
+) -> None:
+    probe = ["--accordance-interval", "2", "--accordance-batches", "2", "--accordance-batch-size", "4"]
+    run = build(train_args(data, None, "flooding", *flood("0"), *probe, "--log-interval", interval))
+    run.trainer.begin_epoch(1)
+    run.trainer.train_step([batch(run, [0, 1, 2])])
+    assert ("--log-interval 3 is longer than --accordance-interval 2" in caplog.text) is is_told

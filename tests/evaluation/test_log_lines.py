@@ -1,4 +1,4 @@
-"""Lines of numbers in the logs that fairseq-train writes, in each of its formats."""
+"""Lines of numbers in the logs that fairseq-train writes with --log-format json."""
 
 from __future__ import annotations
 
@@ -7,21 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_adv.evaluation.log_lines import INNER, TRAIN, VALID, LogLine, json_object, log_lines, read_lines
-from fairseq_adv.evaluation.runs import read_log, training_curve
+from fairseq_adv.evaluation.log_lines import INNER, TRAIN, VALID, LogLine, json_object, log_lines
+from fairseq_adv.evaluation.runs import read_log
 
 pytestmark = pytest.mark.fast
 
 # As fairseq 0.12.2 writes them; values shortened.
-SIMPLE = [
+LINES = [
     "{'_name': None, 'criterion': {'_name': 'standard'}, 'num_updates': 3}",
-    "epoch 001:      4 / 12 loss=1.172, accuracy=50, acc_and_f1=nan, num_updates=4, lr=1e-05, wall=1",
-    'begin validation on "valid" subset',
-    "epoch 001 | valid on 'valid' subset | loss 0.959 | accuracy_ARC-Easy 75 | num_updates 12",
-    "epoch 001 | valid on 'valid1' subset | loss 0.5 | accuracy_ARC-Easy 25 | num_updates 12",
-    "epoch 001 | loss 1.146 | loss_nats 0.794 | mcc -28.57 | num_updates 12 | lr 0.01",
-]
-JSON = [
     '{"epoch": 1, "update": 0.333, "loss": "1.172", "accuracy": "50", "acc_and_f1": "nan", '
     '"num_updates": "4", "lr": "1e-05", "wall": "1"}',
     '{"epoch": 1, "valid_loss": "0.959", "valid_accuracy_ARC-Easy": "75", "valid_num_updates": "12"}',
@@ -29,13 +22,21 @@ JSON = [
     '{"epoch": 1, "train_loss": "1.146", "train_loss_nats": "0.794", "train_mcc": "-28.57", '
     '"train_num_updates": "12", "train_lr": "0.01"}',
 ]
-PREFIX = "2026-01-02 03:04:05 | INFO | train_inner | "
+SIMPLE = [
+    "epoch 001:      4 / 12 loss=1.172, accuracy=50, num_updates=4, lr=1e-05, wall=1",
+    "epoch 001 | valid on 'valid' subset | loss 0.959 | accuracy 75 | num_updates 12",
+]
 
 
-@pytest.mark.parametrize("prefix", ["", PREFIX])
-@pytest.mark.parametrize("lines", [SIMPLE, JSON])
-def test_every_format_says_the_same(lines: list[str], prefix: str) -> None:
-    inner, first, second, train = log_lines([prefix + line for line in lines])
+def write_log(path: Path, lines: list[str]) -> Path:
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("prefix", ["", "2026-01-02 03:04:05 | INFO | train_inner | "])
+def test_every_line_of_numbers_is_read(tmp_path: Path, prefix: str) -> None:
+    log = write_log(tmp_path / "train.log", [prefix + line for line in LINES])
+    inner, first, second, train = log_lines(log)
     assert [one.kind for one in (inner, first, second, train)] == [INNER, VALID, VALID, TRAIN]
     assert [one.split for one in (inner, first, second, train)] == ["", "valid", "valid1", ""]
     assert [one.updates for one in (inner, first, train)] == [4, 12, 12]
@@ -52,20 +53,24 @@ def test_the_loss_in_nats_is_the_logged_one_or_made_from_bits() -> None:
 
 
 def test_a_run_s_log_is_of_the_first_validated_split(tmp_path: Path) -> None:
-    for name, lines in (("simple", SIMPLE), ("json", JSON)):
-        path = tmp_path / name
-        path.write_text("".join(f"{line}\n" for line in [*lines, *lines]))
-        log = read_log(path)
-        assert [epoch["loss"] for epoch in log.valid] == [0.959] and [e["loss"] for e in log.train] == [1.146]
-        assert training_curve(path) == [(4, 1.172)]
+    log = read_log(write_log(tmp_path / "train.log", [*LINES, *LINES]))
+    assert [epoch["loss"] for epoch in log.valid] == [0.959] and [e["loss"] for e in log.train] == [1.146]
+    assert [line["loss"] for line in log.inner] == [1.172]
 
 
-def test_a_log_that_is_none(tmp_path: Path) -> None:
+def test_a_log_that_is_none_or_has_another_format(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"gone\.log: no such log.*--log-file"):
-        read_lines(tmp_path / "gone.log")
+        log_lines(tmp_path / "gone.log")
     (tmp_path / "checkpoint.pt").write_bytes(b"\x80\x02\xff\xfe")
     with pytest.raises(ValueError, match=r"checkpoint\.pt: is not a text file.*--log-file"):
-        read_lines(tmp_path / "checkpoint.pt")
+        log_lines(tmp_path / "checkpoint.pt")
+    with pytest.raises(ValueError, match=r"train\.log: holds no json line .*--log-format json"):
+        log_lines(write_log(tmp_path / "train.log", SIMPLE))
+    with pytest.raises(ValueError, match=r"train\.log: no finished epoch"):
+        read_log(write_log(tmp_path / "train.log", LINES[:2]))
+    with pytest.raises(ValueError, match=r"train\.log: no finished epoch"):
+        read_log(write_log(tmp_path / "train.log", LINES[-1:]))
+    assert read_log(tmp_path / "train.log", is_validated=False).valid == []
 
 
 @pytest.mark.parametrize(

@@ -1,70 +1,145 @@
-"""examples/small_runs.sh: trains, tabulates, and does nothing again."""
+"""The small runs of the examples: tiny real trainings from the command line to the tables."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
-from support import build, run_command, train_args, write_encoder, write_questions, write_wsc
+from small_runs import table_rows, words, write_glue, write_small_encoder
+from support import run_command, write_questions, write_wsc
 
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "examples" / "small_runs.sh"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as scripts/convert_hf_checkpoint.py writes it; tiny and untrained."""
-    folder = tmp_path_factory.mktemp("encoder")
-    args = train_args(write_questions(folder / "data"), None, "standard", task="commonsense_qa")
-    build([*args, "--no-save-optimizer-state", "--max-positions", "64"]).trainer.save_checkpoint(
-        str(folder / "model.pt"), {}
-    )
-    write_encoder(folder)
-    (folder / "model_args.txt").write_text(
-        "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
-        "--encoder-attention-heads 2 --max-positions 64\n"
-    )
+    return write_small_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the small runs read, of the encoder's words."""
+    folder = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    (folder / "text").mkdir()
+    for split, lines in (("train", 300), ("valid", 60)):
+        (folder / "text" / f"{split}.txt").write_text("".join(f"{words(rng, 40)}\n\n" for _ in range(lines)))
+    for task in ("CoLA", "MRPC", "RTE"):
+        write_glue(folder / "glue", task)
+    write_questions(folder / "commonsense_qa", choices=(5,), train=64)
+    write_wsc(folder / "wsc", train=32)
     return folder
 
 
-def small_runs(*words: str) -> subprocess.CompletedProcess[str]:
-    return run_command(str(SCRIPT), *words, UPDATES="20")
+def small_runs(where: str, *given: object) -> subprocess.CompletedProcess[str]:
+    return run_command(sys.executable, str(EXAMPLES / where / "small_runs.py"), *map(str, given))
 
 
-def test_runs_are_trained_once_and_tabulated(tmp_path: Path, encoder: Path) -> None:
-    write_questions(tmp_path / "data" / "commonsense_qa", choices=(5,), train=64)
-    write_wsc(tmp_path / "data" / "wsc", train=32)
-    (tmp_path / "data" / "wsc" / "valid.jsonl").rename(tmp_path / "data" / "wsc" / "val.jsonl")
-    # The candidates are there already, so that no spaCy model is needed.
-    shutil.copytree(tmp_path / "data" / "wsc", tmp_path / "out" / "wsc")
-    words = [str(tmp_path / "data"), str(encoder), str(tmp_path / "out"), "commonsense_qa", "wsc"]
-    done = small_runs(*words)
+def records(out: Path) -> dict[str, dict[str, object]]:
+    return {path.stem: json.loads(path.read_text()) for path in (out / "records").glob("*.json")}
+
+
+def test_a_training_its_attack_and_its_table(tmp_path: Path, data: Path, encoder: Path) -> None:
+    out, page = tmp_path / "out", tmp_path / "page.md"
+    page.write_text("<!-- tables: begin -->\n<!-- tables: end -->\n")
+    sizes = ["--tasks", "RTE", "--methods", "standard", "--seeds", 3, "--rows", 40, "--updates", 6]
+    given = [data, out, "--encoder", encoder, "--attacked", 1, *sizes]
+    done = small_runs("glue", *given)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    rows = [line.split("|")[1:-1] for line in done.stdout.splitlines() if line.startswith("| ")][1:]
-    names = [(row[0].strip(), row[1].strip()) for row in rows]
-    tasks = ("commonsense_qa", "wsc")
-    assert names == [(task, method) for task in tasks for method in ("freelb", "standard")]
-    assert [row[4].strip() for row in rows[:2]] == ["20.00"] * 2  # chance of five choices
-    assert [row[4].strip() for row in rows[2:]] == ["62.50"] * 2  # 5 of 8 sentences are true
-    assert (tmp_path / "out" / "table.md").read_text() in done.stdout
-    again = small_runs(*words)
-    assert again.returncode == 0 and "== " not in again.stdout
-    assert [line for line in again.stdout.splitlines() if line.startswith("| ")] == [
-        line for line in done.stdout.splitlines() if line.startswith("| ")
-    ]
+    head, row = table_rows(done.stdout)
+    assert head[:5] == ["task", "method", "seeds", "updates", "dev accuracy"] and len(head) == 15
+    assert row[:4] == ["`RTE`", "`standard`", "3", "6"] and all(row)
+    (record,) = records(out).values()
+    attack = record["outcomes"]["attack"]  # type: ignore[index]
+    assert attack["examples"] == 16 and attack["perturbed_loss"] > attack["loss"]
+    assert record["peak_mib"] > 0 and not list(out.glob("*/checkpoint_*.pt"))  # type: ignore[operator]
+
+    again = small_runs("glue", *given, "--into", page)
+    assert again.returncode == 0 and "== RTE" in done.stdout and "== RTE" not in again.stdout
+    assert table_rows(page.read_text()) == [head, row]
+    shown = small_runs("glue", "nowhere", out, "--table")
+    assert table_rows(shown.stdout) == [head, row]
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
-    [(["x"], "usage: "), (["data", "nowhere", "out"], "nowhere/model.pt: no such file")],
+    ("where", "given", "message"),
+    [
+        ("glue", ["nowhere", "OUT"], "nowhere/glue/RTE/train.tsv: no such file"),
+        ("glue", ["DATA", "OUT", "--methods", "plain"], "invalid choice: 'plain'"),
+        ("glue", ["DATA", "OUT", "--rows", "0"], "argument --rows: '0': pass a whole number of 1 or more"),
+        ("glue", ["DATA", "OUT", "--encoder", "gone"], "gone/model.pt: no such file"),
+        ("glue", ["DATA", "OUT", "--into", "gone.md"], "gone.md"),
+        ("glue", ["DATA", "OUT", "--table"], "OUT: holds no finished run"),
+        ("flooding", ["DATA", "OUT", "--methods", "flooding-x"], "'flooding-x': pass standard, freelb, auto"),
+        ("alum", ["DATA", "OUT", "--stages", "tune"], "invalid choice: 'tune'"),
+        (".", ["DATA", "OUT", "--tasks", "race"], "race: no such file"),
+    ],
 )
-def test_what_is_missing_is_said(words: list[str], message: str) -> None:
-    done = small_runs(*words)
-    assert done.returncode == 2 and message in done.stderr
+def test_mistakes_are_told_before_training(
+    tmp_path: Path, data: Path, where: str, given: list[str], message: str
+) -> None:
+    out = tmp_path / "OUT"
+    done = small_runs(where, *(str({"DATA": data, "OUT": out}.get(word, word)) for word in given))
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert not list(out.glob("*/train.log"))
 
 
-def test_an_unknown_run_is_named(tmp_path: Path, encoder: Path) -> None:
-    done = small_runs(str(tmp_path), str(encoder), str(tmp_path / "out"), "arcc")
-    assert done.returncode == 2 and "no run is called arcc" in done.stderr
+@pytest.mark.slow
+def test_the_reasoning_tasks(tmp_path: Path, data: Path, encoder: Path) -> None:
+    (data / "wsc" / "valid.jsonl").rename(data / "wsc" / "val.jsonl")
+    # The candidates are there already, so that none have to be found.
+    shutil.copytree(data / "wsc", tmp_path / "out" / "wsc")
+    given = ["--encoder", encoder, "--tasks", "commonsense_qa", "wsc", "--updates", 20]
+    done = small_runs(".", data, tmp_path / "out", *given)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    head, *rows = table_rows(done.stdout)
+    expected = [(task, method) for task in ("commonsense_qa", "wsc") for method in ("freelb", "standard")]
+    assert [tuple(cell.strip("`") for cell in row[:2]) for row in rows] == expected
+    assert rows[0][head.index("chance")] == "20.00" and all(row[head.index("at last")] for row in rows)
+
+
+@pytest.mark.slow
+def test_flooding_and_its_accordance(tmp_path: Path, data: Path, encoder: Path) -> None:
+    methods = ["measured", "standard", "flooding-0.69", "auto-head"]
+    given = ["--tasks", "MRPC", "--rows", 40, "--epochs", 2, "--seeds", 1, "--attacked", 1]
+    out = tmp_path / "out"
+    done = small_runs("flooding", data, out, "--encoder", encoder, "--methods", *methods, *given)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    rows = {row[1]: row for row in table_rows(done.stdout) if len(row) == 13}
+    flooded = rows["method"].index("% of updates flooded, last epoch")
+    assert rows["`standard`"][flooded] == "" and rows["`measured`"][flooded] == "0"
+    assert rows["`flooding-0.69`"][flooded] != "0"  # the labels are drawn: the loss stays near ln 2
+    # Measuring changes nothing: not the logged losses, not what the attack finds in the last checkpoint.
+    assert rows["`measured`"][2:flooded] == rows["`standard`"][2:flooded]
+    made = records(out)
+    assert made["MRPC-measured-1"]["outcomes"]["attack"] == made["MRPC-standard-1"]["outcomes"]["attack"]  # type: ignore[index]
+    searched = [row[1] for row in table_rows(done.stdout) if len(row) == 8]
+    assert searched == ["method", "`auto-head`", "`measured`"]
+    curve = (out / "MRPC-measured-1" / "accordance.csv").read_text().splitlines()
+    assert len(curve) == 1 + 6, "a measurement after each of six updates, half of an epoch's three"
+
+
+@pytest.mark.slow
+def test_alum_in_all_its_stages(tmp_path: Path, data: Path, encoder: Path) -> None:
+    sizes = ["--warmup-updates", 6, "--minutes", 0.1, "--epsilons", 0.5, "--updates", 10, "--seeds", 1]
+    given = [data, tmp_path / "out", "--encoder", encoder, *sizes, "--starts", "plain"]
+    done = small_runs("alum", *given)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    rows = table_rows(done.stdout)
+    names = ["`start of both`", "`plain`", "`ALUM`", "`plain, as many updates as ALUM`"]
+    assert [row[0] for row in rows[1:5]] == names
+    updates = [int(row[1]) for row in rows[1:5]]
+    # On a busy machine the time may be over after the first update.
+    assert updates[0] == 6 and updates[1] >= updates[2] == updates[3] >= 1
+    clean = rows[0].index("valid loss, first rows")
+    assert all(float(row[clean]) < float(row[clean + 1]) for row in rows[1:5])  # under attack
+    tuned = [tuple(cell.strip("`") for cell in row[:3]) for row in rows[6:]]
+    methods = ("standard", "alum_vat", "smart")
+    assert tuned == [(task, "plain", method) for task in ("MRPC", "RTE") for method in methods]
+    again = small_runs("alum", *given)
+    assert again.returncode == 0 and "== " not in again.stdout and table_rows(again.stdout) == rows

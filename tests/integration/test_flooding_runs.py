@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -26,10 +24,10 @@ def run(data: Path, save: Path, method: str, *words: str, workers: int = 1) -> d
     return weights(save / "checkpoint_last.pt")
 
 
-def lines(done: subprocess.CompletedProcess[str], mark: str) -> list[dict[str, Any]]:
-    """The json objects that the criterion logged after ``mark``, without the repetitions of the handlers."""
-    found = re.findall(rf"{mark} \| (\{{.*\}})", done.stdout + done.stderr)
-    return [json.loads(text) for text in dict.fromkeys(found)]
+def measured_in(done: subprocess.CompletedProcess[str]) -> list[dict[str, float]]:
+    """The json line of each measurement: that of the update after which it was made."""
+    inner = logged(done, "train_inner")
+    return [line for line in inner if line.get("accordance_update") == line["num_updates"]]
 
 
 @pytest.mark.parametrize(
@@ -74,51 +72,45 @@ def test_probing_changes_nothing(tmp_path: Path, dropout: list[str]) -> None:
     assert all(torch.equal(probed[name], plain[name]) for name in plain)
     losses = [[line["loss"] for line in logged(text, "train_inner")] for text in done]
     assert losses[0] == losses[1] and len(losses[0]) == 52
-    measured = lines(done[1], "gradient accordance")
-    assert [line["update"] for line in measured] == list(range(4, 53, 4))
-    assert not lines(done[0], "gradient accordance")
+    assert [line["num_updates"] for line in measured_in(done[1])] == list(range(4, 53, 4))
+    assert not measured_in(done[0])
 
 
-def test_a_measurement_is_logged_with_both_values_of_each_group(tmp_path: Path) -> None:
+def test_a_measurement_is_logged_with_the_loss_since_the_one_before(tmp_path: Path) -> None:
     data = write_task(tmp_path / "data", train=52)
     words = ["--max-epoch", "1", "--flood-level", "0", *PROBE]
     done = fairseq_train(*train_args(data, None, "flooding", *words))
     inner = [line["loss_nats"] for line in logged(done, "train_inner")]
-    measured = lines(done, "gradient accordance")
-    assert len(measured) == 3
+    measured = measured_in(done)
+    assert [line["accordance_measurements"] for line in measured] == [1, 2, 3]
     for line in measured:
-        assert line["cosine"].keys() == line["eq13"].keys() == {"all", "encoder", "head"}
-        for group, value in line["cosine"].items():
-            assert -1 <= value <= 1 and line["eq13"][group] == pytest.approx(value / 2, abs=1e-6)
-        update = line["update"]
+        assert all(-1 <= line[f"accordance_{group}"] <= 1 for group in ("all", "encoder", "head"))
+        update = int(line["num_updates"])
         mean = sum(inner[update - 4 : update]) / 4  # batches of one size: the mean over the sub-epoch
-        assert line["train_loss_nats"] == pytest.approx(mean, abs=2e-6)
-        assert line["pairs"] > 0 and line["batches"] == 4
+        assert line["accordance_loss_nats"] == pytest.approx(mean, abs=2e-6)
 
 
 def test_two_workers_measure_what_one_does(tmp_path: Path) -> None:
     data = write_task(tmp_path / "data")
     words = [*SGD, "--max-epoch", "6", "--flood-level", "0", *PROBE, "--accordance-interval", "2"]
     args = train_args(data, None, "flooding", *words, "--accordance-batch-size", "4")
-    one = lines(fairseq_train(*args, "--batch-size", "16"), "gradient accordance")
-    two = lines(fairseq_train(*args, "--batch-size", "8", workers=2), "gradient accordance")
-    assert len(one) == len(two) == 3
+    one = measured_in(fairseq_train(*args, "--batch-size", "16"))
+    two = measured_in(fairseq_train(*args, "--batch-size", "8", workers=2))
+    assert [line["num_updates"] for line in one] == [line["num_updates"] for line in two] == [2, 4, 6]
     for ours, expected in zip(two, one):
-        assert ours["pairs"] == expected["pairs"] and ours["update"] == expected["update"]
-        for group, value in expected["cosine"].items():
-            assert ours["cosine"][group] == pytest.approx(value, abs=1e-4)
-        assert ours["train_loss_nats"] == pytest.approx(expected["train_loss_nats"], abs=1e-5)
+        for group in ("all", "encoder", "head"):
+            assert ours[f"accordance_{group}"] == pytest.approx(expected[f"accordance_{group}"], abs=1e-4)
+        assert ours["accordance_loss_nats"] == pytest.approx(expected["accordance_loss_nats"], abs=1e-5)
 
 
 def test_a_run_without_a_crossing_floods_nothing_and_says_so_at_its_end(tmp_path: Path) -> None:
     data = write_task(tmp_path / "data", train=52)
     words = ["--max-epoch", "1", "--flood-level", "auto", *PROBE, "--lr", "0"]
     done = fairseq_train(*train_args(data, None, "flooding", *words))
-    assert not lines(done, "flood level")
     inner = logged(done, "train_inner")
-    assert all(line["flooded"] == 0 and line["flood_level"] == 0 for line in inner)
+    assert all(line["flooded"] == line["flood_level"] == line["flood_start"] == 0 for line in inner)
     text = done.stdout + done.stderr
-    said = re.search(r"flood level \| none: up to update 13, in 3 measurements, .*\(all\) .*\(up\)", text)
+    said = re.search(r"nothing was flooded: up to update 13, in 3 measurements, .*\(all\) .*\(up\)", text)
     assert "the first measurement was above zero" not in text
     assert said and said.start() > text.index("done training")
 
@@ -134,8 +126,13 @@ def test_it_is_said_once_also_where_the_program_goes_on(
     with caplog.at_level(logging.INFO):
         del run
         gc.collect()
-    assert caplog.text.count("flood level | none: up to update 1, in 1 measurements") == 1
+    assert caplog.text.count("nothing was flooded: up to update 1, in 1 measurements") == 1
     assert "the first measurement was above zero" in caplog.text
+
+
+def announcements(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What the person at the console reads when flooding begins."""
+    return re.findall(r"flooding begins .*", done.stdout)
 
 
 @pytest.mark.parametrize("workers", [1, slow(2)])
@@ -147,12 +144,13 @@ def test_a_level_is_found_announced_and_kept_over_restarts(tmp_path: Path, worke
         "--no-epoch-checkpoints", "--save-interval-updates", "3", "--keep-interval-updates", "1",
     ]  # fmt: skip
     straight = fairseq_train(*train_args(data, tmp_path / "straight", "flooding", *words), workers=workers)
-    (found,) = lines(straight, "flood level")
-    at, level = found["update"], round(found["level"], 6)
-    assert found["before"] < 0 <= found["after"] and found["crossing"] == "up"
-    measured = [line for line in lines(straight, "gradient accordance") if line["update"] == at]
-    assert measured[0]["train_loss_nats"] == level and measured[0]["cosine"]["all"] == found["after"]
+    (said,) = announcements(straight)
     inner = {line["num_updates"]: line for line in logged(straight, "train_inner")}
+    at, level = int(inner[80]["flood_start"]), inner[80]["flood_level"]
+    assert f"after update {at}: " in said and f" {level:g} nats" in said
+    measured = {line["num_updates"]: line for line in measured_in(straight)}
+    assert measured[at - 4]["accordance_all"] < 0 <= measured[at]["accordance_all"]
+    assert measured[at]["accordance_loss_nats"] == level
     assert all(line["flood_level"] == (level if update > at else 0) for update, line in inner.items())
     assert any(line["flooded"] for line in inner.values()) and len(inner) == 80
     expected = weights(tmp_path / "straight" / "checkpoint_last.pt")
@@ -160,15 +158,16 @@ def test_a_level_is_found_announced_and_kept_over_restarts(tmp_path: Path, worke
     args = train_args(data, tmp_path / "killed", "flooding", *words)
     start_and_kill(args, workers, after_update=at - 11, before=at)
     resumed = {"killed": fairseq_train(*args, workers=workers)}
-    assert lines(resumed["killed"], "flood level") == [found]
+    assert announcements(resumed["killed"]) == [said]
 
     # At the end of an epoch fairseq drops the meters: checkpoint_last.pt is not that of the middle of one.
     args = train_args(data, tmp_path / "stopped", "flooding", *words)
     fairseq_train(*args, "--max-epoch", str(-(-at // 16)), workers=workers)
     resumed["stopped"] = fairseq_train(*args, workers=workers)
-    assert not lines(resumed["stopped"], "flood level")
+    assert not announcements(resumed["stopped"])
 
     for name, done in resumed.items():
-        assert logged(done, "train_inner")[-1]["flood_level"] == level
+        last = logged(done, "train_inner")[-1]
+        assert (last["flood_level"], last["flood_start"]) == (level, at)
         ended = weights(tmp_path / name / "checkpoint_last.pt")
         assert all(torch.equal(ended[key], expected[key]) for key in expected)

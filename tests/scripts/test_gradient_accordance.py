@@ -23,7 +23,7 @@ from support import (
 )
 
 from fairseq_adv.evaluation.figures.accordance_log import read_accordance
-from fairseq_adv.evaluation.log_lines import VALID, log_lines, read_lines
+from fairseq_adv.evaluation.log_lines import VALID, log_lines
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "gradient_accordance.py"
 PROBE = ["--batches", "4", "--batch-size", "8"]
@@ -37,7 +37,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, level in (("measured", "0"), ("flooded", "0.6")):
         (folder / name).mkdir()
         fairseq_train(
-            *train_args(data, folder / name, "flooding", "--flood-level", level, "--log-format", "simple"),
+            *train_args(data, folder / name, "flooding", "--flood-level", level),
             "--accordance-interval", "3", "--accordance-batches", "3", "--accordance-batch-size", "8",
             "--no-last-checkpoints", "--log-file", str(folder / name / "train.log"),
         )  # fmt: skip
@@ -67,18 +67,20 @@ def test_a_real_log_becomes_a_table_and_a_figure(trained: Path, tmp_path: Path, 
     # The same numbers, looked for in the log by other means.
     text = (trained / "measured" / "train.log").read_text()
     logged = {}
-    for part in re.findall(r"gradient accordance \| (\{.*\})", text):
+    for part in re.findall(r'\{.*"accordance_update": .*\}', text):
         values = json.loads(part)
-        logged[values["update"]] = values
+        logged[int(values["accordance_update"])] = values
     assert sorted(logged) == [3, 6, 9, 12] == [int(row["update"]) for row in found]
     for row in found:
         values = logged[int(row["update"])]
         for group in ("all", "encoder", "head"):
-            assert float(row[f"cosine_{group}"]) == pytest.approx(values["cosine"][group], rel=1e-5)
-            assert float(row[f"eq13_{group}"]) == pytest.approx(values["eq13"][group], rel=1e-5)
-        assert float(row["train_loss_nats"]) == pytest.approx(values["train_loss_nats"], rel=1e-5)
-        assert (row["pairs"], row["batches"]) == (str(values["pairs"]), "3")
-    dev = re.findall(r"'valid' subset \| .*?loss_nats ([\d.]+) .*?num_updates (\d+)", text)
+            cosine = float(values[f"accordance_{group}"])
+            assert float(row[f"cosine_{group}"]) == pytest.approx(cosine, rel=1e-5)
+            assert float(row[f"eq13_{group}"]) == pytest.approx(cosine / 2, rel=1e-5)
+        assert float(row["train_loss_nats"]) == pytest.approx(
+            float(values["accordance_loss_nats"]), rel=1e-5
+        )
+    dev = re.findall(r'"valid_loss_nats": "([\d.]+)".*?"valid_num_updates": "(\d+)"', text)
     assert {row["update"]: float(row["dev_loss_nats"]) for row in found if row["dev_loss_nats"]} == {
         update: pytest.approx(float(loss), rel=1e-5) for loss, update in dev
     }
@@ -87,7 +89,7 @@ def test_a_real_log_becomes_a_table_and_a_figure(trained: Path, tmp_path: Path, 
 
 def test_a_log_of_one_group_needs_no_option(trained: Path, tmp_path: Path, run: ScriptMain) -> None:
     text = (trained / "measured" / "train.log").read_text()
-    text = re.sub(r'"(all|encoder)": [-\d.e]+, ', "", text)
+    text = re.sub(r'"(train_)?accordance_(all|encoder)": "[-\d.e]+", ', "", text)
     (tmp_path / "head.log").write_text(text)
     done = run("log", tmp_path / "head.log", tmp_path / "f")
     assert done.returncode == 0 and "in group head" in done.stdout, done.stderr
@@ -115,7 +117,7 @@ def test_the_checkpoints_say_what_the_training_said(trained: Path, tmp_path: Pat
     log = {one.update: one for one in read_accordance(trained / "measured").measurements}
     dev = {
         one.updates: one.loss_nats
-        for one in log_lines(read_lines(trained / "measured" / "train.log"))
+        for one in log_lines(trained / "measured" / "train.log")
         if one.kind == VALID
     }
     for row in rows(tmp_path / "f"):
@@ -136,7 +138,7 @@ def test_the_score_over_the_levels(trained: Path, tmp_path: Path, run: ScriptMai
     assert [row["flood_level_nats"] for row in levels] == ["0", "0.6"]
     for row in levels:
         text = (trained / row["names"] / "train.log").read_text()
-        scores = re.findall(r"'valid' subset \| .*?\| accuracy ([\d.]+) ", text)
+        scores = re.findall(r'"valid_accuracy": "([\d.]+)"', text)
         assert float(row["last_accuracy_mean"]) == float(scores[-1])
     done = run("levels", trained / "measured", trained / "measured", tmp_path / "f")
     assert done.returncode == 2 and "needs two flood levels or more" in done.stderr
@@ -151,7 +153,7 @@ def test_the_loss_under_noise(trained: Path, tmp_path: Path, run: ScriptMain) ->
     assert list(found[0]) == ["noise_std", "plain", "b = 0.6"]
     assert [row["noise_std"] for row in found] == ["0", "0.5"]
     for label, name in (("plain", "measured"), ("b = 0.6", "flooded")):
-        dev = [one for one in log_lines(read_lines(trained / name / "train.log")) if one.kind == VALID]
+        dev = [one for one in log_lines(trained / name / "train.log") if one.kind == VALID]
         assert float(found[0][label]) == pytest.approx(min(one.loss_nats for one in dev), abs=1e-5)
         assert found[1][label] != found[0][label]
     assert run(*words).returncode == 0
@@ -165,7 +167,7 @@ def test_the_loss_under_noise(trained: Path, tmp_path: Path, run: ScriptMain) ->
     ("words", "message"),
     [
         (["log", "gone", "f"], "error: gone: no such log"),
-        (["log", "FOLDER/data/label/dict.txt", "f"], "no gradient accordance in this log"),
+        (["log", "FOLDER/data/label/dict.txt", "f"], "train with --log-format json"),
         (["log", "FOLDER/measured", "f", "--group", "body"], "--group body: was not measured"),
         (
             ["log", "FOLDER/measured", "FOLDER/flooded"],

@@ -89,22 +89,15 @@ def _measure(path: Path, how: Probing, cpu: bool) -> dict[str, float]:
         "update": trained.updates,
         "train_loss": measured.loss,
         "dev_loss": mean_loss(trained.model, trained.objective, samples),
-        "pairs": measured.pairs,
-        "batches": measured.batches,
         **{f"cosine_{group}": value for group, value in measured.cosine.items()},
-        **{f"eq13_{group}": measured.printed(group) for group in measured.cosine},
     }
 
 
 def _measurement(values: dict[str, float]) -> Measurement:
-    def of(prefix: str) -> dict[str, float]:
-        return {key[len(prefix) :]: value for key, value in values.items() if key.startswith(prefix)}
-
     return Measurement(
         update=int(values["update"]),
         train_loss=values["train_loss"],
-        cosine=of("cosine_"),
-        printed=of("eq13_"),
-        pairs=int(values["pairs"]),
-        batches=int(values["batches"]),
+        cosine={
+            key[len("cosine_") :]: value for key, value in values.items() if key.startswith("cosine_")
+        },
     )

@@ -21,17 +21,11 @@ class Measurement:
         train_loss: mean training loss in nats, since the measurement before or on the probe batches
             (:attr:`Curve.train_loss_of`); NaN where it is not known.
         cosine: mean cosine of each group of parameters, ±1; NaN where no two batches could be compared.
-        printed: eq. 13 as the paper prints it, ±1/2, of each group.
-        pairs: compared pairs of class-wise gradients.
-        batches: probe batches.
     """
 
     update: int
     train_loss: float
     cosine: dict[str, float]
-    printed: dict[str, float]
-    pairs: int
-    batches: int
 
 
 @dataclass(frozen=True)
@@ -81,6 +75,7 @@ class Curve:
         dev_loss: (updates made, mean dev loss in nats), in order.
         train_loss_of: what the measurements' training loss is a mean over, for the figure.
         start: where ``--flood-level auto`` began; ``None``: it didn't, or b was given.
+        missing: how many measurements the log has no line of.
     """
 
     name: str
@@ -88,6 +83,7 @@ class Curve:
     dev_loss: Sequence[tuple[int, float]]
     train_loss_of: str
     start: FloodStart | None = None
+    missing: int = 0
     groups: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -126,6 +122,11 @@ def report(curve: Curve, group: str = "all", direction: str = "any") -> str:
     """
     updates = [one.update for one in curve.measurements]
     lines = [f"{curve.name}: {len(updates)} measurements, updates {updates[0]} to {updates[-1]}"]
+    if curve.missing:
+        lines.append(
+            f"  {curve.missing} more were made that the log has no line of: a crossing may be earlier than "
+            "it seems. Train with a --log-interval no longer than --accordance-interval"
+        )
     for name in curve.groups:
         found = curve.suggestions(name, direction)
         lines += [f"  {name}: {one}" for one in found[:_MOST_SHOWN]]
@@ -165,12 +166,13 @@ def _range(points: Iterable[tuple[int, float]]) -> str:
 def as_csv(curve: Curve) -> str:
     """A row for each update with a measurement or a validation; what is not known is left empty.
 
+    ``eq13_GROUP`` is half the cosine, as the paper's eq. 13 has it.
     ``crossing_GROUP`` is ``up`` or ``down`` at the measurement after a change of sign.
     """
     groups = curve.groups
     header = [
         "update", *(f"cosine_{g}" for g in groups), *(f"eq13_{g}" for g in groups), "train_loss_nats",
-        "dev_loss_nats", "pairs", "batches", *(f"crossing_{g}" for g in groups),
+        "dev_loss_nats", *(f"crossing_{g}" for g in groups),
     ]  # fmt: skip
     measured = {one.update: one for one in curve.measurements}
     dev = dict(curve.dev_loss)
@@ -178,11 +180,10 @@ def as_csv(curve: Curve) -> str:
     rows: list[list[object]] = []
     for update in sorted({*measured, *dev}):
         one = measured.get(update)
-        values = [one.cosine[g] for g in groups] + [one.printed[g] for g in groups] if one else []
-        numbers = [*values, one.train_loss] if one else [math.nan] * (2 * len(groups) + 1)
+        cosines = [one.cosine[g] if one else math.nan for g in groups]
+        numbers = [*cosines, *(c / 2 for c in cosines), one.train_loss if one else math.nan]
         rows.append([
             update, *map(cell, numbers), cell(dev.get(update, math.nan)),
-            *((one.pairs, one.batches) if one else ("", "")),
             *(crossed[g].get(update, "") for g in groups),
         ])  # fmt: skip
     return csv_text(header, rows)

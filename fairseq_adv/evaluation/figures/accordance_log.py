@@ -1,16 +1,13 @@
-"""Reads the gradient accordance that ``--criterion flooding`` measured from the log of a training."""
+"""Reads the gradient accordance that a training with ``--accordance-interval`` wrote into its json log."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from fairseq_adv.accordance import GROUPS
 from fairseq_adv.evaluation.figures.accordance_curve import Curve, FloodStart, Measurement
-from fairseq_adv.evaluation.log_lines import VALID, json_object, log_lines, read_lines
-
-MEASURED, STARTED = "gradient accordance | {", "flood level | {"
+from fairseq_adv.evaluation.log_lines import VALID, LogLine, log_lines
 
 
 def log_of(run: Path) -> Path:
@@ -34,88 +31,54 @@ def read_accordance(run: Path) -> Curve:
         run: a log, or a folder that holds it as ``train.log``.
 
     Raises:
-        ValueError: the log holds no measurement, or a damaged one.
+        ValueError: the log holds no measurement, or is no ``--log-format json`` log.
         FileNotFoundError: there is no such log.
     """
     path = log_of(run)
-    lines = read_lines(path)
-    measured: dict[int, Measurement] = {}
-    start = None
-    for line in lines:
-        if MEASURED in line:
-            one = _measurement(_object(path, line, MEASURED), path)
-            measured[one.update] = one
-        elif STARTED in line:
-            start = read_start(path, line)
+    lines = log_lines(path)
+    measured = {
+        int(line.values["accordance_update"]): line for line in lines if "accordance_update" in line.values
+    }
     if not measured:
         raise ValueError(
-            f"{path}: no gradient accordance in this log; --criterion flooding measures it with "
-            "--accordance-interval N and writes it to --log-file (with --flood-level 0 it does nothing else)"
+            f"{path}: no gradient accordance in this log; --accordance-interval N measures and logs it (with "
+            "--flood-level 0 it does nothing else)"
         )
-    if len({tuple(one.cosine) for one in measured.values()}) > 1:
+    measurements = [_measurement(update, measured[update]) for update in sorted(measured)]
+    if len({tuple(one.cosine) for one in measurements}) > 1:
         raise ValueError(f"{path}: its measurements are of different groups; is it the log of one run?")
+    made = {line.values.get("accordance_measurements", 0.0) for line in measured.values()}
     return Curve(
         name=name_of(run),
-        measurements=[measured[update] for update in sorted(measured)],
+        measurements=measurements,
         dev_loss=_dev_losses(lines),
         train_loss_of="mean since the measurement before",
-        start=start,
+        start=flood_start(lines),
+        missing=int(max(made)) - len(made),
     )
 
 
-def read_start(path: Path, line: str) -> FloodStart:
-    """What a line that holds :data:`STARTED` says.
-
-    Raises:
-        ValueError: the line is damaged.
-    """
-    values = _object(path, line, STARTED)
-    return FloodStart(_whole(values, "update", path), _number(values, "level", path))
+def flood_start(lines: list[LogLine]) -> FloodStart | None:
+    """Where ``--flood-level auto`` began to flood; ``None``: it did not, or b was given."""
+    for line in reversed(lines):
+        if line.values.get("flood_start") and line.values.get("flood_level"):
+            return FloodStart(int(line.values["flood_start"]), line.values["flood_level"])
+    return None
 
 
-def _measurement(values: Mapping[str, Any], path: Path) -> Measurement:
-    groups: dict[str, dict[str, float]] = {}
-    for kind in ("cosine", "eq13"):
-        found = values.get(kind)
-        if not isinstance(found, dict) or not found:
-            raise ValueError(f"{path}: a measurement lacks {kind!r}; was this log edited, or cut short?")
-        groups[kind] = {name: _number(found, name, path) for name in found}
+def _measurement(update: int, line: LogLine) -> Measurement:
+    values = line.values
     return Measurement(
-        update=_whole(values, "update", path),
-        train_loss=_number(values, "train_loss_nats", path),
-        cosine=groups["cosine"],
-        printed=groups["eq13"],
-        pairs=_whole(values, "pairs", path),
-        batches=_whole(values, "batches", path),
+        update=update,
+        train_loss=values.get("accordance_loss_nats", math.nan),
+        cosine={
+            group: values[f"accordance_{group}"] for group in GROUPS if f"accordance_{group}" in values
+        },
     )
 
 
-def _object(path: Path, line: str, mark: str) -> dict[str, Any]:
-    found = json_object(line[line.index(mark) :])
-    if not found:
-        raise ValueError(f"{path}: a damaged line: {line[-120:]}; was this log edited, or cut short?")
-    return found
-
-
-def _number(values: Mapping[str, Any], name: str, path: Path) -> float:
-    """A number of a json object; null is NaN."""
-    value = values.get(name, "")
-    if value is None:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{path}: {name} should be a number in {dict(values)}; was this log edited?")
-    return float(value)
-
-
-def _whole(values: Mapping[str, Any], name: str, path: Path) -> int:
-    value = _number(values, name, path)
-    if not value.is_integer():
-        raise ValueError(f"{path}: {name} should be a whole number in {dict(values)}; was this log edited?")
-    return int(value)
-
-
-def _dev_losses(lines: list[str]) -> list[tuple[int, float]]:
+def _dev_losses(lines: list[LogLine]) -> list[tuple[int, float]]:
     """Of the first validated split."""
-    found = [line for line in log_lines(lines) if line.kind == VALID]
+    found = [line for line in lines if line.kind == VALID]
     losses = {line.updates: line.loss_nats for line in found if line.split == found[0].split}
     return sorted(losses.items())

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_adv.evaluation.figures.accordance_log import STARTED, log_of, name_of, read_start
+from fairseq_adv.evaluation.figures.accordance_log import log_of, name_of
 from fairseq_adv.evaluation.figures.csv_text import csv_text
-from fairseq_adv.evaluation.log_lines import read_lines
 from fairseq_adv.evaluation.runs import read_log
 
 WHICH = ("last", "best")
-# fairseq-train logs its whole configuration at the start.
-_CRITERION = re.compile(r"'criterion': \{'_name': '(\w+)'(?P<rest>.*)")
-_LEVEL = re.compile(r"'flood_level': '?([^',}]+)")
-_PLAIN = ("standard", "sentence_prediction")
 
 
 @dataclass(frozen=True)
@@ -67,46 +61,21 @@ def read_run(run: Path, metric: str, which: str = "last") -> FloodedRun:
         which: ``last`` for the last epoch, as the paper does, or ``best``.
 
     Raises:
-        ValueError: no epoch is finished, the score is not there, or the training was not plain or flooded.
+        ValueError: no epoch is finished, or the score is not there.
         FileNotFoundError: there is no such log.
     """
     path = log_of(run)
-    level, is_auto = _level(path)
-    valid = read_log(path).valid
+    log = read_log(path)
+    valid, train = log.valid, log.train[-1]
     if metric not in valid[-1]:
         raise ValueError(
             f"{path}: has no validation score {metric!r}; --metric: {', '.join(sorted(valid[-1]))}"
         )
     scores = [epoch[metric] for epoch in valid]
     best = min if "loss" in metric else max
-    return FloodedRun(name_of(run), level, is_auto, best(scores) if which == "best" else scores[-1])
-
-
-def _level(path: Path) -> tuple[float, bool]:
-    """b in nats, and whether ``auto`` was to find it."""
-    lines = read_lines(path)
-    criteria = [match for line in lines if (match := _CRITERION.search(line))]
-    if not criteria:
-        raise ValueError(
-            f"{path}: fairseq's configuration is not in this log, so its flood level is not known; give the "
-            "whole file that fairseq-train --log-file wrote"
-        )
-    criterion, level = criteria[-1][1], _LEVEL.search(criteria[-1]["rest"])
-    if criterion != "flooding" and criterion not in _PLAIN:
-        raise ValueError(
-            f"{path}: was trained with --criterion {criterion}, which has no flood level; give runs of "
-            f"flooding, {' or '.join(_PLAIN)} (level 0)"
-        )
-    if criterion != "flooding":
-        return 0.0, False
-    if level is None:
-        raise ValueError(
-            f"{path}: no flood_level in the configuration of its criterion; was this log edited?"
-        )
-    if level[1] != "auto":
-        return float(level[1]), False
-    starts = [read_start(path, line) for line in lines if STARTED in line]
-    return (starts[-1].level if starts else 0.0), True
+    score = best(scores) if which == "best" else scores[-1]
+    # Only a search logs where flooding began; only a flooded run has a level.
+    return FloodedRun(name_of(run), train.get("flood_level", 0.0), "flood_start" in train, score)
 
 
 def by_level(runs: Iterable[FloodedRun]) -> list[LevelScores]:

@@ -48,9 +48,7 @@ def test_each_checkpoint_is_measured_as_the_probe_does(run: SimpleNamespace, tmp
         probe = AccordanceProbe(objective, run.task, "train", batches=4, batch_size=4, seed=3)
         expected = probe.measure(run.model)
         assert one.cosine == pytest.approx(expected.cosine, rel=1e-4)
-        assert one.printed["head"] == pytest.approx(expected.cosine["head"] / 2, rel=1e-4)
         assert one.train_loss == pytest.approx(expected.loss, rel=1e-5)
-        assert (one.pairs, one.batches) == (expected.pairs, 4)
         whole = [batch(run, list(range(8)), "valid")]
         assert (update, dev_loss) == (
             one.update,

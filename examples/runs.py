@@ -1,0 +1,268 @@
+"""Trains a list of runs, several at a time, and keeps a json record of each: the driver of the small runs.
+
+Everything lies in one output folder, in which all commands run, so that their paths may be relative to it:
+
+OUT/NAME/               a run's log (train.log), what its commands said (output.txt, …), its checkpoints
+OUT/records/NAME.json   its record, written when all its commands have ended
+
+A run with a record of the same settings is finished. One with a record of others, or without a record, is
+begun anew.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+Record = dict[str, Any]
+PROJECT = Path(__file__).resolve().parents[1]
+COMMANDS = Path(sys.executable).parent  # the environment's, which need not be on the path
+RECORDS = "records"
+_PATIENCE = 10.0  # seconds that a process has to end after SIGTERM
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training, and what is measured on it. Paths are absolute, or relative to the output folder.
+
+    Attributes:
+        name: of its folder and its record.
+        data: fairseq-train's data folder, or several with colons between them.
+        start: the checkpoint that it is fine-tuned from.
+        options: the other words of ``fairseq-train``. The driver adds folder, log, seed and ``--user-dir``.
+        seed: of the training.
+        labels: what tables tell runs apart by: task, method, …
+        after: commands after the training, by name. One that ends in .py is in the project's folder. What it
+            prints is its outcome, as json if it is json, and in the run's folder as NAME.txt.
+        delete: patterns of files in the run's folder that are not kept.
+        curve: names of numbers to keep from each line that ``--log-interval`` makes.
+    """
+
+    name: str
+    data: str
+    start: str
+    options: Sequence[str]
+    seed: int = 1
+    labels: Mapping[str, str] = field(default_factory=dict)
+    after: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    delete: Sequence[str] = ()
+    curve: Sequence[str] = ()
+
+
+def make(runs: Sequence[Run], out: Path, jobs: int = 1) -> list[Record]:
+    """Makes those of the runs that are not finished; returns the records of all, in order.
+
+    Args:
+        runs: with different names.
+        out: the output folder.
+        jobs: how many run at a time, each on one thread.
+
+    Raises:
+        ValueError: data or a start is missing, another driver is at work in ``out``, or a run failed. What
+            else was running then is stopped.
+    """
+    from fairseq_adv.data.io import locked
+
+    _check(runs, out)
+    to_do = [run for run in runs if not is_finished(run, out)]
+    processes = _Processes(out)
+    with locked(out / "runs"), ThreadPoolExecutor(jobs) as pool:
+        begun = [pool.submit(_make, run, out, processes) for run in to_do]
+        try:
+            ended, _ = wait(begun, return_when=FIRST_EXCEPTION)
+        finally:  # also where a signal ends the driver
+            for one in begun:
+                one.cancel()
+            processes.stop()
+        for one in ended:
+            one.result()
+    return [record for run in runs if (record := read_record(out, run.name)) is not None]
+
+
+def is_finished(run: Run, out: Path) -> bool:
+    """Whether there is a record of this run with these settings."""
+    settings = json.loads(json.dumps(asdict(run)))
+    record = read_record(out, run.name)
+    return record is not None and all(record.get(key) == value for key, value in settings.items())
+
+
+def read_record(out: Path, name: str) -> Record | None:
+    """The record of a run; ``None``: it is not finished."""
+    path = out / RECORDS / f"{name}.json"
+    return _read(path) if path.is_file() else None
+
+
+def read_records(out: Path) -> list[Record]:
+    """All records in an output folder, by name.
+
+    Raises:
+        ValueError: there is none, or one is damaged.
+    """
+    records = [_read(path) for path in sorted((out / RECORDS).glob("*.json"))]
+    if not records:
+        raise ValueError(f"{out}: holds no finished run")
+    return records
+
+
+def _read(path: Path) -> Record:
+    try:
+        record: Record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: is no json ({error}); remove it, and its run is made again"
+        ) from error
+    return record
+
+
+def _check(runs: Sequence[Run], out: Path) -> None:
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two runs have one name: {', '.join(sorted(names))}")
+    for path in {path for run in runs for path in [*run.data.split(":"), run.start]}:
+        if not (out / path).exists():
+            raise ValueError(f"{out / path}: no such file or folder, and a run needs it")
+
+
+def _make(run: Run, out: Path, processes: _Processes) -> None:
+    """One run, unless another has failed."""
+    if processes.is_stopped:
+        return
+    try:
+        _train_and_measure(run, out, processes)
+    except BaseException:
+        processes.is_stopped = True  # here: this thread would take the next run before others hear of it
+        raise
+
+
+def _train_and_measure(run: Run, out: Path, processes: _Processes) -> None:
+    """A run from its beginning to its record."""
+    from fairseq_adv.data.io import write_whole
+    from fairseq_adv.evaluation.runs import read_log
+
+    folder = out / run.name
+    (out / RECORDS / f"{run.name}.json").unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    print(f"== {run.name}", flush=True)
+    record: Record = {**asdict(run), "outcomes": {}}
+    with open(folder / "output.txt", "wb") as output:
+        record.update(processes.finish(run.name, training_words(run), output, output))
+        for name, words in run.after.items():
+            with open(folder / f"{name}.txt", "wb") as said:
+                processes.finish(run.name, words, said, output)
+            record["outcomes"][name] = _outcome((folder / f"{name}.txt").read_text(encoding="utf-8"))
+    log = read_log(folder / "train.log", is_validated=False)
+    record.update(updates=int(log.train[-1]["num_updates"]), train=log.train, valid=log.valid)
+    record["numbers"] = {name: [line.get(name) for line in log.inner] for name in run.curve}
+    for pattern in run.delete:
+        for path in folder.glob(pattern):
+            path.unlink()
+    write_whole(out / RECORDS / f"{run.name}.json", json.dumps(_finite(record), indent=1) + "\n")
+
+
+def training_words(run: Run) -> list[str]:
+    """The whole command of a run's training, to be run in the output folder."""
+    return [
+        "fairseq-train", run.data, "--finetune-from-model", run.start, *run.options, "--seed", str(run.seed),
+        "--user-dir", str(PROJECT / "fairseq_adv"), "--save-dir", run.name,
+        "--log-file", f"{run.name}/train.log", "--log-format", "json",
+    ]  # fmt: skip
+
+
+def _outcome(said: str) -> Any:
+    with suppress(ValueError):
+        return json.loads(said)
+    return said
+
+
+def _finite(value: Any) -> Any:
+    """json has no NaN: ``None`` stands for it."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class _Processes:
+    """The processes at work, each in a group of its own, so that what it started can be ended with it."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self._lock = threading.Lock()
+        self._running: set[int] = set()
+        self.is_stopped = False
+
+    def finish(
+        self, name: str, words: Sequence[str], output: BinaryIO, errors: BinaryIO
+    ) -> dict[str, float]:
+        """Runs a command to its end; returns wall and CPU seconds and the most memory that it had.
+
+        Raises:
+            ValueError: it failed; names the run and says what it printed last.
+        """
+        if words[0].endswith(".py"):
+            program = [sys.executable, str(PROJECT / words[0])]
+        else:
+            program = [str(COMMANDS / words[0])]
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        begun = time.monotonic()
+        with self._lock:
+            if self.is_stopped:
+                raise ValueError(f"{name}: stopped")
+            process = subprocess.Popen(
+                [*program, *words[1:]], cwd=self.out, env=env, stdout=output, stderr=errors,
+                stdin=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+            self._running.add(process.pid)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        with self._lock:
+            self._running.remove(process.pid)
+        _end(process.pid, signal.SIGKILL)  # children that it left behind
+        if process.returncode:
+            path = self.out / name / "output.txt"
+            last = "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-5:])
+            raise ValueError(
+                f"{name}: {words[0]} ended with status {process.returncode}; the end of {path}:\n{last}"
+            )
+        return {
+            "wall_seconds": round(time.monotonic() - begun, 2),
+            "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 2),
+            "peak_mib": round(usage.ru_maxrss / (1024 if sys.platform != "darwin" else 1 << 20), 1),
+        }
+
+    def stop(self) -> None:
+        """Ends all that still run; no other will begin."""
+        end = time.monotonic() + _PATIENCE
+        with self._lock:
+            self.is_stopped = True
+        number = signal.SIGTERM
+        while True:
+            with self._lock:
+                running = set(self._running)
+            if not running:
+                return
+            if time.monotonic() > end:
+                number = signal.SIGKILL
+            for pid in running:
+                _end(pid, number)
+            time.sleep(0.1)
+
+
+def _end(group: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

@@ -1,0 +1,219 @@
+"""What the small_runs.py share: command line, encoder, rows of GLUE, fairseq-train's common words."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from run_tables import BEGIN, END, Column, Record, around, last, outcome, write_between
+from runs import PROJECT, read_records
+
+from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
+
+NATS = math.log(2)  # fairseq logs losses in bits
+# The quickstart's sizes for MiniLM; examples/glue/README.md tells how they were found.
+PERTURBATION = ["--adv-steps", "3", "--adv-lr", "0.016", "--adv-max-norm", "0.05", "--adv-init-mag", "0.025"]
+COMMON = [
+    "--dropout", "0.1", "--attention-dropout", "0.1", "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)",
+    "--adam-eps", "1e-06", "--weight-decay", "0.01", "--clip-norm", "1.0", "--cpu", "--num-workers", "0",
+    "--required-batch-size-multiple", "1", "--no-epoch-checkpoints", "--log-interval", "10",
+    # A buffer's thread, still at work when training ends in mid-epoch, may abort the process.
+    "--data-buffer-size", "0",
+]  # fmt: skip
+CLASSIFY = [
+    "--task", "sentence_prediction", "--num-classes", "2", "--init-token", "0", "--separator-token", "2",
+]  # fmt: skip
+METRICS = {"CoLA": "mcc", "MRPC": "accuracy", "RTE": "accuracy"}
+
+
+def parser(about: str | None, data: str) -> argparse.ArgumentParser:
+    """The options that all of them have.
+
+    Args:
+        about: for --help.
+        data: what DATA holds.
+    """
+    options = argparse.ArgumentParser(description=about, formatter_class=HelpFormatter)
+    add = options.add_argument
+    add("data", metavar="DATA", type=Path, help=f"holds {data} as the data sets distribute them")
+    add("out", metavar="OUT", type=Path, help="folder for prepared data, runs and their records")
+    add("--encoder", type=Path, metavar="DIR", help="a folder that scripts/convert_hf_checkpoint.py wrote "
+        "(default: the quickstart's MiniLM, fetched and converted into OUT/encoder)")  # fmt: skip
+    add("--jobs", type=positive, default=2, metavar="N", help="runs at a time, each on one thread")
+    add("--table", action="store_true", help="train nothing, show the tables of the runs that are finished")
+    add("--into", type=Path, metavar="PAGE", help=f"write the tables into PAGE, between {BEGIN} and {END}")
+    return options
+
+
+def add_seeds(options: argparse.ArgumentParser) -> None:
+    options.add_argument(
+        "--seeds", type=int, nargs="+", default=[1, 2, 3], metavar="N",
+        help="one after the other, so that what is finished at any time can be compared (default: 1 2 3)",
+    )  # fmt: skip
+
+
+def add_names(options: argparse.ArgumentParser, name: str, known: Sequence[str]) -> None:
+    """An option with some of the names that are known; default: all."""
+    words = " ".join(known)
+    options.add_argument(
+        name, nargs="+", choices=list(known), default=list(known), metavar="NAME",
+        help=f"of {words} (default: all)",
+    )  # fmt: skip
+
+
+def add_number(options: argparse.ArgumentParser, name: str, about: str, default: int | None = None) -> None:
+    """An option with a whole number of 1 or more."""
+    options.add_argument(name, type=positive, default=default, metavar="N", help=about)
+
+
+def positive(text: str) -> int:
+    """A whole number of 1 or more."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: pass a whole number of 1 or more")
+    return int(text)
+
+
+def command(
+    options: Namespace,
+    needs: Sequence[str],
+    work: Callable[[Namespace], None],
+    tables: Callable[[list[Record]], list[str]],
+) -> int:
+    """A small_runs.py after its command line was read: looks for what is missing, trains, shows the tables.
+
+    Args:
+        options: of :func:`parser`.
+        needs: files in DATA.
+        work: prepares the data and makes the runs.
+        tables: of the records in OUT.
+    """
+
+    def act() -> None:
+        options.out = options.out.resolve()
+        if options.into is not None:
+            around(options.into)
+        if not options.table:
+            missing = [name for name in needs if not (options.data / name).exists()]
+            if missing:
+                raise ValueError(f"{options.data / missing[0]}: no such file, and DATA should hold it")
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            options.out.mkdir(parents=True, exist_ok=True)
+            options.encoder = _encoder(options)
+            work(options)
+        lines = tables(read_records(options.out))
+        if options.into is None:
+            print("\n".join(lines).rstrip())
+        else:
+            write_between(options.into, "\n".join(lines))
+
+    return exit_status(act, (ValueError, OSError), RESUMABLE)
+
+
+def _encoder(options: Namespace) -> str:
+    """The encoder's folder, relative to OUT."""
+    if options.encoder is None:
+        options.encoder = options.out / "encoder"
+        if not (options.encoder / "model.pt").is_file():
+            script("fetch_minilm.py", options.out / "encoder-hf")
+            script("convert_hf_checkpoint.py", options.out / "encoder-hf", options.encoder)
+    if not (options.encoder / "model.pt").is_file():
+        raise ValueError(
+            f"{options.encoder}/model.pt: no such file; scripts/convert_hf_checkpoint.py makes it"
+        )
+    relative: str = os.path.relpath(options.encoder.resolve(), options.out)
+    return relative
+
+
+def encoder_words(options: Namespace) -> list[str]:
+    """fairseq-train's words for the encoder's architecture."""
+    return shlex.split((options.out / options.encoder / "model_args.txt").read_text(encoding="utf-8"))
+
+
+def script(name: str, *words: object) -> None:
+    """One of scripts/ to its end.
+
+    Raises:
+        ValueError: it failed; it has said why.
+    """
+    if subprocess.run([sys.executable, str(PROJECT / "scripts" / name), *map(str, words)]).returncode:
+        raise ValueError(f"scripts/{name} failed: see above")
+
+
+def glue_files(tasks: Sequence[str]) -> list[str]:
+    """What DATA has to hold of these tasks."""
+    return [f"glue/{task}/{split}.tsv" for task in tasks for split in ("train", "dev", "test")]
+
+
+def prepare_glue(options: Namespace, task: str, rows: int | None = None) -> tuple[str, int]:
+    """The folder, relative to OUT, of a task's binarised data, and the number of its training rows.
+
+    Args:
+        options: of the command.
+        task: as GLUE calls it.
+        rows: how many of its training rows; ``None``: all.
+    """
+    source, name = options.data / "glue", f"{task}-bin"
+    lines = (source / task / "train.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+    head = 0 if task == "CoLA" else 1  # CoLA's files have no head
+    if rows is not None:
+        source, name = options.out / f"glue-{rows}", f"{task}-{rows}-bin"
+        lines = lines[:head] + spread_rows(lines[head:], rows)
+    if not (options.out / name).is_dir():
+        if rows is not None:
+            (source / task).mkdir(parents=True, exist_ok=True)
+            (source / task / "train.tsv").write_text("".join(lines), encoding="utf-8")
+            for split in ("dev", "test"):
+                shutil.copy(options.data / "glue" / task / f"{split}.tsv", source / task)
+        encoder = options.out / options.encoder
+        script("prepare_glue.py", source, task, options.out / name, "--encoder", encoder)
+    return name, len(lines) - head
+
+
+def spread_rows(lines: Sequence[str], rows: int) -> list[str]:
+    """So many lines, evenly spread: CoLA's stand by their sources."""
+    total = len(lines)
+    return [line for i, line in enumerate(lines) if (i + 1) * rows // total > i * rows // total]
+
+
+def schedule(lr: float, updates: int) -> list[str]:
+    """Warm-up and linear decay over all updates."""
+    return [
+        "--lr", str(lr), "--lr-scheduler", "polynomial_decay", "--warmup-updates", str(updates // 10),
+        "--total-num-update", str(updates), "--max-update", str(updates),
+    ]  # fmt: skip
+
+
+def attack(checkpoint: str, epsilon: float, steps: int, batches: int) -> list[str]:
+    """The command that attacks the first mini-batches of 16 dev rows."""
+    return [
+        "scripts/loss_under_perturbation.py", checkpoint, "--epsilon", f"{epsilon:g}",
+        "--steps", str(steps), "--batches", str(batches), "--batch-size", "16", "--cpu", "--json",
+    ]  # fmt: skip
+
+
+ATTACKED = [
+    Column("attacked rows", outcome("attack", "examples"), None),
+    Column("their loss", outcome("attack", "loss"), 3),
+    Column("under attack", outcome("attack", "perturbed_loss"), 3, True),
+    Column("accuracy under attack", outcome("attack", "perturbed_accuracy"), 1, True),
+]
+LOSSES = [
+    Column("dev loss", last("valid", "loss", NATS), 3, True),
+    Column("training loss, last epoch", last("train", "loss", NATS), 3, True),
+]
+SEEDS = Column("seeds", lambda record: record["seed"], None)
+UPDATES = Column("updates", lambda record: record["updates"], None)
+CPU = Column("CPU s a run", lambda record: record["cpu_seconds"], 0)
+PEAK = Column("peak memory, MiB", lambda record: record["peak_mib"], 0)
+SPEED = Column(
+    "s an update", lambda record: sum(epoch["train_wall"] for epoch in record["train"]) / record["updates"], 2
+)
