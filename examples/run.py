@@ -133,8 +133,8 @@ def sizes(config: Any, encoder: Path) -> list[str]:
     path, found = encoder / "model_args.txt", []
     for option, value in re.findall(r"--(\S+)(?: +(?!--)(\S+))?", path.read_text() if path.is_file() else ""):
         key = "_name" if option == "arch" else option.replace("-", "_")
-        group = "task" if key not in config.model.keys() and key in config.task.keys() else "model"
-        found.append(("" if key in config[group].keys() else "+") + said(f"{group}.{key}", value or "true"))
+        group = "task" if key not in config.model and key in config.task else "model"
+        found.append(("" if key in config[group] else "+") + said(f"{group}.{key}", value or "true"))
     return found
 
 
@@ -181,7 +181,7 @@ def check_encoder(config: Any, encoder: Path) -> None:
     if start is not None and not Path(start).is_file():
         told = "examples/glue/README.md tells where the pre-trained RoBERTa comes from"
         raise ValueError(f"{start}: no such file. {told}")
-    if "tokenizer_dir" not in config.task.keys():
+    if "tokenizer_dir" not in config.task:
         return
     if not (encoder / "dict.txt").is_file():
         raise ValueError(f"{encoder}/dict.txt: no such file. It comes with the encoder's model.pt")
@@ -242,7 +242,7 @@ def command(args: argparse.Namespace) -> list[str]:
     encoder, folders = Path(os.path.abspath(args.encoder)), [os.path.abspath(p) for p in args.data.split(":")]
     words = [said("common.user_dir", plugin), said("task.data", ":".join(folders)),
              said("checkpoint.save_dir", os.path.abspath(args.save))]  # fmt: skip
-    words += [said("task.tokenizer_dir", encoder)] if "tokenizer_dir" in base.task.keys() else []
+    words += [said("task.tokenizer_dir", encoder)] if "tokenizer_dir" in set(base.task) else []
     words += [*sizes(base, encoder), *args.overrides]
     # Not strict, for some keys are fairseq's and in no yaml; check_key knows them.
     config = composed(recipe, words, strict=False)
