@@ -63,11 +63,11 @@ def composed(recipe: Path, overrides: Sequence[str], strict: bool = True) -> Any
         with initialize_config_dir(config_dir=str(recipe.parent.resolve())):
             config = compose(recipe.stem, list(overrides), strict=strict)
         OmegaConf.to_container(config, resolve=True)  # an interpolation that leads nowhere
-    except (HydraException, OmegaConfBaseException, YAMLError, OSError, AttributeError) as error:
-        raise ValueError(f"{recipe}: cannot be read as a recipe: {error}") from error
+    except (HydraException, OmegaConfBaseException, YAMLError, OSError, ValueError) as error:
+        raise ValueError(f"{recipe}: {error}") from error
     for group in ("common", "task", "model", "dataset", "optimization", "distributed_training", "checkpoint"):
         if group not in config:
-            raise ValueError(f"{recipe}: cannot be read as a recipe: it has no {group}")
+            raise ValueError(f"{recipe} is no recipe: it has no {group}")
     return config
 
 
@@ -156,7 +156,7 @@ def shared(config: Any, gpus: int) -> list[str]:
             return [f"{WORKERS}={gpus}", f"dataset.batch_size={batch}", f"optimization.update_freq=[{parts}]"]
     raise ValueError(
         f"--gpus {gpus}: the {total} examples of an update cannot be shared out evenly. Take a divisor of "
-        f"{total}, or set {WORKERS}={gpus}, dataset.batch_size and optimization.update_freq yourself"
+        f"{total}, or say dataset.batch_size and optimization.update_freq, which are then taken as they are"
     )
 
 
@@ -243,12 +243,15 @@ def command(args: argparse.Namespace) -> list[str]:
     words = [said("common.user_dir", plugin), said("task.data", ":".join(folders)),
              said("checkpoint.save_dir", os.path.abspath(args.save))]  # fmt: skip
     words += [said("task.tokenizer_dir", encoder)] if "tokenizer_dir" in set(base.task) else []
+    if gpus is None and WORKERS not in keys:
+        gpus = 1
+    if gpus is not None:  # a batch of the user's own is taken as it is, on each GPU
+        own = {"dataset.batch_size", "optimization.update_freq"}.intersection(keys)
+        words += [f"{WORKERS}={gpus}"] if own else shared(base, gpus)
     words += [*sizes(base, encoder), *args.overrides]
     # Not strict, for some keys are fairseq's and in no yaml; check_key knows them.
     config = composed(recipe, words, strict=False)
     check_complete(config, recipe)
-    if gpus is not None or WORKERS not in keys:
-        words += shared(config, gpus or 1)
     for group, key in PATHS:
         path = config[group].get(key)
         if path is not None:
@@ -272,7 +275,7 @@ def main() -> int:
     add("data", metavar="DATA", help="what the README of the recipe says; several folders joined by colons")
     add("encoder", metavar="ENCODER_DIR", help="has model.pt and dict.txt; - for bert_base: random weights")
     add("save", metavar="SAVE_DIR", help="for checkpoints and logs")
-    add("--gpus", type=int, metavar="N", help="share the examples of an update among N GPUs; default: 1")
+    add("--gpus", type=int, metavar="N", help="share the recipe's update among N GPUs; default: 1")
     add("--dry-run", action="store_true", help="show the command only")
     add("overrides", nargs="*", metavar="key=value", help="for hydra; they win over the recipe")
     args = parser.parse_intermixed_args()

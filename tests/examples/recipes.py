@@ -1,4 +1,4 @@
-"""What the tests of the recipes share: the launcher, as a module and as a command, and folders that it takes."""
+"""What the tests of the recipes share: the launcher, as module and command, and folders for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -58,20 +58,23 @@ def recipe(name: str) -> Path:
     return EXAMPLES / RECIPES[name]
 
 
-@lru_cache(maxsize=None)
+@cache
 def launcher() -> ModuleType:
     """examples/run.py, which is a script and in no package."""
     return load_script(EXAMPLES / "run.py")
 
 
 def composed(name: str, *overrides: str) -> Any:
-    """What fairseq-hydra-train makes of a recipe before it trains: no key may be unknown to fairseq."""
-    words = ["task.data=/data", f"common.user_dir={PLUGIN}", "checkpoint.save_dir=/save", *overrides]
-    config = OmegaConf.merge(
-        OmegaConf.structured(FairseqConfig), launcher().composed(recipe(name), words, strict=False)
-    )
-    add_defaults(config)
-    return OmegaConf.create(OmegaConf.to_container(config, resolve=True, enum_to_str=True))
+    """A recipe's configuration, without what fairseq adds."""
+    given = ["task.data=/data", f"common.user_dir={PLUGIN}", "checkpoint.save_dir=/save"]
+    return launcher().composed(recipe(name), [*given, *overrides], strict=False)
+
+
+def completed(config: Any) -> Any:
+    """What fairseq-hydra-train makes of it before it trains: a key that fairseq has not is refused."""
+    whole = OmegaConf.merge(OmegaConf.structured(FairseqConfig), config)
+    add_defaults(whole)
+    return OmegaConf.create(OmegaConf.to_container(whole, resolve=True, enum_to_str=True))
 
 
 def run_py(name: str | Path, *words: object) -> subprocess.CompletedProcess[str]:
@@ -117,7 +120,7 @@ def tiny_data(folder: Path, name: str, classes: int = 2) -> str:
 
 
 def tiny_encoder(folder: Path, name: str) -> Path:
-    """ENCODER_DIR for a recipe: model.pt and dict.txt, with a tokeniser where the task wants one; untrained."""
+    """ENCODER_DIR for a recipe: model.pt and dict.txt, for some tasks a tokeniser; untrained."""
     data = tiny_data(folder / "data", name)
     first = Path(data.split(":")[0])
     if name in PRETRAINING:
