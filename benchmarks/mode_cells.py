@@ -13,10 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "examples" / "glue"))
-from make_configs import options as option_words  # noqa: E402
-
 Config = dict[str, dict[str, Any]]
 
 # Sizes that a δ of the embeddings has an effect with; those of tests/integration.
@@ -187,6 +183,20 @@ def commands(cell: Cell, config: Config, data: Path, folder: Path, port: int, gp
         (folder / str(rank)).mkdir()
         lines.append(_command(cell, config, data, folder / str(rank)))
     return lines
+
+
+def option_words(config: Config) -> list[str]:
+    """The configuration as options of ``fairseq-train``, which calls the model's name ``--arch``."""
+    names = {"model": "--arch", "lr_scheduler": "--lr-scheduler"}
+    words: list[str] = []
+    for group, keys in config.items():
+        for key, value in keys.items():
+            if value is False:
+                continue
+            words.append(names.get(group, "--" + group) if key == "_name" else "--" + key.replace("_", "-"))
+            if value is not True:
+                words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
+    return words
 
 
 def _command(cell: Cell, config: Config, data: Path, folder: Path) -> list[str]:

@@ -24,14 +24,11 @@ from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
 import fairseq_adv
-from fairseq_adv.criterions.options import MethodConfig, ObjectiveConfig
 from fairseq_adv.fairseq_patches.inference_copies import inference_copies
 
 composition.remember()
 PLUGIN = str(Path(fairseq_adv.__file__).parent)
 VOCABULARY = [f"w{i}" for i in range(40)]
-# The options of flooding, which every criterion has. Recipes without flooding leave them out.
-FLOODING_KEYS = set(MethodConfig.__dataclass_fields__) - set(ObjectiveConfig.__dataclass_fields__)
 # Sizes of a perturbation that a tiny encoder feels.
 ADVERSARIAL = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
 VIRTUAL = [

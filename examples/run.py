@@ -1,0 +1,297 @@
+#!/usr/bin/env python3
+"""Trains a recipe: checks it and what it is given, shows a fairseq-hydra-train command and becomes it.
+
+  examples/run.py examples/glue/config/glue.yaml RTE-bin roberta.large out/rte glue=rte method=pgd
+  examples/run.py examples/wsc/config/wsc.yaml wsc-data roberta.large out/wsc --gpus 4 common.fp16=true
+
+A run that was stopped goes on from SAVE_DIR/checkpoint_last.pt when the same command is given again.
+Often changed: common.fp16=true, common.seed=9017, checkpoint.finetune_from_model=CHECKPOINT, method=…
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_adv_cli import find_user_dir
+from fairseq_adv_cli.script import exit_status
+
+EXAMPLES = Path(__file__).resolve().parent
+ENCODER = "ENCODER_DIR"  # what the yamls call the encoder's folder
+PATHS = (("checkpoint", "finetune_from_model"), ("common", "log_file"))  # hydra works elsewhere: in SAVE_DIR
+WORKERS = "distributed_training.distributed_world_size"
+
+
+def shipped() -> str:
+    """The project's recipes, each with its choices."""
+    lines = []
+    for path in sorted([*EXAMPLES.glob("*/config/*.yaml"), *EXAMPLES.glob("*/config/*/*.yaml")]):
+        if path.read_text(encoding="utf-8").startswith("# @package _group_"):  # or it is one of a group
+            lines += [f"  {os.path.relpath(path)}", *choices(path)]
+    return "\n".join(lines)
+
+
+def choices(recipe: Path) -> list[str]:
+    """A line for each group of a recipe, with the names in it."""
+    groups = re.findall(r"^  - (\w+): \w+", recipe.read_text(encoding="utf-8"), re.MULTILINE)
+    names = {group: sorted(path.stem for path in (recipe.parent / group).glob("*.yaml")) for group in groups}
+    return [f"      {group}={'|'.join(of)}" for group, of in names.items()]
+
+
+def composed(recipe: Path, overrides: Sequence[str], strict: bool = True) -> Any:
+    """What hydra makes of a recipe; without fairseq, whose import takes seconds.
+
+    Raises:
+        ValueError: a file or a choice is not there or cannot be read; if ``strict``, a key is not there.
+    """
+    from hydra.errors import HydraException
+    from hydra.experimental import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError  # type: ignore[import-untyped]
+
+    try:
+        with initialize_config_dir(config_dir=str(recipe.parent.resolve())):
+            config = compose(recipe.stem, list(overrides), strict=strict)
+        OmegaConf.to_container(config, resolve=True)  # an interpolation that leads nowhere
+    except (HydraException, OmegaConfBaseException, YAMLError, OSError, ValueError) as error:
+        raise ValueError(f"{recipe}: {error}") from error
+    for group in ("common", "task", "model", "dataset", "optimization", "distributed_training", "checkpoint"):
+        if group not in config:
+            raise ValueError(f"{recipe} is no recipe: it has no {group}")
+    return config
+
+
+def split(recipe: Path, told: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The overrides that choose files, and the keys that the others change.
+
+    Raises:
+        ValueError: one is no override, or the recipe has no such choice.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    chosen, keys = [], []
+    for line in told:
+        try:
+            (override,) = OverridesParser.create().parse_overrides([line])
+        except HydraException as error:
+            raise ValueError(f"{line}: pass key=value ({error})") from error
+        name = override.key_or_group
+        if "." not in name:
+            if not name.startswith("hydra/") and not (recipe.parent / name).is_dir():
+                raise ValueError("\n".join([f"{name}: no such choice. {recipe} has", *choices(recipe)]))
+            chosen.append(line)
+        elif not (override.is_add() or override.is_delete() or name.startswith("hydra.")):
+            keys.append(name)
+    return chosen, keys
+
+
+def check_key(config: Any, key: str) -> None:
+    """Raises ValueError if neither the recipe nor fairseq has the key."""
+    from omegaconf import OmegaConf
+
+    parent, _, name = key.rpartition(".")
+    group = OmegaConf.select(config, parent)
+    known = set(group) if OmegaConf.is_dict(group) else set()
+    if name not in known and name not in known.union(fairseq_keys().get(parent, ())):
+        raise ValueError(f"{key}: no such key. {parent} has {', '.join(sorted(known)) or 'none'}")
+
+
+def fairseq_keys() -> dict[str, list[str]]:
+    """The keys of the groups that fairseq fills with its own, read from its source."""
+    found = importlib.util.find_spec("fairseq")
+    if found is None or found.origin is None:
+        raise ValueError("fairseq is not installed: activate the project's environment")
+    source = (Path(found.origin).parent / "dataclass" / "configs.py").read_text(encoding="utf-8")
+    fields: dict[str, dict[str, str]] = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef):
+            lines = [line for line in node.body if isinstance(line, ast.AnnAssign)]
+            fields[node.name] = {ast.unparse(line.target): ast.unparse(line.annotation) for line in lines}
+    return {group: list(fields.get(kind, ())) for group, kind in fields["FairseqConfig"].items()}
+
+
+def said(key: str, value: object) -> str:
+    """An override, its value in quotes where hydra's grammar wants them."""
+    text = str(value)
+    plain = re.fullmatch(r"[\w/.:+@%*-]+", text, re.ASCII)
+    return f"{key}={text}" if plain else f"{key}='" + text.replace("'", r"\'") + "'"
+
+
+def sizes(config: Any, encoder: Path) -> list[str]:
+    """How large a converted encoder says it is: its words for fairseq-train as overrides."""
+    path, found = encoder / "model_args.txt", []
+    for option, value in re.findall(r"--(\S+)(?: +(?!--)(\S+))?", path.read_text() if path.is_file() else ""):
+        key = "_name" if option == "arch" else option.replace("-", "_")
+        group = "task" if key not in config.model and key in config.task else "model"
+        found.append(("" if key in config[group] else "+") + said(f"{group}.{key}", value or "true"))
+    return found
+
+
+def shared(config: Any, gpus: int) -> list[str]:
+    """The overrides by which ``gpus`` workers make the same update, each a part of its examples.
+
+    Raises:
+        ValueError: the examples cannot be shared out evenly.
+    """
+    workers, batch = config.distributed_training.distributed_world_size, config.dataset.batch_size
+    if gpus == workers:
+        return []
+    if batch is None or len(config.optimization.update_freq) > 1:
+        raise ValueError(f"--gpus {gpus}: set one dataset.batch_size and one optimization.update_freq")
+    total = batch * config.optimization.update_freq[0] * workers
+    for parts in range(max(1, -(-total // (batch * gpus))), total + 1):  # no batch becomes larger than it was
+        if total % (parts * gpus) == 0:
+            batch = total // (parts * gpus)
+            return [f"{WORKERS}={gpus}", f"dataset.batch_size={batch}", f"optimization.update_freq=[{parts}]"]
+    raise ValueError(
+        f"--gpus {gpus}: the {total} examples of an update cannot be shared out evenly. Take a divisor of "
+        f"{total}, or say dataset.batch_size and optimization.update_freq, which are then taken as they are"
+    )
+
+
+def check_complete(config: Any, recipe: Path, parent: str = "") -> None:
+    """Raises ValueError, with the yaml's comment, if the recipe leaves a value to the user."""
+    from omegaconf import OmegaConf
+
+    for key in config:
+        if OmegaConf.is_missing(config, key):
+            files = [recipe, *sorted(recipe.parent.rglob("*.yaml"))]
+            text = "\n".join(path.read_text(encoding="utf-8") for path in files)
+            comment = re.search(rf"^ *{key}: \?\?\? +# (.*)", text, re.MULTILINE)
+            hint = f" ({comment[1]})" if comment else ""
+            raise ValueError(f"{recipe}: {parent}{key} is yours to say: add {parent}{key}=…{hint}")
+        if OmegaConf.is_dict(config[key]):
+            check_complete(config[key], recipe, f"{parent}{key}.")
+
+
+def check_encoder(config: Any, encoder: Path) -> None:
+    """Raises ValueError if a file that the run starts from is not there."""
+    start = config.checkpoint.get("finetune_from_model")
+    if start is not None and not Path(start).is_file():
+        told = "examples/glue/README.md tells where the pre-trained RoBERTa comes from"
+        raise ValueError(f"{start}: no such file. {told}")
+    if "tokenizer_dir" not in config.task:
+        return
+    if not (encoder / "dict.txt").is_file():
+        raise ValueError(f"{encoder}/dict.txt: no such file. It comes with the encoder's model.pt")
+    files = set(os.listdir(encoder))
+    if "vocab.txt" not in files and not {"encoder.json", "vocab.bpe"} <= files:
+        raise ValueError(
+            f"{encoder}: holds no tokeniser. Put GPT-2's encoder.json and vocab.bpe there "
+            "(examples/glue/README.md tells where they come from); a BERT has a vocab.txt"
+        )
+
+
+def check_data(task: str, folder: Path, encoder: Path) -> None:
+    """Raises ValueError if the task cannot read the folder, or not with this encoder."""
+    mine, theirs = folder / "input0" / "dict.txt", encoder / "dict.txt"
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such folder. The README of the recipe tells what the data are")
+    if task in ("masked_lm", "scheduled_masked_lm") and not (folder / "train.idx").is_file():
+        told = "DATA is what scripts/prepare_corpus.py --check prints"
+        raise ValueError(f"{folder}/train.idx: no such file. {told}")
+    if task == "sentence_prediction" and not mine.is_file():
+        raise ValueError(f"{mine}: no such file. Prepare the data with scripts/prepare_glue.py")
+    if task == "sentence_prediction" and theirs.is_file() and vocabulary(mine) != vocabulary(theirs):
+        raise ValueError(
+            f"{folder} was prepared with another dictionary than {theirs}: the word ids would be wrong. "
+            f"Prepare it again with scripts/prepare_glue.py … --encoder {encoder}, or --srcdict {theirs}"
+        )
+
+
+def vocabulary(dictionary: Path) -> list[str]:
+    """The words of a dict.txt without their counts."""
+    return [line.split(" ")[0] for line in dictionary.read_text(encoding="utf-8").splitlines()]
+
+
+def command(args: argparse.Namespace) -> list[str]:
+    """The fairseq-hydra-train command of a run. Of two overrides of a key the later one wins: the user's.
+
+    Raises:
+        ValueError: something is missing or wrong.
+    """
+    from omegaconf import OmegaConf
+
+    recipe, gpus, plugin = args.recipe, args.gpus, find_user_dir()
+    if not recipe.is_file():
+        raise ValueError(f"{recipe}: no such recipe. There are\n{shipped()}")
+    if plugin is None:
+        raise ValueError("the package fairseq_adv was not found: activate the project's environment")
+    if gpus is not None and gpus < 1:
+        raise ValueError(f"--gpus {gpus}: pass 1 or more")
+    chosen, keys = split(recipe, args.overrides)
+    base = composed(recipe, chosen)
+    for key in keys:
+        check_key(base, key)
+    begins_anew = OmegaConf.is_none(base.checkpoint, "finetune_from_model")
+    if begins_anew != (args.encoder == "-"):
+        what = f"begins with random weights: pass - instead of {args.encoder}"
+        what = what if begins_anew else "goes on from a pre-trained encoder: pass its folder instead of -"
+        raise ValueError(f"{recipe.stem} {what}")
+    encoder, folders = Path(os.path.abspath(args.encoder)), [os.path.abspath(p) for p in args.data.split(":")]
+    words = [said("common.user_dir", plugin), said("task.data", ":".join(folders)),
+             said("checkpoint.save_dir", os.path.abspath(args.save))]  # fmt: skip
+    words += [said("task.tokenizer_dir", encoder)] if "tokenizer_dir" in set(base.task) else []
+    if gpus is None and WORKERS not in keys:
+        gpus = 1
+    if gpus is not None:  # a batch of the user's own is taken as it is, on each GPU
+        own = {"dataset.batch_size", "optimization.update_freq"}.intersection(keys)
+        words += [f"{WORKERS}={gpus}"] if own else shared(base, gpus)
+    words += [*sizes(base, encoder), *args.overrides]
+    # Not strict, for some keys are fairseq's and in no yaml; check_key knows them.
+    config = composed(recipe, words, strict=False)
+    check_complete(config, recipe)
+    for group, key in PATHS:
+        path = config[group].get(key)
+        if path is not None:
+            config[group][key] = os.path.abspath(path.replace(ENCODER, str(encoder)))
+            words.append(said(f"{group}.{key}", config[group][key]))
+    check_encoder(config, encoder)
+    for folder in folders:
+        check_data(config.task._name, Path(folder), encoder)
+    folder = str(recipe.parent.resolve())
+    return ["fairseq-hydra-train", "--config-dir", folder, "--config-name", recipe.stem, *words]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog=f"recipes and what can be chosen in each:\n{shipped()}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="%(prog)s RECIPE DATA ENCODER_DIR SAVE_DIR [--gpus N] [--dry-run] [key=value ...]",
+    )  # fmt: skip
+    add = parser.add_argument
+    add("recipe", metavar="RECIPE", type=Path, help="a yaml: one of those below, or your own")
+    add("data", metavar="DATA", help="what the README of the recipe says; several folders joined by colons")
+    add("encoder", metavar="ENCODER_DIR", help="has model.pt and dict.txt; - for bert_base: random weights")
+    add("save", metavar="SAVE_DIR", help="for checkpoints and logs")
+    add("--gpus", type=int, metavar="N", help="share the recipe's update among N GPUs; default: 1")
+    add("--dry-run", action="store_true", help="show the command only")
+    add("overrides", nargs="*", metavar="key=value", help="for hydra; they win over the recipe")
+    args = parser.parse_intermixed_args()
+
+    def work() -> None:
+        words = command(args)
+        print(shlex.join(words), flush=True)
+        if args.dry_run:
+            return
+        program = shutil.which(words[0])
+        if program is None:
+            raise ValueError(f"{words[0]} is not on the path: activate the project's environment")
+        os.execv(program, words)
+
+    return exit_status(work, (ValueError,))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

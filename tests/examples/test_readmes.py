@@ -1,0 +1,123 @@
+"""The READMEs of the recipes: commands compose, what they name is there, tables are the yamls'."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+from fairseq import options
+from omegaconf import OmegaConf
+from recipes import EXAMPLES, GLUE, RECIPES, ROOT, composed, launcher
+from test_recipes import AUTHORS
+
+FOLDERS = ["alum", "arc", "commonsense_qa", "flooding", "glue", "qnli_ranking", "race", "wsc"]
+NAMES = {path: name for name, path in RECIPES.items()}
+GROUPS = (
+    "common", "task", "model", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset",
+    "distributed_training", "checkpoint", "ema",
+)  # fmt: skip
+
+
+def text_of(folder: str) -> str:
+    return (EXAMPLES / folder / "README.md").read_text(encoding="utf-8")
+
+
+def commands(folder: str) -> list[list[str]]:
+    """The words after run.py, or after a SLURM script that calls it, of every command in the code blocks."""
+    found = []
+    for block in re.findall(r"```bash\n(.*?)```", text_of(folder), re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            for k, word in enumerate(words):
+                if word.endswith(("examples/run.py", "/slurm.sbatch")):
+                    found.append(words[k + 1 :])
+    return found
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_commands_compose(folder: str) -> None:
+    """Each choice and each key is there, nothing is left to say, and --gpus can be shared out."""
+    run = launcher()
+    found = commands(folder)
+    assert len(found) >= 2
+    for path, data, encoder, save, *words in found:
+        gpus = int(words.pop(words.index("--gpus") + 1)) if "--gpus" in words else 1
+        words = [word.replace("$method", "smart").replace("=N", "=9") for word in words if word != "--gpus"]
+        chosen, keys = run.split(ROOT / path, words)
+        base = run.composed(ROOT / path, chosen)
+        for key in keys:
+            run.check_key(base, key)
+        run.shared(base, gpus)
+        given = [f"task.tokenizer_dir={encoder}"] if "tokenizer_dir" in set(base.task) else []
+        config = composed(NAMES[path.removeprefix("examples/")], *given, *words)
+        run.check_complete(config, ROOT / path)
+        assert data and save
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_what_a_readme_names_is_there(folder: str) -> None:
+    """Its links, the project's files, the methods, and every key and option."""
+    text = text_of(folder)
+    for link in re.findall(r"\]\(([^)#]+)", text):
+        assert "://" in link or (EXAMPLES / folder / link).exists(), link
+    for path in re.findall(r"\b(?:scripts|examples)/[\w./]+\.(?:py|sh|sbatch|yaml|md)\b", text):
+        assert (ROOT / path).is_file() or path.startswith("examples/roberta/"), path  # that is fairseq's
+    files = [path for path in (EXAMPLES / folder).glob("config/**/*.yaml") if "adversary" not in path.parts]
+    own = [OmegaConf.load(str(path)) for path in files]
+    fairseq = launcher().fairseq_keys()
+    keys = re.findall(rf"(?<![\w/])({'|'.join(GROUPS)})\.(?!pt\b)([a-z]\w+)", text)
+    for group, key in keys:
+        known = {*fairseq.get(group, ()), *(key for config in own for key in config.get(group, ()))}
+        assert key in known, f"{group}.{key}"
+    known = {"--array", "--dependency", "--parsable", "--partition", "--account", "--multirun", "--signal",
+             "--no-deps", "--gpus-per-node", "--path", "--tokenizer-dir"}  # fmt: skip
+    for script in [*ROOT.glob("scripts/*.py"), EXAMPLES / "run.py", *(EXAMPLES / folder).glob("*.*")]:
+        if script.suffix in (".py", ".sh"):
+            known |= set(re.findall(r"--[a-z][a-z0-9-]+", script.read_text(encoding="utf-8")))
+    known |= {name for action in options.get_training_parser()._actions for name in action.option_strings}
+    for option in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text):
+        assert option in known, option
+    for method in {path.stem for path in (EXAMPLES / folder).glob("config/**/method/*.yaml")}:
+        told = f"`{method}`" in text or f"`method={method}`" in text
+        assert told or folder in ("arc", "wsc", "qnli_ranking"), method
+
+
+@pytest.mark.parametrize("folder", ["arc", "commonsense_qa", "qnli_ranking", "race", "wsc"])
+def test_the_readme_shows_the_numbers_of_the_yaml(folder: str) -> None:
+    """Rows of its table: | `key` | value | source |."""
+    rows: dict[str, str] = dict(re.findall(r"^\| `([\w.]+)` \| ([^|]+?) \|", text_of(folder), re.MULTILINE))
+    assert "criterion.adv_lr" in rows and "optimization.lr" in rows
+    config = composed(folder, "method=freelb")
+    for key, told in rows.items():
+        group, _, name = key.partition(".")
+        found = config[group][name]
+        plain = found[0] if name == "lr" else found
+        same = told == str(plain).lower() if isinstance(plain, (bool, str)) else float(told) == float(plain)
+        assert same, key
+
+
+def test_the_readme_of_glue_shows_its_tables() -> None:
+    """The adversary's sizes: FreeLB's, scripts' and paper's; FreeAT's and YOPO's."""
+    shown: dict[tuple[str, int], list[float]] = {}
+    for line in text_of("glue").splitlines():
+        row = [cell.strip(" `") for cell in line.strip("|").split("|")]
+        if row[0] in GLUE and len(row) in (9, 10):
+            shown[row[0], len(row)] = [float(cell) for cell in row[1:]]
+    for task in GLUE:
+        freelb = [*AUTHORS["freelb"][task], *AUTHORS["freelb_paper"][task]]
+        alpha, steps, start, epsilon, shallow = AUTHORS["yopo"][task]
+        others = [*AUTHORS["freeat"][task], alpha, steps, shallow, start, epsilon]
+        assert (shown[task, 9], shown[task, 10]) == (freelb, others), task
+
+
+def test_the_readme_of_alum_shows_the_presets_as_they_are() -> None:
+    """Rows of its table: | `method` | projection | shared dropout | divergence |."""
+    row = re.compile(r"^\| `(alum_\w+)` \| (`\w+` \| \w+ \| `[\w-]+`) \|", re.MULTILINE)
+    rows = dict(row.findall(text_of("alum")))
+    assert set(rows) == {"alum_vat", "alum_paper", "alum_mtdnn"}
+    for method, told in rows.items():
+        for name in ("finetune", "roberta_base"):
+            keys = composed(name, f"method={method}").criterion
+            shared = {"true": "yes", "false": "no"}[keys.vat_share_dropout]
+            assert told == f"`{keys.vat_projection}` | {shared} | `{keys.vat_divergence}`", method

@@ -1,0 +1,284 @@
+"""examples/run.py: the command that it makes, what it refuses, and runs that go on."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from recipes import EXAMPLES, TINY, composed, launcher, numbers, recipe, run_py, tiny_data
+from support import PLUGIN, command, launched, run_command, run_from_scratch, weights
+
+Encoder = Callable[[str], Path]
+SMALL = [*TINY, "task.max_positions=16"]
+ROWS = [*TINY, "model.max_positions=24", "task.tokens_per_sample=24"]
+
+
+def shown(name: str | Path, *words: object) -> list[str]:
+    """The command that run.py would become."""
+    done = run_py(name, *words, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    return shlex.split(done.stdout)
+
+
+def value(words: list[str], key: str) -> str:
+    """The last value of a key, which is the one that counts."""
+    return [word.partition("=")[2] for word in words if word.startswith(f"{key}=")][-1]
+
+
+# --- the command
+
+
+def test_the_command_says_what_hydra_has_to_know(tmp_path: Path, encoder: Encoder) -> None:
+    """Absolute paths, whatever is in their names, and the user's words after the launcher's."""
+    odd = tmp_path / "it's, (a) = b"
+    data = tiny_data(odd, "wsc")
+    shutil.copytree(encoder("wsc"), odd / "encoder")
+    (odd / "encoder" / "model_args.txt").write_text(
+        "--arch roberta_base --encoder-layers 6 --max-positions 64 --untie-weights-roberta\n"
+    )
+    words = shown(
+        "wsc", data, odd / "encoder", odd / "save", "model.encoder_layers=5", "common.cpu=true",
+        "criterion.adv_lr=0.5", "common.log_file=log",
+    )  # fmt: skip
+    assert words[:3] == ["fairseq-hydra-train", "--config-dir", str(recipe("wsc").parent)]
+    assert words[3:5] == ["--config-name", "wsc"]
+    config = launcher().composed(recipe("wsc"), words[5:], strict=False)
+    assert (config.task.data, config.task.tokenizer_dir) == (data, f"{odd}/encoder")
+    assert config.checkpoint.finetune_from_model == f"{odd}/encoder/model.pt"
+    assert (config.checkpoint.save_dir, config.common.user_dir) == (f"{odd}/save", PLUGIN)
+    assert (config.model._name, config.model.encoder_layers) == ("roberta_base", 5)
+    assert config.task.max_positions == 64 and config.model.untie_weights_roberta is True
+    assert Path(config.common.log_file).is_absolute() and config.criterion.adv_lr == 0.5
+
+
+def test_nothing_heavy_is_imported_before_the_checks_are_done(tmp_path: Path) -> None:
+    """A mistake shows within a second."""
+    words = ["glue", "data", "encoder", "save", "criterion.adv_stepz=3"]
+    script = f"import sys; sys.argv = ['run.py', {str(recipe('glue'))!r}, *{words[1:]!r}]\n" + (
+        f"sys.path.insert(0, {str(EXAMPLES)!r}); import run; print(run.main(), 'torch' in sys.modules)"
+    )
+    done = run_from_scratch(command("python"), "-c", script)
+    assert done.stdout == "2 False\n" and "criterion.adv_stepz: no such key" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "own", "expected"),
+    [
+        ("commonsense_qa", 1, [], (2, 8)),
+        ("commonsense_qa", 4, [], (2, 2)),
+        ("commonsense_qa", 16, [], (1, 1)),
+        ("roberta_base", 1, [], (8, 32)),  # the recipe is for 16
+        ("roberta_base", 16, [], (8, 2)),
+        ("roberta_base", 64, [], (4, 1)),
+        ("glue", 3, ["glue=mnli"], (1, 11)),
+    ],
+)
+def test_gpus_share_the_examples_of_an_update(
+    name: str, gpus: int, own: list[str], expected: tuple[int, int]
+) -> None:
+    config = composed(name, *own)
+    made = launcher().shared(config, gpus)
+    config = composed(name, *own, *made)
+    assert (config.dataset.batch_size, config.optimization.update_freq) == (expected[0], [expected[1]])
+    assert config.distributed_training.distributed_world_size == gpus
+
+
+def test_one_gpu_is_used_unless_the_user_says_how_many(tmp_path: Path, encoder: Encoder) -> None:
+    words = [tiny_data(tmp_path, "roberta_base"), encoder("roberta_base"), tmp_path]
+    world = "distributed_training.distributed_world_size"
+    assert value(shown("roberta_base", *words), world) == "1"
+    own = shown("roberta_base", *words, f"{world}=8")
+    assert value(own, world) == "8" and not [word for word in own if "update_freq" in word]
+    own = shown("roberta_base", *words, "--gpus", 3, "optimization.update_freq=[5]")
+    assert (value(own, world), value(own, "optimization.update_freq")) == ("3", "[5]")
+    assert not [word for word in own if "batch_size" in word]
+
+
+def test_help_lists_the_recipes_and_their_choices() -> None:
+    done = run_command(str(EXAMPLES / "run.py"), "--help")
+    assert done.returncode == 0 and done.stdout.startswith("usage: run.py RECIPE DATA ENCODER_DIR SAVE_DIR")
+    assert "glue/config/glue.yaml" in done.stdout and "two_nodes" not in done.stdout
+    assert "method=freeat|freelb|freelb_paper|pgd|plain|standard|yopo" in done.stdout
+
+
+# --- what is refused
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> dict[str, str]:
+    """What stands in braces in the cases below."""
+    tmp = tmp_path_factory.mktemp("places")
+    (tmp / "other").mkdir()
+    (tmp / "other" / "model.pt").touch()
+    (tmp / "bare").mkdir()
+    shutil.copy(tmp / "other" / "model.pt", tmp / "bare")
+    (tmp / "other" / "dict.txt").write_text("hello 1\n")
+    (tmp / "list.yaml").write_text("- a\n")
+    (tmp / "torn.yaml").write_text("task: {\n")
+    (tmp / "short.yaml").write_text("task: {_name: wsc}\n")
+    made = {"tmp": str(tmp), "other": f"{tmp}/other", "bare": f"{tmp}/bare"}
+    for name in ("glue", "wsc", "arc", "roberta_base"):
+        made[name] = tiny_data(tmp / name, name)
+        made[f"{name}_encoder"] = str(encoder(name))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("none.yaml {glue} {glue_encoder}", "none.yaml: no such recipe. There are"),
+        ("{tmp}/list.yaml {glue} {glue_encoder}", "list.yaml: Config list must be a Dictionary"),
+        ("{tmp}/torn.yaml {glue} {glue_encoder}", "torn.yaml: while parsing"),
+        ("{tmp}/short.yaml {glue} {glue_encoder}", "short.yaml is no recipe: it has no common"),
+        ("glue {glue} {glue_encoder} glue=wnli", "Could not load glue/wnli"),
+        ("glue {glue} {glue_encoder} metod=pgd", "method=freeat|freelb"),
+        ("glue {glue} {glue_encoder} method=free_at", "\tfreelb_paper"),
+        ("glue {glue} {glue_encoder} criterion.adv_step=3", "adv_init_mag, adv_lr, adv_max_norm"),
+        ("glue {glue} {glue_encoder} common.fp61=true", "common.fp61: no such key"),
+        ("glue {glue} {glue_encoder} fp16", "fp16: pass key=value"),
+        ("glue {glue} {tmp}", "{tmp}/model.pt: no such file"),
+        ("glue {tmp} {glue_encoder}", "input0/dict.txt: no such file"),
+        ("glue {tmp}/none {glue_encoder}", "{tmp}/none: no such folder"),
+        ("glue {glue} {other}", "another dictionary"),
+        ("glue {glue} -", "goes on from a pre-trained encoder"),
+        ("glue {glue} {glue_encoder} --gpus 2 glue=mnli", "33 examples"),
+        ("glue {glue} {glue_encoder} --gpus 0", "--gpus 0: pass 1 or more"),
+        ("glue {glue} {glue_encoder} checkpoint.finetune_from_model=none.pt", "none.pt: no such file"),
+        ("flooding {glue} {glue_encoder}", "add criterion.flood_level=… (b in nats"),
+        ("wsc {wsc} {bare}", "{bare}/dict.txt: no such file"),
+        ("wsc {wsc} {other}", "{other}: holds no tokeniser"),
+        ("wsc {wsc}:{tmp}/none {wsc_encoder}", "{tmp}/none: no such folder"),
+        ("union {arc} {arc_encoder}", "add checkpoint.finetune_from_model=… (RACE's checkpoint_best.pt"),
+        ("arc {arc} {arc_encoder}", "add checkpoint.finetune_from_model=… (the union's checkpoint_best.pt"),
+        ("roberta_base {roberta_base}:{tmp}/none {roberta_base_encoder}", "{tmp}/none: no such folder"),
+        ("roberta_base {tmp} {roberta_base_encoder}", "{tmp}/train.idx: no such file"),
+        ("bert_base {roberta_base} {roberta_base_encoder}", "begins with random weights"),
+        ("bert_base {roberta_base} -", "add optimization.max_epoch=… (epochs that make 1M updates"),
+    ],
+)
+def test_a_mistake_is_named(places: dict[str, str], words: str, message: str) -> None:
+    name, data, folder, *own = words.format(**places).split()
+    path = Path(name) if name.endswith(".yaml") else recipe(name)
+    done = run_py(path, data, folder, f"{places['tmp']}/save", "--dry-run", *own)
+    assert done.returncode == 2 and message.format(**places) in done.stderr, done.stderr
+    assert done.stderr.startswith("error: ") and "Traceback" not in done.stderr
+
+
+def test_only_the_later_stages_of_arc_ask_for_the_checkpoint_of_the_one_before(
+    places: dict[str, str], tmp_path: Path
+) -> None:
+    words = [places["arc"], places["arc_encoder"], tmp_path]
+    start = f"{places['arc_encoder']}/model.pt"
+    assert value(shown("race", *words), "checkpoint.finetune_from_model") == start
+    for stage in ("union", "arc"):
+        own = shown(stage, *words, f"checkpoint.finetune_from_model={start}")
+        assert value(own, "checkpoint.finetune_from_model") == start
+
+
+# --- runs
+
+
+def test_a_stopped_run_goes_on_from_its_last_checkpoint(tmp_path: Path, encoder: Encoder) -> None:
+    """What the SLURM scripts build upon, for a job that is queued again. A yaml of the user's own."""
+    folder = tmp_path / "recipes"
+    shutil.copytree(recipe("glue").parent, folder)
+    yaml = folder / "glue.yaml"
+    yaml.write_text(yaml.read_text().replace("pooler_dropout: 0.0", "pooler_dropout: 0.25"))
+    words = [tiny_data(tmp_path, "glue"), encoder("glue"), tmp_path / "save", "method=freeat", *SMALL]
+    first = run_py(yaml, *words, "optimization.max_update=1")
+    assert len(numbers(first)["train_inner"]) == 1
+    assert f"loading pretrained model from {encoder('glue')}/model.pt" in first.stdout
+    again = run_py(yaml, *words, "optimization.max_update=3")
+    assert again.returncode == 0 and "loading pretrained model from" not in again.stdout
+    assert re.search(r"Loaded checkpoint \S*checkpoint_last.pt \(epoch \d+ @ 1 updates\)", again.stdout)
+    state = torch.load(tmp_path / "save" / "checkpoint_last.pt")
+    assert state["cfg"]["model"]["pooler_dropout"] == 0.25
+    steps = {int(of["step"]) for of in state["last_optimizer_state"]["state"].values()}
+    assert steps == {9}, "freeat: three steps of Adam count as one update"
+
+
+def test_a_stage_of_arc_goes_on_with_weights_and_head_of_the_one_before(
+    tmp_path: Path, encoder: Encoder
+) -> None:
+    """A step of length 0, so that what the stage starts from is what it saves."""
+    before, tiny = tmp_path / "before", [*TINY, "task.max_positions=24"]
+    done = run_py("race", tiny_data(tmp_path, "race"), encoder("race"), before, *tiny)
+    assert "adv_norm" not in numbers(done)["train_inner"][0]
+    done = run_py(
+        "arc", tiny_data(tmp_path, "arc"), encoder("arc"), tmp_path / "after", *tiny,
+        f"checkpoint.finetune_from_model={before}/checkpoint_best.pt", "optimization.lr=[0]",
+        "optimization.max_update=1", "checkpoint.best_checkpoint_metric=accuracy_arc-1",
+    )  # fmt: skip
+    logged = numbers(done)
+    assert "valid_accuracy_arc-1" in logged["valid"][0] and "adv_norm" in logged["train_inner"][0]
+    head = "classification_heads.sentence_classification_head.out_proj.weight"
+    one, other = (
+        torch.load(path)["model"][head]
+        for path in (before / "checkpoint_best.pt", tmp_path / "after" / "checkpoint_last.pt")
+    )
+    start = torch.load(encoder("race") / "model.pt")["model"][head]
+    assert torch.equal(one, other) and not torch.equal(one, start)
+
+
+def test_bert_from_scratch_changes_rate_and_method_in_one_run(tmp_path: Path) -> None:
+    """Ten epochs, five rates; VAT from the middle on."""
+    done = run_py(
+        "bert_base", tiny_data(tmp_path, "bert_base"), "-", tmp_path / "save", *ROWS,
+        "optimization.max_update=1000", "dataset.batch_size=2", "optimization.max_epoch=10",
+        "criterion.vat_start_update=9",
+    )  # fmt: skip
+    logged = numbers(done)
+    rates = [epoch["train_mask_prob"] for epoch in logged["train"]]
+    assert rates == [0.05, 0.05, 0.1, 0.1, 0.15, 0.15, 0.2, 0.2, 0.25, 0.25]
+    assert len(logged["train_inner"]) > 12
+    for update, values in enumerate(logged["train_inner"], start=1):
+        assert ("vat_norm_inf" in values) == (update > 9), update
+
+
+def test_the_command_as_two_processes(tmp_path: Path, encoder: Encoder) -> None:
+    """The update is that of one process.
+
+    Adam with a large epsilon doesn't divide small gradients by their own size, and so shows differences of
+    rounding as what they are.
+    """
+    smooth = ["model.dropout=0", "model.attention_dropout=0", "optimizer.adam_eps=1", "optimization.lr=[1]"]
+    smooth += ["dataset.batch_size=1"]  # no batch is missing on one of the two
+    words = [tiny_data(tmp_path, "roberta_base"), encoder("roberta_base")]
+    four = ["optimization.update_freq=[4]"]
+    one = run_py("roberta_base", *words, tmp_path / "one", *ROWS, *smooth, *four)
+    assert one.returncode == 0, f"{one.stdout[-2000:]}\n{one.stderr[-4000:]}"
+    line = shown(
+        "roberta_base", *words, tmp_path / "two", "--gpus", 2, *ROWS, *smooth,
+        "distributed_training.distributed_backend=gloo", "distributed_training.ddp_backend=legacy_ddp",
+    )  # fmt: skip
+    torchrun = launched([command(line[0]), *line[1:]], 2)[:4]
+    done = run_command(*torchrun, command(line[0]), *line[1:])
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    left, right = (weights(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
+    start = weights(encoder("roberta_base") / "model.pt")
+    for name in right:
+        torch.testing.assert_close(right[name], left[name], rtol=0, atol=1e-5)
+    assert any((left[name] - start[name]).abs().max() > 1e-3 for name in left)
+
+
+def test_the_submitit_launcher_takes_the_cluster_yaml() -> None:
+    """The plugin for hydra 1.0, where it is installed; the keys of cluster/ in any case."""
+    cluster: Any = OmegaConf.load(str(recipe("roberta_base").parent / "cluster" / "two_nodes.yaml"))
+    found = cluster.hydra.launcher
+    assert (found.nodes, found.tasks_per_node, found.gpus_per_node, found.max_num_timeout) == (2, 1, 8, 20)
+    assert cluster.distributed_training.distributed_port == 29500
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    done = run_command(
+        command("fairseq-hydra-train"), "--config-dir", str(recipe("roberta_base").parent), "--config-name",
+        "roberta_base", "--cfg", "hydra", "hydra/launcher=submitit_slurm", "+cluster=two_nodes",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    made = OmegaConf.create(done.stdout[done.stdout.index("hydra:") :]).hydra.launcher
+    assert made._target_.endswith("SlurmLauncher") and (made.nodes, made.gpus_per_node) == (2, 8)
