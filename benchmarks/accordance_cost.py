@@ -38,8 +38,8 @@ class Sides:
     """The plain forward-backwards of all batches, and a measurement with each choice of groups."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
-        from fairseq_adv.accordance import AccordanceProbe
-        from fairseq_adv.accordance.batches import draw_rows
+        from fairseq_adv.flooding_x import AccordanceProbe
+        from fairseq_adv.flooding_x.batches import draw_rows
 
         rows = options.batches * options.sentences
         write_data(folder, MODELS[options.model][4], options.tokens, rows)

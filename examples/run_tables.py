@@ -57,9 +57,7 @@ def outcome(command: str, name: str) -> Callable[[Record], float | None]:
     return lambda record: record["outcomes"].get(command, {}).get(name)
 
 
-def table(
-    records: Sequence[Record], by: Mapping[str, Sequence[str]], columns: Sequence[Column]
-) -> list[str]:
+def table(records: Sequence[Record], by: Mapping[str, Sequence[str]], columns: Sequence[Column]) -> list[str]:
     """The lines of a table with a row for each group of runs, and an empty one; none if no run is in it.
 
     Args:

@@ -121,9 +121,7 @@ def _read(path: Path) -> Record:
     try:
         record: Record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(
-            f"{path}: is no json ({error}); remove it, and its run is made again"
-        ) from error
+        raise ValueError(f"{path}: is no json ({error}); remove it, and its run is made again") from error
     return record
 
 
@@ -206,9 +204,7 @@ class _Processes:
         self._running: set[int] = set()
         self.is_stopped = False
 
-    def finish(
-        self, name: str, words: Sequence[str], output: BinaryIO, errors: BinaryIO
-    ) -> dict[str, float]:
+    def finish(self, name: str, words: Sequence[str], output: BinaryIO, errors: BinaryIO) -> dict[str, float]:
         """Runs a command to its end; returns wall and CPU seconds and the most memory that it had.
 
         Raises:

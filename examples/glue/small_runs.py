@@ -35,9 +35,7 @@ def parser() -> ArgumentParser:
     small.add_names(options, "--methods", METHODS)
     small.add_seeds(options)
     small.add_number(options, "--rows", "spread over the training set (default: 80 of RTE, 400 of CoLA)")
-    small.add_number(
-        options, "--updates", "default: 40 of 8 rows of RTE, 125 of 16 of CoLA: 4 and 5 epochs"
-    )
+    small.add_number(options, "--updates", "default: 40 of 8 rows of RTE, 125 of 16 of CoLA: 4 and 5 epochs")
     small.add_number(
         options, "--attacked", "mini-batches of 16 dev rows to attack (default: 2 of RTE, 8 of CoLA)"
     )

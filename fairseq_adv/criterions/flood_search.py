@@ -13,10 +13,10 @@ from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import distributed, nn
 
-from fairseq_adv.accordance import AccordanceProbe, Crossing
 from fairseq_adv.criterions.flood_level import FloodLevel
 from fairseq_adv.criterions.loss_scale import loss_scale
 from fairseq_adv.criterions.options import MethodConfig
+from fairseq_adv.flooding_x import AccordanceProbe, Crossing
 from fairseq_adv.objectives import Objective
 
 # Below the logger of fairseq-train, which is the one that --log-file has.

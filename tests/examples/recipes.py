@@ -129,9 +129,7 @@ def tiny_encoder(folder: Path, name: str) -> Path:
         args = train_args(Path(data), None, "sentence_prediction", "--no-save-optimizer-state")
         first /= "input0"
     else:
-        args = train_args(
-            Path(data), None, "standard", "--no-save-optimizer-state", task="commonsense_qa"
-        )
+        args = train_args(Path(data), None, "standard", "--no-save-optimizer-state", task="commonsense_qa")
     build(args).trainer.save_checkpoint(str(folder / "model.pt"), {})
     for file in ("dict.txt", "vocab.txt"):
         if (first / file).is_file():

@@ -84,9 +84,7 @@ def test_a_run_that_was_cut_short_begins_anew(out: Path) -> None:
     assert made(out) == ["a"] and not (out / "a" / "checkpoint_last.pt").exists()
 
 
-@pytest.mark.parametrize(
-    ("jobs", "order"), [(1, ["a begins", "a ends", "b begins", "b ends"]), (2, None)]
-)
+@pytest.mark.parametrize(("jobs", "order"), [(1, ["a begins", "a ends", "b begins", "b ends"]), (2, None)])
 def test_as_many_at_a_time_as_asked_for(out: Path, jobs: int, order: list[str] | None) -> None:
     """The first ends when the second has begun, or after a second."""
     (out / "behave.sh").write_text(

@@ -77,9 +77,7 @@ def test_a_real_log_becomes_a_table_and_a_figure(trained: Path, tmp_path: Path, 
             cosine = float(values[f"accordance_{group}"])
             assert float(row[f"cosine_{group}"]) == pytest.approx(cosine, rel=1e-5)
             assert float(row[f"eq13_{group}"]) == pytest.approx(cosine / 2, rel=1e-5)
-        assert float(row["train_loss_nats"]) == pytest.approx(
-            float(values["accordance_loss_nats"]), rel=1e-5
-        )
+        assert float(row["train_loss_nats"]) == pytest.approx(float(values["accordance_loss_nats"]), rel=1e-5)
     dev = re.findall(r'"valid_loss_nats": "([\d.]+)".*?"valid_num_updates": "(\d+)"', text)
     assert {row["update"]: float(row["dev_loss_nats"]) for row in found if row["dev_loss_nats"]} == {
         update: pytest.approx(float(loss), rel=1e-5) for loss, update in dev

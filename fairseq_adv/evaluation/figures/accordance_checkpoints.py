@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fairseq_adv.accordance import AccordanceProbe
 from fairseq_adv.evaluation.figures.accordance_curve import Curve, Measurement
 from fairseq_adv.evaluation.figures.gaussian_noise import mean_loss
 from fairseq_adv.evaluation.kept import file_for, measured_once, stamp
 from fairseq_adv.evaluation.trained import load
+from fairseq_adv.flooding_x import AccordanceProbe
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +97,5 @@ def _measurement(values: dict[str, float]) -> Measurement:
     return Measurement(
         update=int(values["update"]),
         train_loss=values["train_loss"],
-        cosine={
-            key[len("cosine_") :]: value for key, value in values.items() if key.startswith("cosine_")
-        },
+        cosine={key[len("cosine_") :]: value for key, value in values.items() if key.startswith("cosine_")},
     )

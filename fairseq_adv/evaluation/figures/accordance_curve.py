@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from fairseq_adv.accordance import Crossing, crossings
 from fairseq_adv.evaluation.figures.csv_text import cell, csv_text
+from fairseq_adv.flooding_x import Crossing, crossings
 
 _MOST_SHOWN = 5  # a noisy curve may cross zero many times
 

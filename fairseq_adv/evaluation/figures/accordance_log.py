@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from fairseq_adv.accordance import GROUPS
 from fairseq_adv.evaluation.figures.accordance_curve import Curve, FloodStart, Measurement
 from fairseq_adv.evaluation.log_lines import VALID, LogLine, log_lines
+from fairseq_adv.flooding_x import GROUPS
 
 
 def log_of(run: Path) -> Path:
@@ -71,9 +71,7 @@ def _measurement(update: int, line: LogLine) -> Measurement:
     return Measurement(
         update=update,
         train_loss=values.get("accordance_loss_nats", math.nan),
-        cosine={
-            group: values[f"accordance_{group}"] for group in GROUPS if f"accordance_{group}" in values
-        },
+        cosine={group: values[f"accordance_{group}"] for group in GROUPS if f"accordance_{group}" in values},
     )
 
 

@@ -12,10 +12,10 @@ import torch
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from support import batch, build, train_args, write_questions, write_task
 
-from fairseq_adv.accordance import AccordanceProbe
 from fairseq_adv.evaluation.figures.accordance_checkpoints import Probing, probe_checkpoints
 from fairseq_adv.evaluation.figures.gaussian_noise import mean_loss
 from fairseq_adv.evaluation.trained import Trained, load
+from fairseq_adv.flooding_x import AccordanceProbe
 
 HOW = Probing(batches=4, batch_size=4, seed=3)
 

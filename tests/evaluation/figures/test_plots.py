@@ -24,8 +24,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 def curve(*cosines: float, start: FloodStart | None = None) -> Curve:
     """Measured every 10 updates; the training loss falls from 0.9 by 0.1."""
     measured = [
-        Measurement(10 * i, 1 - 0.1 * i, {"all": value, "head": -1.0})
-        for i, value in enumerate(cosines, 1)
+        Measurement(10 * i, 1 - 0.1 * i, {"all": value, "head": -1.0}) for i, value in enumerate(cosines, 1)
     ]
     return Curve("a run", measured, [(15, 0.8), (30, 0.7)], "mean of something", start)
 

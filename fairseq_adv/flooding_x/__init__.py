@@ -4,10 +4,10 @@
 changes its sign. This room knows no criterion and no trainer.
 """
 
-from fairseq_adv.accordance.crossing import DIRECTIONS, Crossing, changes_sign, crossings
-from fairseq_adv.accordance.groups import GROUPS
-from fairseq_adv.accordance.probe import Accordance, AccordanceProbe
-from fairseq_adv.accordance.sums import AccordanceSums
+from fairseq_adv.flooding_x.crossing import DIRECTIONS, Crossing, changes_sign, crossings
+from fairseq_adv.flooding_x.groups import GROUPS
+from fairseq_adv.flooding_x.probe import Accordance, AccordanceProbe
+from fairseq_adv.flooding_x.sums import AccordanceSums
 
 __all__ = [
     "DIRECTIONS",

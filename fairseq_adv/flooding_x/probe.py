@@ -18,10 +18,10 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, distributed, nn
 
-from fairseq_adv.accordance.batches import draw_rows, read_batches, usable_rows
-from fairseq_adv.accordance.gradients import PassGradients
-from fairseq_adv.accordance.groups import GROUPS, GroupedSums, check_groups
-from fairseq_adv.accordance.undisturbed import seed_random_numbers, undisturbed
+from fairseq_adv.flooding_x.batches import draw_rows, read_batches, usable_rows
+from fairseq_adv.flooding_x.gradients import PassGradients
+from fairseq_adv.flooding_x.groups import GROUPS, GroupedSums, check_groups
+from fairseq_adv.flooding_x.undisturbed import seed_random_numbers, undisturbed
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation.geometry import row_seeds
