@@ -12,7 +12,7 @@ from fairseq.trainer import Trainer
 from torch import Tensor, distributed, nn
 
 from fairseq_adv.criterions.flood import Flood
-from fairseq_adv.criterions.logs import Log, Logged, complete, reduce_logs
+from fairseq_adv.criterions.logs import Log, Logged, complete, on_host, reduce_logs
 from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
 from fairseq_adv.criterions.options import MethodConfig, check_flood_options
 from fairseq_adv.fairseq_patches.checkpoint_reading import let_criterions_read_checkpoints
@@ -210,6 +210,7 @@ class Method(FairseqCriterion):
 
     def _reduce_metrics(self, reduce_metrics: Any, logging_outputs: list[Log], criterion: Any) -> None:
         """fairseq calls the criterion's reducer on its class, which knows no objective: that is done here."""
+        logging_outputs = on_host(logging_outputs)
         reduce_metrics(logging_outputs, criterion)
         if sum(log.get("sample_size", 0) for log in logging_outputs):
             self.objective.reduce_metrics(logging_outputs)

@@ -89,7 +89,8 @@ def uniform_start(
     start = torch.zeros(*mask.shape, dim, device=mask.device)
     if magnitude == 0:
         return start
-    start[mask] = _noise(torch.rand, mask, dim, seeds).mul_(2 * magnitude).sub_(magnitude)
+    noise = _noise(torch.rand, mask, dim, seeds).mul_(2 * magnitude).sub_(magnitude)
+    start.masked_scatter_(mask.unsqueeze(-1), noise)  # an index by the mask would wait for the GPU
     if norm_type == "l2":
         lengths = mask.sum(dim=1).float()
         if groups is not None:
@@ -111,8 +112,7 @@ def gaussian_start(mask: Tensor, dim: int, std: float, seeds: Sequence[int]) -> 
         (rows, tokens, dim) fp32 on the device of ``mask``.
     """
     start = torch.zeros(*mask.shape, dim, device=mask.device)
-    start[mask] = _noise(torch.randn, mask, dim, seeds).mul_(std)
-    return start
+    return start.masked_scatter_(mask.unsqueeze(-1), _noise(torch.randn, mask, dim, seeds).mul_(std))
 
 
 def _noise(draw: Callable[..., Tensor], mask: Tensor, dim: int, seeds: Sequence[int]) -> Tensor:
