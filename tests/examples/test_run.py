@@ -104,7 +104,7 @@ def test_one_gpu_is_used_unless_the_user_says_how_many(tmp_path: Path, encoder: 
 def test_help_lists_the_recipes_and_their_choices() -> None:
     done = run_command(str(EXAMPLES / "run.py"), "--help")
     assert done.returncode == 0 and done.stdout.startswith("usage: run.py RECIPE DATA ENCODER_DIR SAVE_DIR")
-    assert "glue/config/glue.yaml" in done.stdout and "two_nodes" not in done.stdout
+    assert "glue/config/glue.yaml" in done.stdout and "method/pgd.yaml" not in done.stdout
     assert "method=freeat|freelb|freelb_paper|pgd|plain|standard|yopo" in done.stdout
 
 
@@ -138,7 +138,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> dict[s
         ("{tmp}/torn.yaml {glue} {glue_encoder}", "torn.yaml: while parsing"),
         ("{tmp}/short.yaml {glue} {glue_encoder}", "short.yaml is no recipe: it has no common"),
         ("glue {glue} {glue_encoder} glue=wnli", "Could not load glue/wnli"),
-        ("glue {glue} {glue_encoder} metod=pgd", "method=freeat|freelb"),
+        ("glue {glue} {glue_encoder} mthd=pgd", "method=freeat|freelb"),
         ("glue {glue} {glue_encoder} method=free_at", "\tfreelb_paper"),
         ("glue {glue} {glue_encoder} criterion.adv_step=3", "adv_init_mag, adv_lr, adv_max_norm"),
         ("glue {glue} {glue_encoder} common.fp61=true", "common.fp61: no such key"),
