@@ -29,7 +29,7 @@ from mode_cells import METHODS, MODES, PRECISIONS, Cell, all_cells
 from mode_processes import RunFailed
 from mode_runs import Runs, this_machine
 from mode_table import table
-from run_tables import write_between
+from tables import write_between
 
 from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 

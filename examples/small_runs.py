@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import small_setup as small
-from run_tables import Column, Record, table
-from runs import Run, make
+from driver import Run, make
+from tables import Column, Record, table
 
 METHODS = ("freelb", "standard")
 ADVERSARY = ["--adv-steps", "2", "--adv-lr", "0.03", "--adv-max-norm", "0.1", "--adv-init-mag", "0.05"]

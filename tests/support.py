@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, Iterator, Sequence
+from typing import IO, Any, Callable, Iterator, Sequence
 
 import composition
 import numpy as np
@@ -27,6 +30,7 @@ import fairseq_adv
 from fairseq_adv.fairseq_patches.inference_copies import inference_copies
 
 composition.remember()
+F_SETPIPE_SZ = 1031  # Linux; fcntl has the name from Python 3.10 on
 PLUGIN = str(Path(fairseq_adv.__file__).parent)
 VOCABULARY = [f"w{i}" for i in range(40)]
 # Sizes of a perturbation that a tiny encoder feels.
@@ -320,6 +324,41 @@ def fairseq_train(*args: str, workers: int = 1, **changed: str) -> subprocess.Co
     done = run_command(*words, **changed)
     assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done
+
+
+def killed_training(args: Sequence[str], workers: int, when: Callable[[str], bool]) -> str:
+    """What ``fairseq-train`` wrote before SIGKILL, which all its processes get after such a line."""
+    process = start_command(
+        launched([command("fairseq-train"), *args], workers), stderr=subprocess.STDOUT, text=True,
+        env=environment(PYTHONUNBUFFERED="1"),
+    )  # fmt: skip
+    assert process.stdout is not None
+    # A page: on a busy machine the run would otherwise be over before this process has read a line of it.
+    fcntl.fcntl(process.stdout, F_SETPIPE_SZ, 4096)
+    text, deadline = "", time.monotonic() + 400  # of a busy machine
+    for line in process.stdout:
+        text += line
+        if when(line) or time.monotonic() > deadline:
+            break
+    # Before more is read: what is in the way of a process that has filled the pipe must stay there.
+    while pids := _writers(process.stdout):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    text += process.stdout.read()
+    process.wait()
+    return text
+
+
+def _writers(pipe: IO[str]) -> list[int]:
+    """The processes whose standard output a pipe is: a command's, its workers' and those of warm.py."""
+    target, own = f"pipe:[{os.fstat(pipe.fileno()).st_ino}]", os.getpid()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int(process.name) != own and os.readlink(process / "fd" / "1") == target:
+                found.append(int(process.name))
+    return found
 
 
 def logged(done: subprocess.CompletedProcess[str], tag: str) -> list[dict[str, float]]:

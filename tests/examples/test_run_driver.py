@@ -14,8 +14,8 @@ from support import load_script, start_command
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
-from run_tables import Column, last, outcome, table, write_between  # noqa: E402
-from runs import Run, is_finished, make, read_record, read_records  # noqa: E402
+from driver import Run, is_finished, make, read_record, read_records  # noqa: E402
+from tables import Column, last, outcome, table, write_between  # noqa: E402
 
 # Leaves a log as fairseq-train's and its name in OUT/made, and does what OUT/behave.sh says.
 TRAIN = """#!/bin/sh
@@ -38,7 +38,7 @@ def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "bin").mkdir(exist_ok=True)
         (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
-    monkeypatch.setattr("runs.COMMANDS", tmp_path / "bin")
+    monkeypatch.setattr("driver.COMMANDS", tmp_path / "bin")
     folder = tmp_path / "out"
     folder.mkdir()
     for name in ("data", "start.pt"):
@@ -122,11 +122,11 @@ def test_a_stopped_driver_leaves_nothing_running_and_another_waits_for_it(
     (out.parent / "drive.py").write_text(f"""
 import argparse, sys
 sys.path.insert(0, {str(EXAMPLES)!r})
-import runs, small_setup
-runs.COMMANDS = small_setup.Path({str(out.parent / "bin")!r})
+import driver, small_setup
+driver.COMMANDS = small_setup.Path({str(out.parent / "bin")!r})
 options = argparse.Namespace(out=small_setup.Path({str(out)!r}), into=None, table=False, data=None,
                              encoder=small_setup.Path({str(out / "encoder")!r}))
-work = lambda options: runs.make([runs.Run("a", "data", "start.pt", [])], options.out)
+work = lambda options: driver.make([driver.Run("a", "data", "start.pt", [])], options.out)
 sys.exit(small_setup.command(options, [], work, lambda records: []))
 """)
     (out / "encoder").mkdir()

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -14,13 +10,10 @@ import torch
 from support import (
     ADVERSARIAL,
     VIRTUAL,
-    command,
-    environment,
     fairseq_train,
-    launched,
+    killed_training,
     logged,
     slow,
-    start_command,
     train_args,
     weights,
     write_corpus,
@@ -197,31 +190,11 @@ def start_and_kill(args: list[str], workers: int, after_update: int, before: int
     """Starts a run, kills all its processes with SIGKILL after an update, returns the last update seen, which
     has to lie below ``before``.
     """
-    process = start_command(
-        launched([command("fairseq-train"), *args], workers), stderr=subprocess.STDOUT, text=True,
-        env=environment(PYTHONUNBUFFERED="1"),
-    )  # fmt: skip
-    last = 0
-    assert process.stdout is not None
-    deadline = time.monotonic() + 400  # of a busy machine
-    for line in process.stdout:
-        found = re.search(r'"num_updates": "(\d+)"', line)
-        last = int(found.group(1)) if found else last
-        if last >= after_update or time.monotonic() > deadline:
-            for pid in [process.pid, *descendants(process.pid)]:
-                os.kill(pid, signal.SIGKILL)
-            break
-    rest = process.stdout.read()
-    for number in re.findall(r'"num_updates": "(\d+)"', rest):
-        last = max(last, int(number))
-    process.wait()
-    assert after_update <= last < before, f"the run was not killed in mid-epoch: {rest[-2000:]}"
+
+    def updates(text: str) -> list[int]:
+        return [int(number) for number in re.findall(r'"num_updates": "(\d+)"', text)]
+
+    text = killed_training(args, workers, lambda line: max(updates(line), default=0) >= after_update)
+    last = max(updates(text), default=0)
+    assert after_update <= last < before, f"the run was not killed in mid-epoch: {text[-2000:]}"
     return last
-
-
-def descendants(pid: int) -> list[int]:
-    """Children and their children: torchrun gives each worker a session of its own, so a group won't do."""
-    children: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        children += [int(word) for word in (task / "children").read_text().split()]
-    return children + [deeper for child in children for deeper in descendants(child)]

@@ -5,19 +5,13 @@ bit.
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 import torch
 from corpus_shards import pretraining_args, write_shards
-from support import command, environment, fairseq_train, launched, slow, start_command, weights
-
-from .test_equal_updates import descendants
+from support import fairseq_train, killed_training, slow, weights
 
 # Adam and a schedule, so that a wrong state shows. Checkpoints lie in the middle of the shards: their ends
 # are updates 9, 20, 31 (7, 15, 23, 30 with two workers), and none of them saves.
@@ -45,20 +39,7 @@ def losses(text: str) -> Losses:
 
 def killed(args: list[str], workers: int, after: int) -> Losses:
     """A run whose processes all get SIGKILL once it has logged an update; what it had logged."""
-    process = start_command(
-        launched([command("fairseq-train"), *args], workers), stderr=subprocess.STDOUT, text=True,
-        env=environment(PYTHONUNBUFFERED="1"),
-    )  # fmt: skip
-    assert process.stdout is not None
-    text, deadline = "", time.monotonic() + 240
-    for line in process.stdout:
-        text += line
-        if max(losses(line), default=0) >= after or time.monotonic() > deadline:
-            for pid in [process.pid, *descendants(process.pid)]:
-                os.kill(pid, signal.SIGKILL)
-            break
-    text += process.stdout.read()
-    process.wait()
+    text = killed_training(args, workers, lambda line: max(losses(line), default=0) >= after)
     assert max(losses(text), default=0) >= after, text[-3000:]
     assert "done training" not in text, "the run was over before it was killed"
     return losses(text)

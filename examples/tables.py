@@ -1,4 +1,4 @@
-"""Tables of runs side by side, from the records that runs.py wrote, and where a page keeps them."""
+"""Tables of runs side by side, from the records that driver.py wrote, and where a page keeps them."""
 
 from __future__ import annotations
 
