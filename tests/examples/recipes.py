@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import shutil
@@ -66,6 +67,11 @@ def launcher() -> ModuleType:
 
 def composed(name: str, *overrides: str) -> Any:
     """A recipe's configuration, without what fairseq adds."""
+    return copy.deepcopy(_composed(name, overrides))
+
+
+@cache
+def _composed(name: str, overrides: tuple[str, ...]) -> Any:
     given = ["task.data=/data", f"common.user_dir={PLUGIN}", "checkpoint.save_dir=/save"]
     return launcher().composed(recipe(name), [*given, *overrides], strict=False)
 

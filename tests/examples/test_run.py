@@ -242,6 +242,7 @@ def test_bert_from_scratch_changes_rate_and_method_in_one_run(tmp_path: Path) ->
         assert ("vat_norm_inf" in values) == (update > 9), update
 
 
+@pytest.mark.slow  # two workers, and the command, each have tests of their own
 def test_the_command_as_two_processes(tmp_path: Path, encoder: Encoder) -> None:
     """The update is that of one process.
 

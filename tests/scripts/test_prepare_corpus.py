@@ -36,12 +36,12 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """40 MB of plain words in documents of four lines: seconds of work."""
+    """16 MB of plain words in documents of four lines: seconds of work."""
     path = tmp_path_factory.mktemp("large") / "text"
     words = [word for row in AWKWARD if row.isascii() for word in row.split()]
     rows = [" ".join(words[(i * 7 + k) % len(words)] for k in range(40)) + f" {i}" for i in range(2000)]
     block = "".join(row + "\n" + "\n" * (i % 4 == 3) for i, row in enumerate(rows)).encode()
-    path.write_bytes(block * (40_000_000 // len(block)))
+    path.write_bytes(block * (16_000_000 // len(block)))
     return path
 
 
