@@ -133,6 +133,21 @@ def test_the_end_of_a_command_by_a_signal_is_reported(number: signal.Signals) ->
     assert run_command(sys.executable, "-c", program).returncode == -number
 
 
+@pytest.mark.parametrize("order", ["client, command, child", "child, command, client"])
+def test_client_and_command_killed_at_once_leave_the_server_at_work(order: str) -> None:
+    process = start_command([sys.executable, "-c", SLEEPER], text=True)
+    assert process.stdout is not None
+    pid, child = map(int, process.stdout.readline().split())
+    server = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    os.kill(server, signal.SIGSTOP)  # so that it sees all of it at once
+    for name in order.split(", "):
+        os.kill({"client": process.pid, "command": pid, "child": child}[name], signal.SIGKILL)
+    process.wait()
+    os.kill(server, signal.SIGCONT)
+    process.communicate()
+    assert run_command(sys.executable, "-c", "print(7)").stdout == "7\n"
+
+
 def test_workers_of_torchrun_are_warm_too(tmp_path: Path) -> None:
     (tmp_path / "worker.py").write_text("import os, sys; print(os.environ['RANK'], 'fairseq' in sys.modules)")
     done = run_command(

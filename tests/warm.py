@@ -15,6 +15,7 @@ server   ``python warm.py SOCKET``: one thread, a fork for each client. When a c
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import signal
@@ -154,8 +155,11 @@ def signal_command(pid: int, client: Any, selector: Any) -> None:
 
 
 def kill_tree(pid: int) -> None:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    os.kill(pid, signal.SIGKILL)
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        os.kill(pid, signal.SIGKILL)
+    except (FileNotFoundError, ProcessLookupError):
+        return  # a grandchild that someone else has killed in the meantime
     for child in children:
         kill_tree(int(child))
 
@@ -164,14 +168,14 @@ def report_end(pid: int, client: socket.socket, selector: Any) -> None:
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if client in [key.fileobj for key in selector.get_map().values()]:
         selector.unregister(client)
-        client.sendall(STATUS.pack(status))
+        with contextlib.suppress(BrokenPipeError):  # the client was killed, too, and its end is not yet read
+            client.sendall(STATUS.pack(status))
     client.close()
 
 
 def prepare(tell: Callable[[list[str]], None]) -> None:
     """Imports what the commands import, the plug-in as by ``--user-dir``."""
     import argparse
-    import contextlib
     import gc
     import importlib
     import logging
