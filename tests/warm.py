@@ -130,7 +130,8 @@ def serve(path: str) -> None:
             elif key.fileobj is composed:
                 composition.compose_ahead(json.loads(composed.recv(1 << 20)))
             elif kind == "client":
-                signal_command(pid, key.fileobj, selector)
+                if pid in running:  # or its end came with this, and has been reported
+                    signal_command(pid, key.fileobj, selector)
             elif kind == "command":
                 selector.unregister(key.fileobj)
                 os.close(key.fd)
