@@ -54,7 +54,7 @@ def complete(log: Log, declared: Sequence[Logged], measured: Log) -> Log:
 
 
 def on_host(logs: Sequence[Log]) -> list[Log]:
-    """The logs with Python's numbers in place of scalar tensors, and vectors on the CPU.
+    """The logs with Python's numbers in place of scalar tensors, and numpy's arrays in place of others.
 
     fairseq reads every meter after every update, and each would wait for the GPU on its own: all numbers come
     over in one transfer. In fp64, in which counts and fp32 losses are exact.
@@ -70,7 +70,7 @@ def on_host(logs: Sequence[Log]) -> list[Log]:
         if not isinstance(value, Tensor):
             return value
         part = next(parts)
-        return torch.from_numpy(part).view(value.shape) if value.dim() else float(part[0])
+        return part.reshape(value.shape) if value.dim() else float(part[0])
 
     return [{name: hosted(value) for name, value in log.items()} for log in logs]
 

@@ -29,6 +29,7 @@ class Objective(ABC):
         self.cfg = cfg
         self.task = task
         self.padding_idx: int = task.source_dictionary.pad()
+        self._shared: tuple[list[Any], Any] = [self], None  # of no mini-batch
 
     def check_model(self, model: nn.Module) -> None:  # noqa: B027 - a task may take any encoder
         """Raises ValueError if ``model`` can't be trained with this objective; called before training."""
@@ -52,6 +53,18 @@ class Objective(ABC):
 
         A regression: its values. WSC: mean log-probabilities of the query (column 0) and the candidates.
         """
+
+    def shared(self, sample: Sample) -> Any:
+        """What :meth:`make_shared` makes of a mini-batch: once, in whatever number of passes."""
+        tokens = sample.get("net_input", {}).get("src_tokens")
+        inputs = [tokens, sample.get("target"), sample.get("span")]
+        if any(one is not other for one, other in zip(self._shared[0], inputs)):
+            self._shared = inputs, self.make_shared(sample)
+        return self._shared[1]
+
+    def make_shared(self, sample: Sample) -> Any:
+        """What :meth:`predict` and :meth:`loss` need of a mini-batch that would wait for the GPU."""
+        return None
 
     def divergence(
         self, clean: Tensor, perturbed: Tensor, sample: Sample, kind: str, detach_targets: bool = True

@@ -6,6 +6,7 @@ only.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -51,7 +52,7 @@ class MaskedLM(Objective):
         """(masked positions of the batch, vocabulary) logits; one row without a target if nothing is
         masked.
         """
-        logits, _ = model(**sample["net_input"], masked_tokens=self._projected(sample))
+        logits, _ = model(**sample["net_input"], masked_tokens=self.shared(sample).projected)
         return logits  # type: ignore[no-any-return]
 
     def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
@@ -60,7 +61,7 @@ class MaskedLM(Objective):
         """
         return F.nll_loss(
             self.log_probabilities(predictions),
-            self._targets(sample),
+            self.shared(sample).targets,
             reduction="sum",
             ignore_index=self.padding_idx,
         )
@@ -70,16 +71,16 @@ class MaskedLM(Objective):
     ) -> Tensor:
         """Summed over the masked positions; each is a divergence of distributions over the vocabulary."""
         rows = self.row_divergence(clean, perturbed, kind, detach_targets)
-        return rows.masked_fill(self._targets(sample) == self.padding_idx, 0.0).sum()
+        return rows.masked_fill(self.shared(sample).targets == self.padding_idx, 0.0).sum()
 
     def log_probabilities(self, predictions: Tensor) -> Tensor:
         return F.log_softmax(predictions, dim=-1, dtype=torch.float32)
 
     def sample_size(self, sample: Sample) -> int:
-        return int(sample["target"].ne(self.padding_idx).sum())
+        return self.shared(sample).size  # type: ignore[no-any-return]
 
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
-        right = predictions.detach().argmax(dim=-1) == self._targets(sample)
+        right = predictions.detach().argmax(dim=-1) == self.shared(sample).targets
         return {"nmasked": self.sample_size(sample), "nmasked_right": right.sum()}
 
     @staticmethod
@@ -102,8 +103,8 @@ class MaskedLM(Objective):
         metrics.log_derived("ppl", perplexity)
         metrics.log_derived("accuracy", accuracy, priority=15)
 
-    def _projected(self, sample: Sample) -> Tensor:
-        """(rows, tokens) bool: where logits are made: at the masked positions, or at one if there is none.
+    def make_shared(self, sample: Sample) -> _Masked:
+        """Where logits are made, at the masked positions, or at one if there is none.
 
         fairseq's criterion makes logits at all positions then; none at all would leave the weights without
         a gradient, on which distributed training waits.
@@ -111,8 +112,20 @@ class MaskedLM(Objective):
         masked: Tensor = sample["target"].ne(self.padding_idx)
         first = torch.zeros_like(masked)
         first[0, 0] = True
-        return masked | (first & ~masked.any())
+        projected = masked | (first & ~masked.any())
+        return _Masked(projected, sample["target"][projected], int(masked.sum()))
 
-    def _targets(self, sample: Sample) -> Tensor:
-        targets: Tensor = sample["target"][self._projected(sample)]
-        return targets
+
+@dataclass(frozen=True)
+class _Masked:
+    """What the passes of a mini-batch share.
+
+    Attributes:
+        projected: (rows, tokens) bool, where logits are made.
+        targets: (logits,) int64.
+        size: masked positions.
+    """
+
+    projected: Tensor
+    targets: Tensor
+    size: int

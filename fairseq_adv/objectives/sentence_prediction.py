@@ -171,11 +171,11 @@ def _count(labels: Tensor, classes: int) -> Tensor:
 
 
 class Predictions:
-    """Predictions and targets of one batch; short where fairseq-validate prints it."""
+    """Predictions and targets of one batch, fp32 on the host; short where fairseq-validate prints it."""
 
-    def __init__(self, predictions: Tensor, targets: Tensor) -> None:
-        self.predictions = predictions.float().cpu().numpy()
-        self.targets = targets.float().cpu().numpy()
+    def __init__(self, predictions: Tensor | scores.FloatArray, targets: Tensor | scores.FloatArray) -> None:
+        self.predictions = torch.as_tensor(predictions).float().cpu().numpy()
+        self.targets = torch.as_tensor(targets).float().cpu().numpy()
 
     def __repr__(self) -> str:
         return f"<{self.predictions.size}>"

@@ -89,7 +89,7 @@ class SentenceRanking(Objective):
         return Groups(sample["question"], sample["nsentences"])
 
     def row_ids(self, sample: Sample) -> list[int]:
-        ids: list[int] = sample["id"][sample["question"]].tolist()
+        ids: list[int] = sample["row_ids"]
         return ids
 
 

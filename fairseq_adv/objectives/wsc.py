@@ -49,16 +49,20 @@ class WSC(Objective):
         Logits are made at the masked positions only.
         """
         tokens, span = sample["net_input"]["src_tokens"], sample["span"]
+        row, words = self.shared(sample)
         logits, _ = model(src_tokens=tokens.masked_fill(span, self.mask_index), masked_tokens=span)
         log_probs = (
-            F.log_softmax(logits, dim=-1, dtype=torch.float32).gather(1, tokens[span].unsqueeze(1)).squeeze(1)
+            F.log_softmax(logits, dim=-1, dtype=torch.float32).gather(1, words.unsqueeze(1)).squeeze(1)
         )
-        row = span.nonzero()[:, 0]
-        lengths = span.sum(dim=1)
         sums = log_probs.new_zeros(len(tokens)).index_add(0, row, log_probs)
-        scores = sums / lengths
+        scores = sums / span.sum(dim=1)
         padded = scores.new_full((sample["nsentences"], sample["max_columns"]), ABSENT)
         return padded.index_put((sample["sentence"], sample["column"]), scores)  # type: ignore[no-any-return]
+
+    def make_shared(self, sample: Sample) -> tuple[Tensor, Tensor]:
+        """Of each masked position, its row and its word."""
+        row, column = sample["span"].nonzero(as_tuple=True)
+        return row, sample["net_input"]["src_tokens"][row, column]
 
     def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
         """Summed over the sentences whose query is right; a batch without one gives 0, with a path to the
@@ -123,7 +127,7 @@ class WSC(Objective):
         return Groups(sample["sentence"], sample["nsentences"])
 
     def row_ids(self, sample: Sample) -> list[int]:
-        ids: list[int] = sample["id"][sample["sentence"]].tolist()
+        ids: list[int] = sample["row_ids"]
         return ids
 
 

@@ -24,6 +24,7 @@ class RankingDataset(RowsDataset):
     A collated batch, with Q questions and R rows of at most T tokens:
         id (Q,) int64 position in ``examples``; nsentences Q; ntokens, the real tokens of all rows;
         net_input.src_tokens (R, T) int64, padded on the right; net_input.src_lengths (R,) int64;
+        row_ids, R numbers, the id of each row's question, not a tensor;
         question (R,) int64, the question of each row, 0 … Q - 1; choice (R,) int64, its position in the
         question; max_choices: the most choices of a question here; source (Q,) int64, its data set;
         target (Q,) int64, the right choice, or -1; nlabelled, the questions that have one.
@@ -103,6 +104,7 @@ class RankingDataset(RowsDataset):
                 "src_tokens": data_utils.collate_tokens(rows, self.pad),
                 "src_lengths": torch.tensor([len(row) for row in rows]),
             },
+            "row_ids": [int(sample["id"]) for sample in samples for _ in sample["rows"]],
             "question": torch.repeat_interleave(torch.arange(len(samples)), counts),
             "choice": torch.cat([torch.arange(int(count)) for count in counts]),
             "max_choices": int(counts.max()),

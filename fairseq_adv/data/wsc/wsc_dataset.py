@@ -39,7 +39,8 @@ class WSCDataset(RowsDataset):
     A collated batch, with S sentences and R rows of at most T tokens:
         id (S,) int64 position in ``examples``; nsentences S; ntokens; nlabelled, the sentences with a label;
         net_input.src_tokens (R, T) int64, unmasked, padded on the right; span (R, T) bool, what to mask;
-        sentence (R,) int64; column (R,) int64, 0 for the query; max_columns, 1 + the most candidates here;
+        row_ids, R numbers, the id of each row's sentence, not a tensor; sentence (R,) int64;
+        column (R,) int64, 0 for the query; max_columns, 1 + the most candidates here;
         target (S,) int64: 1 the query is right, 0 wrong, -1 unknown.
 
     Args:
@@ -81,6 +82,7 @@ class WSCDataset(RowsDataset):
             "nlabelled": sum(sample["target"] >= 0 for sample in samples),
             "net_input": {"src_tokens": tokens},
             "span": data_utils.collate_tokens([row.span for row in rows], 0),
+            "row_ids": [int(sample["id"]) for sample in samples for _ in sample["rows"]],
             "sentence": torch.repeat_interleave(torch.arange(len(samples)), counts),
             "column": torch.tensor([row.column for row in rows]),
             "max_columns": 1 + max(row.column for row in rows),
