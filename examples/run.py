@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Trains a recipe: checks it and what it is given, shows a fairseq-hydra-train command and becomes it.
+"""Trains a recipe: checks it and your data, prints one fairseq-hydra-train command and runs it.
 
   examples/run.py examples/glue/config/glue.yaml RTE-bin roberta.large out/rte glue=rte method=pgd
   examples/run.py examples/wsc/config/wsc.yaml wsc-data roberta.large out/wsc --gpus 4 common.fp16=true
 
-A run that was stopped goes on from SAVE_DIR/checkpoint_last.pt when the same command is given again.
+Resumable: the same command again continues from SAVE_DIR/checkpoint_last.pt.
 Often changed: common.fp16=true, common.seed=9017, checkpoint.finetune_from_model=CHECKPOINT, method=…
 """
 
@@ -67,11 +67,11 @@ def composed(recipe: Path, overrides: Sequence[str], strict: bool = True) -> Any
         raise ValueError(f"{recipe}: {error}") from error
     for group in ("common", "task", "model", "dataset", "optimization", "distributed_training", "checkpoint"):
         if group not in config:
-            raise ValueError(f"{recipe} is no recipe: it has no {group}")
+            raise ValueError(f"{recipe} is not a recipe: it has no {group}")
     return config
 
 
-def split(recipe: Path, told: Sequence[str]) -> tuple[list[str], list[str]]:
+def split(recipe: Path, overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """The overrides that choose files, and the keys that the others change.
 
     Raises:
@@ -81,7 +81,7 @@ def split(recipe: Path, told: Sequence[str]) -> tuple[list[str], list[str]]:
     from hydra.errors import HydraException
 
     chosen, keys = [], []
-    for line in told:
+    for line in overrides:
         try:
             (override,) = OverridesParser.create().parse_overrides([line])
         except HydraException as error:
@@ -170,7 +170,7 @@ def check_complete(config: Any, recipe: Path, parent: str = "") -> None:
             text = "\n".join(path.read_text(encoding="utf-8") for path in files)
             comment = re.search(rf"^ *{key}: \?\?\? +# (.*)", text, re.MULTILINE)
             hint = f" ({comment[1]})" if comment else ""
-            raise ValueError(f"{recipe}: {parent}{key} is yours to say: add {parent}{key}=…{hint}")
+            raise ValueError(f"{recipe}: {parent}{key} has no default: add {parent}{key}=…{hint}")
         if OmegaConf.is_dict(config[key]):
             check_complete(config[key], recipe, f"{parent}{key}.")
 
@@ -179,8 +179,9 @@ def check_encoder(config: Any, encoder: Path) -> None:
     """Raises ValueError if a file that the run starts from is not there."""
     start = config.checkpoint.get("finetune_from_model")
     if start is not None and not Path(start).is_file():
-        told = "examples/glue/README.md tells where the pre-trained RoBERTa comes from"
-        raise ValueError(f"{start}: no such file. {told}")
+        raise ValueError(
+            f"{start}: no such file. See examples/glue/README.md for where the pre-trained RoBERTa comes from"
+        )
     if "tokenizer_dir" not in config.task:
         return
     if not (encoder / "dict.txt").is_file():
@@ -189,7 +190,7 @@ def check_encoder(config: Any, encoder: Path) -> None:
     if "vocab.txt" not in files and not {"encoder.json", "vocab.bpe"} <= files:
         raise ValueError(
             f"{encoder}: holds no tokeniser. Put GPT-2's encoder.json and vocab.bpe there "
-            "(examples/glue/README.md tells where they come from); a BERT has a vocab.txt"
+            "(see examples/glue/README.md for where they come from); a BERT has a vocab.txt"
         )
 
 
@@ -197,10 +198,11 @@ def check_data(task: str, folder: Path, encoder: Path) -> None:
     """Raises ValueError if the task cannot read the folder, or not with this encoder."""
     mine, theirs = folder / "input0" / "dict.txt", encoder / "dict.txt"
     if not folder.is_dir():
-        raise ValueError(f"{folder}: no such folder. The README of the recipe tells what the data are")
+        raise ValueError(f"{folder}: no such folder. The recipe's README says what the data are")
     if task in ("masked_lm", "scheduled_masked_lm") and not (folder / "train.idx").is_file():
-        told = "DATA is what scripts/prepare_corpus.py --check prints"
-        raise ValueError(f"{folder}/train.idx: no such file. {told}")
+        raise ValueError(
+            f"{folder}/train.idx: no such file. DATA is what scripts/prepare_corpus.py --check prints"
+        )
     if task == "sentence_prediction" and not mine.is_file():
         raise ValueError(f"{mine}: no such file. Prepare the data with scripts/prepare_glue.py")
     if task == "sentence_prediction" and theirs.is_file() and vocabulary(mine) != vocabulary(theirs):
@@ -234,10 +236,10 @@ def command(args: argparse.Namespace) -> list[str]:
     base = composed(recipe, chosen)
     for key in keys:
         check_key(base, key)
-    begins_anew = OmegaConf.is_none(base.checkpoint, "finetune_from_model")
-    if begins_anew != (args.encoder == "-"):
-        what = f"begins with random weights: pass - instead of {args.encoder}"
-        what = what if begins_anew else "goes on from a pre-trained encoder: pass its folder instead of -"
+    starts_at_random = OmegaConf.is_none(base.checkpoint, "finetune_from_model")
+    if starts_at_random != (args.encoder == "-"):
+        what = f"starts from random weights: pass - instead of {args.encoder}"
+        what = what if starts_at_random else "starts from a pre-trained encoder: pass its folder instead of -"
         raise ValueError(f"{recipe.stem} {what}")
     encoder, folders = Path(os.path.abspath(args.encoder)), [os.path.abspath(p) for p in args.data.split(":")]
     words = [said("common.user_dir", plugin), said("task.data", ":".join(folders)),
