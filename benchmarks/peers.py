@@ -13,6 +13,7 @@ lengths, so that it has the epoch's lengths. On a GPU wall time, on a CPU the pr
 
 Example: OMP_NUM_THREADS=1 benchmarks/peers.py rt-polarity.all --encoder out/minilm
          OMP_NUM_THREADS=1 benchmarks/peers.py glue/MRPC --encoder roberta.base --model base --updates 4
+         benchmarks/peers.py random:128 --model large --precision fp16 --sentences 16     (a GPU)
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from measuring import MODELS, build_trainer, encoder_words, rotated, write_rows
+from measuring import MODELS, build_trainer, encoder_words, rotated, write_rows, write_words
 
 from fairseq_adv_cli.script import HelpFormatter, exit_status
 
@@ -61,9 +62,10 @@ BOUNDS = [
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     add = options.add_argument
-    add("data", type=Path, help="a file of lines 'LABEL TEXT', or GLUE's folder CoLA or MRPC")
-    add("--encoder", type=Path, required=True, help="folder with dict.txt and the tokeniser's files")
-    add("--model", choices=("minilm", "base"), default="minilm", help="size of the encoder")
+    add("data", help="a file of lines 'LABEL TEXT', GLUE's folder CoLA or MRPC, or random:TOKENS")
+    add("--encoder", type=Path, help="folder with dict.txt and the tokeniser's files; not for random:TOKENS")
+    add("--model", choices=MODELS, default="minilm", help="size of the encoder")
+    add("--precision", choices=("fp32", "fp16", "bf16"), default="fp32", help="fp16 needs a GPU")
     add("--sides", nargs="+", choices=[*FAIRSEQ, *HUGGING_FACE], default=[*FAIRSEQ, *HUGGING_FACE])
     add("--sentences", type=int, default=32, help="sentences, or pairs, of a mini-batch")
     add("--rows", type=int, default=6400, help="the first of the data")
@@ -92,10 +94,9 @@ def read_texts(path: Path, most: int) -> list[tuple[str, ...]]:
 
 
 def write_data(folder: Path, encoder: Path, texts: list[tuple[str, ...]]) -> None:
-    """The texts as fairseq's recipe for GLUE binarises them; labels take turns."""
+    """The texts as fairseq's recipe for GLUE binarises them."""
     import numpy as np
     import torch
-    from fairseq.data import Dictionary
 
     from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 
@@ -104,29 +105,52 @@ def write_data(folder: Path, encoder: Path, texts: list[tuple[str, ...]]) -> Non
         ids, lengths = tokenizer.encode([text[column] for text in texts])
         rows = [torch.from_numpy(part) for part in np.split(ids, np.cumsum(lengths)[:-1])]
         write_rows(folder / f"input{column}", tokenizer.dictionary, lambda rows=rows: rows)
+    write_labels(folder, len(texts))
+
+
+def write_labels(folder: Path, count: int) -> None:
+    """Two classes that take turns."""
+    import torch
+    from fairseq.data import Dictionary
+
     labels = Dictionary()
     for label in ("0", "1"):
         labels.add_symbol(label)
-    write_rows(folder / "label", labels, lambda: [torch.tensor([4 + i % 2, 2]) for i in range(len(texts))])
+    write_rows(folder / "label", labels, lambda: [torch.tensor([4 + i % 2, 2]) for i in range(count)])
 
 
 @dataclass
 class Side:
-    """Mini-batches of one epoch, by length, and what makes an update with one of them."""
+    """Mini-batches of one epoch, by length, and what makes an update with one of them.
+
+    Attributes:
+        resident: bytes on the GPU between updates: weights, gradients, the optimizer's state.
+        peak: bytes on the GPU at most, without those of other sides.
+    """
 
     batches: list[list[int]]
     update: Callable[[list[int]], None]
     lengths: Any
     on_gpu: bool = False
+    resident: int = 0
+    peak: int = 0
+
+    def first_update(self, before: int) -> None:
+        """Makes one, so that all that stays is there; ``before``: bytes on the GPU without the side."""
+        self.update(self.batches[-1])
+        self.resident = allocated(self.on_gpu) - before
 
     def sentences_and_seconds(self, updates: int, turn: int) -> tuple[int, float]:
         """Of a turn; every turn begins at another mini-batch."""
         stride = max(1, len(self.batches) // updates)
         chosen = self.batches[turn % stride :: stride][:updates]
+        others = allocated(self.on_gpu) - self.resident
         begin = self._clock()
         for batch in chosen:
             self.update(batch)
-        return sum(map(len, chosen)), self._clock() - begin
+        seconds = self._clock() - begin
+        self.peak = max(self.peak, allocated(self.on_gpu, peak=True) - others)
+        return sum(map(len, chosen)), seconds
 
     def real_share(self) -> float:
         """Real tokens among those of an epoch's padded mini-batches."""
@@ -142,12 +166,25 @@ class Side:
         return time.perf_counter()
 
 
+def allocated(on_gpu: bool, peak: bool = False) -> int:
+    """Bytes that torch's allocator has given out on the GPU, or the most since the last call."""
+    import torch
+
+    if not on_gpu:
+        return 0
+    most = torch.cuda.max_memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    return most if peak else torch.cuda.memory_allocated()
+
+
 def fairseq_side(name: str, options: argparse.Namespace, folder: Path) -> Side:
     """A side in fairseq's trainer."""
     from fairseq.logging import metrics
 
     words = [*FAIRSEQ[name], *LAYOUT, *DROPOUT, *encoder_words(options)]
-    trainer = build_trainer(str(folder), words, folder / "unused", options.sentences, fp16=False)
+    half = options.precision
+    unused, rows = folder / "unused", options.sentences
+    trainer = build_trainer(str(folder), words, unused, rows, half == "fp16", half == "bf16")
     data = trainer.task.dataset("train")
     trainer.begin_epoch(1)
 
@@ -160,7 +197,7 @@ def fairseq_side(name: str, options: argparse.Namespace, folder: Path) -> Side:
     return Side(by_length(batches, lengths), update, lengths, bool(trainer.cuda))
 
 
-def hugging_face_side(name: str, options: argparse.Namespace, like: Side, data: Any) -> Side:
+def hugging_face_side(name: str, options: argparse.Namespace, data: Any) -> Side:
     """FreeLB over transformers, as its authors' script has it, on shuffled mini-batches of the same rows."""
     import numpy as np
     import torch
@@ -175,9 +212,12 @@ def hugging_face_side(name: str, options: argparse.Namespace, like: Side, data: 
             intermediate_size=ffn, max_position_embeddings=514, type_vocab_size=1, num_labels=2,
             attn_implementation=HUGGING_FACE[name],
         )
-    ).to("cuda" if like.on_gpu else "cpu")  # fmt: skip
+    ).to("cuda" if torch.cuda.is_available() else "cpu")  # fmt: skip
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
+    half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(options.precision)
+    cast = torch.autocast(model.device.type, half, enabled=half is not None)
+    scaler = torch.amp.GradScaler(model.device.type, enabled=half == torch.float16)
     embed = model.get_input_embeddings()
 
     def update(batch: list[int]) -> None:
@@ -192,8 +232,10 @@ def hugging_face_side(name: str, options: argparse.Namespace, like: Side, data: 
         model.zero_grad()
         for step in range(STEPS):
             delta.requires_grad_()
-            loss = model(inputs_embeds=embed(tokens) + delta, attention_mask=mask.long(), labels=labels).loss
-            (loss / STEPS).backward()
+            inputs = embed(tokens) + delta
+            with cast:
+                loss = model(inputs_embeds=inputs, attention_mask=mask.long(), labels=labels).loss
+            scaler.scale(loss / STEPS).backward()
             if step == STEPS - 1:
                 break
             gradient = delta.grad
@@ -201,11 +243,13 @@ def hugging_face_side(name: str, options: argparse.Namespace, like: Side, data: 
             delta = (delta + ALPHA * gradient / norm).detach()
             size = delta.view(len(batch), -1).norm(dim=1).view(-1, 1, 1)
             delta = torch.where(size > EPSILON, delta * EPSILON / size, delta)
-        optimizer.step()
+        scaler.step(optimizer)
+        scaler.update()
 
-    order = np.random.default_rng(1).permutation(len(like.lengths))
+    lengths = nested_lengths(data)
+    order = np.random.default_rng(1).permutation(len(lengths))
     batches = [list(order[i : i + options.sentences]) for i in range(0, len(order), options.sentences)]
-    return Side(by_length(batches, like.lengths), update, like.lengths, like.on_gpu)
+    return Side(by_length(batches, lengths), update, lengths, torch.cuda.is_available())
 
 
 def nested_lengths(data: Any) -> Any:
@@ -223,9 +267,12 @@ def by_length(batches: list[list[int]], lengths: Any) -> list[list[int]]:
 
 def tables(times: dict[str, list[float]], sides: dict[str, Side]) -> list[str]:
     """Seconds of each side, and the ratios that have a bound."""
-    lines = ["| side | CPU seconds per 1000 sentences | real tokens |", "|---|---|---|"]
+    on_gpu = next(iter(sides.values())).on_gpu
+    head = "| side | seconds per 1000 sentences | real tokens |"
+    lines = [head + " peak memory, MiB |" if on_gpu else head, "|---|---|---|" + "---|" * on_gpu]
     for name, found in times.items():
-        lines.append(f"| `{name}` | {_spread(found)} | {100 * sides[name].real_share():.0f} % |")
+        row = f"| `{name}` | {_spread(found)} | {100 * sides[name].real_share():.0f} % |"
+        lines.append(row + f" {sides[name].peak / 2**20:.0f} |" if on_gpu else row)
     lines += ["", "| ratio, turn by turn | median (least to most) | bound |", "|---|---|---|"]
     for name, other, bound in BOUNDS:
         if name in times and other in times:
@@ -241,31 +288,54 @@ def _spread(values: list[float]) -> str:
 def measure(options: argparse.Namespace) -> None:
     import torch
 
-    texts = read_texts(options.data, options.rows)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "data"
-        write_data(folder, options.encoder, texts)
-        first = fairseq_side("fairseq", options, folder)
-        sides = {}
-        data = build_trainer(
-            str(folder), [*FAIRSEQ["fairseq"], *LAYOUT, *encoder_words(options)], folder / "unused", 1, False
-        ).task.dataset("train")
-        for side in options.sides:
+        rows = prepare(options, folder)
+        words = [*FAIRSEQ["fairseq"], *LAYOUT, *encoder_words(options)]
+        data = build_trainer(str(folder), words, folder / "unused", 1, False).task.dataset("train")
+        sides: dict[str, Side] = {}
+        for side in sorted(options.sides, key=list(FAIRSEQ).__contains__, reverse=True):
+            before = allocated(torch.cuda.is_available())
             if side in HUGGING_FACE:
-                sides[side] = hugging_face_side(side, options, first, data)
+                sides[side] = hugging_face_side(side, options, data)
             else:
-                sides[side] = first if side == "fairseq" else fairseq_side(side, options, folder)
+                sides[side] = fairseq_side(side, options, folder)
+            sides[side].first_update(before)
         times: dict[str, list[float]] = {side: [] for side in sides}
         for turn in range(options.rounds + 1):
             for side in rotated(sides, turn):
                 sentences, seconds = sides[side].sentences_and_seconds(options.updates, turn)
                 times[side].append(1000 * seconds / sentences)
+    device = (
+        torch.cuda.get_device_name() if torch.cuda.is_available() else f"{torch.get_num_threads()} threads"
+    )
     print(
-        f"{options.data.name}, {len(texts)} rows, {options.model}, batches of {options.sentences}, fp32, "
-        f"torch {torch.__version__}, {torch.get_num_threads()} threads, {options.rounds} turns of "
+        f"{Path(options.data).name}, {rows} rows, {options.model}, batches of {options.sentences}, "
+        f"{options.precision}, torch {torch.__version__}, {device}, {options.rounds} turns of "
         f"{options.updates} updates\n"
     )
     print(*tables({side: found[1:] for side, found in times.items()}, sides), sep="\n")
+
+
+def prepare(options: argparse.Namespace, folder: Path) -> int:
+    """Writes the data; returns the number of rows.
+
+    Raises:
+        ValueError: the data or the encoder is not what it should be.
+    """
+    kind, _, tokens = str(options.data).partition(":")
+    if kind == "random":
+        if not tokens.isdigit() or int(tokens) < 4:
+            raise ValueError(f"{options.data}: give random:TOKENS with 4 or more")
+        rows = options.sentences * options.updates
+        write_words(folder / "input0", MODELS[options.model][4], int(tokens), rows)
+        write_labels(folder, rows)
+        return int(rows)
+    if options.encoder is None:
+        raise ValueError("--encoder: give the folder with dict.txt and the tokeniser's files")
+    texts = read_texts(Path(options.data), options.rows)
+    write_data(folder, options.encoder, texts)
+    return len(texts)
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 import pytest
 from small_runs import wait_for
-from support import load_script, start_command
+from support import handle_interrupts, load_script, start_command
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -131,7 +131,8 @@ sys.exit(small_setup.command(options, [], work, lambda records: []))
 """)
     (out / "encoder").mkdir()
     (out / "encoder" / "model.pt").touch()
-    driver = start_command([sys.executable, str(out.parent / "drive.py")])
+    words = [sys.executable, str(out.parent / "drive.py")]
+    driver = start_command(words, preexec_fn=handle_interrupts)
     try:
         wait_for((out / "pid").is_file)
         with pytest.raises(ValueError, match="another process is writing it"):

@@ -277,7 +277,7 @@ def test_the_bar_in_a_log_file(
 ) -> None:  # fmt: skip
     from fairseq_adv.data.corpus import workers
 
-    monkeypatch.setattr(workers.make, "__defaults__", (False, 0.3))
+    monkeypatch.setattr(workers.make, "__defaults__", (False, 0.02))
     assert run(script, large, tmp_path / "out", "--shards", 2, "--encoder", encoder) == 0
     lines = [line for line in capfd.readouterr().err.splitlines() if "B/s]" in line]
     assert len(lines) > 2 and "100%" in lines[-1] and not any("\r" in line for line in lines)
