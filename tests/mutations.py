@@ -82,7 +82,7 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/objectives/masked_lm.py",
-        "rows.masked_fill(self._targets(sample) == self.padding_idx, 0.0).sum()",
+        "rows.masked_fill(self.shared(sample).targets == self.padding_idx, 0.0).sum()",
         "rows.sum()",
         "tests/criterions/test_vat.py::test_a_batch_without_a_masked_token_has_no_loss_and_keeps_the_path",
         "a position without a target counts in the divergence",
