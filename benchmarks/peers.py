@@ -24,7 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -338,8 +338,8 @@ def prepare(options: argparse.Namespace, folder: Path) -> int:
     return len(texts)
 
 
-def main() -> int:
-    options = parser().parse_args()
+def main(words: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(words)
     return exit_status(lambda: measure(options), (ValueError, OSError))
 
 

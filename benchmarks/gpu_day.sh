@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# All that is worth running in half an hour with a CUDA GPU, in the order of worth. Resumable: a part that is done
+# is not run again.
+#
+#   benchmarks/gpu_day.sh OUT [--device cuda|cpu] [--tiny] [--minutes N]
+#
+# OUT gets a log and the tables of each part. No part takes more than 8 minutes, and none is begun after --minutes
+# (28). --tiny makes every part as small as can be, and --device cpu leaves out what needs a GPU: to see that all is
+# there. What lies in the Python on PATH is used, or in .venv.
+#
+# Beside torch, the environment needs the wheels of: antlr4-python3-runtime bitarray Cython fairseq filelock hydra-core
+# lxml numpy omegaconf portalocker pytest pyyaml regex sacrebleu safetensors sentencepiece tabulate tiktoken tokenizers
+# tqdm transformers typing_extensions huggingface_hub, and this project.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+die() { printf 'error: %s\n' "$*" >&2; exit 2; }
+
+case ${1-} in
+    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "$0"; exit 0 ;;
+    '' | -*) die "give the folder for the results (see --help)" ;;
+esac
+out=$1 device=cuda tiny='' minutes=28
+shift
+while [ $# -gt 0 ]; do
+    case $1 in
+        --device | --minutes)
+            [ $# -ge 2 ] || die "$1 needs a value"
+            if [ "$1" = --device ]; then device=$2; else minutes=$2; fi
+            shift 2 ;;
+        --tiny) tiny=1; shift ;;
+        *) die "unknown option '$1' (see --help)" ;;
+    esac
+done
+case $device in cpu | cuda) ;; *) die "--device $device: pass cuda or cpu" ;; esac
+case $minutes in '' | *[!0-9]*) die "--minutes $minutes: pass a whole number" ;; esac
+[ ! -x .venv/bin/python ] || PATH=$PWD/.venv/bin:$PATH
+if [ "$device" = cpu ]; then
+    export CUDA_VISIBLE_DEVICES='' OMP_NUM_THREADS=1
+else
+    python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' ||
+        die "torch sees no CUDA GPU; --device cpu --tiny tries all that needs none"
+fi
+mkdir -p "$out" || die "$out: cannot be made"
+out=$(cd "$out" && pwd)
+
+part() {  # part NAME COMMAND …: unless it is done, or there is no time
+    local name=$1
+    shift
+    [ ! -e "$out/$name.done" ] || return 0
+    if [ $((SECONDS / 60)) -ge "$minutes" ]; then left+=("$name"); return 0; fi
+    printf '== %s (minute %d)\n' "$name" $((SECONDS / 60))
+    if timeout 480 "$@" >"$out/$name.txt" 2>"$out/$name.log"; then
+        touch "$out/$name.done"
+        cat "$out/$name.txt"
+    else
+        printf 'not done: status %d; %s says why\n' $? "$out/$name.log"
+        tail -n 3 "$out/$name.log"
+        left+=("$name")
+    fi
+}
+cost() {  # cost NAME MODEL PRECISION SENTENCES: an update against fairseq's own and Hugging Face's
+    local tokens=128 rounds=7
+    [ -z "$tiny" ] || tokens=8 rounds=1
+    part "$1" python benchmarks/peers.py "random:$tokens" --model "$2" --precision "$3" --sentences "$4" --updates 4 \
+        --rounds $rounds --sides freelb standard alum_vat smart fairseq hf-sdpa
+}
+
+left=()
+jobs=4
+if [ -n "$tiny" ]; then
+    part modes python benchmarks/gpu_matrix.py "$out/modes" --methods standard freelb --precisions fp32 --modes single --jobs 1
+else
+    part modes python benchmarks/gpu_matrix.py "$out/modes" --modes single update-freq --jobs $jobs
+fi
+# Without a GPU every one of these tests is skipped, and pytest's status is 0.
+part tests python -m pytest -q -m gpu tests/gpu
+if [ -n "$tiny" ]; then
+    half=bf16
+    [ "$device" = cpu ] || half=fp16
+    cost cost-tiny minilm $half 2
+else
+    for sentences in 16 32; do
+        for model in base large; do
+            for half in fp16 bf16; do cost "cost-$model-$half-$sentences" $model $half $sentences; done
+        done
+    done
+    part modes-all python benchmarks/gpu_matrix.py "$out/modes" --jobs $jobs  # two processes, re-computed layers, LayerDrop
+fi
+if [ -x examples/evidence/run.sh ]; then
+    echo "with time left: examples/evidence/run.sh DATA OUT --device $device --stop-after $((minutes - SECONDS / 60))"
+fi
+if [ ${#left[@]} -gt 0 ]; then
+    echo "left: ${left[*]}; run the same command again"
+    exit 1
+fi
+echo "all is done; benchmarks/gpu_matrix.py $out/modes --into README.md writes the table of modes"

@@ -1,0 +1,52 @@
+"""benchmarks/peers.py: what a turn is, ratios, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+import peers
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["random:two"], "random:two: give random:TOKENS"),
+        (["nowhere.all"], "--encoder: give the folder"),
+        (["nowhere.all", "--encoder", "."], "nowhere.all: give a file of lines"),
+    ],
+)
+def test_a_mistake_is_named(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+    assert peers.main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_turn_has_the_epochs_lengths() -> None:
+    """Every n-th mini-batch in the order of their lengths, from another one each turn."""
+    seen: list[list[int]] = []
+    lengths = np.arange(40)
+    batches = peers.by_length([[i, i + 1] for i in range(0, 40, 2)][::-1], lengths)
+    side = peers.Side(batches, seen.append, lengths)
+    for turn in (0, 1, 9):
+        seen.clear()
+        sentences, _ = side.sentences_and_seconds(2, turn)
+        assert sentences == 4
+        assert [batch[0] for batch in seen] == [2 * turn, 20 + 2 * turn]
+
+
+def test_the_share_of_real_tokens() -> None:
+    side = peers.Side([[0, 1], [2]], lambda batch: None, np.array([2, 4, 5]))
+    assert side.real_share() == pytest.approx(11 / 13)
+
+
+@pytest.mark.slow  # encoders of MiniLM's size
+def test_ours_and_theirs_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["random:8", "--sides", "freelb", "standard", "fairseq", "hf-eager"]
+    assert peers.main([*words, "--sentences", "2", "--updates", "1", "--rounds", "1"]) == 0
+    said = capsys.readouterr().out
+    for ratio in ("`freelb` / `hf-eager`", "`standard` / `fairseq`"):
+        assert f"| {ratio} |" in said

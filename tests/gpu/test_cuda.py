@@ -1,0 +1,97 @@
+"""What only a GPU can show: ``python -m pytest -m gpu tests/gpu``. Skipped where there is none."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.logging import metrics
+from support import ADVERSARIAL, VIRTUAL, batch, build, flat_gradient, train_args, write_task
+
+from fairseq_adv.perturbation import DropoutReplay, geometry
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+]
+METHODS = {
+    "standard": ([], 1),
+    "freelb": (ADVERSARIAL, 3),
+    "pgd": (ADVERSARIAL, 4),
+    "yopo": ([*ADVERSARIAL, "--yopo-steps", "2"], 5),
+    "alum_vat": (VIRTUAL, 4),
+}
+
+
+def on_gpu(folder: Path, criterion: str, words: list[str], *more: str) -> SimpleNamespace:
+    """A run in fairseq's trainer on the GPU, after its first update."""
+    args = train_args(write_task(folder), None, criterion, *words, "--log-interval", "1000", *more)
+    run = build([word for word in args if word != "--cpu"])
+    run.trainer.begin_epoch(1)
+    metrics.reset()
+    run.trainer.train_step([batch(run, [0, 1, 2])])
+    return run
+
+
+def waits(run: SimpleNamespace) -> int:
+    """How often torch says that an update has waited for the GPU."""
+    sample = batch(run, [0, 1, 2])
+    torch.cuda.synchronize()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            run.trainer.train_step([sample])
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum("synchroniz" in str(one.message) for one in said)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_update_waits_once_more_than_fairseqs_own_passes(tmp_path: Path, method: str) -> None:
+    words, passes = METHODS[method]
+    own = waits(on_gpu(tmp_path / "own", "sentence_prediction", []))
+    two_a_pass = 2  # the encoder's
+    assert waits(on_gpu(tmp_path / "ours", method, words)) <= own + (passes - 1) * two_a_pass + 1
+
+
+@pytest.mark.parametrize("method", ["standard", "freelb", "pgd", "yopo"])
+def test_the_gradient_is_the_cpus(tmp_path: Path, method: str) -> None:
+    """Without noise, which each device draws for itself."""
+    words = [
+        *METHODS[method][0],
+        *(["--adv-init-mag", "0"] if method not in ("standard", "alum_vat") else []),
+    ]
+    if method == "alum_vat":
+        pytest.skip("starts from noise, which each device draws for itself")
+    gradients = []
+    for name, drop in (("cpu", ()), ("cuda", ("--cpu",))):
+        args = train_args(write_task(tmp_path / name), None, method, *words)
+        run = build([word for word in args if word not in drop])
+        sample = run.trainer._prepare_sample(batch(run, [0, 1, 2]))[0]
+        run.task.train_step(sample, run.trainer.model, run.criterion, run.trainer.optimizer, 0)
+        gradients.append(flat_gradient(run.model).cpu())
+    assert torch.allclose(*gradients, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_masks_are_repeated() -> None:
+    x = torch.ones(64, 64, device="cuda")
+    replay = DropoutReplay(x.device, enabled=True)
+    masks = []
+    for _ in range(3):
+        with replay:
+            masks.append(torch.nn.functional.dropout(x, 0.5))
+    assert torch.equal(masks[0], masks[1]) and torch.equal(masks[0], masks[2])
+    assert not torch.equal(masks[0], torch.nn.functional.dropout(x, 0.5))
+
+
+def test_noise_lies_on_real_tokens_and_is_drawn_by_its_seed() -> None:
+    mask = torch.tensor([[True, True, False], [True, False, False]], device="cuda")
+    start = geometry.uniform_start(mask, 8, 0.5, [3, 4], "l2")
+    assert (start[~mask] == 0).all() and (start[mask] != 0).all()
+    assert torch.equal(start, geometry.uniform_start(mask, 8, 0.5, [3, 4], "l2"))
+    swapped = geometry.uniform_start(mask, 8, 0.5, [4, 3], "l2")
+    assert not torch.equal(start[0], swapped[0])
