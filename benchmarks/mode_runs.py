@@ -25,6 +25,8 @@ from mode_cells import PRECISIONS, Cell, commands, configuration
 from mode_processes import RunFailed, run_side_by_side
 from torch import Tensor
 
+from fairseq_adv.data.io import write_whole, written_whole
+
 Weights = dict[str, Tensor]
 Result = dict[str, Any]
 SENTENCES, WORDS = 16, 40
@@ -57,20 +59,10 @@ def this_machine() -> Machine:
     return Machine(cuda, torch.cuda.device_count() if cuda else 0, name, torch.__version__)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """The file appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)
-
-
 def save_whole(path: Path, value: Any) -> None:
-    """``torch.save`` in the same way."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
-    torch.save(value, beside)
-    os.replace(beside, path)
+    """``torch.save`` into a file that appears whole or not at all."""
+    with written_whole(path) as file:
+        torch.save(value, file)
 
 
 def write_task(folder: Path) -> None:
