@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.method import Method
+from fairseq_adv.criterions.method_options import MethodConfig, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.options import MethodConfig, refuse
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import (
     DropoutReplay,

@@ -18,7 +18,7 @@ from fairseq_adv.criterions.flood_level import FloodLevel
 from fairseq_adv.criterions.flood_search import FloodSearch
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.loss_scale import loss_scale
-from fairseq_adv.criterions.options import MethodConfig, fixed_level
+from fairseq_adv.criterions.method_options import MethodConfig, fixed_level
 from fairseq_adv.objectives import Objective
 
 

@@ -15,7 +15,7 @@ from torch import distributed, nn
 
 from fairseq_adv.criterions.flood_level import FloodLevel
 from fairseq_adv.criterions.loss_scale import loss_scale
-from fairseq_adv.criterions.options import MethodConfig
+from fairseq_adv.criterions.method_options import MethodConfig
 from fairseq_adv.flooding_x import AccordanceProbe, Crossing
 from fairseq_adv.objectives import Objective
 

@@ -20,8 +20,8 @@ from torch import nn
 
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
 from fairseq_adv.criterions.logs import Log, Logged
+from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.options import refuse
 from fairseq_adv.fairseq_patches.group_replay import UpdateLog, replay_groups
 from fairseq_adv.perturbation import Perturbation, geometry
 

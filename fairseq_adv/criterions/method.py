@@ -13,8 +13,8 @@ from torch import Tensor, distributed, nn
 
 from fairseq_adv.criterions.flood import Flood
 from fairseq_adv.criterions.logs import Log, Logged, complete, on_host, reduce_logs
+from fairseq_adv.criterions.method_options import MethodConfig, check_flood_options
 from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
-from fairseq_adv.criterions.options import MethodConfig, check_flood_options
 from fairseq_adv.fairseq_patches.checkpoint_reading import let_criterions_read_checkpoints
 from fairseq_adv.fairseq_patches.inference_copies import drop_inference_copies, freeze_inference_copies
 from fairseq_adv.fairseq_patches.no_sync_after_an_error import end_no_sync_after_an_error

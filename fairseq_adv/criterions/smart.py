@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from fairseq_adv.criterions.alum_vat import ALUMConfig, ALUMCriterion
 from fairseq_adv.criterions.logs import Logged
+from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.options import refuse
 from fairseq_adv.perturbation import DropoutReplay, float32_embedding
 
 

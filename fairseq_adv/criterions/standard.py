@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fairseq.criterions import register_criterion
 
 from fairseq_adv.criterions.method import Method
-from fairseq_adv.criterions.options import MethodConfig
+from fairseq_adv.criterions.method_options import MethodConfig
 
 
 @dataclass

@@ -16,8 +16,8 @@ from torch import nn
 
 from fairseq_adv.criterions.adversarial import PerturbationConfig
 from fairseq_adv.criterions.freelb import FreeLBCriterion
+from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.options import refuse
 from fairseq_adv.perturbation import DropoutReplay, FirstLayer, Perturbation, find_layers
 
 

@@ -17,7 +17,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import nn
 from tqdm import tqdm
 
-from fairseq_adv.criterions.options import ObjectiveConfig
+from fairseq_adv.criterions.method_options import ObjectiveConfig
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
