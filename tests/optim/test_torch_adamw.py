@@ -38,6 +38,7 @@ def step(one: FairseqAdam, params: list[nn.Parameter], t: int) -> None:
     one.step()
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize("eps", [1e-8, 1e-6, 1e-3])
 def test_200_updates_equal_those_of_adam(eps: float) -> None:
     (ours, mine), (theirs, reference) = optimizer(TorchAdamW, eps), optimizer(FairseqAdam, eps)
