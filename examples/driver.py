@@ -5,8 +5,7 @@ Everything lies in one output folder, in which all commands run, so that their p
 OUT/NAME/               a run's log (train.log), what its commands said (output.txt, …), its checkpoints
 OUT/records/NAME.json   its record, written when all its commands have ended
 
-A run with a record of the same settings is finished. One with a record of others, or without a record, is
-begun anew.
+A run with a record of the same settings is finished. Any other starts again.
 """
 
 from __future__ import annotations

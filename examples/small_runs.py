@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Trains every reasoning task for some hundred updates with a small encoder on a CPU, with FreeLB and
-plainly: shows that a task works on real files before a large model is trained.
+"""Trains every reasoning task for some hundred updates with a small encoder on a CPU, with and
+without FreeLB: shows that a task works on real files before a large model is trained.
 
   examples/small_runs.py ../shared/data out/small
   examples/small_runs.py ../shared/data out/small --table --into page.md
 
-A run that is finished is not made again; one that was cut short, or made with other settings, begins anew.
-arc-multitask is the paper's recipe in small: it begins with the run race, which is then made, too.
+Finished runs are kept. A run that was interrupted, or made with other settings, starts again.
+arc-multitask is a small-scale version of the paper's recipe: it starts from the run race, made first.
 """
 
 from __future__ import annotations

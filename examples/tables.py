@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-Record = dict[str, Any]
+from driver import Record
+
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fine-tunes a real pre-trained encoder with FreeLB, and plainly beside it, and sets both side by side.
+# Fine-tunes a real pre-trained encoder with FreeLB and without, and compares the two.
 # Sets up .venv first. What an earlier call has finished is used again.
 #
 #   scripts/quickstart.sh                        the sentiment sentences in examples/quickstart/data

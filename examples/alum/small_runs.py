@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Continual pre-training of a small encoder on a CPU, plainly and with ALUM for the same wall time, then both
+"""Continual pre-training of a small encoder on a CPU, with and without ALUM for the same wall time, then both
 fine-tuned on RTE and MRPC with standard, alum_vat and smart.
 
   examples/alum/small_runs.py ../shared/data out/alum-small
   examples/alum/small_runs.py ../shared/data out/alum-small --table --into page.md
 
-A run that is finished is not made again; one that was cut short, or made with other settings, begins anew.
+Finished runs are kept. A run that was interrupted, or made with other settings, starts again.
 Pre-trained models are measured as they are finished: on the validation split, and under attack.
 """
 
@@ -72,7 +72,7 @@ def pretraining(options: Namespace, name: str, label: str, start: str, *words: s
 
 
 def start_of_both(options: Namespace) -> str:
-    """Names say what the starts of other runs depend on, so that those are made anew with other settings."""
+    """Names say what the starts of other runs depend on, so that other settings make those again."""
     return f"warmup-{options.warmup_updates}/start.pt"
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Fine-tunes a small encoder on some rows of CoLA and MRPC on a CPU: plainly, with Flooding at several
+"""Fine-tunes a small encoder on some rows of CoLA and MRPC on a CPU: without Flooding, with it at several
 levels, with the level that Flooding-X finds by gradient accordance, and with FreeLB; attacks what came out,
 draws the accordance, and sets the runs side by side.
 
   examples/flooding/small_runs.py ../shared/data out/flooding-small
   examples/flooding/small_runs.py ../shared/data out/flooding-small --table --into page.md
 
-A run that is finished is not made again; one that was cut short, or made with other settings, begins anew.
+Finished runs are kept. A run that was interrupted, or made with other settings, starts again.
 
 standard        plain training, untouched
 flooding-LEVEL  Flooding with b = LEVEL nats

@@ -5,7 +5,7 @@ attacks what came out, and sets the runs side by side.
   examples/glue/small_runs.py ../shared/data out/glue-small
   examples/glue/small_runs.py ../shared/data out/glue-small --table --into page.md
 
-A run that is finished is not made again; one that was cut short, or made with other settings, begins anew.
+Finished runs are kept. A run that was interrupted, or made with other settings, starts again.
 
 All methods have the same encoder, data, batches, learning rate, schedule and number of updates; alpha 0.016,
 epsilon 0.05, start 0.025 and K 3, of the quickstart. freeat makes its three replays an update each, so that

@@ -69,16 +69,11 @@ class GroupedByLength(BaseWrapperDataset):
         indices: IntArray,
         max_tokens: int | None = None,
         max_sentences: int | None = None,
-        required_batch_size_multiple: int = 1,
+        **others: Any,
     ) -> Any:
         if self.seed is not None:
             indices = in_pools_by_length(indices, self.lengths, self.lengths, max_tokens, max_sentences)
-        return super().batch_by_size(
-            indices,
-            max_tokens=max_tokens,
-            max_sentences=max_sentences,
-            required_batch_size_multiple=required_batch_size_multiple,
-        )
+        return super().batch_by_size(indices, max_tokens, max_sentences, **others)
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:

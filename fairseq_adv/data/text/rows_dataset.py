@@ -59,7 +59,7 @@ class RowsDataset(FairseqDataset):
         indices: IntArray,
         max_tokens: int | None = None,
         max_sentences: int | None = None,
-        required_batch_size_multiple: int = 1,
+        **others: Any,
     ) -> Any:
         """As fairseq's, but an example too large for any batch is named.
 
@@ -76,9 +76,4 @@ class RowsDataset(FairseqDataset):
         if self._group_by_length:
             numbers = self._sizes * self._counts
             indices = in_pools_by_length(indices, self._sizes, numbers, max_tokens, max_sentences)
-        return super().batch_by_size(
-            indices,
-            max_tokens=max_tokens,
-            max_sentences=max_sentences,
-            required_batch_size_multiple=required_batch_size_multiple,
-        )
+        return super().batch_by_size(indices, max_tokens, max_sentences, **others)

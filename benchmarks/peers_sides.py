@@ -1,0 +1,227 @@
+"""The sides of peers.py: FreeLB and others in fairseq's trainer, over transformers, in the authors' fork."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from measuring import MODELS, build_trainer, encoder_words
+
+LAYOUT = ["--num-classes", "2", "--init-token", "0", "--separator-token", "2"]
+DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
+STEPS, ALPHA, EPSILON, START = 3, 0.03, 0.1, 0.05
+FREELB = [
+    "--adv-steps", str(STEPS), "--adv-lr", str(ALPHA), "--adv-max-norm", str(EPSILON),
+    "--adv-init-mag", str(START),
+]  # fmt: skip
+OURS = ["--task", "text_classification", "--optimizer", "torch_adamw"]
+THEIRS = ["--task", "sentence_prediction", "--optimizer", "adam"]
+FAIRSEQ = {
+    "freelb": [*OURS, "--criterion", "freelb", *FREELB],
+    "standard": [*OURS, "--criterion", "standard"],
+    "alum_vat": [*OURS, "--criterion", "alum_vat"],
+    "smart": [*OURS, "--criterion", "smart", "--store-ema", "--ema-decay", "0.99"],
+    "fairseq": [*THEIRS, "--criterion", "sentence_prediction"],
+}
+HUGGING_FACE = {"hf-eager": "eager", "hf-sdpa": "sdpa"}
+FORK = "fork"
+
+
+@dataclass
+class Side:
+    """Mini-batches of one epoch, by length, and what makes an update with one of them.
+
+    Attributes:
+        clock: seconds, all work done; by default the CPU seconds of this process.
+        resident: bytes on the GPU between updates: weights, gradients, the optimizer's state.
+        peak: bytes on the GPU at most, without those of other sides.
+    """
+
+    batches: list[list[int]]
+    update: Callable[[list[int]], None]
+    lengths: Any
+    on_gpu: bool = False
+    clock: Callable[[], float] = time.process_time
+    resident: int = 0
+    peak: int = 0
+
+    def first_update(self, before: int) -> None:
+        """Makes one, so that all that stays is there; ``before``: bytes on the GPU without the side."""
+        self.update(self.batches[-1])
+        self.resident = allocated(self.on_gpu) - before
+
+    def sentences_and_seconds(self, updates: int, turn: int) -> tuple[int, float]:
+        """Of a turn; every turn begins at another mini-batch."""
+        stride = max(1, len(self.batches) // updates)
+        chosen = self.batches[turn % stride :: stride][:updates]
+        others = allocated(self.on_gpu) - self.resident
+        begin = self.clock()
+        for batch in chosen:
+            self.update(batch)
+        seconds = self.clock() - begin
+        self.peak = max(self.peak, allocated(self.on_gpu, peak=True) - others)
+        return sum(map(len, chosen)), seconds
+
+    def real_share(self) -> float:
+        """Real tokens among those of an epoch's padded mini-batches."""
+        sizes = [self.lengths[batch] for batch in self.batches]
+        return float(sum(one.sum() for one in sizes) / sum(one.max() * len(one) for one in sizes))
+
+
+def gpu_clock() -> float:
+    """Wall seconds, the GPU's work done."""
+    import torch
+
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def allocated(on_gpu: bool, peak: bool = False) -> int:
+    """Bytes that torch's allocator has given out on the GPU, or the most since the last call."""
+    import torch
+
+    if not on_gpu:
+        return 0
+    most = torch.cuda.max_memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    return most if peak else torch.cuda.memory_allocated()
+
+
+def fairseq_side(name: str, options: argparse.Namespace, folder: Path) -> Side:
+    """A side in fairseq's trainer."""
+    from fairseq.logging import metrics
+
+    words = [*FAIRSEQ[name], *LAYOUT, *DROPOUT, *encoder_words(options)]
+    half = options.precision
+    unused, rows = folder / "unused", options.sentences
+    trainer = build_trainer(str(folder), words, unused, rows, half == "fp16", half == "bf16")
+    data = trainer.task.dataset("train")
+    trainer.begin_epoch(1)
+
+    def update(batch: list[int]) -> None:
+        metrics.reset()  # accuracy is another kind of meter with fairseq's criterion
+        trainer.train_step([data.collater([data[i] for i in batch])])
+
+    lengths = nested_lengths(data)
+    batches = [list(batch) for batch in trainer.get_train_iterator(1, load_dataset=False).frozen_batches]
+    return _side(batches, update, lengths, bool(trainer.cuda))
+
+
+def _side(batches: list[list[int]], update: Any, lengths: Any, on_gpu: bool) -> Side:
+    clock = gpu_clock if on_gpu else time.process_time
+    return Side(by_length(batches, lengths), update, lengths, on_gpu, clock)
+
+
+def hugging_face_side(name: str, options: argparse.Namespace, data: Any) -> Side:
+    """FreeLB over transformers, as its authors' script has it, on shuffled mini-batches of the same rows."""
+    import torch
+
+    sys.modules.setdefault("torchaudio", None)  # type: ignore[arg-type]  # may be one of another torch
+    from transformers import RobertaConfig, RobertaForSequenceClassification
+
+    layers, dim, ffn, heads, vocabulary = MODELS[options.model]
+    model = RobertaForSequenceClassification(
+        RobertaConfig(
+            vocab_size=vocabulary, hidden_size=dim, num_hidden_layers=layers, num_attention_heads=heads,
+            intermediate_size=ffn, max_position_embeddings=514, type_vocab_size=1, num_labels=2,
+            attn_implementation=HUGGING_FACE[name],
+        )
+    ).to("cuda" if torch.cuda.is_available() else "cpu")  # fmt: skip
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
+    half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(options.precision)
+    cast = torch.autocast(model.device.type, half, enabled=half is not None)
+    scaler = torch.amp.GradScaler(model.device.type, enabled=half == torch.float16)
+    embed = model.get_input_embeddings()
+
+    def update(batch: list[int]) -> None:
+        sample = data.collater([data[i] for i in batch])
+        tokens = sample["net_input"]["src_tokens"].to(model.device)
+        labels = sample["target"].view(-1).to(model.device)
+        mask = tokens.ne(1)
+        real = mask.unsqueeze(-1).float()
+        counts = real.sum(dim=(1, 2)) * dim
+        delta = torch.zeros(*tokens.shape, dim, device=model.device).uniform_(-1, 1) * real
+        delta = delta * (START / counts.sqrt()).view(-1, 1, 1)
+        model.zero_grad()
+        for step in range(STEPS):
+            delta.requires_grad_()
+            inputs = embed(tokens) + delta
+            with cast:
+                loss = model(inputs_embeds=inputs, attention_mask=mask.long(), labels=labels).loss
+            scaler.scale(loss / STEPS).backward()
+            if step == STEPS - 1:
+                break
+            gradient = delta.grad
+            norm = gradient.view(len(batch), -1).norm(dim=1).view(-1, 1, 1).clamp(min=1e-8)
+            delta = (delta + ALPHA * gradient / norm).detach()
+            size = delta.view(len(batch), -1).norm(dim=1).view(-1, 1, 1)
+            delta = torch.where(size > EPSILON, delta * EPSILON / size, delta)
+        scaler.step(optimizer)
+        scaler.update()
+
+    lengths = nested_lengths(data)
+    return _side(shuffled(lengths, options), update, lengths, torch.cuda.is_available())
+
+
+def fork_side(options: argparse.Namespace, folder: Path, data: Any) -> Side:
+    """FreeLB in its authors' fork; its process ends when this one does.
+
+    Raises:
+        ValueError: the fork doesn't start.
+    """
+    python = options.fork / "venv" / "bin" / "python"
+    words = [
+        str(folder), "--task", "sentence_prediction", "--criterion", "sentence_prediction", *LAYOUT, *DROPOUT,
+        *encoder_words(options), "--optimizer", "adam", "--lr", "0", "--no-save", "--save-dir", "unused",
+        "--max-sentences", str(options.sentences), "--adv-steps", str(STEPS - 1), "--adv-lr", str(ALPHA),
+        "--max-norm", str(EPSILON), "--rand-init-mag", str(START),
+    ]  # fmt: skip
+    try:
+        process = subprocess.Popen(
+            [python, str(Path(__file__).with_name("peers_fork.py")), str(options.fork), *words],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+        )  # fmt: skip
+    except OSError as error:
+        raise ValueError(f"--fork: {python} doesn't start ({error}); --help says how to make it") from None
+    used = [0.0]
+
+    def update(batch: list[int]) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(list(map(int, batch))) + "\n")
+            used[0] = float(process.stdout.readline())
+        except (BrokenPipeError, ValueError):
+            raise ValueError(f"--fork: {options.fork} ended; what it printed above says why") from None
+
+    lengths = nested_lengths(data)
+    batches = by_length(shuffled(lengths, options), lengths)
+    return Side(batches, update, lengths, clock=lambda: used[0])
+
+
+def shuffled(lengths: Any, options: argparse.Namespace) -> list[list[int]]:
+    """An epoch's mini-batches without regard to length."""
+    import numpy as np
+
+    order, size = np.random.default_rng(1).permutation(len(lengths)), options.sentences
+    return [list(order[i : i + size]) for i in range(0, len(order), size)]
+
+
+def nested_lengths(data: Any) -> Any:
+    """Tokens of each row of a data set of ours or fairseq's, under what orders it."""
+    import numpy as np
+
+    while not isinstance(data.sizes, list):
+        data = data.dataset
+    return np.asarray(data.sizes[0])
+
+
+def by_length(batches: list[list[int]], lengths: Any) -> list[list[int]]:
+    return sorted(batches, key=lambda batch: int(max(lengths[batch])))
