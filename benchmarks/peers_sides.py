@@ -16,6 +16,7 @@ from measuring import MODELS, build_trainer, encoder_words
 
 LAYOUT = ["--num-classes", "2", "--init-token", "0", "--separator-token", "2"]
 DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
+GOLDEN = (5**0.5 - 1) / 2  # whose multiples spread evenly between whole numbers
 STEPS, ALPHA, EPSILON, START = 3, 0.03, 0.1, 0.05
 FREELB = [
     "--adv-steps", str(STEPS), "--adv-lr", str(ALPHA), "--adv-max-norm", str(EPSILON),
@@ -58,14 +59,15 @@ class Side:
         self.resident = allocated(self.on_gpu) - before
 
     def sentences_and_seconds(self, updates: int, turn: int) -> tuple[int, float]:
-        """Of a turn; every turn begins at another mini-batch."""
+        """Of a turn: mini-batches at equal distances, which begin at another one in each turn."""
         stride = max(1, len(self.batches) // updates)
-        chosen = self.batches[turn % stride :: stride][:updates]
+        begin = int(stride * ((0.5 + turn * GOLDEN) % 1))
+        chosen = self.batches[begin::stride][:updates]
         others = allocated(self.on_gpu) - self.resident
-        begin = self.clock()
+        started = self.clock()
         for batch in chosen:
             self.update(batch)
-        seconds = self.clock() - begin
+        seconds = self.clock() - started
         self.peak = max(self.peak, allocated(self.on_gpu, peak=True) - others)
         return sum(map(len, chosen)), seconds
 

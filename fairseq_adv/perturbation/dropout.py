@@ -1,18 +1,16 @@
-"""Repeats the same random masks in every pass of an update (FreeLB, section 3.3, eq. 4).
+"""Replays the same random masks in every pass of an update (FreeLB, section 3.3, eq. 4).
 
-The state of the random number generators is saved before the first pass and restored before each further
-one, so that the same calls draw the same numbers, whatever draws them (dropout, LayerDrop, quantisation
-noise). On a GPU this costs nothing. On a CPU a draw takes a tenth of a pass, so that its result is kept.
+The masks are not stored: the state of the random number generators is saved before the first pass
+and restored before each further one, so the same calls draw the same masks, whatever draws them
+(dropout, LayerDrop, quantisation noise), at no memory.
 """
 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class DropoutReplay:
@@ -30,7 +28,6 @@ class DropoutReplay:
         self.device = device
         self.enabled = enabled
         self._states: list[Tensor] | None = None
-        self._kept = _KeptDraws() if enabled and device.type == "cpu" else None
 
     def __enter__(self) -> DropoutReplay:
         if not self.enabled:
@@ -43,8 +40,6 @@ class DropoutReplay:
             torch.set_rng_state(self._states[0])
             if self.device.type == "cuda":
                 torch.cuda.set_rng_state(self._states[1], self.device)
-        if self._kept is not None:
-            self._kept.__enter__()
         return self
 
     def __exit__(
@@ -53,32 +48,4 @@ class DropoutReplay:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._kept is not None:
-            self._kept.__exit__(kind, error, traceback)
-
-
-class _KeptDraws(TorchDispatchMode):
-    """Keeps the masks that ``bernoulli_`` draws from the CPU's generator, by the state that it had.
-
-    A draw from the same state gives the same mask and leaves the generator in the same state, whether it is
-    made in another pass or for re-computed activations: neither order nor number of the draws matters. One
-    byte an entry is kept.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._draws: dict[Any, tuple[Tensor, Tensor]] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is not torch.ops.aten.bernoulli_.float or kwargs.get("generator") is not None:
-            return func(*args, **kwargs)
-        target, *probability = args
-        key = (torch.get_rng_state().numpy().tobytes(), target.shape, target.stride(), *probability)
-        if key in self._draws:
-            mask, state = self._draws[key]
-            torch.set_rng_state(state)
-            return target.copy_(mask)
-        func(*args, **kwargs)
-        self._draws[key] = target.bool(), torch.get_rng_state()
-        return target
+        return None

@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import peers
+import peers_sides
 
 
 @pytest.mark.parametrize(
@@ -26,20 +27,24 @@ def test_a_mistake_is_named(capsys: pytest.CaptureFixture[str], words: list[str]
 
 
 def test_a_turn_has_the_epochs_lengths() -> None:
-    """Every n-th mini-batch in the order of their lengths, from another one each turn."""
+    """Every n-th mini-batch in the order of their lengths; the turns begin all over a stride."""
     seen: list[list[int]] = []
     lengths = np.arange(40)
-    batches = peers.by_length([[i, i + 1] for i in range(0, 40, 2)][::-1], lengths)
-    side = peers.Side(batches, seen.append, lengths)
-    for turn in (0, 1, 9):
+    batches = peers_sides.by_length([[i, i + 1] for i in range(0, 40, 2)][::-1], lengths)
+    side = peers_sides.Side(batches, seen.append, lengths)
+    begins = []
+    for turn in range(8):
         seen.clear()
         sentences, _ = side.sentences_and_seconds(2, turn)
         assert sentences == 4
-        assert [batch[0] for batch in seen] == [2 * turn, 20 + 2 * turn]
+        first, second = (batch[0] // 2 for batch in seen)
+        assert second == first + 10
+        begins.append(first)
+    assert len(set(begins)) > 6 and max(begins) < 10 and abs(np.mean(begins) - 4.5) < 0.6
 
 
 def test_the_share_of_real_tokens() -> None:
-    side = peers.Side([[0, 1], [2]], lambda batch: None, np.array([2, 4, 5]))
+    side = peers_sides.Side([[0, 1], [2]], lambda batch: None, np.array([2, 4, 5]))
     assert side.real_share() == pytest.approx(11 / 13)
 
 
