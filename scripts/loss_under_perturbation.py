@@ -20,6 +20,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--data", help="binarised data folder (default: the one it was trained on)")
     options.add_argument("--split", default="valid", help="which split")
     options.add_argument("--epsilon", type=float, required=True, help="radius of the l2 ball, per example")
+    options.add_argument(
+        "--relative", action="store_true", help="sizes are shares of the norm of each example's embeddings"
+    )
     options.add_argument("--step-size", type=float, help="length of an ascent step (default: epsilon / 4)")
     options.add_argument("--steps", type=int, default=20, help="number of ascent steps")
     options.add_argument(
@@ -43,6 +46,7 @@ def measure(options: argparse.Namespace) -> None:
         steps=options.steps,
         start=options.start,
         seed=options.seed,
+        relative=options.relative,
     )
     means = attack_checkpoint(
         options.checkpoint,

@@ -64,6 +64,13 @@ class PerturbationConfig(MethodConfig):
         default="l2",
         metadata={"help": "norm of the step and of the ball"},
     )
+    adv_relative: bool = field(
+        default=False,
+        metadata={
+            "help": "--adv-lr, --adv-max-norm and --adv-init-mag are shares of the size of an example's "
+            "embeddings: of their L2 norm (linf: of their root mean square entry)"
+        },
+    )
     adv_start_update: int = field(
         default=0,
         metadata={"help": "train without perturbation for this many updates first"},
@@ -141,6 +148,7 @@ class AdversarialMethod(Method):
             norm_type=str(cfg.adv_norm_type),
             radius=cfg.adv_max_norm,
             groups=groups,
+            relative=cfg.adv_relative,
         )
 
     def replay(self, batch: MiniBatch) -> DropoutReplay:

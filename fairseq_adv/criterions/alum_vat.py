@@ -80,6 +80,13 @@ class ALUMConfig(MethodConfig):
             "of each example"
         },
     )
+    vat_relative: bool = field(
+        default=False,
+        metadata={
+            "help": "--vat-step-size and --vat-epsilon are shares of the size of an example's embeddings: of "
+            "their root mean square entry (l2: of their L2 norm); --vat-init-std of the former"
+        },
+    )
     vat_share_dropout: str = field(
         default="true",
         metadata={
@@ -196,7 +203,7 @@ class ALUMCriterion(Method):
             gradient = delta.gradient() / scale
             usable = usable & gradient.isfinite().all()
             gradient = torch.where(usable, gradient, torch.zeros_like(gradient))
-            delta.move_to(step(delta.value(), gradient))
+            delta.step(step, gradient)
         delta.move_to(torch.where(usable, delta.value(), torch.zeros_like(gradient)))
         inf, l2 = delta.norm("linf"), delta.norm("l2")
         return usable, {
@@ -249,7 +256,17 @@ class ALUMCriterion(Method):
         ids = self.objective.row_ids(batch.sample)
         seeds = geometry.row_seeds(self.cfg.seed, batch.update, ids, groups)
         start = partial(geometry.gaussian_start, std=self.cfg.vat_init_std, seeds=seeds)
-        return Perturbation(batch.embedding, self.objective.padding_idx, start, groups=groups)
+        if not self.cfg.vat_relative:
+            return Perturbation(batch.embedding, self.objective.padding_idx, start, groups=groups)
+        norm_type = "l2" if str(self.cfg.vat_projection) == "l2" else "linf"
+        return Perturbation(
+            batch.embedding,
+            self.objective.padding_idx,
+            partial(start, norm_type=norm_type, groups=groups),
+            norm_type=norm_type,
+            groups=groups,
+            relative=True,
+        )
 
 
 def check_vat_options(cfg: ALUMConfig) -> None:

@@ -21,7 +21,7 @@ from fairseq_adv.perturbation.passes import use_differentiable_layers
 
 @dataclass
 class Attack:
-    """An attack's radius and schedule, in the units of the embeddings, per example.
+    """An attack's radius and schedule, per example, in the units of the embeddings or as shares of them.
 
     Attributes:
         epsilon: radius of the l2 ball.
@@ -29,6 +29,7 @@ class Attack:
         steps: number of ascent steps.
         start: m of the random start; 0: from the clean embeddings.
         seed: of the random start.
+        relative: the sizes are shares of the L2 norm of the example's embeddings.
     """
 
     epsilon: float
@@ -36,6 +37,7 @@ class Attack:
     steps: int = 20
     start: float = 0.0
     seed: int = 1
+    relative: bool = False
 
     def __post_init__(self) -> None:
         if not self.epsilon > 0 or not self.step_size > 0 or self.steps < 1 or self.start < 0:
@@ -112,6 +114,7 @@ def _attack_batch(
         partial(geometry.uniform_start, magnitude=how.start, seeds=seeds, groups=objective.groups(sample)),
         radius=how.epsilon,
         groups=objective.groups(sample),
+        relative=how.relative,
     )
     with torch.no_grad():
         predictions = objective.predict(model, sample)

@@ -57,10 +57,14 @@ class Perturbation:
         norm_type: ``l2`` or ``linf``; the norm of the step and of the ball.
         radius: epsilon of the ball; 0 or less: none.
         groups: the rows of each example; ``None``: every row is an example.
+        relative: sizes (of start, step and radius) are shares of the example's clean embeddings: of ||X||_F
+            where ``norm_type`` is ``l2``, of their root mean square where it is ``linf``. delta moves as it
+            would if the embeddings were divided by that number and the model multiplied them by it.
 
     Attributes:
         delta: the perturbation, ``None`` before the first pass.
         embedding_norm: (examples,) fp32, ||X||_F of the real tokens' embeddings.
+        unit: (examples,) fp32, what sizes are shares of; ``None``: they are absolute, or no pass was run.
     """
 
     def __init__(
@@ -72,6 +76,7 @@ class Perturbation:
         norm_type: str = "l2",
         radius: float = 0.0,
         groups: Groups | None = None,
+        relative: bool = False,
     ) -> None:
         self.embedding = embedding
         self.padding_idx = padding_idx
@@ -79,8 +84,10 @@ class Perturbation:
         self.norm_type = norm_type
         self.radius = radius
         self.groups = groups
+        self.relative = relative
         self.delta: Tensor | None = None
         self.embedding_norm: Tensor | None = None
+        self.unit: Tensor | None = None
 
     @contextmanager
     def applied(self, differentiable: bool = True) -> Iterator[None]:
@@ -123,10 +130,26 @@ class Perturbation:
         Raises:
             RuntimeError: no gradient has reached delta.
         """
-        with torch.no_grad():
-            direction = geometry.ascent_direction(self.gradient(), self.norm_type, self.groups)
-            moved = self.value() + step_size * direction
-            self.move_to(geometry.project(moved, self.radius, self.norm_type, self.groups))
+
+        def rule(delta: Tensor, gradient: Tensor) -> Tensor:
+            direction = geometry.ascent_direction(gradient, self.norm_type, self.groups)
+            return geometry.project(delta + step_size * direction, self.radius, self.norm_type, self.groups)
+
+        self.step(rule, self.gradient())
+
+    @torch.no_grad()
+    def step(self, rule: Callable[[Tensor, Tensor], Tensor], gradient: Tensor) -> None:
+        """delta <- rule(delta, gradient), both (rows, tokens, dim) fp32; where sizes are relative, both in
+        that unit.
+
+        Raises:
+            RuntimeError: no pass has been run yet.
+        """
+        if self.unit is None:
+            self.move_to(rule(self.value(), gradient))
+        else:
+            unit = geometry.per_row(self.unit, self.groups)
+            self.move_to(rule(self.value() / unit, gradient.float() * unit) * unit)
 
     def move_to(self, delta: Tensor) -> None:
         """delta <- ``delta``, (rows, tokens, dim) fp32."""
@@ -177,8 +200,12 @@ class Perturbation:
 
     @torch.no_grad()
     def _begin(self, tokens: Tensor, embedded: Tensor) -> None:
-        mask = tokens.ne(self.padding_idx)
-        start = self.start(mask, embedded.size(-1))
-        self.delta = geometry.project(start, self.radius, self.norm_type, self.groups)
-        real = embedded * mask.unsqueeze(-1)
-        self.embedding_norm = geometry.example_norm(real, "l2", self.groups)
+        mask, dim = tokens.ne(self.padding_idx), embedded.size(-1)
+        self.embedding_norm = geometry.example_norm(embedded * mask.unsqueeze(-1), "l2", self.groups)
+        delta = geometry.project(self.start(mask, dim), self.radius, self.norm_type, self.groups)
+        if self.relative:
+            self.unit = self.embedding_norm.clamp(min=torch.finfo(torch.float32).tiny)
+            if self.norm_type == "linf":
+                self.unit = self.unit * geometry.entries(mask, dim, self.groups).rsqrt()
+            delta = delta * geometry.per_row(self.unit, self.groups)
+        self.delta = delta

@@ -92,14 +92,18 @@ def uniform_start(
     noise = _noise(torch.rand, mask, dim, seeds).mul_(2 * magnitude).sub_(magnitude)
     start.masked_scatter_(mask.unsqueeze(-1), noise)  # an index by the mask would wait for the GPU
     if norm_type == "l2":
-        lengths = mask.sum(dim=1).float()
-        if groups is not None:
-            lengths = lengths.new_zeros(groups.count).index_add(0, groups.index, lengths)
-        start *= per_row((lengths * dim).clamp(min=1).rsqrt(), groups)
+        start *= per_row(entries(mask, dim, groups).rsqrt(), groups)
     return start
 
 
-def gaussian_start(mask: Tensor, dim: int, std: float, seeds: Sequence[int]) -> Tensor:
+def gaussian_start(
+    mask: Tensor,
+    dim: int,
+    std: float,
+    seeds: Sequence[int],
+    norm_type: str = "linf",
+    groups: Groups | None = None,
+) -> Tensor:
     """N(0, std^2) in every entry, zero on padding (ALUM, Algorithm 1, line 4); seeded as the uniform start.
 
     Args:
@@ -107,12 +111,25 @@ def gaussian_start(mask: Tensor, dim: int, std: float, seeds: Sequence[int]) -> 
         dim: embedding dimension D.
         std: sigma.
         seeds: one integer per row.
+        norm_type: ``l2`` divides by sqrt(L * D), so that the expected norm of an example is about std.
+        groups: the rows of each example; ``None``: every row is an example.
 
     Returns:
         (rows, tokens, dim) fp32 on the device of ``mask``.
     """
     start = torch.zeros(*mask.shape, dim, device=mask.device)
-    return start.masked_scatter_(mask.unsqueeze(-1), _noise(torch.randn, mask, dim, seeds).mul_(std))
+    start.masked_scatter_(mask.unsqueeze(-1), _noise(torch.randn, mask, dim, seeds).mul_(std))
+    if norm_type == "l2":
+        start *= per_row(entries(mask, dim, groups).rsqrt(), groups)
+    return start
+
+
+def entries(mask: Tensor, dim: int, groups: Groups | None = None) -> Tensor:
+    """L * D of each example, (examples,) fp32, at least 1."""
+    lengths = mask.sum(dim=1).float()
+    if groups is not None:
+        lengths = lengths.new_zeros(groups.count).index_add(0, groups.index, lengths)
+    return (lengths * dim).clamp(min=1)
 
 
 def _noise(draw: Callable[..., Tensor], mask: Tensor, dim: int, seeds: Sequence[int]) -> Tensor:

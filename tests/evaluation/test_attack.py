@@ -60,6 +60,23 @@ def test_batches_add_up_and_do_not_influence_each_other(run: SimpleNamespace) ->
     assert parts == pytest.approx(whole, rel=1e-4)
 
 
+def test_a_relative_radius_is_a_share_of_each_rows_embeddings(run: SimpleNamespace) -> None:
+    how = {"steps": 3, "start": 0.1, "seed": 2}
+    found = attack(
+        run.model, run.criterion.objective, [batch(run, ROWS)],
+        Attack(epsilon=0.2, step_size=0.08, relative=True, **how),
+    ).means()  # fmt: skip
+    losses = []
+    for row in ROWS:
+        sample = batch(run, [row])
+        norm = float(
+            run.model.encoder.sentence_encoder.embed_tokens(sample["net_input"]["src_tokens"]).norm()
+        )
+        own = Attack(epsilon=0.2 * norm, step_size=0.08 * norm, **{**how, "start": 0.1 * norm})
+        losses.append(attack(run.model, run.criterion.objective, [sample], own).means()["perturbed_loss"])
+    assert found["perturbed_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+
+
 def test_leaves_the_model_as_it_was(run: SimpleNamespace) -> None:
     run.model.train()
     before = {name: p.detach().clone() for name, p in run.model.named_parameters()}

@@ -1,0 +1,126 @@
+"""Sizes as shares of an example's embeddings, for every method with a perturbation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from support import batch, build, flat_gradient, train_args, write_questions, write_task
+
+from criterions.test_methods import one_step, recorded
+
+pytestmark = pytest.mark.fast
+
+ROWS = [0, 1, 2, 3, 4]
+SHARES = {"adv": (0.3, 0.5, 0.4), "vat": (0.3, 0.5, 0.2)}
+FAMILY = {
+    "freelb": ["adv"],
+    "pgd": ["adv", "--adv-norm-type", "linf"],
+    "freeat": ["adv", "--freeat-schedule", "groups"],
+    "yopo": ["adv", "--yopo-steps", "2"],
+    "alum_vat": ["vat", "--vat-projection", "smart", "--vat-steps", "2"],
+    "alum_vat-l2": ["vat", "--vat-projection", "l2"],
+    "alum_vat-clamp": ["vat", "--vat-projection", "clamp"],
+    "smart": ["vat", "--store-ema", "--ema-decay", "0.9"],
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {
+        "sentence_prediction": write_task(tmp_path_factory.mktemp("classes")),
+        "commonsense_qa": write_questions(tmp_path_factory.mktemp("questions")),
+    }
+
+
+def sizes(kind: str, factor: float, start: float) -> list[str]:
+    step, radius, first = SHARES[kind]
+    if kind == "adv":
+        names = ("--adv-lr", "--adv-max-norm", "--adv-init-mag")
+    else:
+        names = ("--vat-step-size", "--vat-epsilon", "--vat-init-std")
+    found = zip(names, (step * factor, radius * factor, first * start))
+    return [word for name, value in found for word in (name, repr(value))]
+
+
+def side(
+    data: Path, name: str, factor: float, start: float, *more: str, task: str = "sentence_prediction"
+) -> SimpleNamespace:
+    kind, *options = FAMILY[name]
+    words = [*options, *sizes(kind, factor, start), *more]
+    run = build(train_args(data, None, name.split("-")[0], *words, task=task))
+    run.model.encoder.sentence_encoder.embed_tokens.weight.data[1] = 0.5  # padding has no size
+    return run
+
+
+def deltas_of(run: SimpleNamespace, rows: list[int]) -> list[torch.Tensor]:
+    """One training step: the delta of each of its passes; the gradient stays."""
+    average = {"ema_model": run.trainer.ema.get_model()} if run.trainer.cfg.ema.store_ema else {}
+    with recorded() as deltas:
+        one_step(run, batch(run, rows), **average)
+    return deltas
+
+
+def size_of(run: SimpleNamespace, row: int, name: str) -> tuple[float, float]:
+    """What shares of one example mean: of radius and step, and of the start."""
+    tokens = batch(run, [row])["net_input"]["src_tokens"]
+    embedded = run.model.encoder.sentence_encoder.embed_tokens(tokens[tokens.ne(1)]).detach()
+    rms, norm = float(embedded.square().mean().sqrt()), float(embedded.norm())
+    if name in ("freelb", "freeat", "yopo"):
+        return norm, norm  # the start divides by sqrt(L * D)
+    return (norm if name.endswith("l2") else rms), rms
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [("sentence_prediction", name) for name in FAMILY if not name.endswith("clamp")]
+    + [("commonsense_qa", name) for name in ("freelb", "pgd", "alum_vat", "alum_vat-l2")],
+)
+def test_each_example_has_the_sizes_that_its_embeddings_give(
+    folders: dict[str, Path], task: str, name: str
+) -> None:
+    """A mini-batch with shares is the sum of its examples, each with sizes of its own in absolute numbers.
+
+    All candidates of a question are one example.
+    """
+    data = folders[task]
+    run = side(data, name, 1.0, 1.0, f"--{FAMILY[name][0]}-relative", task=task)
+    relative = deltas_of(run, ROWS)
+    ours, expected, seen = flat_gradient(run.model), torch.zeros(()), 0
+    for row in ROWS:
+        alone = side(data, name, *size_of(run, row, name), task=task)
+        absolute = deltas_of(alone, [row])
+        expected = expected + flat_gradient(alone.model)
+        assert len(absolute) == len(relative)
+        for whole, single in zip(relative, absolute):
+            rows, length, _ = single.shape
+            part = whole[seen : seen + rows]
+            torch.testing.assert_close(part[:, :length], single, rtol=1e-3, atol=1e-6)
+            assert single.any() and not part[:, length:].any()  # padding of the longer rows
+        seen += rows
+    # fp32; all rows in one product, and one after the other.
+    assert (ours - expected).norm() <= 2e-5 * expected.norm()
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILY if name != "smart"])
+def test_the_scale_of_the_embeddings_does_not_matter(folders: dict[str, Path], name: str) -> None:
+    """Embeddings 8 times as large, which the layer norm takes back: delta is 8 times as large, and the loss
+    the same (8, so that only exponents change).
+    """
+    results = []
+    for scale in (1.0, 8.0):
+        run = side(folders["sentence_prediction"], name, 1.0, 1.0, f"--{FAMILY[name][0]}-relative")
+        encoder = run.model.encoder.sentence_encoder
+        with torch.no_grad():
+            encoder.embed_tokens.weight.mul_(scale)
+            encoder.embed_positions.weight.mul_(scale)
+            encoder.layernorm_embedding.eps *= scale**2
+        sample = batch(run, ROWS)
+        with recorded() as deltas:
+            loss, *_ = one_step(run, sample)
+        results.append((deltas[-1] / scale, float(loss)))
+    (delta, loss), (scaled, other) = results
+    torch.testing.assert_close(scaled, delta, rtol=1e-4, atol=1e-6)
+    assert delta.any() and other == pytest.approx(loss, rel=1e-5)
