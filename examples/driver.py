@@ -5,7 +5,7 @@ Everything lies in one output folder, in which all commands run, so that their p
 OUT/NAME/               a run's log (train.log), what its commands said (output.txt, …), its checkpoints
 OUT/records/NAME.json   its record, written when all its commands have ended
 
-A run with a record of the same settings is finished. Any other starts again.
+A run with a record of the same settings is finished. Any other starts again, or resumes where it is asked to.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any, BinaryIO
 Record = dict[str, Any]
 PROJECT = Path(__file__).resolve().parents[1]
 COMMANDS = Path(sys.executable).parent  # the environment's, which need not be on the path
-RECORDS = "records"
+RECORDS, STARTS = "records", "starts.jsonl"
 _PATIENCE = 10.0  # seconds that a process has to end after SIGTERM
 
 
@@ -77,7 +77,7 @@ def make(runs: Sequence[Run], out: Path, jobs: int = 1) -> list[Record]:
 
     _check(runs, out)
     to_do = [run for run in runs if not is_finished(run, out)]
-    processes = _Processes(out)
+    processes = Processes(out)
     with locked(out / "runs"), ThreadPoolExecutor(jobs) as pool:
         begun = [pool.submit(_make, run, out, processes) for run in to_do]
         try:
@@ -133,7 +133,7 @@ def _check(runs: Sequence[Run], out: Path) -> None:
             raise ValueError(f"{out / path}: no such file or folder, and a run needs it")
 
 
-def _make(run: Run, out: Path, processes: _Processes) -> None:
+def _make(run: Run, out: Path, processes: Processes) -> None:
     """One run, unless another has failed."""
     if processes.is_stopped:
         return
@@ -144,18 +144,35 @@ def _make(run: Run, out: Path, processes: _Processes) -> None:
         raise
 
 
-def _train_and_measure(run: Run, out: Path, processes: _Processes) -> None:
-    """A run from its beginning to its record."""
+def _train_and_measure(run: Run, out: Path, processes: Processes) -> None:
+    """A run from its beginning to the file of its record."""
     from fairseq_adv.data.io import write_whole
+
+    (out / RECORDS / f"{run.name}.json").unlink(missing_ok=True)
+    record = train_and_measure(run, out, processes)
+    write_whole(out / RECORDS / f"{run.name}.json", json.dumps(record, indent=1) + "\n")
+
+
+def train_and_measure(run: Run, out: Path, processes: Processes, resumes: bool = False) -> Record:
+    """A run from its beginning to its record.
+
+    Args:
+        run: what to train, and what to measure then.
+        out: the output folder.
+        processes: what runs in it.
+        resumes: from the last checkpoint of this run, if it was interrupted. ``starts`` in the record says
+            how often it was started; its seconds and its memory are those after the last start.
+
+    Raises:
+        ValueError: a command failed.
+    """
     from fairseq_adv.evaluation.runs import read_log
 
     folder = out / run.name
-    (out / RECORDS / f"{run.name}.json").unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    print(f"== {run.name}", flush=True)
-    record: Record = {**asdict(run), "outcomes": {}}
-    with open(folder / "output.txt", "wb") as output:
+    starts = _start(run, folder, resumes)
+    print(f"== {run.name}" + (f" (start {starts})" if starts > 1 else ""), flush=True)
+    record: Record = {**asdict(run), "outcomes": {}, "starts": starts}
+    with open(folder / "output.txt", "ab") as output:
         record.update(processes.finish(run.name, training_words(run), output, output))
         for name, words in run.after.items():
             with open(folder / f"{name}.txt", "wb") as said:
@@ -167,7 +184,21 @@ def _train_and_measure(run: Run, out: Path, processes: _Processes) -> None:
     for pattern in run.delete:
         for path in folder.glob(pattern):
             path.unlink()
-    write_whole(out / RECORDS / f"{run.name}.json", json.dumps(_finite(record), indent=1) + "\n")
+    found: Record = _finite(record)
+    return found
+
+
+def _start(run: Run, folder: Path, resumes: bool) -> int:
+    """Makes a run's folder, or keeps what an earlier start of the same run left; the number of its starts."""
+    settings = json.dumps(asdict(run)) + "\n"
+    path = folder / STARTS
+    before = path.read_text(encoding="utf-8").count(settings) if resumes and path.is_file() else 0
+    if not before:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    with open(path, "a" if before else "w", encoding="utf-8") as file:
+        file.write(settings)
+    return before + 1
 
 
 def training_words(run: Run) -> list[str]:
@@ -194,7 +225,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-class _Processes:
+class Processes:
     """The processes at work, each in a group of its own, so that what it started can be ended with it."""
 
     def __init__(self, out: Path) -> None:

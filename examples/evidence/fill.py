@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+"""Fills the grid of the evidence run (grid.py): takes the next cell that has no record, trains, evaluates,
+appends one record to records/TASK.jsonl, and takes the next. Resumable at any time, and on any machine that
+has the records. Several may work at once in one OUT.
+
+  examples/evidence/run.sh ../shared/data out/evidence
+  examples/evidence/run.sh ../shared/data out/evidence --jobs 4 --stop-after 120
+  examples/evidence/run.sh ../shared/data out/evidence --device cuda --only movie-reviews
+
+DATA holds sentence/rt-polarity.all (lines "LABEL TEXT" of the movie reviews of Pang and Lee, 2005), and
+GLUE's glue/CoLA and glue/MRPC.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import grid
+import small_setup as small
+import sources
+from driver import PROJECT, Processes, Record, Run, train_and_measure
+
+from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
+
+RECORDS = Path(__file__).resolve().parent / "records"
+STEPS, LONG = 10, 50  # of the attack; of the one that shows that fewer are enough
+LONG_CELLS = [("movie-reviews", 1000, method, 1) for method in ("standard", "freelb")]
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    add = options.add_argument
+    add("data", metavar="DATA", type=Path)
+    add("out", metavar="OUT", type=Path, help="folder for the encoder, prepared data and runs at work")
+    add("--jobs", type=small.positive, default=1, metavar="N", help="cells at a time, each on one thread")
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="where the models compute")
+    add("--stop-after", type=small.positive, metavar="MINUTES", help="interrupt what runs then, and end")
+    add("--only", choices=list(grid.TASKS), help="cells of one task")
+    add("--records", type=Path, default=RECORDS, help="folder of the records")
+    return options
+
+
+def read_records(folder: Path) -> list[Record]:
+    """All records, in the order in which they were appended.
+
+    Raises:
+        ValueError: a line is damaged.
+    """
+    found = []
+    for path in sorted(folder.glob("*.jsonl")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                found.append(json.loads(line))
+            except ValueError as error:
+                raise ValueError(f"{path}:{number}: is not json ({error}); remove the line") from None
+    return found
+
+
+def append(record: Record, folder: Path) -> None:
+    """Adds a line to the task's file; the file is always whole."""
+    from filelock import FileLock
+
+    from fairseq_adv.data.io import write_whole
+
+    path = folder / f"{record['labels']['task']}.jsonl"
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"):
+        before = path.read_text(encoding="utf-8") if path.is_file() else ""
+        write_whole(path, before + json.dumps(record) + "\n")
+
+
+class Filler:
+    """Workers on one grid.
+
+    Args:
+        options: of the command line.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.processes = Processes(options.out)
+        self._setup = setup(options.device)
+
+    def work(self) -> None:
+        """Makes cells until there is none to take, or it is to stop."""
+        while not self.processes.is_stopped:
+            with ExitStack() as held:
+                run = self._take(held)
+                if run is None:
+                    return
+                try:
+                    self._make(run)
+                except BaseException:
+                    if self.processes.is_stopped:
+                        return  # interrupted: the cell resumes next time
+                    self.processes.is_stopped = True
+                    raise
+
+    def missing(self) -> Iterator[Run]:
+        """The cells without a record, in order."""
+        records = read_records(self.options.records)
+        for run in grid.whole_grid(records):
+            if self.options.only in (None, run.labels["task"]) and grid.find(run, records) is None:
+                yield run
+
+    def _take(self, held: ExitStack) -> Run | None:
+        """The next cell that nobody else is at, which is ours while ``held`` is open."""
+        from fairseq_adv.data.errors import DataError
+        from fairseq_adv.data.io import locked
+
+        for run in self.missing():
+            try:
+                held.enter_context(locked(self.options.out / "cells" / run.name))
+            except DataError:
+                continue
+            if grid.find(run, read_records(self.options.records)) is None:  # nobody has made it meanwhile
+                return run
+            held.close()
+        return None
+
+    def _make(self, run: Run) -> None:
+        from filelock import FileLock
+
+        out = self.options.out
+        with FileLock(out / "data.lock"):
+            sources.prepare(self.options.data, out, run.labels["task"], int(run.labels["rows"]))
+        record = train_and_measure(whole(run, out), out, self.processes, resumes=True)
+        append({**evaluated(record, run, out), **self._setup}, self.options.records)
+        shutil.rmtree(out / run.name)
+        print(f"== {run.name}: done, {record['wall_seconds']:.0f} s", flush=True)
+
+
+def whole(run: Run, out: Path) -> Run:
+    """A cell with what does not tell it from others: the encoder, when to validate, what is measured."""
+    words = shlex.split((out / "encoder" / "model_args.txt").read_text(encoding="utf-8"))
+    metric = grid.TASKS[run.labels["task"]].metric
+    words += [
+        "--valid-subset", "valid,test", "--batch-size-valid", "64", "--validate-interval", "2",
+        "--best-checkpoint-metric", metric, "--maximize-best-checkpoint-metric", "--no-epoch-checkpoints",
+        "--num-workers", "0", "--data-buffer-size", "0", "--log-interval", "1000",
+    ]  # fmt: skip
+    after = {} if run.seed == 0 else {f"attack-{radius:g}": attack(run, radius) for radius in grid.RADII}
+    cell = (run.labels["task"], int(run.labels["rows"]), run.labels["method"], run.seed)
+    if cell in LONG_CELLS:
+        after["attack-long"] = attack(run, max(grid.RADII), LONG)
+    return replace(run, options=[*run.options, *words], after=after)
+
+
+def attack(run: Run, radius: float, steps: int = STEPS) -> list[str]:
+    return [
+        "scripts/loss_under_perturbation.py", f"{run.name}/checkpoint_last.pt", "--split", "attack",
+        "--relative", "--epsilon", f"{radius:g}", "--steps", str(steps), "--batch-size", "50", "--json",
+    ]  # fmt: skip
+
+
+def evaluated(record: Record, run: Run, out: Path) -> Record:
+    """The record of a cell, without what only this machine knows."""
+    from fairseq_adv.evaluation.log_lines import VALID, log_lines
+
+    lines = [line for line in log_lines(out / run.name / "train.log") if line.kind == VALID]
+    test = {line.updates: line.values for line in lines if line.split == "test"}
+    kept = (
+        "name",
+        "labels",
+        "seed",
+        "updates",
+        "starts",
+        "wall_seconds",
+        "cpu_seconds",
+        "peak_mib",
+        "train",
+        "valid",
+    )
+    return {
+        **{key: record[key] for key in kept},
+        "options": list(run.options), "further_options": record["options"][len(run.options):],
+        "test": test[max(test)], "attacks": record["outcomes"], "word_attacks": {},
+    }  # fmt: skip
+
+
+def setup(device: str) -> Record:
+    """What a record says of the machine and the code."""
+    import torch
+
+    words = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"]
+    commit = subprocess.run(words, capture_output=True, text=True).stdout.strip()
+    return {
+        "commit": commit or "unknown", "torch": torch.__version__, "device": device,
+        "machine": torch.cuda.get_device_name() if device == "cuda" else processor(),
+    }  # fmt: skip
+
+
+def processor() -> str:
+    """The name of the processor, and how many cores of it there are."""
+    path = Path("/proc/cpuinfo")
+    names = [
+        line.partition(":")[2].strip()
+        for line in (path.read_text().splitlines() if path.is_file() else [])
+        if line.startswith("model name")
+    ]
+    return f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
+
+
+def fill(options: argparse.Namespace) -> None:
+    missing = [name for name in sources.NEEDED if not (options.data / name).exists()]
+    if missing:
+        raise ValueError(f"{options.data / missing[0]}: no such file, and DATA should hold it")
+    options.out, options.records = options.out.resolve(), options.records.resolve()
+    (options.out / "cells").mkdir(parents=True, exist_ok=True)
+    if options.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    make_encoder(options.out)
+    filler = Filler(options)
+    end = None if options.stop_after is None else time.monotonic() + 60 * options.stop_after
+    with ThreadPoolExecutor(options.jobs) as pool:
+        workers = [pool.submit(filler.work) for _ in range(options.jobs)]
+        try:
+            remaining = None if end is None else max(0.0, end - time.monotonic())
+            wait(workers, remaining, FIRST_EXCEPTION)
+        finally:  # also where a signal ends the command
+            filler.processes.stop()
+    for worker in workers:
+        worker.result()
+    print(summary(read_records(options.records)))
+
+
+def make_encoder(out: Path) -> None:
+    """The quickstart's encoder, fetched and converted into OUT/encoder."""
+    from filelock import FileLock
+
+    with FileLock(out / "encoder.lock"):
+        if not (out / "encoder" / "model.pt").is_file():
+            small.script("fetch_minilm.py", out / "encoder-hf")
+            small.script("convert_hf_checkpoint.py", out / "encoder-hf", out / "encoder")
+
+
+def summary(records: Sequence[Record]) -> str:
+    known = grid.whole_grid(records)
+    done = sum(grid.find(run, records) is not None for run in known)
+    return f"{done} of the {len(known)} cells known by now are done; examples/evidence/tabulate.py shows them"
+
+
+def main() -> int:
+    options = parser().parse_args()
+    return exit_status(lambda: fill(options), (ValueError, OSError), RESUMABLE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

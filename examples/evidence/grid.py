@@ -1,0 +1,193 @@
+"""The grid of the evidence run: tasks, methods, sizes to choose from, and the order of the cells.
+
+A cell is one training: a task, a number of its rows, a method, a seed. The learning rate and the sizes of a
+method are chosen once a task, by the dev score of trainings with seed 0; every method has four candidates.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from driver import Record, Run
+
+SEEDS = (1, 2, 3, 4, 5)
+RADII = (0.01, 0.02)  # of the attack, as shares of the norm of a text's embeddings
+ENCODER = "MiniLM-L6"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A data set.
+
+    Attributes:
+        updates: of 32 rows, by the number of training rows, the first of which is tuned on.
+        metric: what candidates are compared by, and what the tables show.
+    """
+
+    name: str
+    updates: dict[int, int]
+    metric: str = "accuracy"
+
+    @property
+    def tuned_rows(self) -> int:
+        return next(iter(self.updates))
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method.
+
+    Attributes:
+        words: of ``fairseq-train``.
+        candidates: learning rate and the words that have sizes.
+        passes: times the updates that the others have.
+    """
+
+    name: str
+    words: Sequence[str]
+    candidates: Sequence[tuple[float, Sequence[str]]]
+    passes: int = 1
+
+
+def adv(share: float) -> list[str]:
+    """epsilon as a share of the embeddings; alpha a third of it, the start half of it."""
+    return [
+        "--adv-max-norm",
+        f"{share:g}",
+        "--adv-lr",
+        f"{share / 3:.6f}",
+        "--adv-init-mag",
+        f"{share / 2:g}",
+    ]
+
+
+def vat(share: float, alpha: float) -> list[str]:
+    """epsilon as a share of the entries of the embeddings; eta is epsilon, sigma a tenth of it."""
+    return [
+        "--vat-epsilon", f"{share:g}", "--vat-step-size", f"{share:g}", "--vat-init-std", f"{share / 10:g}",
+        "--vat-alpha", f"{alpha:g}",
+    ]  # fmt: skip
+
+
+def flooded(level: str) -> list[str]:
+    return ["--flood-level", level]
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task("movie-reviews", {1000: 192, 250: 96, 4000: 500}),
+        Task("CoLA", {8551: 804}, "mcc"),
+        Task("MRPC", {3667: 345}),
+    )
+}
+_LRS = (5e-5, 1e-4, 2e-4, 4e-4)
+_PAIRS = [(lr, share) for lr in (1e-4, 2e-4) for share in (0.01, 0.02)]
+_ADV = [(lr, adv(share)) for lr, share in _PAIRS]
+_K = ["--adv-relative", "--adv-steps", "3"]
+METHODS = {
+    method.name: method
+    for method in (
+        Method("standard", [], [(lr, []) for lr in _LRS]),
+        Method("freelb", ["--criterion", "freelb", *_K], _ADV),
+        # As many passes over the model as freelb.
+        Method("standard-3x", [], [(lr / 2, []) for lr in _LRS], passes=3),
+        Method(
+            "alum_vat", ["--criterion", "alum_vat", "--vat-relative"],
+            [(lr, vat(share, 1.0)) for lr in (1e-4, 2e-4) for share in (0.1, 0.3)],
+        ),
+        Method(
+            "smart", ["--criterion", "smart", "--vat-relative", "--store-ema", "--ema-decay", "0.99"],
+            [(lr, vat(share, 1.0)) for lr in (1e-4, 2e-4) for share in (0.1, 0.3)],
+        ),
+        Method(
+            "flooding", [],
+            [(lr, flooded(level)) for lr in (1e-4, 2e-4) for level in ("0.05", "0.15")],
+        ),
+        Method("pgd", ["--criterion", "pgd", *_K], _ADV),
+        Method("yopo", ["--criterion", "yopo", *_K, "--yopo-steps", "2"], _ADV),
+        Method("freeat", ["--criterion", "freeat", *_K], _ADV),
+        Method("flooding-auto", [], [(lr, flooded("auto")) for lr in _LRS]),
+    )
+}  # fmt: skip
+FIRST = ("standard", "freelb", "standard-3x")
+
+
+def stages() -> Iterator[tuple[Task, int, tuple[str, ...]]]:
+    """Task, rows and methods whose cells of one seed stand beside each other, in the order of their worth."""
+    places = [(task, rows) for task in TASKS.values() for rows in task.updates]
+    for task, rows in places:
+        yield task, rows, FIRST
+    for method in METHODS:
+        if method not in FIRST:
+            for task, rows in places:
+                yield task, rows, (method,)
+
+
+def candidate(task: Task, rows: int, method: Method, number: int, seed: int) -> Run:
+    """The training of a cell with one of the method's candidates; seed 0 is for choosing."""
+    lr, sizes = method.candidates[number]
+    updates = task.updates[rows] * method.passes
+    stage = "choice" if seed == 0 else "cell"
+    name = f"{task.name}-{rows}-{method.name}-" + (f"choice{number}" if seed == 0 else str(seed))
+    words = [
+        "--task", "text_classification", "--num-classes", "2", "--init-token", "0", "--separator-token", "2",
+        "--criterion", "standard", *method.words, *sizes,
+        "--lr", f"{lr:g}", "--lr-scheduler", "polynomial_decay", "--warmup-updates", str(updates // 10),
+        "--total-num-update", str(updates), "--max-update", str(updates), "--batch-size", "32",
+        "--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-06",
+        "--weight-decay", "0.01", "--clip-norm", "1.0", "--dropout", "0.1", "--attention-dropout", "0.1",
+        "--required-batch-size-multiple", "1",
+    ]  # fmt: skip
+    labels = {"task": task.name, "rows": str(rows), "method": method.name, "stage": stage, "encoder": ENCODER}
+    return Run(name, f"data/{task.name}-{rows}", "encoder/model.pt", words, seed, labels)
+
+
+def choices(task: Task, method: Method) -> list[Run]:
+    """The trainings by which a method's candidate is chosen."""
+    return [candidate(task, task.tuned_rows, method, n, 0) for n in range(len(method.candidates))]
+
+
+def chosen(task: Task, method: Method, records: Sequence[Record]) -> int | None:
+    """The number of the candidate with the highest dev score, of equal ones that with the lowest dev loss;
+    ``None``: not all are trained yet.
+    """
+    scores = []
+    for number, run in enumerate(choices(task, method)):
+        record = find(run, records)
+        if record is None:
+            return None
+        last = record["valid"][-1]
+        scores.append((-float(last[task.metric] or 0), float(last["loss"]), number))
+    return min(scores)[2]
+
+
+def cells(task: Task, rows: int, methods: Sequence[str], records: Sequence[Record]) -> list[Run]:
+    """The cells of a stage: first what chooses, then, for methods whose candidate is chosen, seed by seed."""
+    every = [METHODS[name] for name in methods]
+    runs = [run for method in every for run in choices(task, method)]
+    numbers = {method.name: chosen(task, method, records) for method in every}
+    for seed in SEEDS:
+        for method in every:
+            number = numbers[method.name]
+            if number is not None:
+                runs.append(candidate(task, rows, method, number, seed))
+    return runs
+
+
+def whole_grid(records: Sequence[Record]) -> list[Run]:
+    """All cells that are known by now, each once, in order."""
+    runs = {run.name: run for stage in stages() for run in cells(*stage, records)}
+    return list(runs.values())
+
+
+def find(run: Run, records: Sequence[Record]) -> Record | None:
+    """The record of a cell: the first of its name and options."""
+    for record in records:
+        if record["name"] == run.name and record["options"] == list(run.options):
+            return record
+    return None

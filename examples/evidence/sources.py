@@ -1,0 +1,119 @@
+"""The data of the evidence run: fixed splits of public files, binarised for fairseq.
+
+A data folder has the splits train, valid (what candidates are chosen by), test, and attack (the first 200
+rows of test).
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import small_setup as small
+
+ATTACKED = 200
+NEEDED = ["sentence/rt-polarity.all"] + [
+    f"glue/{name}/{split}.tsv" for name in ("CoLA", "MRPC") for split in ("train", "dev")
+]
+Rows = list[list[str]]
+# A header, and the columns of a text's label and of its texts, as GLUE's own files have them.
+_SST_2 = ["sentence", "label"]
+
+
+def by_hash(rows: Iterable[Sequence[str]]) -> Rows:
+    """The rows in an order that depends on their words alone."""
+    return sorted(
+        (list(row) for row in rows), key=lambda row: hashlib.sha256("\t".join(row).encode()).digest()
+    )
+
+
+def movie_reviews(path: Path) -> dict[str, Rows]:
+    """train, valid and test: 80, 10 and 10 of a hundred, by a hash of the text: equal texts stay together.
+
+    Raises:
+        ValueError: a line has not the form ``LABEL TEXT``.
+    """
+    parts: dict[str, Rows] = {"train": [], "valid": [], "test": []}
+    for number, line in enumerate(path.read_text(encoding="latin-1").rstrip("\n").split("\n"), 1):
+        label, _, text = line.partition(" ")
+        if label not in ("0", "1") or not text.strip():
+            raise ValueError(f"{path}:{number}: is not '0 TEXT' or '1 TEXT'")
+        tenth = int.from_bytes(hashlib.sha256(text.encode()).digest(), "big") % 10
+        split = {8: "valid", 9: "test"}.get(tenth, "train")
+        parts[split].append([" ".join(text.split()), label])
+    return {split: by_hash(rows) for split, rows in parts.items()}
+
+
+def glue(folder: Path, has_head: bool) -> tuple[list[str], dict[str, Rows]]:
+    """The header of a GLUE task's files (empty: they have none), and its rows; dev is halved by a hash."""
+    found: dict[str, Rows] = {}
+    head: list[str] = []
+    for split in ("train", "dev"):
+        with (folder / f"{split}.tsv").open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        if has_head:
+            head, *rows = rows
+        found[split] = by_hash(rows)
+    return head, {"train": found["train"], "valid": found["dev"][::2], "test": found["dev"][1::2]}
+
+
+def prepare(data: Path, out: Path, task: str, rows: int) -> None:
+    """Makes OUT/data/TASK-ROWS, unless it is there.
+
+    Args:
+        data: holds :data:`NEEDED`.
+        out: the run's output folder, with the encoder in it.
+        task: its name in the grid.
+        rows: of training.
+
+    Raises:
+        ValueError: a file is damaged, or has fewer rows.
+    """
+    from fairseq_adv.data.io import whole_folder
+
+    folder = (out / "data" / f"{task}-{rows}").resolve()
+    if folder.is_dir():
+        return
+    if task == "movie-reviews":
+        name, head, parts = "SST-2", _SST_2, movie_reviews(data / "sentence" / "rt-polarity.all")
+    else:
+        name = task
+        head, parts = glue(data / "glue" / task, has_head=task != "CoLA")
+    if len(parts["train"]) < rows:
+        raise ValueError(f"{data}: {task} has {len(parts['train'])} rows for training, not {rows}")
+    parts["train"] = parts["train"][:rows]
+    parts["attack"] = parts["test"][:ATTACKED]
+    with whole_folder(folder) as scratch:
+        for split in ("valid", "test", "attack"):
+            _binarise(scratch / "parts" / split, name, head, parts["train"], parts[split], out)
+            _take(scratch / "parts" / split / "bin", scratch, split)
+        shutil.rmtree(scratch / "parts")
+
+
+def _binarise(part: Path, name: str, head: list[str], train: Rows, dev: Rows, out: Path) -> None:
+    """A folder as scripts/prepare_glue.py makes it, whose split valid is ``dev``."""
+    source = part / "source" / name
+    source.mkdir(parents=True)
+    for split, rows in (("train", train), ("dev", dev)):
+        lines = [head, *rows] if head else rows
+        text = "".join("\t".join(line) + "\n" for line in lines)
+        (source / f"{split}.tsv").write_text(text, encoding="utf-8")
+    small.script("prepare_glue.py", part / "source", name, part / "bin", "--encoder", out / "encoder")
+
+
+def _take(binarised: Path, folder: Path, split: str) -> None:
+    """Moves the files of the split valid into ``folder`` as those of ``split``; with valid, all others."""
+    for source in sorted(path for path in binarised.rglob("*") if path.is_file()):
+        target = folder / source.relative_to(binarised)
+        is_first = split == "valid"
+        if source.name.startswith("valid."):
+            target = target.with_name(split + source.suffix)
+        elif not is_first:
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.rename(target)
