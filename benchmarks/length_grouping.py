@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Whether mini-batches of like length cost accuracy: --task text_classification with and without
+--no-group-by-length, plain training, several seeds.
+
+DATA is a data folder of sentence_prediction with two classes, ENCODER a converted encoder. Resumable.
+
+Example: benchmarks/length_grouping.py out/evidence/data/movie-reviews-1000 out/evidence/encoder out/grouping
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+import small_setup as small
+from driver import Record, Run, make
+from tables import Column, last, table
+
+from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
+
+ORDERS = {"grouped": [], "shuffled": ["--no-group-by-length"]}
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    add = options.add_argument
+    add("data", metavar="DATA", type=Path)
+    add("encoder", metavar="ENCODER", type=Path)
+    add("out", metavar="OUT", type=Path)
+    add("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    add("--epochs", type=small.positive, default=3)
+    add(
+        "--updates",
+        type=small.positive,
+        default=96,
+        help="in all; the learning rate falls to 0 with the last",
+    )
+    add("--lr", type=float, default=2e-4)
+    add("--jobs", type=small.positive, default=1, help="runs at a time, each on one thread")
+    return options
+
+
+def measure(options: argparse.Namespace) -> None:
+    args = options.encoder / "model_args.txt"
+    common = [word for word in small.COMMON if word != "adam"]
+    common.insert(common.index("--optimizer") + 1, "torch_adamw")
+    runs = [
+        Run(
+            f"{order}-{seed}", str(options.data.resolve()), str((options.encoder / "model.pt").resolve()),
+            [
+                "--task", "text_classification", *small.CLASSIFY[2:], *shlex.split(args.read_text()), *common,
+                *small.schedule(options.lr, options.updates), "--max-epoch", str(options.epochs), *words,
+                "--criterion", "standard", "--batch-size", "32", "--validate-interval", str(options.epochs),
+                "--no-save",
+            ],
+            seed, {"order": order},
+        )
+        for seed in options.seeds for order, words in ORDERS.items()
+    ]  # fmt: skip
+    options.out.mkdir(parents=True, exist_ok=True)
+    records = make(runs, options.out.resolve(), options.jobs)
+    columns = [
+        Column("dev accuracy", last("valid", "accuracy"), 2, True),
+        Column("dev loss, nats", last("valid", "loss", small.NATS), 3, True),
+        Column("s an epoch", seconds_an_epoch, 1, True),
+    ]
+    print("\n".join(table(records, {"order": list(ORDERS)}, columns)))
+
+
+def seconds_an_epoch(record: Record) -> float:
+    """Wall time of its updates."""
+    return sum(float(epoch["train_wall"]) for epoch in record["train"][-1:]) / len(record["train"])
+
+
+def main() -> int:
+    options = parser().parse_args()
+    return exit_status(lambda: measure(options), (ValueError, OSError), RESUMABLE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
