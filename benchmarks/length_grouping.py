@@ -72,7 +72,7 @@ def measure(options: argparse.Namespace) -> None:
 
 def seconds_an_epoch(record: Record) -> float:
     """Wall time of its updates."""
-    return sum(float(epoch["train_wall"]) for epoch in record["train"][-1:]) / len(record["train"])
+    return sum(float(epoch["train_wall"]) for epoch in record["train"]) / len(record["train"])
 
 
 def main() -> int:

@@ -59,10 +59,15 @@ class Side:
         self.resident = allocated(self.on_gpu) - before
 
     def sentences_and_seconds(self, updates: int, turn: int) -> tuple[int, float]:
-        """Of a turn: mini-batches at equal distances, which begin at another one in each turn."""
-        stride = max(1, len(self.batches) // updates)
-        begin = int(stride * ((0.5 + turn * GOLDEN) % 1))
-        chosen = self.batches[begin::stride][:updates]
+        """Of a turn: a mini-batch of each part of the epoch, another one each turn; in every second part counted
+        from its end, so that the lengths of a turn are those of the epoch.
+        """
+        part = max(1, len(self.batches) // updates)
+        place = int(part * ((0.5 + turn * GOLDEN) % 1))
+        chosen = [
+            self.batches[part * i + (part - 1 - place if i % 2 else place)]
+            for i in range(min(updates, len(self.batches)))
+        ]
         others = allocated(self.on_gpu) - self.resident
         started = self.clock()
         for batch in chosen:

@@ -39,6 +39,7 @@ from driver import PROJECT, Processes, Record, Run, train_and_measure
 from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
 RECORDS = Path(__file__).resolve().parent / "records"
+MINUTE = 60.0
 STEPS, LONG = 10, 50  # of the attack; of the one that shows that fewer are enough
 LONG_CELLS = [("movie-reviews", 1000, method, 1) for method in ("standard", "freelb")]
 
@@ -228,7 +229,7 @@ def fill(options: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     make_encoder(options.out)
     filler = Filler(options)
-    end = None if options.stop_after is None else time.monotonic() + 60 * options.stop_after
+    end = None if options.stop_after is None else time.monotonic() + MINUTE * options.stop_after
     with ThreadPoolExecutor(options.jobs) as pool:
         workers = [pool.submit(filler.work) for _ in range(options.jobs)]
         try:

@@ -111,7 +111,10 @@ METHODS = {
         Method("pgd", ["--criterion", "pgd", *_K], _ADV),
         Method("yopo", ["--criterion", "yopo", *_K, "--yopo-steps", "2"], _ADV),
         Method("freeat", ["--criterion", "freeat", *_K], _ADV),
-        Method("flooding-auto", [], [(lr, flooded("auto")) for lr in _LRS]),
+        Method(
+            "flooding-auto", ["--accordance-interval", "20", "--accordance-groups", "all"],
+            [(lr, flooded("auto")) for lr in _LRS],
+        ),
     )
 }  # fmt: skip
 FIRST = ("standard", "freelb", "standard-3x")

@@ -27,20 +27,20 @@ def test_a_mistake_is_named(capsys: pytest.CaptureFixture[str], words: list[str]
 
 
 def test_a_turn_has_the_epochs_lengths() -> None:
-    """Every n-th mini-batch in the order of their lengths; the turns begin all over a stride."""
+    """A mini-batch of each part of the epoch, all over it in the turns, and their mean is the epoch's."""
     seen: list[list[int]] = []
-    lengths = np.arange(40)
-    batches = peers_sides.by_length([[i, i + 1] for i in range(0, 40, 2)][::-1], lengths)
+    lengths = np.arange(80)
+    batches = peers_sides.by_length([[i, i + 1] for i in range(0, 80, 2)][::-1], lengths)
     side = peers_sides.Side(batches, seen.append, lengths)
-    begins = []
+    places = []
     for turn in range(8):
         seen.clear()
-        sentences, _ = side.sentences_and_seconds(2, turn)
-        assert sentences == 4
-        first, second = (batch[0] // 2 for batch in seen)
-        assert second == first + 10
-        begins.append(first)
-    assert len(set(begins)) > 6 and max(begins) < 10 and abs(np.mean(begins) - 4.5) < 0.6
+        sentences, _ = side.sentences_and_seconds(4, turn)
+        assert sentences == 8
+        numbers = [batch[0] // 2 for batch in seen]
+        assert [number // 10 for number in numbers] == [0, 1, 2, 3] and np.mean(numbers) == 19.5
+        places.append(numbers[0])
+    assert len(set(places)) > 6
 
 
 def test_the_share_of_real_tokens() -> None:

@@ -1,0 +1,180 @@
+"""What the records of the evidence run say: means and their intervals, paired differences, tables."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import grid
+from driver import Record
+from fill import LONG, STEPS
+
+NATS = math.log(2)
+Value = Callable[[Record], float]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with the half width of its 95 % confidence interval (Student's t); NaN for a single value."""
+
+    mean: float
+    half: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" + ("" if math.isnan(self.half) else f" ± {self.half:.2f}")
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Of at least one value."""
+    from scipy import stats
+
+    n = len(values)
+    if n < 2:
+        return Interval(statistics.mean(values), math.nan)
+    t = float(stats.t.ppf(0.975, n - 1))
+    return Interval(statistics.mean(values), t * statistics.stdev(values) / math.sqrt(n))
+
+
+def sign_test(differences: Sequence[float]) -> tuple[int, int, float]:
+    """How many are above 0, how many below, and how likely a split as uneven is by chance (two-sided)."""
+    from scipy import stats
+
+    above, below = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
+    p = float(stats.binomtest(above, above + below).pvalue) if above + below else 1.0
+    return above, below, p
+
+
+class Cells:
+    """The records of cells, each once, found by task, rows, method and seed."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = records
+        self.known = grid.whole_grid(records)
+        self.done = {run.name: one for run in self.known if (one := grid.find(run, records)) is not None}
+
+    def of(self, task: str, rows: int, method: str) -> list[Record]:
+        """By seed; those for choosing are not among them."""
+        names = [f"{task}-{rows}-{method}-{seed}" for seed in grid.SEEDS]
+        return [self.done[name] for name in names if name in self.done]
+
+    def paired(self, task: str, rows: int, method: str, value: Value) -> list[float]:
+        """value(method) - value(standard) for each seed that both have."""
+        plain = {record["seed"]: value(record) for record in self.of(task, rows, "standard")}
+        ours = self.of(task, rows, method)
+        return [value(one) - plain[one["seed"]] for one in ours if one["seed"] in plain]
+
+
+def score(task: str) -> Value:
+    return lambda record: float(record["test"][grid.TASKS[task].metric])
+
+
+def under_attack(radius: float) -> Value:
+    return lambda record: float(record["attacks"][f"attack-{radius:g}"]["perturbed_accuracy"])
+
+
+def result_table(cells: Cells, task: str, rows: int) -> list[str]:
+    """A row for each method with a cell; no line where there is none."""
+    metric = grid.TASKS[task].metric
+    heads = ["method", "seeds", f"test {metric}", "difference to `standard`", "better, worse", "sign test p"]
+    heads += ["test loss, nats", *(f"accuracy, attack {100 * radius:g} %" for radius in grid.RADII)]
+    heads += ["CPU s a run", "peak memory, MiB"]
+    lines = []
+    for method in grid.METHODS:
+        found = cells.of(task, rows, method)
+        if not found:
+            continue
+        row = [f"`{method}`", str(len(found)), str(interval([score(task)(one) for one in found]))]
+        row += difference(cells.paired(task, rows, method, score(task))) if method != "standard" else [""] * 3
+        row.append(f"{statistics.mean(NATS * one['test']['loss'] for one in found):.3f}")
+        row += [str(interval([under_attack(radius)(one) for one in found])) for radius in grid.RADII]
+        whole = [one["cpu_seconds"] for one in found if one["starts"] == 1 and one["device"] == "cpu"]
+        row.append(f"{statistics.median(whole):.0f}" if whole else "")
+        row.append(f"{statistics.median(one['peak_mib'] for one in found):.0f}")
+        lines.append(row)
+    if not lines:
+        return []
+    updates = grid.TASKS[task].updates[rows]
+    title = f"## {task}, {rows} training rows, {updates} updates of 32"
+    return [title, "", *_table(heads, lines)]
+
+
+def difference(found: Sequence[float]) -> list[str]:
+    if not found:
+        return ["", "", ""]
+    above, below, p = sign_test(found)
+    return [str(interval(found)), f"{above}, {below}", f"{p:.3g}"]
+
+
+def choice_table(cells: Cells) -> list[str]:
+    """Dev scores of all candidates, and which one was chosen."""
+    lines = []
+    for task in grid.TASKS.values():
+        for method in grid.METHODS.values():
+            number = grid.chosen(task, method, cells.records)
+            for n, run in enumerate(grid.choices(task, method)):
+                record = cells.done.get(run.name)
+                if record is None:
+                    continue
+                lr, sizes = method.candidates[n]
+                last = record["valid"][-1]
+                lines.append([
+                    task.name, f"`{method.name}`", f"{lr:g}", f"`{' '.join(sizes)}`" if sizes else "",
+                    f"{last[task.metric]:.2f}", f"{NATS * last['loss']:.3f}", divergence_share(record),
+                    f"{NATS * record['train'][-1]['loss']:.3f}", "chosen" if n == number else "",
+                ])  # fmt: skip
+    heads = [
+        "task",
+        "method",
+        "lr",
+        "sizes",
+        "dev score",
+        "dev loss",
+        "divergence / task loss",
+        "training loss",
+        "",
+    ]
+    return ["## How learning rates and sizes were chosen", "", *_table(heads, lines)] if lines else []
+
+
+def divergence_share(record: Record) -> str:
+    """Of ALUM and SMART: the divergence times alpha as a share of the task's loss, in the last epoch."""
+    last, options = record["train"][-1], record["options"]
+    if "vat_divergence" not in last:
+        return ""
+    alpha = float(options[options.index("--vat-alpha") + 1])
+    return f"{100 * alpha * last['vat_divergence'] / last['task_loss']:.1f} %"
+
+
+def long_attacks(cells: Cells) -> list[str]:
+    """Whether more steps find more."""
+    radius = max(grid.RADII)
+    lines = [
+        [f"`{name}`", f"{record['attacks'][f'attack-{radius:g}']['perturbed_accuracy']:.1f}",
+         f"{record['attacks']['attack-long']['perturbed_accuracy']:.1f}"]
+        for name, record in cells.done.items() if "attack-long" in record["attacks"]
+    ]  # fmt: skip
+    heads = ["cell", f"accuracy, {STEPS} steps", f"accuracy, {LONG} steps"]
+    title = f"## Are {STEPS} steps enough? The attack of {100 * radius:g} %"
+    return [title, "", *_table(heads, lines)] if lines else []
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return [*(f"| {' | '.join(cells)} |" for cells in lines), ""]
+
+
+def page(cells: Cells, figures: Sequence[str]) -> list[str]:
+    """All lines between the markers."""
+    machines = sorted({f"{one['machine']}, torch {one['torch']}" for one in cells.done.values()})
+    lines = [
+        f"**{len(cells.done)} of {len(cells.known)} cells known by now are done** (a cell becomes known "
+        "when its sizes are chosen).",
+        f"Machines: {'; '.join(machines) or 'none yet'}.", "",
+        *(f"![{name.replace('-', ' ')}]({name}.svg)" for name in figures), "",
+    ]  # fmt: skip
+    for task in grid.TASKS.values():
+        for rows in sorted(task.updates):
+            lines += result_table(cells, task.name, rows)
+    return [*lines, *long_attacks(cells), *choice_table(cells)]
