@@ -59,7 +59,7 @@ class Side:
         self.resident = allocated(self.on_gpu) - before
 
     def sentences_and_seconds(self, updates: int, turn: int) -> tuple[int, float]:
-        """Of a turn: a mini-batch of each part of the epoch, another one each turn; in every second part counted
+        """Of a turn: a mini-batch of each part of the epoch, another each turn; in every second part counted
         from its end, so that the lengths of a turn are those of the epoch.
         """
         part = max(1, len(self.batches) // updates)

@@ -53,10 +53,17 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/perturbation/embeddings.py",
-        "moved = self.value() + step_size * direction",
-        "moved = self.value() - step_size * direction",
+        "geometry.project(delta + step_size * direction",
+        "geometry.project(delta - step_size * direction",
         "tests/perturbation/test_embeddings.py::test_a_step_by_hand",
         "the perturbation descends",
+    ),
+    Mutation(
+        "fairseq_adv/perturbation/embeddings.py",
+        'embedded * mask.unsqueeze(-1), "l2"',
+        'embedded, "l2"',
+        "tests/criterions/test_relative_sizes.py::test_each_example_has_the_sizes_that_its_embeddings_give",
+        "padding counts in the size of an example",
     ),
     Mutation(
         "fairseq_adv/perturbation/dropout.py",

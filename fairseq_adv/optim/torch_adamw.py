@@ -19,7 +19,7 @@ class TorchAdamWConfig(FairseqAdamConfig):
 
 @register_optimizer("torch_adamw", dataclass=TorchAdamWConfig)
 class TorchAdamW(FairseqAdam):
-    """fairseq's ``adam`` to rounding, in a fraction of its time; fused where torch can (CPU and CUDA).
+    """fairseq's ``adam`` to rounding; fused where torch can (CPU and CUDA).
 
     fairseq adds epsilon to the root of the second moment before its bias is corrected, torch after: so torch
     is given ``eps / sqrt(1 - beta2^t)`` in step t.
