@@ -2,11 +2,12 @@
 # All that is worth running in half an hour with a CUDA GPU, in the order of worth. Resumable: a part that is done
 # is not run again.
 #
-#   benchmarks/gpu_day.sh OUT [--device cuda|cpu] [--tiny] [--minutes N]
+#   benchmarks/gpu_day.sh OUT [--device cuda|cpu] [--tiny] [--minutes N] [--data DATA]
 #
 # OUT gets a log and the tables of each part. No part takes more than 8 minutes, and none is begun after --minutes
 # (28). --tiny makes every part as small as can be, and --device cpu leaves out what needs a GPU: to see that all is
-# there. What lies in the Python on PATH is used, or in .venv.
+# there. What lies in the Python on PATH is used, or in .venv. --data fills examples/evidence in the time that is left;
+# its encoder is fetched, unless OUT/evidence/encoder has it.
 #
 # Beside torch, the environment needs the wheels of: antlr4-python3-runtime bitarray Cython fairseq filelock hydra-core
 # lxml numpy omegaconf portalocker pytest pyyaml regex sacrebleu safetensors sentencepiece tabulate tiktoken tokenizers
@@ -19,13 +20,13 @@ case ${1-} in
     -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "$0"; exit 0 ;;
     '' | -*) die "give the folder for the results (see --help)" ;;
 esac
-out=$1 device=cuda tiny='' minutes=28
+out=$1 device=cuda tiny='' minutes=28 data=''
 shift
 while [ $# -gt 0 ]; do
     case $1 in
-        --device | --minutes)
+        --device | --minutes | --data)
             [ $# -ge 2 ] || die "$1 needs a value"
-            if [ "$1" = --device ]; then device=$2; else minutes=$2; fi
+            case $1 in --device) device=$2 ;; --minutes) minutes=$2 ;; --data) data=$2 ;; esac
             shift 2 ;;
         --tiny) tiny=1; shift ;;
         *) die "unknown option '$1' (see --help)" ;;
@@ -86,8 +87,12 @@ else
     done
     part modes-all python benchmarks/gpu_matrix.py "$out/modes" --jobs $jobs  # two processes, re-computed layers, LayerDrop
 fi
-if [ -x examples/evidence/run.sh ]; then
-    echo "with time left: examples/evidence/run.sh DATA OUT --device $device --stop-after $((minutes - SECONDS / 60))"
+remaining=$((minutes - SECONDS / 60))
+if [ -n "$data" ] && [ $remaining -gt 0 ]; then
+    printf '== evidence (minute %d)\n' $((SECONDS / 60))
+    examples/evidence/run.sh "$data" "$out/evidence" --device "$device" --jobs $jobs --stop-after $remaining \
+        >"$out/evidence.log" 2>&1 || left+=(evidence)
+    tail -n 1 "$out/evidence.log"
 fi
 if [ ${#left[@]} -gt 0 ]; then
     echo "left: ${left[*]}; run the same command again"

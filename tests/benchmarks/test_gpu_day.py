@@ -40,6 +40,9 @@ def test_what_there_is_no_time_for_is_left_and_a_part_that_is_done_is_not_run_ag
         (tmp_path / f"{name}.done").touch()
     done = run_command("bash", *words)
     assert done.returncode == 0 and done.stdout.startswith("all is done")
+    done = run_command("bash", *words, "--data", "nowhere")
+    assert done.returncode == 1 and done.stdout.endswith("left: evidence; run the same command again\n")
+    assert "nowhere/sentence/rt-polarity.all: no such file" in done.stdout
 
 
 @pytest.mark.slow  # its parts have tests of their own
