@@ -65,7 +65,8 @@ def measure(options: argparse.Namespace) -> None:
     columns = [
         Column("dev accuracy", last("valid", "accuracy"), 2, True),
         Column("dev loss, nats", last("valid", "loss", small.NATS), 3, True),
-        Column("s an epoch", seconds_an_epoch, 1, True),
+        Column("wall s an epoch", seconds_an_epoch, 1, True),
+        small.CPU,
     ]
     print("\n".join(table(records, {"order": list(ORDERS)}, columns)))
 

@@ -98,11 +98,11 @@ METHODS = {
         Method("standard-3x", [], [(lr / 2, []) for lr in _LRS], passes=3),
         Method(
             "alum_vat", ["--criterion", "alum_vat", "--vat-relative"],
-            [(lr, vat(share, 1.0)) for lr in (1e-4, 2e-4) for share in (0.1, 0.3)],
+            [(lr, vat(share, 1.0)) for lr in (1e-4, 2e-4) for share in (0.02, 0.06)],
         ),
         Method(
             "smart", ["--criterion", "smart", "--vat-relative", "--store-ema", "--ema-decay", "0.99"],
-            [(lr, vat(share, 1.0)) for lr in (1e-4, 2e-4) for share in (0.1, 0.3)],
+            [(lr, vat(share, 1.0)) for lr in (1e-4, 2e-4) for share in (0.02, 0.06)],
         ),
         Method(
             "flooding", [],

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,8 @@ def test_the_splits_of_a_task(data: Path, tmp_path: Path) -> None:
 
     sources.prepare(data, tmp_path, "CoLA", 200)
     folder = tmp_path / "data" / "CoLA-200"
-    assert [len(read(folder, split)) for split in ("train", "valid", "test")] == [200, 10, 10]
+    train, valid, test = (read(folder, split) for split in ("train", "valid", "test"))
+    assert [len(train), len(valid), len(test)] == [200, 10, 10] and not set(valid) & set(test)
     with pytest.raises(ValueError, match="MRPC has 200 rows for training, not 300"):
         sources.prepare(data, tmp_path, "MRPC", 300)
     assert not (tmp_path / "data" / "MRPC-300").exists()
@@ -232,6 +234,20 @@ def test_every_cell_is_made_once_and_leaves_one_record(data: Path, out: Path) ->
     assert not list(out.glob("movie*")) and not list((out / "cells").iterdir()), "nothing is left behind"
     again = run_command(*command(data, out))
     assert again.returncode == 0 and (out / "made").read_text().splitlines() == made
+
+
+def test_a_cell_that_another_worker_has_made_meanwhile_is_not_taken(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = tmp_path / "records"
+    filler = fill.Filler(fill.parser().parse_args([str(data), str(tmp_path), "--records", str(records)]))
+    (tmp_path / "cells").mkdir()
+    first, second, *_ = stale = list(filler.missing())
+    fill.append(fake(first, 50), records)
+    monkeypatch.setattr(filler, "missing", lambda: iter(stale))
+    with ExitStack() as held:
+        assert filler._take(held) is second
+        assert [path.name for path in (tmp_path / "cells").iterdir()] == [f"{second.name}.lock"]
 
 
 def test_a_killed_run_resumes_its_cell_and_repeats_nothing(data: Path, out: Path) -> None:
