@@ -22,6 +22,7 @@ from torch import Tensor, distributed, nn
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.divergence import squared_difference
+from fairseq_adv.objectives.first_token import passes_for_a_head
 from fairseq_adv.objectives.heads import check_classification_head
 from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.objectives.rows import select_rows
@@ -50,7 +51,8 @@ class SentencePrediction(Objective):
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
         """(sentences, classes) logits, or (sentences, 1) values."""
-        logits, _ = model(**sample["net_input"], features_only=True, classification_head_name=self.head)
+        with passes_for_a_head(model, self.task):
+            logits, _ = model(**sample["net_input"], features_only=True, classification_head_name=self.head)
         return logits  # type: ignore[no-any-return]
 
     def loss(self, predictions: Tensor, sample: Sample) -> Tensor:

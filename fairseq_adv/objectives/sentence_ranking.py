@@ -15,6 +15,7 @@ from fairseq.logging.meters import MetersDict
 from torch import Tensor, nn
 
 from fairseq_adv.objectives.base import Objective, Sample
+from fairseq_adv.objectives.first_token import passes_for_a_head
 from fairseq_adv.objectives.heads import check_classification_head
 from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.perturbation import Groups
@@ -37,11 +38,12 @@ class SentenceRanking(Objective):
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
         """(questions, most choices) scores, -inf where a question has no such choice."""
-        scores, _ = model(
-            **sample["net_input"],
-            features_only=True,
-            classification_head_name=self.cfg.classification_head_name,
-        )
+        with passes_for_a_head(model, self.task):
+            scores, _ = model(
+                **sample["net_input"],
+                features_only=True,
+                classification_head_name=self.cfg.classification_head_name,
+            )
         padded = scores.new_full((sample["nsentences"], sample["max_choices"]), ABSENT)
         return padded.index_put((sample["question"], sample["choice"]), scores.view(-1))  # type: ignore[no-any-return]
 

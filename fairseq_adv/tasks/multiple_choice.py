@@ -68,6 +68,13 @@ class MultipleChoiceConfig(FairseqDataclass):
     no_group_by_length: bool = field(
         default=False, metadata={"help": "shuffle without regard to length; mini-batches hold more padding"}
     )
+    whole_last_layer: bool = field(
+        default=False,
+        metadata={
+            "help": "in training, compute the last layer for all tokens, as fairseq does; the head reads the "
+            "first one only"
+        },
+    )
     # No interpolation of the criterion's option: fairseq-validate, whose criterion may lack it, could not
     # resolve it. On the command line one option sets both.
     classification_head_name: str = field(

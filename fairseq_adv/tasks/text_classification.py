@@ -16,11 +16,18 @@ from fairseq_adv.data.text.length_groups import GroupedByLength
 
 @dataclass
 class TextClassificationConfig(SentencePredictionConfig):
-    """Options of ``--task text_classification``: those of ``sentence_prediction``, and one more."""
+    """Options of ``--task text_classification``: those of ``sentence_prediction``, and two more."""
 
     no_group_by_length: bool = field(
         default=False,
         metadata={"help": "shuffle without regard to length, as sentence_prediction does"},
+    )
+    whole_last_layer: bool = field(
+        default=False,
+        metadata={
+            "help": "in training, compute the last layer for all tokens, as fairseq does; the head reads the "
+            "first one only"
+        },
     )
 
 

@@ -1,0 +1,114 @@
+"""The last layer for the first token alone: the same scores and gradients, in fewer products."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from criterions.test_methods import one_step
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from support import batch, build, flat_gradient, train_args, write_questions, write_task
+from torch.utils.flop_counter import FlopCounterMode
+
+from fairseq_adv.objectives.first_token import last_layer_at_first_token
+
+pytestmark = pytest.mark.fast
+
+ROWS = [0, 1, 2, 3]
+SIZES = {
+    "standard": [],
+    "freelb": ["--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"],
+    "yopo": ["--adv-lr", "0.3", "--adv-init-mag", "0.4", "--yopo-steps", "2"],
+    "alum_vat": ["--vat-epsilon", "0.1", "--vat-step-size", "0.1", "--vat-init-std", "0.05"],
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {
+        "text_classification": write_task(tmp_path_factory.mktemp("classes")),
+        "regression": write_task(tmp_path_factory.mktemp("regression"), classes=1),
+        "commonsense_qa": write_questions(tmp_path_factory.mktemp("questions")),
+    }
+
+
+def side(folders: dict[str, Path], kind: str, criterion: str, *more: str) -> SimpleNamespace:
+    task = "text_classification" if kind == "regression" else kind
+    head = ["--init-token", "0", "--separator-token", "2", "--max-positions", "16"]
+    head += ["--num-classes", "1" if kind == "regression" else "2"]
+    words = [*([] if kind == "commonsense_qa" else head), *SIZES[criterion], *more]
+    classes = 1 if kind == "regression" else 2
+    return build(train_args(folders[kind], None, criterion, *words, task=task, classes=classes))
+
+
+@pytest.mark.parametrize("kind", ["text_classification", "regression", "commonsense_qa"])
+@pytest.mark.parametrize("criterion", list(SIZES))
+@pytest.mark.parametrize("norm", [[], ["--encoder-normalize-before"]], ids=["post-norm", "pre-norm"])
+def test_an_update_is_that_of_the_whole_layer(
+    folders: dict[str, Path], kind: str, criterion: str, norm: list[str]
+) -> None:
+    """Without dropout: gradients to 1e-6."""
+    gradients = []
+    for words in ([], ["--whole-last-layer"]):
+        run = side(folders, kind, criterion, *norm, *words)
+        one_step(run, batch(run, ROWS))
+        gradients.append(flat_gradient(run.model))
+    difference = (gradients[0] - gradients[1]).norm() / gradients[1].norm()
+    assert 0 < difference <= 1e-6 or torch.equal(*gradients)
+
+
+def products(run: SimpleNamespace) -> int:
+    """Floating-point operations of a plain forward and backward."""
+    sample = batch(run, ROWS)
+    with FlopCounterMode(display=False) as counter:
+        one_step(run, sample)
+    return int(counter.get_total_flops())
+
+
+def test_it_saves_what_it_says(folders: dict[str, Path]) -> None:
+    """Per token, a layer multiplies 12 d^2 (ffn = 4 d) for its projections: 10 d^2 go in the last one."""
+    sizes = ["--encoder-layers", "1", "--encoder-embed-dim", "64", "--encoder-ffn-embed-dim", "256"]
+    whole, cut = (products(side(folders, "text_classification", "standard", *sizes, *words))
+                  for words in (["--whole-last-layer"], []))  # fmt: skip
+    assert 2 / 12 < cut / whole < 0.35  # the attention's scores, one token and the head stay
+
+
+def test_features_are_those_of_the_first_token_in_training_only(folders: dict[str, Path]) -> None:
+    run = side(folders, "text_classification", "standard")
+    tokens = batch(run, ROWS)["net_input"]["src_tokens"]
+    model: Any = run.model
+    with last_layer_at_first_token(model):
+        cut, _ = model.encoder.extract_features(tokens)
+    whole, _ = model.encoder.extract_features(tokens)
+    assert cut.shape == (4, 1, 16) and whole.shape[1] == tokens.size(1)
+    torch.testing.assert_close(cut[:, 0], whole[:, 0], rtol=1e-5, atol=1e-6)
+    model.eval()
+    with last_layer_at_first_token(model):
+        evaluated, _ = model.encoder.extract_features(tokens)
+    assert evaluated.shape == whole.shape
+
+
+def test_an_error_leaves_the_layer_as_it_was(folders: dict[str, Path]) -> None:
+    run = side(folders, "text_classification", "standard")
+    layer = run.model.encoder.sentence_encoder.layers[-1]
+
+    def fail() -> None:
+        with last_layer_at_first_token(run.model):
+            assert "forward" in vars(layer.self_attn)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert "forward" not in vars(layer.self_attn) and "residual_connection" not in vars(layer)
+
+
+def test_re_computed_activations_keep_the_whole_layer(folders: dict[str, Path]) -> None:
+    run = side(folders, "text_classification", "standard")
+    checkpoint_wrapper(run.model.encoder.sentence_encoder.layers[-1])
+    tokens = batch(run, ROWS)["net_input"]["src_tokens"]
+    with last_layer_at_first_token(run.model):
+        features, _ = run.model.encoder.extract_features(tokens)
+    assert features.shape[1] == tokens.size(1)
