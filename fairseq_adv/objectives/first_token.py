@@ -1,9 +1,9 @@
 """The last Transformer layer for ``<s>`` alone, where that is all that the classification head reads.
 
 A head of fairseq's RoBERTa takes the features of the first token. The last layer needs the keys and values
-of all tokens for it, but the query, the feed-forward network and the layer norms of the first one only: 5/6 of
-its matrix products are saved. Scores and gradients are the same to rounding. The layer draws dropout masks for
-one token, so that with dropout a run is not to the bit the one that fairseq's whole layer would give.
+of all tokens for it, but the query, the feed-forward network and the layer norms of the first one only: 5/6
+of its matrix products are saved. Scores and gradients are the same to rounding. The layer draws dropout masks
+for one token, so that with dropout a run is not to the bit the one that fairseq's whole layer would give.
 """
 
 from __future__ import annotations
