@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import small_setup as small
-from driver import Run, make
-from tables import Column, Record, table
+from driver import Record, Run, make
+from tables import Column, table
 
 METHODS = ("freelb", "standard")
 ADVERSARY = ["--adv-steps", "2", "--adv-lr", "0.03", "--adv-max-norm", "0.1", "--adv-init-mag", "0.05"]

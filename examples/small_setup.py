@@ -14,8 +14,8 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from driver import PROJECT, read_records
-from tables import BEGIN, END, Column, Record, around, last, outcome, write_between
+from driver import PROJECT, Record, read_records
+from tables import BEGIN, END, Column, around, last, outcome, write_between
 
 from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 

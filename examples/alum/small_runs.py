@@ -17,8 +17,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import small_setup as small
-from driver import Run, make
-from tables import Column, Record, last, outcome, table
+from driver import Record, Run, make
+from tables import Column, last, outcome, table
 
 TASKS = ("MRPC", "RTE")
 STAGES = ("warmup", "pretrain", "finetune")

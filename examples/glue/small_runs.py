@@ -21,8 +21,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import small_setup as small
-from driver import Run, make
-from tables import Column, Record, last, table
+from driver import Record, Run, make
+from tables import Column, last, table
 
 METHODS = ("standard", "freelb", "pgd", "freeat", "yopo")
 # Rows, updates, sentences in a mini-batch, mini-batches attacked.

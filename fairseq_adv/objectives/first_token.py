@@ -60,9 +60,10 @@ def last_layer_at_first_token(model: nn.Module) -> Iterator[None]:
 
 def _find_last_layer(model: nn.Module) -> nn.Module | None:
     try:
-        layer = find_layers(model)[-1]
+        layer: nn.Module = find_layers(model)[-1]
     except (ValueError, IndexError):
         return None
-    if not isinstance(layer, TransformerEncoderLayerBase) or hasattr(layer, "precheckpoint_forward"):
-        return None
-    return layer
+    can_be_cut = isinstance(layer, TransformerEncoderLayerBase) and not hasattr(
+        layer, "precheckpoint_forward"
+    )
+    return layer if can_be_cut else None
