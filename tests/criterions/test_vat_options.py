@@ -63,5 +63,5 @@ def test_every_option_has_a_help_text() -> None:
         own = [
             a for a in parser._actions if any(s.startswith(("--vat", "--smart")) for s in a.option_strings)
         ]
-        assert len(own) == (9 if method == "alum_vat" else 10)
+        assert len(own) == (10 if method == "alum_vat" else 11)
         assert all(action.help for action in own)
