@@ -9,9 +9,14 @@
 # there. What lies in the Python on PATH is used, or in .venv. --data fills examples/evidence in the time that is left;
 # its encoder is fetched, unless OUT/evidence/encoder has it.
 #
-# Beside torch, the environment needs the wheels of: antlr4-python3-runtime bitarray Cython fairseq filelock hydra-core
-# lxml numpy omegaconf portalocker pytest pyyaml regex sacrebleu safetensors sentencepiece tabulate tiktoken tokenizers
-# tqdm transformers typing_extensions huggingface_hub, and this project.
+# A machine without network gets 45 MB of wheels, beside torch and numpy, that are made elsewhere by the same Python:
+#
+#   pip wheel --no-deps -c constraints.txt -w wheels . fairseq antlr4-python3-runtime bitarray colorama filelock \
+#     hydra-core iniconfig lxml omegaconf packaging pluggy portalocker pygments pytest pyyaml regex sacrebleu \
+#     safetensors sentencepiece tabulate tiktoken tqdm typing_extensions transformers tokenizers huggingface_hub \
+#     annotated-doc annotated-types anyio certifi click h11 httpcore2 httpx2 idna markdown-it-py mdurl pydantic \
+#     pydantic-core rich shellingham truststore typer typing-inspection
+#   python -m venv --system-site-packages env && env/bin/pip install --no-index --no-deps wheels/*.whl     # there
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
