@@ -9,9 +9,9 @@
 With --fork also FreeLB in its authors' fork of fairseq, in a process of its own.
 
 Ours have --task text_classification (batches of like length, the last layer for <s> alone) and --optimizer
-torch_adamw; the others what their users have. Whole updates with the step of the optimizer, dropout 0.1, random
-weights. All sides run in one process and take turns in a rotating order. A turn has a mini-batch of each part
-of an epoch, in the order of their lengths. On a GPU wall time, on a CPU the process's CPU time.
+torch_adamw; the others what their users have. Whole updates with the optimizer's step, fp32, dropout 0.1,
+random weights. All sides run in one process and take turns in a rotating order. A turn has a mini-batch of
+each part of an epoch, in the order of their lengths. On a GPU wall time, on a CPU the process's CPU time.
 
 Example: OMP_NUM_THREADS=1 benchmarks/peers.py rt-polarity.all --encoder out/minilm
          OMP_NUM_THREADS=1 benchmarks/peers.py glue/MRPC --encoder roberta.base --model base --updates 4
