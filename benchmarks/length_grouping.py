@@ -10,7 +10,6 @@ Example: benchmarks/length_grouping.py out/evidence/data/movie-reviews-1000 out/
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
 
@@ -44,14 +43,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def measure(options: argparse.Namespace) -> None:
-    args = options.encoder / "model_args.txt"
     common = [word for word in small.COMMON if word != "adam"]
     common.insert(common.index("--optimizer") + 1, "torch_adamw")
     runs = [
         Run(
             f"{order}-{seed}", str(options.data.resolve()), str((options.encoder / "model.pt").resolve()),
             [
-                "--task", "text_classification", *small.CLASSIFY[2:], *shlex.split(args.read_text()), *common,
+                "--task", "text_classification", *small.LAYOUT, *small.architecture(options.encoder), *common,
                 *small.schedule(options.lr, options.updates), "--max-epoch", str(options.epochs), *words,
                 "--criterion", "standard", "--batch-size", "32", "--validate-interval", str(options.epochs),
                 "--no-save",

@@ -29,9 +29,8 @@ COMMON = [
     # A buffer's thread, still at work when training ends in mid-epoch, may abort the process.
     "--data-buffer-size", "0",
 ]  # fmt: skip
-CLASSIFY = [
-    "--task", "sentence_prediction", "--num-classes", "2", "--init-token", "0", "--separator-token", "2",
-]  # fmt: skip
+LAYOUT = ["--num-classes", "2", "--init-token", "0", "--separator-token", "2"]
+CLASSIFY = ["--task", "sentence_prediction", *LAYOUT]
 METRICS = {"CoLA": "mcc", "MRPC": "accuracy", "RTE": "accuracy"}
 
 
@@ -102,9 +101,7 @@ def command(
         if options.into is not None:
             around(options.into)
         if not options.table:
-            missing = [name for name in needs if not (options.data / name).exists()]
-            if missing:
-                raise ValueError(f"{options.data / missing[0]}: no such file, and DATA should hold it")
+            check_files(options.data, needs)
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             options.out.mkdir(parents=True, exist_ok=True)
             options.encoder = _encoder(options)
@@ -121,10 +118,7 @@ def command(
 def _encoder(options: Namespace) -> str:
     """The encoder's folder, relative to OUT."""
     if options.encoder is None:
-        options.encoder = options.out / "encoder"
-        if not (options.encoder / "model.pt").is_file():
-            script("fetch_minilm.py", options.out / "encoder-hf")
-            script("convert_hf_checkpoint.py", options.out / "encoder-hf", options.encoder)
+        options.encoder = fetch_encoder(options.out)
     if not (options.encoder / "model.pt").is_file():
         raise ValueError(
             f"{options.encoder}/model.pt: no such file; scripts/convert_hf_checkpoint.py makes it"
@@ -133,9 +127,30 @@ def _encoder(options: Namespace) -> str:
     return relative
 
 
+def fetch_encoder(out: Path) -> Path:
+    """The quickstart's MiniLM, fetched and converted into OUT/encoder unless it is there."""
+    encoder = out / "encoder"
+    if not (encoder / "model.pt").is_file():
+        script("fetch_minilm.py", out / "encoder-hf")
+        script("convert_hf_checkpoint.py", out / "encoder-hf", encoder)
+    return encoder
+
+
 def encoder_words(options: Namespace) -> list[str]:
-    """fairseq-train's words for the encoder's architecture."""
-    return shlex.split((options.out / options.encoder / "model_args.txt").read_text(encoding="utf-8"))
+    """:func:`architecture` of the encoder that the options name."""
+    return architecture(options.out / options.encoder)
+
+
+def architecture(encoder: Path) -> list[str]:
+    """fairseq-train's words for a converted encoder's architecture."""
+    return shlex.split((encoder / "model_args.txt").read_text(encoding="utf-8"))
+
+
+def check_files(data: Path, needs: Sequence[str]) -> None:
+    """Raises ValueError if DATA lacks one of the files."""
+    missing = [name for name in needs if not (data / name).exists()]
+    if missing:
+        raise ValueError(f"{data / missing[0]}: no such file, and DATA should hold it")
 
 
 def script(name: str, *words: object) -> None:

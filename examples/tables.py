@@ -102,6 +102,8 @@ def around(path: Path, markers: tuple[str, str] = (BEGIN, END)) -> tuple[str, st
     Raises:
         ValueError: the file lacks them.
     """
+    if not path.is_file():
+        raise ValueError(f"{path}: no such page; give one with the lines {markers[0]} and {markers[1]}")
     head, begin, rest = path.read_text(encoding="utf-8").partition(markers[0])
     _, end, tail = rest.partition(markers[1])
     if not begin or not end:

@@ -52,9 +52,9 @@ MUTATIONS = [
         "the projection pushes a perturbation inside the ball out to its surface",
     ),
     Mutation(
-        "fairseq_adv/perturbation/embeddings.py",
-        "geometry.project(delta + step_size * direction",
-        "geometry.project(delta - step_size * direction",
+        "fairseq_adv/perturbation/vat_steps.py",
+        "moved = delta + step_size * geometry",
+        "moved = delta - step_size * geometry",
         "tests/perturbation/test_embeddings.py::test_a_step_by_hand",
         "the perturbation descends",
     ),

@@ -29,7 +29,8 @@ def draw(cells: Cells, folder: Path) -> list[str]:
                 by_rows.setdefault(method, []).append(point)
         found = cells.of(task.name, task.tuned_rows, method)
         if found:
-            clean = interval([float(one["attacks"]["attack-0.01"]["accuracy"]) for one in found])
+            first = f"attack-{grid.RADII[0]:g}"  # each attack measures the clean rows, too
+            clean = interval([float(one["attacks"][first]["accuracy"]) for one in found])
             attacked = [
                 (100 * radius, interval([under_attack(radius)(one) for one in found]))
                 for radius in grid.RADII

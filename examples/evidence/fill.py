@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import platform
-import shlex
 import shutil
 import signal
 import subprocess
@@ -40,6 +39,11 @@ from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
 RECORDS = Path(__file__).resolve().parent / "records"
 MINUTE = 60.0
+KEPT = (  # of the driver's record
+    "name", "labels", "seed", "updates", "starts", "wall_seconds", "cpu_seconds", "peak_mib", "train",
+    "valid",
+)  # fmt: skip
+KEYS = ("name", "labels", "seed", "options", "starts", "cpu_seconds", "train", "valid", "test", "attacks")
 STEPS, LONG = 10, 50  # of the attack; of the one that shows that fewer are enough
 LONG_CELLS = [("movie-reviews", 1000, method, 1) for method in ("standard", "freelb")]
 
@@ -67,9 +71,13 @@ def read_records(folder: Path) -> list[Record]:
     for path in sorted(folder.glob("*.jsonl")):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             try:
-                found.append(json.loads(line))
+                record = json.loads(line)
             except ValueError as error:
                 raise ValueError(f"{path}:{number}: is not json ({error}); remove the line") from None
+            lacking = [key for key in KEYS if not isinstance(record, dict) or key not in record]
+            if lacking:
+                raise ValueError(f"{path}:{number}: is not a record, lacks {lacking[0]!r}; remove the line")
+            found.append(record)
     return found
 
 
@@ -149,7 +157,7 @@ class Filler:
 
 def whole(run: Run, out: Path) -> Run:
     """A cell with what does not tell it from others: the encoder, when to validate, what is measured."""
-    words = shlex.split((out / "encoder" / "model_args.txt").read_text(encoding="utf-8"))
+    words = small.architecture(out / "encoder")
     metric = grid.TASKS[run.labels["task"]].metric
     words += [
         "--valid-subset", "valid,test", "--batch-size-valid", "64", "--validate-interval", "2",
@@ -176,20 +184,8 @@ def evaluated(record: Record, run: Run, out: Path) -> Record:
 
     lines = [line for line in log_lines(out / run.name / "train.log") if line.kind == VALID]
     test = {line.updates: line.values for line in lines if line.split == "test"}
-    kept = (
-        "name",
-        "labels",
-        "seed",
-        "updates",
-        "starts",
-        "wall_seconds",
-        "cpu_seconds",
-        "peak_mib",
-        "train",
-        "valid",
-    )
     return {
-        **{key: record[key] for key in kept},
+        **{key: record[key] for key in KEPT},
         "options": list(run.options), "further_options": record["options"][len(run.options):],
         "test": test[max(test)], "attacks": record["outcomes"], "word_attacks": {},
     }  # fmt: skip
@@ -219,15 +215,16 @@ def processor() -> str:
 
 
 def fill(options: argparse.Namespace) -> None:
-    missing = [name for name in sources.NEEDED if not (options.data / name).exists()]
-    if missing:
-        raise ValueError(f"{options.data / missing[0]}: no such file, and DATA should hold it")
+    from filelock import FileLock
+
+    small.check_files(options.data, sources.NEEDED)
     options.out, options.records = options.out.resolve(), options.records.resolve()
     (options.out / "cells").mkdir(parents=True, exist_ok=True)
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    make_encoder(options.out)
+    with FileLock(options.out / "encoder.lock"):
+        small.fetch_encoder(options.out)
     filler = Filler(options)
     end = None if options.stop_after is None else time.monotonic() + MINUTE * options.stop_after
     with ThreadPoolExecutor(options.jobs) as pool:
@@ -240,16 +237,6 @@ def fill(options: argparse.Namespace) -> None:
     for worker in workers:
         worker.result()
     print(summary(read_records(options.records)))
-
-
-def make_encoder(out: Path) -> None:
-    """The quickstart's encoder, fetched and converted into OUT/encoder."""
-    from filelock import FileLock
-
-    with FileLock(out / "encoder.lock"):
-        if not (out / "encoder" / "model.pt").is_file():
-            small.script("fetch_minilm.py", out / "encoder-hf")
-            small.script("convert_hf_checkpoint.py", out / "encoder-hf", out / "encoder")
 
 
 def summary(records: Sequence[Record]) -> str:

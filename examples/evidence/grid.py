@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import small_setup as small
 from driver import Record, Run
 
 SEEDS = (1, 2, 3, 4, 5)
@@ -138,10 +139,9 @@ def candidate(task: Task, rows: int, method: Method, number: int, seed: int) -> 
     stage = "choice" if seed == 0 else "cell"
     name = f"{task.name}-{rows}-{method.name}-" + (f"choice{number}" if seed == 0 else str(seed))
     words = [
-        "--task", "text_classification", "--num-classes", "2", "--init-token", "0", "--separator-token", "2",
+        "--task", "text_classification", *small.LAYOUT,
         "--criterion", "standard", *method.words, *sizes,
-        "--lr", f"{lr:g}", "--lr-scheduler", "polynomial_decay", "--warmup-updates", str(updates // 10),
-        "--total-num-update", str(updates), "--max-update", str(updates), "--batch-size", "32",
+        *small.schedule(lr, updates), "--batch-size", "32",
         "--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-06",
         "--weight-decay", "0.01", "--clip-norm", "1.0", "--dropout", "0.1", "--attention-dropout", "0.1",
         "--required-batch-size-multiple", "1",

@@ -255,17 +255,22 @@ class ALUMCriterion(Method):
         groups = self.objective.groups(batch.sample)
         ids = self.objective.row_ids(batch.sample)
         seeds = geometry.row_seeds(self.cfg.seed, batch.update, ids, groups)
-        start = partial(geometry.gaussian_start, std=self.cfg.vat_init_std, seeds=seeds)
-        if not self.cfg.vat_relative:
-            return Perturbation(batch.embedding, self.objective.padding_idx, start, groups=groups)
-        norm_type = "l2" if str(self.cfg.vat_projection) == "l2" else "linf"
+        relative = self.cfg.vat_relative
+        norm_type = "l2" if relative and str(self.cfg.vat_projection) == "l2" else "linf"
+        start = partial(
+            geometry.gaussian_start,
+            std=self.cfg.vat_init_std,
+            seeds=seeds,
+            norm_type=norm_type,
+            groups=groups,
+        )
         return Perturbation(
             batch.embedding,
             self.objective.padding_idx,
-            partial(start, norm_type=norm_type, groups=groups),
+            start,
             norm_type=norm_type,
             groups=groups,
-            relative=True,
+            relative=relative,
         )
 
 

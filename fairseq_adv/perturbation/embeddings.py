@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_adv.perturbation import geometry
 from fairseq_adv.perturbation.geometry import Groups
+from fairseq_adv.perturbation.vat_steps import normalized_step
 
 
 def find_token_embedding(model: nn.Module) -> nn.Module:
@@ -130,11 +132,13 @@ class Perturbation:
         Raises:
             RuntimeError: no gradient has reached delta.
         """
-
-        def rule(delta: Tensor, gradient: Tensor) -> Tensor:
-            direction = geometry.ascent_direction(gradient, self.norm_type, self.groups)
-            return geometry.project(delta + step_size * direction, self.radius, self.norm_type, self.groups)
-
+        rule = partial(
+            normalized_step,
+            step_size=step_size,
+            epsilon=self.radius,
+            norm_type=self.norm_type,
+            groups=self.groups,
+        )
         self.step(rule, self.gradient())
 
     @torch.no_grad()

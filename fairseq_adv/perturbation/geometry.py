@@ -86,14 +86,10 @@ def uniform_start(
     Returns:
         (rows, tokens, dim) fp32 on the device of ``mask``.
     """
-    start = torch.zeros(*mask.shape, dim, device=mask.device)
     if magnitude == 0:
-        return start
+        return torch.zeros(*mask.shape, dim, device=mask.device)
     noise = _noise(torch.rand, mask, dim, seeds).mul_(2 * magnitude).sub_(magnitude)
-    start.masked_scatter_(mask.unsqueeze(-1), noise)  # an index by the mask would wait for the GPU
-    if norm_type == "l2":
-        start *= per_row(entries(mask, dim, groups).rsqrt(), groups)
-    return start
+    return _placed(noise, mask, norm_type, groups)
 
 
 def gaussian_start(
@@ -117,11 +113,7 @@ def gaussian_start(
     Returns:
         (rows, tokens, dim) fp32 on the device of ``mask``.
     """
-    start = torch.zeros(*mask.shape, dim, device=mask.device)
-    start.masked_scatter_(mask.unsqueeze(-1), _noise(torch.randn, mask, dim, seeds).mul_(std))
-    if norm_type == "l2":
-        start *= per_row(entries(mask, dim, groups).rsqrt(), groups)
-    return start
+    return _placed(_noise(torch.randn, mask, dim, seeds).mul_(std), mask, norm_type, groups)
 
 
 def entries(mask: Tensor, dim: int, groups: Groups | None = None) -> Tensor:
@@ -130,6 +122,18 @@ def entries(mask: Tensor, dim: int, groups: Groups | None = None) -> Tensor:
     if groups is not None:
         lengths = lengths.new_zeros(groups.count).index_add(0, groups.index, lengths)
     return (lengths * dim).clamp(min=1)
+
+
+def _placed(noise: Tensor, mask: Tensor, norm_type: str, groups: Groups | None) -> Tensor:
+    """(rows, tokens, dim): noise of the real tokens, (real tokens, dim), in its places; ``l2`` divides by
+    sqrt(L * D).
+    """
+    dim = noise.size(-1)
+    start = torch.zeros(*mask.shape, dim, device=mask.device)
+    start.masked_scatter_(mask.unsqueeze(-1), noise)  # an index by the mask would wait for the GPU
+    if norm_type == "l2":
+        start *= per_row(entries(mask, dim, groups).rsqrt(), groups)
+    return start
 
 
 def _noise(draw: Callable[..., Tensor], mask: Tensor, dim: int, seeds: Sequence[int]) -> Tensor:

@@ -47,7 +47,7 @@ def normalized_step(
 ) -> Tensor:
     """SMART, Algorithm 1, with ``linf``: delta + eta * g / ||g||, projected onto the ball of the same norm.
 
-    Norms are per example. ``l2`` is the same with the L2 norm, as FreeLB steps.
+    Norms are per example. ``l2`` is FreeLB's step (Algorithm 1, lines 8 and 9).
     """
     moved = delta + step_size * geometry.ascent_direction(grad, norm_type, groups)
     return geometry.project(moved, epsilon, norm_type, groups)

@@ -281,17 +281,19 @@ def test_it_stops_after_its_minutes(data: Path, out: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("behave", "given", "message"),
+    ("behave", "line", "message"),
     [
-        ("echo no memory >&2; exit 3", [], "standard-choice0: fairseq-train ended with status 3"),
-        ("", ["--records", "RECORDS"], "movie-reviews.jsonl:1: is not json"),
+        ("echo no memory >&2; exit 3", "", "standard-choice0: fairseq-train ended with status 3"),
+        ("", '{"name": ', "movie-reviews.jsonl:1: is not json"),
+        ("", '{"name": "a"}', "movie-reviews.jsonl:1: is not a record, lacks 'labels'; remove the line"),
+        ("", "[]", "movie-reviews.jsonl:1: is not a record, lacks 'name'; remove the line"),
     ],
 )
-def test_what_fails_is_named(data: Path, out: Path, behave: str, given: list[str], message: str) -> None:
+def test_what_fails_is_named(data: Path, out: Path, behave: str, line: str, message: str) -> None:
     (out / "behave.sh").write_text(behave + "\n")
-    if given:
+    if line:
         (out.parent / "records").mkdir()
-        (out.parent / "records" / "movie-reviews.jsonl").write_text('{"name": \n')
+        (out.parent / "records" / "movie-reviews.jsonl").write_text(line + "\n")
     done = run_command(*command(data, out))
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 

@@ -198,6 +198,8 @@ def test_tables_go_between_the_markers(tmp_path: Path) -> None:
     markers = "<!-- tables: begin -->\n\n| a |\n\n<!-- tables: end -->"
     assert page.read_text() == f"before\n{markers}\nafter\n"
     page.write_text("none\n")
+    with pytest.raises(ValueError, match=r"gone\.md: no such page; give one with the lines <!-- tables"):
+        write_between(tmp_path / "gone.md", "| a |\n")
     with pytest.raises(ValueError, match=r"page\.md: lacks the lines"):
         write_between(page, "x")
     assert page.read_text() == "none\n"
