@@ -86,11 +86,11 @@ def test_a_run_that_was_cut_short_begins_anew(out: Path) -> None:
 
 @pytest.mark.parametrize(("jobs", "order"), [(1, ["a begins", "a ends", "b begins", "b ends"]), (2, None)])
 def test_as_many_at_a_time_as_asked_for(out: Path, jobs: int, order: list[str] | None) -> None:
-    """The first ends when the second has begun, or, where it is to run alone, after a second."""
+    """Each ends when both have begun or, where one is to run alone, after a second."""
     tries = 50 if jobs == 1 else 3000  # a busy machine may need seconds to begin the second
     (out / "behave.sh").write_text(
         'echo "$run begins" >>order; touch "$run/here"; i=0\n'
-        f"until [ -e b/here ] || [ $i = {tries} ]; do sleep .02; i=$((i + 1)); done\n"
+        f"until [ -e a/here ] && [ -e b/here ] || [ $i = {tries} ]; do sleep .02; i=$((i + 1)); done\n"
         'echo "$run ends" >>order\n'
     )
     make([run("a"), run("b")], out, jobs)
