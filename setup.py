@@ -93,7 +93,7 @@ setup(
     ],
     extras_require={
         "corpus": CORPUS,  # corpora in .zst
-        "plots": PLOTS,  # figures of scripts/gradient_accordance.py
+        "plots": PLOTS,  # figures of fairseq-adv figures
         "retrieval": RETRIEVAL,  # documents for ARC
         "wsc": WSC,  # noun phrases for WSC
         "test": [

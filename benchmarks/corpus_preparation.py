@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What raw text to fairseq's shards costs: scripts/prepare_corpus.py against fairseq's two steps, GPT-2 BPE.
+"""What raw text to fairseq's shards costs: fairseq-adv corpus against fairseq's two steps, GPT-2 BPE.
 
 fairseq's side (multiprocessing_bpe_encoder --keep-empty, then fairseq-preprocess, one worker each) prepares a
 slice; ours the same slice, whose bytes must be equal, and the text repeated to several sizes. Figures are CPU
@@ -84,7 +84,7 @@ def theirs(text: Path, bpe: Path, out: Path) -> Cost:
 
 
 def ours(text: Path, bpe: Path, out: Path, workers: int = 1) -> Cost:
-    command = [sys.executable, str(ROOT / "scripts/prepare_corpus.py"), str(text), str(out)]
+    command = [sys.executable, "-m", "fairseq_adv_cli", "corpus", str(text), str(out)]
     command += ["--shards", str(workers), "--workers", str(workers), "--srcdict", str(bpe / "dict.txt")]
     command += ["--encoder-json", str(bpe / "encoder.json"), "--vocab-bpe", str(bpe / "vocab.bpe")]
     return cost(command)

@@ -31,9 +31,7 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument("data", help="data folder of the task")
-    options.add_argument(
-        "--encoder", type=Path, required=True, help="made by scripts/convert_hf_checkpoint.py"
-    )
+    options.add_argument("--encoder", type=Path, required=True, help="made by fairseq-adv convert")
     options.add_argument(
         "--task", default="commonsense_qa", help="commonsense_qa (default), arc_retrieval, qnli_ranking"
     )

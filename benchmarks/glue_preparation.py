@@ -4,7 +4,7 @@
 Both sides prepare QNLI (train, dev and test) with GPT-2 BPE, take turns, and must write the same bytes.
 fairseq's side uses as many worker processes as there are CPU cores, ours one. "Commands" is what a person
 waits
-for: the shell recipe against scripts/prepare_glue.py, each Python start included. "Work" is the same work
+for: the shell recipe against fairseq-adv prepare glue, each Python start included. "Work" is the same work
     inside one process that has imported everything, worker processes of fairseq's side included.
 """
 

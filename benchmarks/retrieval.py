@@ -3,7 +3,7 @@
 
 Each size is a corpus of its own: that many lines, taken evenly from TEXT. Each step is a process of its own,
 so that its peak memory is its own; "before" is what that process held after its imports. A query is one
-question-choice pair of ARC, with everything scripts/retrieve_arc.py does for it: the search, reading the
+question-choice pair of ARC, with all that fairseq-adv retrieve documents does for it: the search, reading the
 sentences, choosing ten. CPU seconds are of all threads; other programs disturb them less than wall time.
 The last row is extrapolated: times in proportion to those of the largest size, memory and disk on the
 straight line through the two largest.

@@ -44,7 +44,7 @@ class Run:
         options: the other words of ``fairseq-train``. The driver adds folder, log, seed and ``--user-dir``.
         seed: of the training.
         labels: what tables tell runs apart by: task, method, …
-        after: commands after the training, by name. One that ends in .py is in the project's folder. What it
+        after: commands after the training, by name. What it
             prints is its outcome, as json if it is json, and in the run's folder as NAME.txt.
         delete: patterns of files in the run's folder that are not kept.
         curve: names of numbers to keep from each line that ``--log-interval`` makes.
@@ -240,17 +240,13 @@ class Processes:
         Raises:
             ValueError: it failed; names the run and says what it printed last.
         """
-        if words[0].endswith(".py"):
-            program = [sys.executable, str(PROJECT / words[0])]
-        else:
-            program = [str(COMMANDS / words[0])]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         begun = time.monotonic()
         with self._lock:
             if self.is_stopped:
                 raise ValueError(f"{name}: stopped")
             process = subprocess.Popen(
-                [*program, *words[1:]], cwd=self.out, env=env, stdout=output, stderr=errors,
+                [str(COMMANDS / words[0]), *words[1:]], cwd=self.out, env=env, stdout=output, stderr=errors,
                 stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
             self._running.add(process.pid)

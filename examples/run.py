@@ -200,15 +200,13 @@ def check_data(task: str, folder: Path, encoder: Path) -> None:
     if not folder.is_dir():
         raise ValueError(f"{folder}: no such folder. The recipe's README says what the data are")
     if task in ("masked_lm", "scheduled_masked_lm") and not (folder / "train.idx").is_file():
-        raise ValueError(
-            f"{folder}/train.idx: no such file. DATA is what scripts/prepare_corpus.py --check prints"
-        )
+        raise ValueError(f"{folder}/train.idx: no such file. DATA is what fairseq-adv corpus --check prints")
     if task == "sentence_prediction" and not mine.is_file():
-        raise ValueError(f"{mine}: no such file. Prepare the data with scripts/prepare_glue.py")
+        raise ValueError(f"{mine}: no such file. Prepare the data with fairseq-adv prepare glue")
     if task == "sentence_prediction" and theirs.is_file() and vocabulary(mine) != vocabulary(theirs):
         raise ValueError(
             f"{folder} was prepared with another dictionary than {theirs}: the word ids would be wrong. "
-            f"Prepare it again with scripts/prepare_glue.py … --encoder {encoder}, or --srcdict {theirs}"
+            f"Prepare it again with fairseq-adv prepare glue … --encoder {encoder}, or --srcdict {theirs}"
         )
 
 

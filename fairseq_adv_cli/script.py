@@ -1,10 +1,11 @@
-"""What the commands of scripts/, benchmarks/ and examples/ share: how their help looks and how they end."""
+"""What the verbs, and the commands of benchmarks/ and examples/, share: their help, and how they end."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 RESUMABLE = "stopped; run the same command again to resume"
 
@@ -13,8 +14,38 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescript
     """Shows the options' defaults where they are useful, and the description with its own line breaks."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        told = action.default is None or action.default is False or "(default:" in (action.help or "")
+        told = action.default in (None, False, []) or "(default:" in (action.help or "")
         return action.help if told else super()._get_help_string(action)
+
+
+def command_parser(verb: str, description: str | None) -> argparse.ArgumentParser:
+    """The parser of ``fairseq-adv VERB``, without options."""
+    return argparse.ArgumentParser(
+        prog=f"fairseq-adv {verb}", description=description, formatter_class=HelpFormatter
+    )
+
+
+def run_verb(
+    parser: argparse.ArgumentParser, verbs: Mapping[str, tuple[str, str]], argv: Sequence[str] | None
+) -> int:
+    """Imports the one verb that the first word names, and hands it the others.
+
+    Args:
+        parser: of the words before the verb.
+        verbs: name: module of this package, whose ``main`` takes the words, and a line of help.
+        argv: the words; those of the process if None.
+
+    Returns:
+        the verb's exit status.
+    """
+    words = sys.argv[1:] if argv is None else list(argv)
+    commands = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
+    for name, (_, text) in verbs.items():
+        commands.add_parser(name, help=text, add_help=False)
+    verb = parser.parse_args(words[:1]).verb
+    module = importlib.import_module(f".{verbs[verb][0]}", __package__)
+    status: int = module.main(words[1:])
+    return status
 
 
 def exit_status(

@@ -1,46 +1,9 @@
 #!/usr/bin/env python3
-"""Compares fine-tuning runs: dev score, loss under perturbation, seconds per update."""
+"""As ``fairseq-adv compare``."""
 
-from __future__ import annotations
-
-import argparse
 import sys
-from pathlib import Path
 
-from fairseq_adv_cli.script import exit_status
-
-
-def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    options.add_argument(
-        "runs", nargs="+", type=Path,
-        help="--save-dir of each run, with its --log-file train.log, written with --log-format json",
-    )  # fmt: skip
-    options.add_argument("--metric", default="accuracy", help="validation score to show")
-    options.add_argument("--epsilon", type=float, required=True, help="radius of the attack, per example")
-    options.add_argument("--steps", type=int, default=5, help="ascent steps of the attack")
-    options.add_argument("--step-size", type=float, help="length of an ascent step (default: epsilon / 2)")
-    return options
-
-
-def compare(options: argparse.Namespace) -> None:
-    from fairseq_adv.evaluation.attack import Attack
-    from fairseq_adv.evaluation.runs import summarise, table
-
-    how = Attack(options.epsilon, options.step_size or options.epsilon / 2, options.steps)
-    try:
-        rows = [summarise(run, how, options.metric) for run in options.runs]
-    except KeyError as error:
-        raise ValueError(f"the log has no validation score {error}; choose another --metric") from error
-    print(table(rows, how, options.metric))
-
-
-def main() -> int:
-    options = parser().parse_args()
-    return exit_status(lambda: compare(options), (ValueError, OSError))
-
+from door import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("compare"))

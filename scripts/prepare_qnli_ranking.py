@@ -1,72 +1,9 @@
 #!/usr/bin/env python3
-"""Makes questions with two sentences each from GLUE's QNLI, for ``--task qnli_ranking``.
+"""As ``fairseq-adv prepare qnli-ranking``."""
 
-The right choice is the sentence that entails the answer. This uses that QNLI has one such sentence and one
-other for most questions. OUT holds:
-  train.jsonl, valid.jsonl   pairs with their answers
-  test.jsonl                 every row of test.tsv, to be predicted
-  test-dev.jsonl             every row of dev.tsv, to be predicted: for the score on all of dev
-  report.json                counts, and the rows that have no partner
-
-Example:
-  prepare_qnli_ranking.py glue_data/QNLI QNLI-pairs
-"""
-
-from __future__ import annotations
-
-import argparse
-import logging
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fairseq_adv_cli.script import RESUMABLE, exit_status
-
-if TYPE_CHECKING:
-    from fairseq_adv.data.choices.prepare_qnli_ranking import PreparedPairs
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("qnli_dir", type=Path, help="GLUE's QNLI: train.tsv, dev.tsv and perhaps test.tsv")
-    parser.add_argument("out", type=Path, help="the folder to make")
-    parser.add_argument("--seed", type=int, default=1, help="of the order of a question's choices")
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace an output that was made from other files"
-    )
-    return parser
-
-
-def _report(result: PreparedPairs) -> None:
-    if result.reused:
-        print(f"{result.out} is already there and made from these files; nothing to do")
-    else:
-        print(f"wrote {result.out}")
-    for split, counts in result.report.items():
-        print(f"{split}: {counts['questions']} questions from {counts['rows']} rows")
-        for what in ("rows paired with a row used before", "rows paired with a row of another split"):
-            if counts[what]:
-                print(f"  {what}: {counts[what]}")
-        if counts["rows alone"]:
-            left_out = split in ("train", "valid")
-            fate = "left out" if left_out else "questions with one choice"
-            print(f"  rows without a partner: {counts['rows alone']}, {fate} (report.json names them)")
-    for note in result.notes:
-        print(f"  note: {note}")
-
-
-def main(argv: list[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    from fairseq_adv.data.choices.prepare_qnli_ranking import prepare_pairs
-
-    def work() -> None:
-        _report(prepare_pairs(args.qnli_dir, args.out, args.seed, args.overwrite))
-
-    return exit_status(work, stopped=RESUMABLE)
-
+from door import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("prepare", "qnli-ranking"))

@@ -43,8 +43,8 @@ export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 say "1/4 the encoder: a pre-trained BERT as a fairseq checkpoint"
 name=minilm
 [ -z "$encoder" ] || name=$(basename "$encoder")
-[ -n "$encoder" ] || { encoder=$out/minilm-hf; python scripts/fetch_minilm.py "$encoder"; }
-[ -f "$out/encoder-$name/model.pt" ] || python scripts/convert_hf_checkpoint.py "$encoder" "$out/encoder-$name"
+[ -n "$encoder" ] || { encoder=$out/minilm-hf; fairseq-adv fetch "$encoder"; }
+[ -f "$out/encoder-$name/model.pt" ] || fairseq-adv convert "$encoder" "$out/encoder-$name"
 encoder=$out/encoder-$name
 
 # A task: its name, classes, and the score that picks the best checkpoint.
@@ -61,7 +61,7 @@ if [ -n "$glue" ]; then
 fi
 say "2/4 the text: tokenised and binarised as fairseq reads it"
 data=$out/data-$name-${glue:+glue-}$task
-python scripts/prepare_glue.py "${glue:-examples/quickstart/data}" "$task" "$data" --encoder "$encoder"
+fairseq-adv prepare glue "${glue:-examples/quickstart/data}" "$task" "$data" --encoder "$encoder"
 
 rows=$(python -c 'import sys; from fairseq.data.indexed_dataset import MMapIndexedDataset as D; print(len(D(sys.argv[1])))' "$data/input0/train" 2>/dev/null)
 updates=$(((rows + 15) / 16 * epochs))
@@ -96,6 +96,6 @@ train freelb freelb --adv-steps 3 --adv-lr 0.016 --adv-max-norm 0.05 --adv-init-
 train plain "$plain" ${plain_options[@]+"${plain_options[@]}"}
 
 say "4/4 side by side"
-scripts/compare_runs.py "$runs/plain" "$runs/freelb" --metric "$metric" --epsilon 0.1
+fairseq-adv compare "$runs/plain" "$runs/freelb" --metric "$metric" --epsilon 0.1
 echo
 echo "checkpoints and logs: $runs/{plain,freelb}/{checkpoint_best.pt,train.log}"

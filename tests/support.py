@@ -27,6 +27,7 @@ from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
 import fairseq_adv
+import fairseq_adv_cli
 from fairseq_adv.fairseq_patches.inference_copies import inference_copies
 
 composition.remember()
@@ -276,7 +277,7 @@ def run_from_scratch(*words: str, **changed: str) -> subprocess.CompletedProcess
 
 
 def load_script(path: Path) -> ModuleType:
-    """A file that is in no package, such as a command of scripts/, as a module."""
+    """A file that is in no package, such as a command of examples/, as a module."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -284,16 +285,21 @@ def load_script(path: Path) -> ModuleType:
     return module
 
 
-class ScriptMain:
-    """The main of a command of scripts/, in this process."""
+def verb(name: str) -> list[str]:
+    """The command line of a verb of fairseq-adv, such as ``"prepare glue"``."""
+    return [sys.executable, "-m", "fairseq_adv_cli", *name.split()]
 
-    def __init__(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.module, self.capsys = load_script(path), capsys
+
+class CommandMain:
+    """A verb of fairseq-adv, in this process."""
+
+    def __init__(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.verb, self.capsys = name.split(), capsys
 
     def __call__(self, *words: object) -> SimpleNamespace:
         """returncode, stdout and stderr, as of a process."""
         self.capsys.readouterr()
-        code = self.module.main([str(word) for word in words])
+        code = fairseq_adv_cli.main([*self.verb, *map(str, words)])
         out, err = self.capsys.readouterr()
         return SimpleNamespace(returncode=code, stdout=out, stderr=err)
 

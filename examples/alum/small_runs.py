@@ -145,8 +145,8 @@ def finetuning(options: Namespace, data: str, task: str, start: str, method: str
 
 def work(options: Namespace) -> None:
     text = options.data / "text"
-    small.script(
-        "prepare_corpus.py", text / "train.txt", options.out / "corpus", "--shards", 1, "--workers", 1,
+    small.run_verb(
+        "corpus", text / "train.txt", options.out / "corpus", "--shards", 1, "--workers", 1,
         "--encoder", options.out / options.encoder, "--valid", text / "valid.txt",
     )  # fmt: skip
     for stage, act in zip(STAGES, (warmup, pretrain, finetune)):

@@ -173,7 +173,7 @@ def whole(run: Run, out: Path) -> Run:
 
 def attack(run: Run, radius: float, steps: int = STEPS) -> list[str]:
     return [
-        "scripts/loss_under_perturbation.py", f"{run.name}/checkpoint_last.pt", "--split", "attack",
+        "fairseq-adv", "attack", f"{run.name}/checkpoint_last.pt", "--split", "attack",
         "--relative", "--epsilon", f"{radius:g}", "--steps", str(steps), "--batch-size", "50", "--json",
     ]  # fmt: skip
 

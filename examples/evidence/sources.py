@@ -96,14 +96,14 @@ def prepare(data: Path, out: Path, task: str, rows: int) -> None:
 
 
 def _binarise(part: Path, name: str, head: list[str], train: Rows, dev: Rows, out: Path) -> None:
-    """A folder as scripts/prepare_glue.py makes it, whose split valid is ``dev``."""
+    """A folder as fairseq-adv prepare glue makes it, whose split valid is ``dev``."""
     source = part / "source" / name
     source.mkdir(parents=True)
     for split, rows in (("train", train), ("dev", dev)):
         lines = [head, *rows] if head else rows
         text = "".join("\t".join(line) + "\n" for line in lines)
         (source / f"{split}.tsv").write_text(text, encoding="utf-8")
-    small.script("prepare_glue.py", part / "source", name, part / "bin", "--encoder", out / "encoder")
+    small.run_verb("prepare glue", part / "source", name, part / "bin", "--encoder", out / "encoder")
 
 
 def _take(binarised: Path, folder: Path, split: str) -> None:

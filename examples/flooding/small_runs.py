@@ -100,7 +100,7 @@ def run(options: Namespace, task: str, method: str, seed: int, data: str, rows: 
     if has_accordance:
         words += ["--accordance-interval", half, "--accordance-batches", "4", "--accordance-batch-size", "16"]
         words += ["--log-interval", half]  # so that the log has every measurement
-        after["accordance"] = ["scripts/gradient_accordance.py", "log", name, f"{name}/accordance"]
+        after["accordance"] = ["fairseq-adv", "figures", "log", name, f"{name}/accordance"]
     else:  # validates once, at its end
         words += ["--validate-interval", str(options.epochs)]
     return Run(

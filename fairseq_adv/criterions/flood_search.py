@@ -93,7 +93,7 @@ class FloodSearch:
         if self.cfg.log_interval > self.cfg.accordance_interval:
             logger.warning(
                 "--log-interval %d is longer than --accordance-interval %d: a line of the log has only the "
-                "last measurement before it, and the figure of scripts/gradient_accordance.py will lack the "
+                "last measurement before it, and the figure of fairseq-adv figures will lack the "
                 "others",
                 self.cfg.log_interval,
                 self.cfg.accordance_interval,

@@ -41,7 +41,7 @@ class Sweep:
     """Runs every setting with every seed, one after the other; finished runs are reused.
 
     Args:
-        options: those of ``scripts/sweep_perturbation.py``.
+        options: those of ``fairseq-adv sweep``.
     """
 
     def __init__(self, options: Namespace) -> None:
@@ -141,7 +141,7 @@ def _rows(data: Path, split: str) -> int:
     dictionary = Dictionary.load(str(data / "input0" / "dict.txt"))
     dataset = data_utils.load_indexed_dataset(str(data / "input0" / split), dictionary)
     if dataset is None:
-        raise ValueError(f"{data}: has no input0/{split}.idx; make it with scripts/prepare_glue.py")
+        raise ValueError(f"{data}: has no input0/{split}.idx; make it with fairseq-adv prepare glue")
     return len(dataset)
 
 
@@ -157,7 +157,7 @@ def embedding_norm(data: Path, encoder: Path, sentences: int = 1000) -> float:
         ValueError: a file is missing.
     """
     if not (encoder / "model.pt").is_file():
-        raise ValueError(f"{encoder}/model.pt: no such file; make it with scripts/convert_hf_checkpoint.py")
+        raise ValueError(f"{encoder}/model.pt: no such file; make it with fairseq-adv convert")
     weights = load_checkpoint_to_cpu(str(encoder / "model.pt"))["model"]
     squares = weights["encoder.sentence_encoder.embed_tokens.weight"].float().pow(2).sum(dim=1)
     total = torch.zeros(min(sentences, _rows(data, "train")))

@@ -18,7 +18,7 @@ from fairseq_adv.data.errors import DataError
 
 # In today's checkpoints, and in those from before RobertaModel.upgrade_state_dict_named renamed the encoder.
 EMBEDDINGS = ("encoder.sentence_encoder.embed_tokens.weight", "decoder.sentence_encoder.embed_tokens.weight")
-FIX = "Binarise the corpus with the checkpoint's dict.txt: scripts/prepare_corpus.py … --srcdict DICT.TXT"
+FIX = "Binarise the corpus with the checkpoint's dict.txt: fairseq-adv corpus … --srcdict DICT.TXT"
 # What reading a file may raise that is cut off or holds something else.
 _BROKEN = (
     pickle.UnpicklingError, zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError, AttributeError,

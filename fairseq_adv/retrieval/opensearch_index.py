@@ -19,7 +19,7 @@ from typing import Any, Optional
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.retrieval.query import ANALYSIS, Hit, Query, import_extra
+from fairseq_adv.retrieval.query import ANALYSIS, Found, Hit, Query, import_extra
 from fairseq_adv.retrieval.sentences import Corpus
 from fairseq_adv.retrieval.tantivy_index import Built
 
@@ -186,7 +186,7 @@ class OpenSearchIndex:
         """Engine, the server's version, and what the index was made from."""
         return self._description
 
-    def search(self, query: Query, limit: int, whole_ties: bool = False) -> _Found:
+    def search(self, query: Query, limit: int, whole_ties: bool = False) -> Found:
         """The best ``limit`` sentences; see :class:`fairseq_adv.retrieval.query.Engine`.
 
         The server itself sorts sentences of the same score, so that none have to be left out.

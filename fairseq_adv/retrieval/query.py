@@ -68,8 +68,9 @@ class Hit:
 class Found(Protocol):
     """What a search found."""
 
-    more: bool
-    """Whether there may be more hits than were asked for."""
+    @property
+    def more(self) -> bool:
+        """Whether there may be more hits than were asked for."""
 
     def __iter__(self) -> Iterator[Hit]:
         """Best first; the same score: in the corpus's order."""

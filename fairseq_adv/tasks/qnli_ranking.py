@@ -1,7 +1,7 @@
 """QNLI as pairwise ranking: ``<s> Q: question </s> A: sentence </s>``, the entailed sentence is the right
 choice.
 
-The pairs are made by ``scripts/prepare_qnli_ranking.py``.
+The pairs are made by ``fairseq-adv prepare qnli-ranking``.
 """
 
 from dataclasses import dataclass

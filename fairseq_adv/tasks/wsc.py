@@ -1,6 +1,6 @@
 """Winograd schemas as SuperGLUE writes them, and WNLI through them (FreeLB, 4.1).
 
-Each noun phrase takes the pronoun's place in turn; ``scripts/prepare_wsc.py`` writes them beside the
+Each noun phrase takes the pronoun's place in turn; ``fairseq-adv prepare wsc`` writes them beside the
 sentences.
 """
 
@@ -128,7 +128,7 @@ class WSCTask(FairseqTask):
         phrases += list(enumerate(example.candidates, start=1))
         if not phrases:
             raise DataError(
-                f"{example.where}: neither a query nor candidates. Run scripts/prepare_wsc.py on the file."
+                f"{example.where}: neither a query nor candidates. Run fairseq-adv prepare wsc on the file."
             )
         rows = [self._row(example, phrase, column) for column, phrase in phrases]
         longest = max(len(row.tokens) for row in rows)

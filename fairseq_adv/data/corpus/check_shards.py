@@ -17,7 +17,7 @@ from fairseq_adv.data.text.mmap_index import read_mmap_index
 
 _HUFFMAN_MAGIC = b"HUFFIDX\x00\x00"
 _CACHED_MAGIC = b"TNTIDX\x00\x00"
-AGAIN = "Make it again with scripts/prepare_corpus.py, whose --check checks a whole corpus."
+AGAIN = "Make it again with fairseq-adv corpus, whose --check checks a whole corpus."
 
 
 def check_shards(data: str, splits: Sequence[str] = ("train",), first: Sequence[str] = ()) -> None:
@@ -124,7 +124,7 @@ def _compare(first_path: Path, first: list[bytes], path: Path) -> None:
             raise DataError(
                 f"{path}:{line}: {_shown(ours)}, but {_shown(theirs)} in {first_path}. The shards were made "
                 f"with different dictionaries, so their word ids differ. Make {path.parent} again with the "
-                "first's dict.txt: scripts/prepare_corpus.py … --srcdict"
+                "first's dict.txt: fairseq-adv corpus … --srcdict"
             )
 
 

@@ -188,7 +188,7 @@ class SentencePieceTokenizer(TokenToIds):
 
 
 def tokenizer_for_encoder(folder: Path, cased: Optional[bool] = None) -> TokenToIds:
-    """The tokenizer of an encoder that ``scripts/convert_hf_checkpoint.py`` made, from its folder.
+    """The tokenizer of an encoder that ``fairseq-adv convert`` made, from its folder.
 
     Raises:
         DataError: the folder does not hold vocab.txt, or encoder.json and vocab.bpe; or no dict.txt.
@@ -201,7 +201,7 @@ def tokenizer_for_encoder(folder: Path, cased: Optional[bool] = None) -> TokenTo
         return Gpt2Tokenizer(folder / "encoder.json", folder / "vocab.bpe", folder / "dict.txt")
     raise DataError(
         f"{folder}: holds neither vocab.txt (WordPiece) nor encoder.json and vocab.bpe (GPT-2 BPE). Give a "
-        "folder made by scripts/convert_hf_checkpoint.py."
+        "folder made by fairseq-adv convert."
     )
 
 

@@ -17,7 +17,7 @@ from fairseq_adv.data.errors import DataError
 MODEL = "en_core_web_lg"  # fairseq's
 _NOUNS = ("NOUN", "PROPN")
 _ELSEWHERE = (
-    "Or run scripts/prepare_wsc.py on a machine that has them: the files that it writes hold the candidates, "
+    "Or run fairseq-adv prepare wsc on a machine that has them: its files hold the candidates, "
     "and need no spaCy. Without a model, its --candidates spans takes the phrases that the data itself lists "
     "for the same text."
 )

@@ -2,7 +2,7 @@
 
 One json object a line: ``{"text", "target": {"span1_text", "span2_text", "span2_index"}, "idx"?, "label"?,
 "candidates"?}``. ``span1`` is the query, ``span2`` the pronoun; ``span2_index`` counts the words of
-``text.split(" ")``. ``candidates`` is ours, written by ``scripts/prepare_wsc.py``.
+``text.split(" ")``. ``candidates`` is ours, written by ``fairseq-adv prepare wsc``.
 """
 
 from __future__ import annotations

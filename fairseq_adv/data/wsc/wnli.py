@@ -110,7 +110,7 @@ def match_wnli(wnli: Path, examples: Sequence[PronounExample]) -> list[int]:
         raise DataError(
             f"{wnli}: {len(unmatched)} of {len(rows)} rows match none of the {len(examples)} WSC examples. "
             "Take the WSC split that they come from (test for test.tsv), or make the examples from the rows: "
-            "scripts/prepare_wsc.py takes this file as well.\n  "
+            "fairseq-adv prepare wsc takes this file as well.\n  "
             + "\n  ".join(unmatched[:_MOST_NAMED])
             + (f"\n  … and {more} more" if more > 0 else "")
         )

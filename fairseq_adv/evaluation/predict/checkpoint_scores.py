@@ -142,7 +142,7 @@ def _set_up(path: Path, cfg: Any, task: PredictionTask) -> FairseqTask:
         needed += [] if getattr(cfg.task, "regression_target", False) else [data / "label" / "dict.txt"]
         for file in needed:
             if not file.is_file():
-                raise DataError(f"{file}: no such file. Make the folder with scripts/prepare_glue.py.")
+                raise DataError(f"{file}: no such file. Make the folder with fairseq-adv prepare glue.")
     wanted = [TASK_NAMES[one] for one in task.trained_with]
     if cfg.task._name not in wanted:
         raise DataError(

@@ -108,7 +108,7 @@ class Scores:
                 made_from = dict(about["made_from"])
         except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
             raise DataError(
-                f"{path}: is not a file of scores ({error}). Give the .npz that scripts/predict.py writes."
+                f"{path}: is not a file of scores ({error}). Give the .npz that fairseq-adv predict writes."
             ) from error
         return Scores(kind, task, split, **arrays, made_from=made_from, name=str(path))
 

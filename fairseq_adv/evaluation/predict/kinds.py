@@ -1,4 +1,4 @@
-"""The values of ``scripts/predict.py --task``: which checkpoints answer them, and the names of the files."""
+"""The values of ``fairseq-adv predict --task``: which checkpoints answer them, and the names of the files."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from fairseq_adv.evaluation.predict.qnli_rows import rows_from_ranking
 
 @dataclass(frozen=True)
 class Request:
-    """What ``scripts/predict.py`` was asked for.
+    """What ``fairseq-adv predict`` was asked for.
 
     Attributes:
         task: a name of :data:`fairseq_adv.evaluation.predict.kinds.PREDICTION_TASKS`.

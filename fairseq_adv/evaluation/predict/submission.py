@@ -48,7 +48,7 @@ def make_submission(folder: Path, out: Path, allow_missing: bool = False) -> Sub
     """Checks the prediction files in ``folder`` and zips them.
 
     Args:
-        folder: where ``scripts/predict.py`` wrote them.
+        folder: where ``fairseq-adv predict`` wrote them.
         out: the zip to make; it appears whole or not at all.
         allow_missing: zip what is there.
 
@@ -70,7 +70,7 @@ def make_submission(folder: Path, out: Path, allow_missing: bool = False) -> Sub
         result.rows[name] = rows
     if not contents or (result.missing and not allow_missing):
         raise DataError(
-            f"{folder}: {', '.join(result.missing)} not there. Make them with scripts/predict.py"
+            f"{folder}: {', '.join(result.missing)} not there. Make them with fairseq-adv predict"
             + (", or pass --allow-missing." if contents else ".")
         )
     _zip(out, contents)
@@ -88,7 +88,7 @@ def check_file(path: Path, content: bytes, rows: int, task: str) -> None:
     except UnicodeDecodeError as error:
         number = content[: error.start].count(b"\n") + 1
         raise DataError(
-            f"{path}:{number}: not UTF-8. Make the file again with scripts/predict.py."
+            f"{path}:{number}: not UTF-8. Make the file again with fairseq-adv predict."
         ) from error
     if lines and not lines[-1]:
         lines.pop()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "prepare_qnli_ranking.py"
+from support import verb
+
+COMMAND = verb("prepare qnli-ranking")
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(SCRIPT), *map(str, words)], capture_output=True, text=True)
+    return subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True)
 
 
 def write(folder: Path, label: str = "not_entailment") -> Path:

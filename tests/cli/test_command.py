@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import command, run_from_scratch
+from support import command, run_command, run_from_scratch
 
 import fairseq_adv_cli
-from fairseq_adv_cli import doctor
+from fairseq_adv_cli import doctor, prepare, retrieve, user_dir
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 USER_DIR = str(ROOT / "fairseq_adv")
 
 
@@ -48,17 +48,52 @@ def test_user_dir_answers_in_a_few_hundredths_of_a_second() -> None:
     assert min(times) < 0.1
 
 
-@pytest.mark.parametrize("words", [["user-dir"], ["--help"], ["doctor"]])
+SCRIPTS = {
+    "build_arc_index.py": "retrieve index", "compare_runs.py": "compare", "convert_hf_checkpoint.py": "convert",
+    "fetch_minilm.py": "fetch", "gradient_accordance.py": "figures", "loss_under_perturbation.py": "attack",
+    "make_glue_submission.py": "submission", "predict.py": "predict", "prepare_corpus.py": "corpus",
+    "prepare_glue.py": "prepare glue", "prepare_qnli_ranking.py": "prepare qnli-ranking",
+    "prepare_wsc.py": "prepare wsc", "retrieve_arc.py": "retrieve documents", "sweep_perturbation.py": "sweep",
+}  # fmt: skip
+GROUPS = {"prepare": prepare.VERBS, "retrieve": retrieve.VERBS}
+VERBS = [
+    [verb, *inner]
+    for verb in fairseq_adv_cli.VERBS
+    for inner in ([[]] if verb not in GROUPS else [[], *([name] for name in GROUPS[verb])])
+]
+HELPS = [["--help"], *([*verb, "--help"] for verb in VERBS)]
+
+
+@pytest.mark.parametrize("words", [["user-dir"], ["doctor"], ["--version"], *HELPS], ids=" ".join)
 def test_it_imports_neither_torch_nor_fairseq(words: list[str]) -> None:
     code = (
         "import sys, fairseq_adv_cli\n"
         f"try: fairseq_adv_cli.main({words})\n"
         "except SystemExit: pass\n"
-        "heavy = {'torch', 'numpy', 'fairseq', 'fairseq_adv', 'hydra', 'omegaconf'}\n"
+        "heavy = {'torch', 'numpy', 'fairseq', 'fairseq_adv', 'hydra', 'omegaconf', 'tantivy', 'spacy'}\n"
         "print('heavy:', sorted(heavy & set(sys.modules)))"
     )
     done = run_from_scratch(sys.executable, "-c", code)
     assert done.stdout.splitlines()[-1] == "heavy: []", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS))
+def test_a_script_is_a_door_to_its_verb(script: str) -> None:
+    """Each but the one for compat_matrix.sh."""
+    done = run_command(sys.executable, str(ROOT / "scripts" / script), "--help")
+    assert done.stdout.startswith(f"usage: fairseq-adv {SCRIPTS[script]} "), done.stdout + done.stderr
+    assert {path.name for path in (ROOT / "scripts").glob("*.py")} - set(SCRIPTS) == {
+        "door.py",
+        "compat_smoke.py",
+    }
+
+
+def test_a_script_without_the_environment_says_so(tmp_path: Path) -> None:
+    """-I: without the folder that it is called in, and here without the environment too."""
+    words = ["-S", "-E", str(ROOT / "scripts" / "predict.py"), "--help"]
+    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.startswith("error: fairseq_adv is not installed in ") and "activate" in done.stderr
 
 
 def test_user_dir_is_a_folder_that_fairseq_imports() -> None:
@@ -74,7 +109,7 @@ def test_user_dir_is_a_folder_that_fairseq_imports() -> None:
 def test_user_dir_without_the_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(fairseq_adv_cli.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(user_dir.importlib.util, "find_spec", lambda name: None)
     assert fairseq_adv_cli.main(["user-dir"]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.startswith("error: ") and "pip install" in captured.err

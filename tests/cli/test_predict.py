@@ -8,9 +8,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import fairseq_train, handle_interrupts, run_command, start_command, train_args, write_questions
+from support import (
+    PLUGIN,
+    fairseq_train,
+    handle_interrupts,
+    run_command,
+    start_command,
+    train_args,
+    verb,
+    write_questions,
+)
 
-SCRIPT = str(Path(__file__).resolve().parents[2] / "scripts" / "predict.py")
+COMMAND = verb("predict")
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +33,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def command(trained: Path, out: Path, *more: str) -> list[str]:
     checkpoint = str(trained / "save" / "checkpoint_best.pt")
     return [
-        sys.executable, SCRIPT, checkpoint, "--task", "commonsense_qa", "--data", str(trained / "data"),
+        *COMMAND, checkpoint, "--task", "commonsense_qa", "--data", str(trained / "data"),
         "--out", str(out), "--cpu", *more,
     ]  # fmt: skip
 
@@ -36,7 +45,7 @@ def test_trained_model_to_file_and_the_score_that_training_logged(trained: Path,
     assert first == f"wrote {tmp_path}/predictions-valid.csv (8 rows, 1 model)"
     validated = run_command(
         str(Path(sys.executable).parent / "fairseq-validate"), str(trained / "data"), "--user-dir",
-        str(Path(SCRIPT).parents[1] / "fairseq_adv"), "--task", "commonsense_qa", "--valid-subset", "valid",
+        PLUGIN, "--task", "commonsense_qa", "--valid-subset", "valid",
         "--path", str(trained / "save" / "checkpoint_best.pt"), "--cpu", "--batch-size", "4",
         "--classification-head-name", "sentence_classification_head",
     )  # fmt: skip
@@ -73,8 +82,7 @@ def test_scores_alone_need_no_model(trained: Path, tmp_path: Path) -> None:
     assert run_command(*command(trained, tmp_path / "a")).returncode == 0
     file = str(next((tmp_path / "a" / "scores").iterdir()))
     words = [
-        sys.executable,
-        SCRIPT,
+        *COMMAND,
         "--task",
         "commonsense_qa",
         "--out",

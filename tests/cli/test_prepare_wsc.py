@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support import load_script
+from support import verb
 
 from fairseq_adv.data.wsc.superglue import read_wsc
+from fairseq_adv_cli import prepare_wsc
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "prepare_wsc.py"
+COMMAND = verb("prepare wsc")
 TEXTS = [("Al hit Bo , so he ran.", 5, "Al"), ("Al hit Bo, so he ran.", 4, "Bo"), ("Cy is he.", 2, "Cy")]
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    return load_script(SCRIPT)
+    return prepare_wsc
 
 
 @pytest.fixture
@@ -42,13 +41,6 @@ def wsc(tmp_path: Path) -> Path:
 def run(script: ModuleType, *arguments: object) -> int:
     code: int = script.main([str(argument) for argument in arguments])
     return code
-
-
-def test_help_is_quick() -> None:
-    command = [sys.executable, "-X", "importtime", str(SCRIPT), "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
-    assert "argparse" in imported and not imported & {"torch", "spacy", "fairseq"}
 
 
 def test_spans(script: ModuleType, wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import ModuleType
@@ -12,15 +11,17 @@ from types import ModuleType
 import pytest
 from glue_recipe import written
 from glue_samples import AWKWARD, rte, small_bpe, small_wordpiece, sst2, write
-from support import load_script, run_command, start_command
+from support import run_command, start_command, verb
+
+from fairseq_adv_cli import prepare_glue
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "scripts" / "prepare_glue.py"
+COMMAND = verb("prepare glue")
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    return load_script(SCRIPT)
+    return prepare_glue
 
 
 @pytest.fixture(scope="module")
@@ -31,15 +32,6 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(script: ModuleType, *arguments: object) -> int:
     code: int = script.main([str(argument) for argument in arguments])
     return code
-
-
-def test_help_is_quick() -> None:
-    command = [sys.executable, "-X", "importtime", str(SCRIPT), "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "GLUE" in done.stdout
-    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
-    assert "argparse" in imported
-    assert not imported & {"torch", "numpy", "fairseq"}
 
 
 def test_one_task_and_again(
@@ -108,8 +100,7 @@ def test_a_bad_file_ends_without_a_traceback(encoder: Path, tmp_path: Path) -> N
     sst2(tmp_path / "SST-2")
     write(tmp_path / "SST-2" / "dev.tsv", ["sentence\tlabel", "good\tyes"])
     command = [
-        sys.executable,
-        str(SCRIPT),
+        *COMMAND,
         str(tmp_path),
         "SST-2",
         str(tmp_path / "out"),
@@ -127,7 +118,7 @@ def test_killed_for_real_and_run_again(encoder: Path, tmp_path: Path) -> None:
     rows = [f"{i}\t{AWKWARD[i % len(AWKWARD)]} {i}" for i in range(60_000)]
     write(tmp_path / "glue" / "SST-2" / "test.tsv", ["index\tsentence", *rows])
     out, partial = tmp_path / "out", tmp_path / "out.partial"
-    command = [sys.executable, str(SCRIPT), str(tmp_path / "glue"), "SST-2"]
+    command = [*COMMAND, str(tmp_path / "glue"), "SST-2"]
     options = ["--encoder", str(encoder)]
     process = start_command([*command, str(out), *options], stderr=subprocess.STDOUT)
     while not (partial / "input0" / "train.idx").is_file() and process.poll() is None:

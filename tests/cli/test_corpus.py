@@ -9,7 +9,6 @@ import resource
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 from pathlib import Path
@@ -18,15 +17,17 @@ from types import ModuleType
 import pytest
 from corpus_samples import awkward_corpus, row_lengths, split_bytes
 from glue_samples import AWKWARD, small_bpe, small_wordpiece
-from support import handle_interrupts, load_script
+from support import handle_interrupts, verb
+
+from fairseq_adv_cli import corpus
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "scripts" / "prepare_corpus.py"
+COMMAND = verb("corpus")
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    return load_script(SCRIPT)
+    return corpus
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def run(script: ModuleType, *arguments: object) -> int:
 
 
 def command(*arguments: object) -> list[str]:
-    return [sys.executable, str(SCRIPT), *map(str, arguments)]
+    return [*COMMAND, *map(str, arguments)]
 
 
 def start(*arguments: object, **options: object) -> subprocess.Popen[str]:
@@ -83,18 +84,6 @@ def children(process: subprocess.Popen[str]) -> list[int]:
 def identity(folder: Path) -> dict[str, tuple[int, int]]:
     """Of each file: what changes when it is written anew."""
     return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.iterdir()}
-
-
-def test_help_is_quick_and_has_an_example() -> None:
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", str(SCRIPT), "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "prepare_corpus.py train.txt corpus-bin --encoder my_encoder" in done.stdout
-    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
-    assert "argparse" in imported and not imported & {"torch", "numpy", "fairseq"}
 
 
 def test_shards_and_again(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
-from support import ScriptMain
+from support import CommandMain, verb
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "make_glue_submission.py"
+COMMAND = verb("submission")
 # What https://gluebenchmark.com asks for.
 ROWS = {
     "CoLA": 1063, "SST-2": 1821, "MRPC": 1725, "STS-B": 1379, "QQP": 390965, "MNLI-m": 9796, "MNLI-mm": 9847,
@@ -37,11 +36,11 @@ def write(folder: Path, *names: str) -> Path:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> ScriptMain:
-    return ScriptMain(SCRIPT, capsys)
+def run(capsys: pytest.CaptureFixture[str]) -> CommandMain:
+    return CommandMain("submission", capsys)
 
 
-def test_all_eleven(run: ScriptMain, tmp_path: Path) -> None:
+def test_all_eleven(run: CommandMain, tmp_path: Path) -> None:
     folder = write(tmp_path / "answers", *ROWS)
     (folder / "RTE-valid.tsv").write_text("of another split\n")
     done = run(folder, tmp_path / "out.zip")
@@ -56,7 +55,7 @@ def test_all_eleven(run: ScriptMain, tmp_path: Path) -> None:
     assert (tmp_path / "out.zip").read_bytes() == first
 
 
-def test_missing_files_are_named(run: ScriptMain, tmp_path: Path) -> None:
+def test_missing_files_are_named(run: CommandMain, tmp_path: Path) -> None:
     folder = write(tmp_path / "answers", "RTE", "WNLI")
     done = run(folder, tmp_path / "out.zip")
     assert done.returncode == 2 and not (tmp_path / "out.zip").exists()
@@ -90,7 +89,7 @@ BAD = [
 
 @pytest.mark.parametrize(("name", "line", "text", "message"), BAD, ids=range(len(BAD)))
 def test_a_wrong_line_is_named(
-    name: str, line: int, text: str, message: str, run: ScriptMain, tmp_path: Path
+    name: str, line: int, text: str, message: str, run: CommandMain, tmp_path: Path
 ) -> None:
     folder = write(tmp_path / "answers", name)
     lines = lines_of(name)
@@ -101,7 +100,7 @@ def test_a_wrong_line_is_named(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answers"]
 
 
-def test_missing_and_extra_rows_are_named(run: ScriptMain, tmp_path: Path) -> None:
+def test_missing_and_extra_rows_are_named(run: CommandMain, tmp_path: Path) -> None:
     folder = write(tmp_path / "answers", "WNLI")
     lines = lines_of("WNLI")
     (folder / "WNLI.tsv").write_text("\n".join(lines[:-1]) + "\n")
@@ -113,6 +112,6 @@ def test_missing_and_extra_rows_are_named(run: ScriptMain, tmp_path: Path) -> No
 
 
 def test_as_a_command(tmp_path: Path) -> None:
-    words = [sys.executable, SCRIPT, write(tmp_path / "answers", "WNLI"), tmp_path / "out", "--allow-missing"]
+    words = [*COMMAND, write(tmp_path / "answers", "WNLI"), tmp_path / "out", "--allow-missing"]
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
     assert done.returncode == 2 and "GLUE takes a zip" in done.stderr and "Traceback" not in done.stderr

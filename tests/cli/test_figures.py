@@ -8,24 +8,24 @@ import os
 import re
 import shutil
 import signal
-import sys
 from pathlib import Path
 
 import pytest
 from support import (
-    ScriptMain,
+    CommandMain,
     fairseq_train,
     handle_interrupts,
     run_command,
     start_command,
     train_args,
+    verb,
     write_task,
 )
 
 from fairseq_adv.evaluation.figures.accordance_log import read_accordance
 from fairseq_adv.evaluation.log_lines import VALID, log_lines
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "gradient_accordance.py"
+COMMAND = verb("figures")
 PROBE = ["--batches", "4", "--batch-size", "8"]
 
 
@@ -45,8 +45,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> ScriptMain:
-    return ScriptMain(SCRIPT, capsys)
+def run(capsys: pytest.CaptureFixture[str]) -> CommandMain:
+    return CommandMain("figures", capsys)
 
 
 def rows(out: Path) -> list[dict[str, str]]:
@@ -58,7 +58,7 @@ def is_png(out: Path) -> bool:
     return Path(f"{out}.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_real_log_becomes_a_table_and_a_figure(trained: Path, tmp_path: Path, run: ScriptMain) -> None:
+def test_a_real_log_becomes_a_table_and_a_figure(trained: Path, tmp_path: Path, run: CommandMain) -> None:
     done = run("log", trained / "measured", tmp_path / "new" / "figure")
     assert done.returncode == 0, done.stderr
     assert f"wrote {tmp_path}/new/figure.png and {tmp_path}/new/figure.csv" in done.stdout
@@ -85,7 +85,7 @@ def test_a_real_log_becomes_a_table_and_a_figure(trained: Path, tmp_path: Path, 
     assert {"6", "12"} == {update for _, update in dev}
 
 
-def test_a_log_of_one_group_needs_no_option(trained: Path, tmp_path: Path, run: ScriptMain) -> None:
+def test_a_log_of_one_group_needs_no_option(trained: Path, tmp_path: Path, run: CommandMain) -> None:
     text = (trained / "measured" / "train.log").read_text()
     text = re.sub(r'"(train_)?accordance_(all|encoder)": "[-\d.e]+", ', "", text)
     (tmp_path / "head.log").write_text(text)
@@ -94,7 +94,7 @@ def test_a_log_of_one_group_needs_no_option(trained: Path, tmp_path: Path, run: 
     assert "cosine_head" in rows(tmp_path / "f")[0] and "cosine_all" not in rows(tmp_path / "f")[0]
 
 
-def test_the_checkpoints_say_what_the_training_said(trained: Path, tmp_path: Path, run: ScriptMain) -> None:
+def test_the_checkpoints_say_what_the_training_said(trained: Path, tmp_path: Path, run: CommandMain) -> None:
     """The same batches are drawn with the training's --seed; the model has no dropout."""
     checkpoints = [trained / "measured" / f"checkpoint{epoch}.pt" for epoch in (2, 1)]
     words = [
@@ -127,7 +127,7 @@ def test_the_checkpoints_say_what_the_training_said(trained: Path, tmp_path: Pat
     assert len(list((tmp_path / "f.kept").iterdir())) == 4
 
 
-def test_the_score_over_the_levels(trained: Path, tmp_path: Path, run: ScriptMain) -> None:
+def test_the_score_over_the_levels(trained: Path, tmp_path: Path, run: CommandMain) -> None:
     done = run(
         "levels", trained / "measured", trained / "flooded", tmp_path / "f.png", "--metric", "accuracy"
     )
@@ -142,7 +142,7 @@ def test_the_score_over_the_levels(trained: Path, tmp_path: Path, run: ScriptMai
     assert done.returncode == 2 and "needs two flood levels or more" in done.stderr
 
 
-def test_the_loss_under_noise(trained: Path, tmp_path: Path, run: ScriptMain) -> None:
+def test_the_loss_under_noise(trained: Path, tmp_path: Path, run: CommandMain) -> None:
     checkpoints = [trained / name / "checkpoint_best.pt" for name in ("measured", "flooded")]
     words = ["noise", *checkpoints, tmp_path / "f", "--stds", "0,0.5", "--cpu"]
     done = run(*words, "--labels", "plain, b = 0.6")
@@ -184,7 +184,7 @@ def test_mistakes_are_told(
     trained: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    run: ScriptMain,
+    run: CommandMain,
     words: list[str],
     message: str,
 ) -> None:
@@ -195,7 +195,7 @@ def test_mistakes_are_told(
     assert message in done.stderr and not list(tmp_path.glob("*.csv"))
 
 
-def test_malformed_numbers_and_commands_end_with_2(trained: Path, run: ScriptMain) -> None:
+def test_malformed_numbers_and_commands_end_with_2(trained: Path, run: CommandMain) -> None:
     for words in (["noise", "a.pt", "f", "--stds", "0,x"], ["nothing"], ["log", "a", "f", "--crossing", "x"]):
         with pytest.raises(SystemExit) as ended:
             run(*words)
@@ -207,7 +207,7 @@ def test_without_matplotlib_the_csv_is_written(trained: Path, tmp_path: Path) ->
     missing = "raise ModuleNotFoundError('No module named matplotlib', name='matplotlib')\n"
     (tmp_path / "matplotlib" / "__init__.py").write_text(missing)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    words = [sys.executable, str(SCRIPT), "log", str(trained / "measured"), str(tmp_path / "f")]
+    words = [*COMMAND, "log", str(trained / "measured"), str(tmp_path / "f")]
     done = run_command(*words, PYTHONPATH=path)
     assert done.returncode == 0 and f"wrote {tmp_path}/f.csv\n" in done.stdout, done.stderr
     assert "note: no figure was drawn: it needs matplotlib" in done.stderr and "Traceback" not in done.stderr
@@ -218,7 +218,7 @@ def test_stopped_in_the_middle_and_run_again(trained: Path, tmp_path: Path) -> N
     shutil.copytree(trained / "measured", tmp_path / "run")
     stds = ",".join(f"{i / 1000:g}" for i in range(200))  # so many that it takes seconds
     words = [
-        sys.executable, str(SCRIPT), "noise", str(tmp_path / "run" / "checkpoint_best.pt"),
+        *COMMAND, "noise", str(tmp_path / "run" / "checkpoint_best.pt"),
         str(tmp_path / "f"), "--stds", stds, "--cpu",
     ]  # fmt: skip
     process = start_command(words, preexec_fn=handle_interrupts)

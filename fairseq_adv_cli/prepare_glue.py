@@ -1,0 +1,70 @@
+"""Tokenises and binarises a GLUE task for fairseq's sentence_prediction task.
+
+Examples:
+  fairseq-adv prepare glue glue_data RTE RTE-bin --encoder my_encoder
+  fairseq-adv prepare glue glue_data ALL bins --encoder-json encoder.json --vocab-bpe vocab.bpe \\
+      --srcdict dict.txt
+  fairseq-adv prepare glue glue_data SST-2 SST-2-bin --wordpiece-vocab vocab.txt --srcdict dict.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .script import RESUMABLE, command_parser, exit_status
+from .tokenizer_options import add_tokenizer_options, tokenizer_of
+
+if TYPE_CHECKING:
+    from fairseq_adv.data.glue.prepare_glue import Prepared
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("prepare glue", __doc__)
+    parser.add_argument("glue_dir", type=Path, help="the folder that holds CoLA, SST-2, …, or one of them")
+    parser.add_argument(
+        "task", help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, or ALL that are there"
+    )
+    parser.add_argument(
+        "out", type=Path, help="the folder to make; with ALL, it will hold a <TASK>-bin for each task"
+    )
+    add_tokenizer_options(parser, ("gpt2", "wordpiece"), choice=True)
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace an output that was made from other files"
+    )
+    return parser
+
+
+def _report(result: Prepared) -> None:
+    if result.reused:
+        print(f"{result.task}: {result.out} is already there and made from these files; nothing to do")
+    else:
+        if result.skipped:
+            print(f"{result.task}: continued; already done: {', '.join(result.skipped)}")
+        rows = ", ".join(f"{split} {count}" for split, count in result.rows.items())
+        print(f"{result.task}: wrote {result.out} ({rows})")
+    for note in result.notes:
+        print(f"  note: {note}")
+
+
+def _prepare(args: argparse.Namespace) -> None:
+    from fairseq_adv.data.glue.prepare_glue import prepare, tasks_in
+
+    tokenizer = tokenizer_of(args)
+    if args.task.upper() != "ALL":
+        _report(prepare(args.glue_dir, args.task, args.out, tokenizer, overwrite=args.overwrite))
+        return
+    names, absent = tasks_in(args.glue_dir)
+    for name in names:
+        out = args.out / f"{name}-bin"
+        _report(prepare(args.glue_dir, name, out, tokenizer, overwrite=args.overwrite))
+    if absent:
+        print(f"not in {args.glue_dir}, so not prepared: {', '.join(absent)}")
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
+    return exit_status(lambda: _prepare(args), stopped=RESUMABLE)

@@ -1,0 +1,74 @@
+"""Writes the candidates of each line into SuperGLUE's WSC files, for the task wsc.
+
+The output is the same lines with a key "candidates"; training and prediction then need no spaCy. Candidates
+are the noun phrases of the text (fairseq's way). That needs pip install 'fairseq_adv[wsc]' and a spaCy model.
+Without a model, --candidates spans takes the phrases that other lines of the same file ask about for the same
+text: fewer, chosen by the data set's makers, and none for a text that stands on one line.
+
+Examples:
+  fairseq-adv prepare wsc WSC/train.jsonl WSC/val.jsonl WSC/test.jsonl wsc-data
+  fairseq-adv prepare wsc WSC wsc-data --candidates spans
+  fairseq-adv prepare wsc glue_data/WNLI/test.tsv wnli-data    # made of WNLI's rows, in their order
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .script import RESUMABLE, command_parser, exit_status
+
+if TYPE_CHECKING:
+    from fairseq_adv.data.wsc.prepare_wsc import PreparedWsc
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("prepare wsc", __doc__)
+    parser.add_argument(
+        "input",
+        type=Path,
+        nargs="+",
+        help="train.jsonl, val.jsonl, test.jsonl (or WNLI's .tsv), or their folder",
+    )
+    parser.add_argument("out", type=Path, help="the folder to make: train.jsonl, valid.jsonl, test.jsonl")
+    parser.add_argument(
+        "--candidates",
+        choices=["noun-phrases", "spans", "both"],
+        default="noun-phrases",
+        help="where they come from",
+    )
+    parser.add_argument(
+        "--spacy-model",
+        default="en_core_web_lg",
+        metavar="NAME",
+        help="a package or a folder (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace an output that was made from other files or options"
+    )
+    return parser
+
+
+def _report(result: PreparedWsc) -> None:
+    if result.reused:
+        print(f"{result.out} is already there and made from these files; nothing to do")
+    else:
+        if result.skipped:
+            print(f"continued; already done: {', '.join(result.skipped)}")
+        print(f"wrote {result.out}")
+    for split, rows in result.rows.items():
+        mean = result.candidates[split] / rows
+        print(f"  {split}: {rows} examples, {mean:.1f} candidates each, {result.bare[split]} without any")
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
+    from fairseq_adv.data.wsc.prepare_wsc import prepare_wsc
+
+    def work() -> None:
+        _report(prepare_wsc(args.input, args.out, args.candidates, args.spacy_model, args.overwrite))
+
+    return exit_status(work, stopped=RESUMABLE)

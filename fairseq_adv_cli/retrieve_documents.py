@@ -1,0 +1,110 @@
+"""Retrieves documents for each choice of multiple-choice questions and writes them as its "para".
+
+QUESTIONS are jsonl files of ARC, OpenBookQA or CommonsenseQA, or AI2's CSV (Regents), which becomes a jsonl;
+all other keys are kept, a "para" that is there is replaced. OUT is a file; with several QUESTIONS, or where a
+folder of that name is there, it is a folder. Beside each file lies a manifest with the engine, its version
+and the options. An interrupted run resumes.
+
+Examples:
+  fairseq-adv retrieve documents arc-index ARC-Easy-Dev.jsonl with-para/ARC-Easy-Dev.jsonl
+  fairseq-adv retrieve documents arc-index arc/*.jsonl with-para --workers 8
+  fairseq-adv retrieve documents arc arc/*.jsonl with-para --engine opensearch --url https://localhost:9200
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .script import RESUMABLE, command_parser, exit_status
+
+if TYPE_CHECKING:
+    from fairseq_adv.retrieval.query import Engine
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("retrieve documents", __doc__)
+    parser.add_argument(
+        "index", metavar="INDEX", help="made by fairseq-adv retrieve index: its folder, or its name"
+    )
+    parser.add_argument("questions", nargs="+", type=Path, metavar="QUESTIONS", help="jsonl or CSV files")
+    parser.add_argument(
+        "out", type=Path, metavar="OUT", help="the file, or for several QUESTIONS the folder, to make"
+    )
+    parser.add_argument("--top", type=int, default=10, metavar="N", help="documents a choice (default: 10)")
+    parser.add_argument(
+        "--choice-terms",
+        choices=["any", "all"],
+        default="any",
+        help="a sentence must hold one of the choice's words (default), or all where one does",
+    )
+    parser.add_argument(
+        "--longest", type=int, default=300, metavar="N", help="characters of a document (default: 300)"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: one a core)"
+    )
+    parser.add_argument("--engine", choices=["tantivy", "opensearch"], default="tantivy")
+    parser.add_argument("--url", help="opensearch: the server, such as https://localhost:9200")
+    parser.add_argument("--ca-certs", type=Path, metavar="FILE", help="opensearch: the certificates to trust")
+    parser.add_argument("--overwrite", action="store_true", help="replace an output that was made otherwise")
+    return parser
+
+
+def _engine(args: argparse.Namespace) -> Engine:
+    from fairseq_adv.data.errors import DataError
+
+    if args.engine == "tantivy":
+        from fairseq_adv.retrieval.tantivy_index import open_index
+
+        for option in ("url", "ca_certs"):
+            if getattr(args, option):
+                raise DataError(f"--{option.replace('_', '-')} is for --engine opensearch. Leave it out.")
+        return open_index(Path(args.index))
+    from fairseq_adv.retrieval import opensearch_index
+
+    return opensearch_index.open_index(opensearch_index.connect(args.url, args.ca_certs), args.index)
+
+
+def _targets(questions: list[Path], out: Path) -> list[Path]:
+    from fairseq_adv.data.errors import DataError
+
+    if len(questions) == 1 and not out.is_dir():
+        if out.suffix.lower() == ".csv":
+            raise DataError(f"{out}: the output is jsonl. Give it a name that ends in .jsonl.")
+        return [out]
+    names = [path.stem + ".jsonl" if path.suffix.lower() == ".csv" else path.name for path in questions]
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(
+                f"{name}: two of the files have this name. Retrieve for them into separate folders."
+            )
+    return [out / name for name in names]
+
+
+def _retrieve(args: argparse.Namespace) -> None:
+    from fairseq_adv.retrieval.documents import Options
+    from fairseq_adv.retrieval.fill import fill
+
+    options = Options(args.top, args.choice_terms, args.longest)
+    targets = _targets(args.questions, args.out)
+    engine = _engine(args)
+    for source, target in zip(args.questions, targets):
+        filled = fill(engine, source, target, options, args.workers, args.overwrite)
+        if filled.reused:
+            print(f"{target} is already there and made from these files; nothing to do")
+            continue
+        if filled.continued_at:
+            print(f"{source.name}: continued after {filled.continued_at} questions")
+        print(f"wrote {target} ({filled.questions} questions, {filled.choices} choices)")
+        if filled.fallbacks:
+            print(f"  note: {filled.fallbacks} choices: no sentence with the words that are required")
+        if filled.without:
+            print(f"  note: {filled.without} choices: nothing found, their para is empty")
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    return exit_status(lambda: _retrieve(args), stopped=RESUMABLE)

@@ -1,0 +1,67 @@
+"""Indexes text files, one sentence per line, for fairseq-adv retrieve documents.
+
+Files can be gzip. OUT is a folder; with --engine opensearch, it is the name of an index on the server at
+--url. A user's name and password go into OPENSEARCH_USER and OPENSEARCH_PASSWORD. An interrupted build
+resumes.
+
+Examples:
+  fairseq-adv retrieve index ARC_Corpus.txt arc-index
+  fairseq-adv retrieve index 'wikipedia/*.gz' science.txt index --encoding-errors replace
+  fairseq-adv retrieve index ARC_Corpus.txt arc --engine opensearch --url https://localhost:9200 \\
+      --ca-certs ca.pem
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from .script import RESUMABLE, command_parser, exit_status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("retrieve index", __doc__)
+    parser.add_argument("corpus", nargs="+", metavar="CORPUS", help="text files, or patterns in quotes")
+    parser.add_argument("out", metavar="OUT", help="the index to make: a folder, or a name on the server")
+    parser.add_argument("--engine", choices=["tantivy", "opensearch"], default="tantivy")
+    parser.add_argument("--url", help="opensearch: the server, such as https://localhost:9200")
+    parser.add_argument("--ca-certs", type=Path, metavar="FILE", help="opensearch: the certificates to trust")
+    parser.add_argument(
+        "--encoding-errors",
+        choices=["strict", "replace"],
+        default="strict",
+        help="what isn't UTF-8 is an error (default), or becomes U+FFFD",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace an index that was made otherwise")
+    return parser
+
+
+def _build(args: argparse.Namespace) -> None:
+    from fairseq_adv.data.errors import DataError
+    from fairseq_adv.retrieval.sentences import survey
+
+    if args.engine == "tantivy":
+        from fairseq_adv.retrieval.tantivy_index import build
+
+        for option in ("url", "ca_certs"):
+            if getattr(args, option):
+                raise DataError(f"--{option.replace('_', '-')} is for --engine opensearch. Leave it out.")
+        built = build(survey(args.corpus, args.encoding_errors), Path(args.out), args.overwrite)
+    else:
+        from fairseq_adv.retrieval import opensearch_index
+
+        client = opensearch_index.connect(args.url, args.ca_certs)
+        built = opensearch_index.build(
+            client, survey(args.corpus, args.encoding_errors), args.out, args.overwrite
+        )
+    if built.reused:
+        print(f"{args.out} is already there and made from these files; nothing to do")
+        return
+    if built.continued_at:
+        print(f"continued after {built.continued_at} sentences")
+    print(f"wrote {args.out} ({built.sentences} sentences, segments: {built.segments})")
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    return exit_status(lambda: _build(args), stopped=RESUMABLE)

@@ -1,0 +1,15 @@
+"""What the scripts beside this file do: they open the command fairseq-adv."""
+
+import sys
+
+
+def main(*verb: str) -> int:
+    """Runs ``fairseq-adv VERB`` with the process's words."""
+    try:
+        from fairseq_adv_cli import main as command
+    except ImportError:
+        sys.exit(
+            f"error: fairseq_adv is not installed in {sys.executable}. Activate its environment "
+            "(. .venv/bin/activate), or make one (scripts/setup_env.sh)."
+        )
+    return command([*verb, *sys.argv[1:]])
