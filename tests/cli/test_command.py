@@ -49,11 +49,11 @@ def test_user_dir_answers_in_a_few_hundredths_of_a_second() -> None:
 
 
 SCRIPTS = {
-    "build_arc_index.py": "retrieve index", "compare_runs.py": "compare", "convert_hf_checkpoint.py": "convert",
-    "fetch_minilm.py": "fetch", "gradient_accordance.py": "figures", "loss_under_perturbation.py": "attack",
-    "make_glue_submission.py": "submission", "predict.py": "predict", "prepare_corpus.py": "corpus",
-    "prepare_glue.py": "prepare glue", "prepare_qnli_ranking.py": "prepare qnli-ranking",
-    "prepare_wsc.py": "prepare wsc", "retrieve_arc.py": "retrieve documents", "sweep_perturbation.py": "sweep",
+    "build_arc_index": "retrieve index", "compare_runs": "compare", "convert_hf_checkpoint": "convert",
+    "fetch_minilm": "fetch", "gradient_accordance": "figures", "loss_under_perturbation": "attack",
+    "make_glue_submission": "submission", "predict": "predict", "prepare_corpus": "corpus",
+    "prepare_glue": "prepare glue", "prepare_qnli_ranking": "prepare qnli-ranking",
+    "prepare_wsc": "prepare wsc", "retrieve_arc": "retrieve documents", "sweep_perturbation": "sweep",
 }  # fmt: skip
 GROUPS = {"prepare": prepare.VERBS, "retrieve": retrieve.VERBS}
 VERBS = [
@@ -80,7 +80,7 @@ def test_it_imports_neither_torch_nor_fairseq(words: list[str]) -> None:
 @pytest.mark.parametrize("script", sorted(SCRIPTS))
 def test_a_script_is_a_door_to_its_verb(script: str) -> None:
     """Each but the one for compat_matrix.sh."""
-    done = run_command(sys.executable, str(ROOT / "scripts" / script), "--help")
+    done = run_command(sys.executable, str(ROOT / "scripts" / f"{script}.py"), "--help")
     assert done.stdout.startswith(f"usage: fairseq-adv {SCRIPTS[script]} "), done.stdout + done.stderr
     assert {path.name for path in (ROOT / "scripts").glob("*.py")} - set(SCRIPTS) == {
         "door.py",

@@ -1,0 +1,66 @@
+"""The tokenizer that goes with data and with a trained model: a folder ``tokenizer`` beside them.
+
+A data folder that is made here holds one, and a training copies it into its ``--save-dir``, so that text can be
+prepared for a checkpoint without naming its encoder.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Optional
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
+
+FOLDER = "tokenizer"
+CONFIG = "tokenizer_config.json"
+_NAMES = {
+    "vocab": "vocab.txt", "encoder_json": "encoder.json", "vocab_bpe": "vocab.bpe", "dictionary": "dict.txt",
+}  # fmt: skip
+_OPTIONS = {"lowercase": "do_lower_case", "strip_accents": "strip_accents"}
+
+
+def keep_tokenizer(folder: Path, tokenizer: TokenToIds) -> list[str]:
+    """Writes a WordPiece or GPT-2 tokenizer into ``folder``, for :func:`tokenizer_for_encoder` to read.
+
+    Returns:
+        their names: dict.txt and vocab.txt, or encoder.json and vocab.bpe; and with WordPiece
+        tokenizer_config.json.
+    """
+    written = []
+    for role, path in tokenizer.files.items():
+        shutil.copyfile(path, folder / _NAMES[role])
+        written.append(_NAMES[role])
+    if tokenizer.kind == "wordpiece":
+        config = {theirs: tokenizer.options[ours] for ours, theirs in _OPTIONS.items()}
+        config["tokenize_chinese_chars"] = tokenizer.options["handle_chinese_chars"]
+        (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        written.append(CONFIG)
+    return written
+
+
+def kept_tokenizer(checkpoint: Path, data: Optional[str], tokenizer_dir: Optional[Path] = None) -> TokenToIds:
+    """The tokenizer of a trained model.
+
+    Args:
+        checkpoint: the file.
+        data: the data folder that it names, ``cfg.task.data``; the first of several.
+        tokenizer_dir: a folder that the user names: looked into alone.
+
+    Raises:
+        DataError: there is none; names the option that says where it is.
+    """
+    if tokenizer_dir is not None:
+        return tokenizer_for_encoder(tokenizer_dir)
+    places = [checkpoint.parent / FOLDER]
+    if data:
+        places.append(Path(data.split(":")[0]) / FOLDER)
+    for place in places:
+        if place.is_dir():
+            return tokenizer_for_encoder(place)
+    raise DataError(
+        f"{checkpoint}: no tokenizer beside it or its data (looked for {' and '.join(map(str, places))}). "
+        "Name the encoder's folder, or its tokenizer's, with --tokenizer-dir."
+    )
