@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from fairseq_adv.hub.convert import convert_hf_checkpoint
-
 from .script import command_parser, exit_status
 
 
@@ -26,6 +24,8 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
 
     def work() -> None:
+        from fairseq_adv.hub.convert import convert_hf_checkpoint
+
         written = convert_hf_checkpoint(options.hf_folder, options.out)
         print(f"{options.out}: {'written' if written else 'already there, reused'}")
 

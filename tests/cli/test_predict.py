@@ -1,4 +1,4 @@
-"""scripts/predict.py as a command: from training to a leaderboard's file."""
+"""fairseq-adv predict as a command: from training to a leaderboard's file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands scripts/build_arc_index.py and scripts/retrieve_arc.py."""
+"""fairseq-adv retrieve index and documents."""
 
 from __future__ import annotations
 

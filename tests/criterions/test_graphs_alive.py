@@ -1,5 +1,5 @@
-"""What an update leaves in memory, without waiting for Python to look for cycles: tensors that lie about until
-then cut the heap to pieces, and a CPU's peak memory doubles.
+"""What an update leaves in memory until Python looks for cycles: nothing. Tensors that lie about until then
+cut the heap to pieces, and a CPU's peak memory doubles.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.fast
 
 ADV = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
 VAT = ["--vat-steps", "2", "--vat-epsilon", "0.1", "--vat-step-size", "0.1", "--vat-init-std", "0.05"]
-# method: its options, and the most graphs that are alive where a pass begins: alum_vat's divergence is between
-# two passes, and the gradient of both flows to the weights.
+# method: its options, and the most graphs that are alive where a pass begins: alum_vat's divergence is
+# between two passes, and the gradient of both flows to the weights.
 METHODS = {
     "standard": ([], 0), "freelb": (ADV, 0), "pgd": (ADV, 0), "yopo": ([*ADV, "--yopo-steps", "2"], 0),
     "freeat": (ADV, 0), "alum_vat": (VAT, 1),

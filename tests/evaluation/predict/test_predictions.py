@@ -409,7 +409,7 @@ def bad_requests(rte: Path, cqa: Path, tmp: Path) -> dict[str, tuple[dict[str, A
         ),
         "no folder": (
             {"task": "RTE", "checkpoints": [a], "data": tmp / "empty"},
-            "empty/input0/dict.txt: no such file. Make the folder with scripts/prepare_glue.py.",
+            "empty/input0/dict.txt: no such file. Make the folder with fairseq-adv prepare glue.",
         ),
         "no split": (
             {"task": "RTE", "checkpoints": [a], "data": data, "split": "test1"},
