@@ -121,14 +121,14 @@ def _label(row: dict[str, Any], columns: Columns, where: str) -> Optional[str]:
 def _number(label: str, where: str) -> str:
     value = float(label) if _NUMBER.fullmatch(label) else math.nan
     if not math.isfinite(value):
-        raise DataError(f"{where}: label {label!r} is not a number. --regression needs one in every row.")
+        raise DataError(f"{where}: label {label!r:.40} is not a number. --regression needs one in every row.")
     return str(value)
 
 
 def _class_name(label: str, where: str) -> str:
     odd = any(unicodedata.category(character) in _BREAKING for character in label)
     if odd or label in _RESERVED or label.startswith("madeupword") or label.endswith("#fairseq:overwrite"):
-        raise DataError(f"{where}: fairseq can't hold a class of the name {label!r}. Rename it.")
+        raise DataError(f"{where}: fairseq can't hold a class of the name {label!r:.40}. Rename it.")
     return label
 
 
@@ -147,7 +147,7 @@ def check_classes(train: PlacedTexts, others: Iterable[PlacedTexts]) -> None:
     for split in others:
         for label, where in zip(split.labels, split.where):
             if label not in known:
-                raise DataError(f"{where}: label {label!r} does not occur in the training rows.")
+                raise DataError(f"{where}: label {label!r:.40} does not occur in the training rows.")
 
 
 def joined(name: str, parts: list[PlacedTexts]) -> PlacedTexts:
