@@ -79,7 +79,9 @@ def test_fairseq_and_measurements_load_it(data: Path, checkpoint: Path, tmp_path
     moved = renamed(data, tmp_path / "moved", "2", "1", "0")
     old = without_names(checkpoint, tmp_path / "old.pt")
     for path, overrides in ((checkpoint, {}), (checkpoint, {"data": str(moved)}), (old, {})):
-        models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], arg_overrides=overrides)
+        models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(path)], arg_overrides=overrides
+        )
         assert list(task.cfg.class_names) == list(cfg.task.class_names) == ["2", "1", "0"]
         assert len(models) == 1
     trained = load(str(checkpoint), None, ["valid"], cpu=True)

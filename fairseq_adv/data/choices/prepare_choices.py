@@ -97,8 +97,8 @@ def prepare_choices(
             f"no validation file: {len(chosen)} of {len(train)} training questions held out for it "
             f"(--valid-share {valid_share} --seed {seed})"
         )
-    texts = {f"{split}.jsonl": _lines(questions) for split, questions in splits.items()}
-    result.rows = {split: len(questions) for split, questions in splits.items()}
+    texts = {f"{split}.jsonl": _lines(splits[split]) for split in SPLITS if split in splits}
+    result.rows = {split: len(splits[split]) for split in SPLITS if split in splits}
     digests = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
     made_from = {"format": FORMAT_VERSION, "questions (sha256)": digests}
     if finished(out, made_from, overwrite):

@@ -64,7 +64,9 @@ def test_swag_s_csv(tmp_path: Path) -> None:
     row = '0,v1,7,"w1, w2. w3","w1, w2.",w3,gold,w4,w5,w6,w7,2'
     (tmp_path / "train.csv").write_text(f"{header}\n{row}\n")
     (tmp_path / "val.csv").write_text(f"{header}\n{row}\n")
-    prepare_choices(files_of_splits([str(tmp_path / "train.csv"), str(tmp_path / "val.csv")]), tmp_path / "out")
+    prepare_choices(
+        files_of_splits([str(tmp_path / "train.csv"), str(tmp_path / "val.csv")]), tmp_path / "out"
+    )
     (found,) = read(tmp_path, "valid")
     assert (found.id, found.stem, found.answer, len(found.choices)) == ("valid-1", "w3", 2, 4)
     assert found.choices[3] == Choice("D", "w7", "w1, w2.")
@@ -152,6 +154,8 @@ def test_the_real_files(shared_data: Path, tmp_path: Path) -> None:
     result = prepare_choices({"train": folder / "hellaswag_1000.jsonl"}, tmp_path / "hellaswag")
     assert result.rows == {"train": 900, "valid": 100}
     found = read_questions(tmp_path / "hellaswag" / "train.jsonl")
-    assert sum(not question.stem for question in found) > 50 and len({question.id for question in found}) == 900
+    assert (
+        sum(not question.stem for question in found) > 50 and len({question.id for question in found}) == 900
+    )
     result = prepare_choices({"train": folder / "swag_10.json"}, tmp_path / "swag")
     assert result.rows == {"train": 9, "valid": 1}

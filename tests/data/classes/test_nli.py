@@ -32,7 +32,9 @@ def lines(*rows: Mapping[str, Any]) -> str:
 
 
 def snli(*labels: str) -> str:
-    return lines(*({"gold_label": label, "sentence1": f"the {label}", "sentence2": "a b"} for label in labels))
+    return lines(
+        *({"gold_label": label, "sentence1": f"the {label}", "sentence2": "a b"} for label in labels)
+    )
 
 
 def anli(*labels: str) -> str:
@@ -88,7 +90,9 @@ def test_snli_without_the_rows_that_have_no_gold_label(tokenizer: TokenToIds, tm
     assert ids(tmp_path / "out", "input1", "train") == premise[0][premise[1][0] :].tolist()
 
 
-def test_multinli_has_two_dev_files_and_a_test_file_without_labels(tokenizer: TokenToIds, tmp_path: Path) -> None:
+def test_multinli_has_two_dev_files_and_a_test_file_without_labels(
+    tokenizer: TokenToIds, tmp_path: Path
+) -> None:
     folder = folder_with(
         tmp_path / "multinli",
         **{"multinli_1.0_train_jsonl": snli(*THREE), "multinli_1.0_dev_matched_jsonl": snli("neutral"),
@@ -111,12 +115,16 @@ def test_the_text_files_of_snli_have_a_header(tokenizer: TokenToIds, tmp_path: P
 
 def test_scitail_in_both_of_its_layouts(tokenizer: TokenToIds, tmp_path: Path) -> None:
     columns = 'the "quoted\ta b\tentails\nthe\ta b\tneutral\n'
-    folder = folder_with(tmp_path / "tsv_format", **{f"scitail_1.0_{s}.tsv": columns for s in ("train", "dev")})
+    folder = folder_with(
+        tmp_path / "tsv_format", **{f"scitail_1.0_{s}.tsv": columns for s in ("train", "dev")}
+    )
     result = made(folder, tmp_path / "out", tokenizer)
     assert result.notes[0] == "layout: SciTail's three columns without a header (premise, hypothesis, label)"
     assert targets(tmp_path / "out", "train") == ["entails", "neutral"]
     named = snli("entails", "neutral")
-    folder = folder_with(tmp_path / "snli_format", **{f"scitail_1.0_{s}_txt": named for s in ("train", "dev")})
+    folder = folder_with(
+        tmp_path / "snli_format", **{f"scitail_1.0_{s}_txt": named for s in ("train", "dev")}
+    )
     made(folder, tmp_path / "other", tokenizer)
     assert targets(tmp_path / "other", "valid") == ["entails", "neutral"]
 

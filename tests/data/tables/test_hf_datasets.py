@@ -69,13 +69,15 @@ def test_what_cannot_be_loaded_ends_with_one_line(library: Any, monkeypatch: pyt
         raise RuntimeError("no such\n  data set")
 
     library.load_dataset = fails
-    with pytest.raises(DataError, match="^--dataset imdb: no such data set$"):
+    with pytest.raises(DataError, match=r"^--dataset imdb: no such data set$"):
         load_splits("imdb")
     library.load_dataset = lambda *_, **__: {"test": rows(0), "extra": rows(0)}
-    with pytest.raises(DataError, match="has no split train. Its splits: test, extra"):
+    with pytest.raises(DataError, match=r"has no split train. Its splits: test, extra"):
         load_splits("imdb")
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"--dataset needs Hugging Face's datasets: pip install .*\[datasets\]"):
+    with pytest.raises(
+        DataError, match=r"--dataset needs Hugging Face's datasets: pip install .*\[datasets\]"
+    ):
         load_splits("imdb")
 
 

@@ -51,9 +51,10 @@ def test_jsonl(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["train_5500.label", "a.txt", "TREC.train.all"])
 def test_lines_that_begin_with_a_class_in_another_encoding(name: str, tmp_path: Path) -> None:
-    content = "ENTY:other What is caf\xe9 ?\n\nDESC:def  Why\n".encode("latin-1")
+    content = "ENTY:other What is caf\xe9 ?\n\nDESC:def  W\n".encode("latin-1")
     assert rows_of(tmp_path / name, content, encoding="latin-1") == [
-        (":1", {"label": "ENTY:other", "text": "What is café ?"}), (":3", {"label": "DESC:def", "text": " Why"}),
+        (":1", {"label": "ENTY:other", "text": "What is café ?"}),
+        (":3", {"label": "DESC:def", "text": " W"}),
     ]  # fmt: skip
 
 
@@ -156,7 +157,9 @@ def test_a_class_keeps_its_last_training_row() -> None:
     assert len(chosen) == 4 and "rare" not in {labels[row] for row in chosen}
 
 
-@pytest.mark.parametrize(("rows", "share", "labels"), [(1, 0.5, None), (2, 0.9, None), (3, 0.5, ["a", "b", "c"])])
+@pytest.mark.parametrize(
+    ("rows", "share", "labels"), [(1, 0.5, None), (2, 0.9, None), (3, 0.5, ["a", "b", "c"])]
+)
 def test_too_few_rows_to_hold_some_out(rows: int, share: float, labels: list[str] | None) -> None:
     with pytest.raises(DataError, match=f"{rows} rows are too few"):
         held_out(rows, share, 1, labels)

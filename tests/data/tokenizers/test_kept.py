@@ -79,7 +79,9 @@ def test_data_that_were_made_before_tokenizers_were_kept_are_used_as_they_are(tm
 def test_where_it_is_looked_for(tmp_path: Path) -> None:
     places = {}
     for place in ("named", "run", "data"):
-        folder = small_bpe(tmp_path / place) if place == "named" else small_wordpiece(tmp_path / place / FOLDER)
+        folder = (
+            small_bpe(tmp_path / place) if place == "named" else small_wordpiece(tmp_path / place / FOLDER)
+        )
         places[place] = folder / "dict.txt"
     checkpoint, data = tmp_path / "run" / "checkpoint_best.pt", f"{tmp_path}/data:{tmp_path}/other"
     assert kept_tokenizer(checkpoint, data, tmp_path / "named").files["dictionary"] == places["named"]
