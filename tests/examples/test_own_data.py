@@ -37,7 +37,7 @@ def ag_news(count: int, split: str) -> dict[str, str]:
 
 
 def trec(count: int, split: str) -> dict[str, str]:
-    rows = [f"{('ENTY:animal', 'DESC:def', 'NUM:date')[k % 3]} What is caf\xe9 {k} ?\n" for k in range(count)]
+    rows = [f"{('HUM:ind', 'DESC:def', 'NUM:date')[k % 3]} What is na\xefve {k} ?\n" for k in range(count)]
     return {f"trec/{'train_5500' if split == 'train' else 'TREC_10'}.label": "".join(rows)}
 
 
