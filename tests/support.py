@@ -179,11 +179,11 @@ def train_args(
     # fairseq makes the folder even when it saves nothing.
     saving = ["--no-save", "--save-dir", str(data / "unused")] if save is None else ["--save-dir", str(save)]
     regression = ["--regression-target", "--best-checkpoint-metric", "loss"] if classes == 1 else []
+    sentences = [
+        "--num-classes", str(classes), "--init-token", "0", "--separator-token", "2", "--max-positions", "16",
+    ]  # fmt: skip
     layout = {
-        "sentence_prediction": [
-            "--num-classes", str(classes), "--init-token", "0", "--separator-token", "2",
-            "--max-positions", "16",
-        ],
+        "sentence_prediction": sentences, "text_classification": sentences,
         "masked_lm": ["--tokens-per-sample", "14", "--mask-prob", "0.25", "--sample-break-mode", "eos",
                       "--max-positions", "16"],
     }.get(task, ["--max-positions", "24"])  # fmt: skip

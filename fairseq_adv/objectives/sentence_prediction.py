@@ -19,6 +19,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import Tensor, distributed, nn
 
+from fairseq_adv.data.text.binarize import class_names
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.divergence import squared_difference
@@ -148,10 +149,7 @@ class SentencePrediction(Objective):
         }
 
     def _labels(self) -> list[str]:
-        """The task's labels, without the special and padding symbols that fairseq adds to a dictionary."""
-        dictionary = self.task.label_dictionary
-        symbols = [dictionary[i] for i in range(dictionary.nspecial, len(dictionary))]
-        return [s for s in symbols if s != "<mask>" and not s.startswith("madeupword")]
+        return class_names(self.task.label_dictionary)
 
     def _check_labels(self) -> None:
         labels, classes = self._labels(), self.task.cfg.num_classes
