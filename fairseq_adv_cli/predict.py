@@ -20,6 +20,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .names import PREDICTION_TASKS, is_known
 from .script import RESUMABLE, command_parser, exit_status
 
 if TYPE_CHECKING:
@@ -82,5 +83,7 @@ def _predict(args: argparse.Namespace) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
+    if not is_known(args.task, PREDICTION_TASKS, f"--task {args.task}: no such task. Choose one of"):
+        return 2
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
     return exit_status(lambda: _predict(args), stopped=RESUMABLE)

@@ -13,6 +13,7 @@ import argparse
 import logging
 from pathlib import Path
 
+from .names import GLUE_TASKS, is_known
 from .prepared import add_overwrite, report
 from .script import RESUMABLE, command_parser, exit_status
 from .tokenizer_options import add_tokenizer_options, tokenizer_of
@@ -49,5 +50,7 @@ def _prepare(args: argparse.Namespace) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
+    if not is_known(args.task, (*GLUE_TASKS, "ALL"), f"no GLUE task is called {args.task!r}. Choose one of"):
+        return 2
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
     return exit_status(lambda: _prepare(args), stopped=RESUMABLE)
