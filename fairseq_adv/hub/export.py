@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -83,7 +84,9 @@ def export_checkpoint(
 
         for name, content in files.items():
             (folder / name).write_bytes(content)
-        save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+        weights = folder / "model.safetensors"
+        save_file(tensors, str(weights), metadata={"format": "pt"})
+        shutil.copymode(folder / "config.json", weights)  # safetensors makes a file for its owner alone
 
     with workspace(out, made_from) as space:
         space.write([*files, "model.safetensors"], write)

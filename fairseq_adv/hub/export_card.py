@@ -39,7 +39,8 @@ _ROWS = {
     "qnli_ranking": ('"Q: the question"', '"A: " + choice'),
 }
 # Options that belong to the export's own words, or say nothing here.
-_LEFT_OUT = {"_name", "classification_head_name", "regression_target"}
+_LEFT_OUT = {"_name", "classification_head_name", "regression_target", "positive_label"}
+_OF_FLOODING = ("flood", "accordance")
 
 
 def model_card(state: TrainedState, trained: Trained, classes: Sequence[str], folder: str) -> str:
@@ -55,6 +56,10 @@ def model_card(state: TrainedState, trained: Trained, classes: Sequence[str], fo
     """
     criterion = _word(state.criterion.get("_name", "unknown"))
     data = ", ".join(_base(part) for part in (state.data or "").split(":") if part) or "unknown data"
+    converted = trained.kind == MASKED_LM and not state.updates
+    made = f"trained with `--criterion {criterion}` on {data}"
+    if converted:
+        made = "not trained since `fairseq-adv convert`, whose conversion.json says whether its head is new"
     what = _WHAT[trained.kind].format(classes=", ".join(f"`{_word(name)}`" for name in classes))
     return "\n".join(
         [
@@ -65,9 +70,9 @@ def model_card(state: TrainedState, trained: Trained, classes: Sequence[str], fo
             "- fairseq",
             *([f"- {criterion}"] if re.fullmatch(r"[a-z_]+", criterion) else []),
             "---",
-            f"# {criterion} on {data}",
+            "# An encoder" if converted else f"# {criterion} on {data}",
             "",
-            f"A fairseq model, trained with fairseq_adv's criterion `{criterion}` on {data}. {what}",
+            f"A fairseq model, {made}. {what}",
             "",
             "```python",
             _use(state, trained, folder),
@@ -76,14 +81,7 @@ def model_card(state: TrainedState, trained: Trained, classes: Sequence[str], fo
             f"A row has at most {trained.longest} tokens. `truncation=True` cuts longer ones, elsewhere than "
             "fairseq.",
             "",
-            "## Training",
-            "",
-            *_table(_training(state)),
-            "",
-            "## Scores",
-            "",
-            *_scores(state),
-            "",
+            *([] if converted else _report(state)),
             "## Made by",
             "",
             f"`fairseq-adv export {_base(str(state.path))} {_word(folder)}`",
@@ -103,9 +101,18 @@ def _use(state: TrainedState, trained: Trained, folder: str) -> str:
     return _PIPELINE.format(pipeline=pipeline, folder=folder, call=_CALLS[trained.kind])
 
 
+def _report(state: TrainedState) -> list[str]:
+    return ["## Training", "", *_table(_training(state)), "", "## Scores", "", *_scores(state), ""]
+
+
 def _training(state: TrainedState) -> dict[str, str]:
     words = [f"--criterion {_word(state.criterion.get('_name', 'unknown'))}"]
-    words += [_option(name, value) for name, value in state.criterion.items() if name not in _LEFT_OUT]
+    unused = () if state.criterion.get("flood_level") else _OF_FLOODING
+    words += [
+        _option(name, value)
+        for name, value in state.criterion.items()
+        if name not in _LEFT_OUT and not name.startswith(unused)
+    ]
     found = {
         "method": " ".join(word for word in words if word),
         "task": _word(state.task.get("_name")),

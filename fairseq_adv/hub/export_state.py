@@ -98,8 +98,14 @@ def _sections(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
     cfg = state.get("cfg")
     names = ("task", "model", "criterion", "checkpoint", "dataset", "optimization")
     if cfg is not None:
-        whole = _plain(cfg)
-        return {name: _plain(whole.get(name)) for name in names}
+        whole = {str(name): _plain(part) for name, part in _plain(cfg).items()}
+        parts = {name: whole.get(name, {}) for name in names}
+        # A criterion repeats options of others, such as the seed, to read them. (What the task repeats says
+        # what it is trained for, and a model's part may hold the whole command line.)
+        others = [part for name, part in whole.items() if name not in ("criterion", "task", "model")]
+        repeated = {option for part in others for option in part} - {"_name"}
+        own = {option: value for option, value in parts["criterion"].items() if option not in repeated}
+        return {**parts, "criterion": own}
     # Before fairseq 0.10 all options lay in one Namespace, and the names of task and model among them.
     args = vars(state["args"])
     parts = {name: _plain(args) for name in names}

@@ -49,6 +49,7 @@ def train(path: Path, converted: Path, data: Path, *options: str, task: str = "s
     words = support.train_args(data, None, "freelb", *sizes, "--pooler-dropout", "0", *options, task=task)
     run = support.build([*words, "--best-checkpoint-metric", "accuracy", "--no-save-optimizer-state"])
     hf_models.randomise(run.model)
+    run.trainer.set_num_updates(3)
     path.parent.mkdir(parents=True, exist_ok=True)
     run.trainer.save_checkpoint(str(path), {"best": 81.5, "val_loss": 80.25})
     return path

@@ -173,6 +173,9 @@ def test_the_model_card(trained: Path, tmp_path: Path) -> None:
     assert "| method | --criterion freelb " in card and "--adv-steps 3" in card and "--adv-lr" in card
     assert "| accuracy on the validation split | 80.25 |" in card
     assert "| accuracy, the best of the training | 81.5 |" in card
+    method = next(line for line in card.splitlines() if line.startswith("| method "))
+    assert "--seed" not in method and "--flood" not in method  # of fairseq's, and of what was not used
+    assert "| updates | 3 |" in card
     assert "# freelb on RTE\n" in card and "`entailment`, `not_entailment`" in card
     assert "`fairseq-adv export model.pt my-model`" in card
     for file in (tmp_path / "my-model").iterdir():
