@@ -109,6 +109,7 @@ def _sections(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
     # Before fairseq 0.10 all options lay in one Namespace, and the names of task and model among them.
     args = vars(state["args"])
     parts = {name: _plain(args) for name in names}
+    parts["criterion"] = {"regression_target": args.get("regression_target")}
     for name, key in (("task", "task"), ("model", "arch"), ("criterion", "criterion")):
         parts[name]["_name"] = args[key]
     return parts

@@ -160,7 +160,7 @@ def test_a_regression(trained: Path, pairs: Path, tmp_path: Path) -> None:
 QUESTIONS = [
     (
         "What is cold?",
-        ["The soup", "the sun", "a\nfire", "<s> </s>"],
+        ["The soup", "the\x0bsun", "a\nfire", "<s> </s>"],
         ["It was  cold. ", "", "Hot.\u2028Hot.", "x"],
     ),
     ("Fill the _ here", ["gap", "", "[SEP]"], ["They did not refund us.", "\x1c No. \x85", "a"]),
@@ -217,6 +217,8 @@ def test_a_masked_lm(encoder: Path, tmp_path: Path) -> None:
     ids = pipeline.tokenizer(text, return_tensors="pt")["input_ids"]
     mask = pipeline.tokenizer.mask_token_id
     assert ids[0].tolist().count(mask) == 1
+    # As fairseq's own fill_mask: a space before the mask is no token of its own.
+    assert "Ġ" not in pipeline.tokenizer.convert_ids_to_tokens(ids[0].tolist())
     words = torch.tensor([[rows.index(row) for row in ids[0].tolist()]])
     with torch.no_grad():
         ours = hub.model(words)[0][0].softmax(-1)

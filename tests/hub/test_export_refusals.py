@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ import export_samples
 import pytest
 import safetensors.torch
 import torch
+from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
 from fairseq_adv.data.errors import DataError
@@ -62,6 +64,7 @@ def without(name: str) -> Change:
         (in_model(encoder_attention_heads=5), "encoder_attention_heads is 5, which does not divide 24"),
         (in_model(encoder_attention_heads="3"), "encoder_attention_heads is '3'"),
         (in_task(classification_head_name="mine"), "has no head 'mine'; it has sentence_classification_head"),
+        (in_task(_name="commonsense_qa"), "has 2 outputs; multiple choice has one"),
         (in_task(separator_token=7), "the token 7 beside its texts, which is none of <s>, <pad>, </s>"),
         (in_task(init_token="0"), "init_token is '0', not the id of a token"),
         (in_task(class_names=["a", "b", "c"]), r"names 3 classes \(a, b, c\).*has 2 outputs.*--labels"),
@@ -144,6 +147,30 @@ def test_names_of_the_classes(trained: Path, tmp_path: Path) -> None:
     assert config["label2id"] == {"left": 0, "right": 1}
 
 
+def test_configurations_of_other_fairseqs(trained: Path, tmp_path: Path) -> None:
+    """All options in one Namespace, as before 0.10; and references to other options, not resolved."""
+
+    def to_namespace(state: dict[str, Any]) -> None:
+        cfg = state["cfg"]
+        names = {"task": cfg["task"]["_name"], "criterion": "freelb", "arch": "roberta_base"}
+        state["args"] = argparse.Namespace(**{**vars(cfg["model"]), **cfg["task"], **names})
+        state["cfg"] = None
+
+    def refer(state: dict[str, Any]) -> None:
+        state["cfg"]["task"]["regression_target"] = "${criterion.regression_target}"
+        state["cfg"] = OmegaConf.create({**state["cfg"], "model": vars(state["cfg"]["model"])})
+
+    export_checkpoint(trained, tmp_path / "out")
+    for change in (to_namespace, refer):
+        other = export_samples.changed(trained, tmp_path / "other.pt", change)
+        out = tmp_path / change.__name__
+        export_checkpoint(other, out)
+        for name in ("config.json", "tokenizer.json", "model.safetensors"):
+            assert (out / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
+        card = (out / "README.md").read_text(encoding="utf-8")
+        assert "--criterion freelb" in card and "--data" not in card and "--arch" not in card
+
+
 def test_half_precision_is_kept(trained: Path, tmp_path: Path) -> None:
     def change(state: dict[str, Any]) -> None:
         state["model"] = {name: tensor.half() for name, tensor in state["model"].items()}
@@ -179,6 +206,7 @@ def test_the_model_card(trained: Path, tmp_path: Path) -> None:
     assert "# freelb on RTE\n" in card and "`entailment`, `not_entailment`" in card
     assert "`fairseq-adv export model.pt my-model`" in card
     for file in (tmp_path / "my-model").iterdir():
+        assert file.stat().st_mode == (tmp_path / "my-model" / "README.md").stat().st_mode
         assert str(trained.parents[1]).encode() not in file.read_bytes(), file
 
 
