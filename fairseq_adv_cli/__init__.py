@@ -23,6 +23,7 @@ VERBS = {
     "convert": ("convert", "a Hugging Face folder, made into a checkpoint of fairseq"),
     "train": ("train", "fine-tune or pre-train an encoder on such data"),
     "validate": ("validate", "a checkpoint's scores and losses on a split"),
+    "export": ("export", "a trained model, made into a Hugging Face folder"),
     "sweep": ("sweep", "try perturbation sizes for an encoder"),
     "predict": ("predict", "answer a benchmark's questions with trained models"),
     "submission": ("submission", "check GLUE's prediction files and zip them"),

@@ -1,7 +1,22 @@
 """Converts a BERT or RoBERTa folder in Hugging Face's layout into a fairseq checkpoint and dictionary.
 
-Train from it:  fairseq-train DATA $(cat OUT/model_args.txt) --finetune-from-model OUT/model.pt …
-Load it:        RobertaModel.from_pretrained("OUT", "model.pt", bpe=None)
+Train from it:
+  fairseq-train DATA $(cat OUT/model_args.txt) --finetune-from-model OUT/model.pt …
+
+Load it, a BERT:
+  import fairseq_adv
+  from fairseq.models.roberta import RobertaModel
+  model = RobertaModel.from_pretrained("OUT", "model.pt", bpe="wordpiece",
+                                       bpe_wordpiece_vocab="OUT/vocab.txt")
+  model.extract_features(model.encode("A text."))
+
+Load it, a RoBERTa:
+  from fairseq.models.roberta import RobertaModel
+  model = RobertaModel.from_pretrained("OUT", "model.pt", bpe="gpt2", gpt2_encoder_json="OUT/encoder.json",
+                                       gpt2_vocab_bpe="OUT/vocab.bpe")
+  model.extract_features(model.encode("A text."))
+
+The way back, of this checkpoint and of those that are trained from it: fairseq-adv export.
 """
 
 from __future__ import annotations
@@ -21,11 +36,11 @@ def main(argv: list[str] | None = None) -> int:
         "out", type=Path, help="folder to write; kept as it is if it already holds this conversion"
     )
     options = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
 
     def work() -> None:
         from fairseq_adv.hub.convert import convert_hf_checkpoint
 
+        logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
         written = convert_hf_checkpoint(options.hf_folder, options.out)
         print(f"{options.out}: {'written' if written else 'already there, reused'}")
 

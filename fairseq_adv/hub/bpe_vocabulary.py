@@ -22,7 +22,7 @@ from fairseq_adv.hub.vocabulary import (
     tokens_in_order,
 )
 
-_SPECIALS = {
+SPECIALS = {
     "cls_token": "<s>",
     "pad_token": "<pad>",
     "sep_token": "</s>",
@@ -57,7 +57,7 @@ def byte_level_vocabulary(folder: Path) -> Vocabulary:
     tokens = tokens_in_order(add_tokens(folder, ranks, fast), source)
     encoder = gpt2_numbers(merges)
     _check_belonging(encoder, ranks, source)
-    specials = special_tokens(folder, _SPECIALS)
+    specials = special_tokens(folder, SPECIALS)
     words = {token: str(number) for token, number in encoder.items()}
     symbols, rows = order_for_fairseq(tokens, specials, source, words)
     bpe = "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in merges)

@@ -23,7 +23,8 @@ from fairseq_adv.data.errors import DataError
 # fairseq: dictionary.pad() == 1, and the first position is padding_idx + 1.
 FIRST_POSITION = 2
 
-_LAYER = {
+# A layer's modules: theirs -> ours.
+LAYER = {
     "attention.self.query": "self_attn.q_proj",
     "attention.self.key": "self_attn.k_proj",
     "attention.self.value": "self_attn.v_proj",
@@ -186,8 +187,8 @@ def convert_tensors(
     model[encoder + "embed_positions.weight"] = _positions(source, sizes)
     _put(model, encoder + "layernorm_embedding", source.take_module("embeddings.LayerNorm", (sizes.width,)))
     for layer in range(sizes.layers):
-        for theirs, ours in _LAYER.items():
-            module = source.take_module(f"encoder.layer.{layer}.{theirs}", _layer_shape(ours, sizes))
+        for theirs, ours in LAYER.items():
+            module = source.take_module(f"encoder.layer.{layer}.{theirs}", layer_shape(ours, sizes))
             _put(model, f"{encoder}layers.{layer}.{ours}", module)
     has_head = _head(source, family, sizes, order, model)
     left_out = source.leave_out()
@@ -202,7 +203,7 @@ def _put(model: dict[str, torch.Tensor], name: str, module: dict[str, torch.Tens
         model[f"{name}.{kind}"] = tensor.clone()
 
 
-def _layer_shape(ours: str, sizes: Sizes) -> tuple[int, ...]:
+def layer_shape(ours: str, sizes: Sizes) -> tuple[int, ...]:
     if ours.endswith("layer_norm"):
         return (sizes.width,)
     wide = {"fc1": (sizes.inner_width, sizes.width), "fc2": (sizes.width, sizes.inner_width)}

@@ -16,6 +16,14 @@ from fairseq_adv.data.io import json_object
 
 FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 FAIRSEQ_MASK = "<mask>"
+# fairseq's special symbols -> what the files of Hugging Face's tokenisers call them.
+ROLES = {
+    "<s>": "cls_token",
+    "<pad>": "pad_token",
+    "</s>": "sep_token",
+    "<unk>": "unk_token",
+    "<mask>": "mask_token",
+}
 
 
 @dataclass(frozen=True)
@@ -105,15 +113,8 @@ def special_tokens(folder: Path, defaults: dict[str, str]) -> dict[str, str]:
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         if (folder / name).is_file():
             named.update(json_object(folder / name))
-    roles = {
-        "<s>": "cls_token",
-        "<pad>": "pad_token",
-        "</s>": "sep_token",
-        "<unk>": "unk_token",
-        "<mask>": "mask_token",
-    }
     found: dict[str, str] = {}
-    for symbol, key in roles.items():
+    for symbol, key in ROLES.items():
         value = named.get(key)
         # Hugging Face writes a token as a string or as {"content": string, …}.
         value = value.get("content") if isinstance(value, dict) else value

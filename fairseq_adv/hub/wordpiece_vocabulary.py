@@ -17,7 +17,7 @@ from fairseq_adv.hub.vocabulary import (
     write_json,
 )
 
-_SPECIALS = {
+SPECIALS = {
     "cls_token": "[CLS]",
     "pad_token": "[PAD]",
     "sep_token": "[SEP]",
@@ -56,7 +56,7 @@ def wordpiece_vocabulary(folder: Path) -> Vocabulary:
     else:
         raise DataError(f"{folder}: needs vocab.txt, or a tokenizer.json of the type WordPiece")
     tokens = tokens_in_order(add_tokens(folder, ranks, fast), source)
-    specials = special_tokens(folder, _SPECIALS)
+    specials = special_tokens(folder, SPECIALS)
     symbols, rows = order_for_fairseq(tokens, specials, source)
     normalizer = _normalizer(folder, fast)
     files = {

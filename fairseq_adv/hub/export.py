@@ -1,0 +1,128 @@
+"""Turns a trained checkpoint into a Hugging Face model folder: :mod:`fairseq_adv.hub.convert`, backwards."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+import torch
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
+from fairseq_adv.data.workspace import finished, workspace
+from fairseq_adv.hub.export_card import model_card
+from fairseq_adv.hub.export_kinds import CLASS_SUFFIX, CLASSES, Trained, trained_for
+from fairseq_adv.hub.export_model import hf_config, hf_tensors, sizes_of_tensors
+from fairseq_adv.hub.export_state import TrainedState, read_trained
+from fairseq_adv.hub.export_tokenizer import find_tokenizer, hf_tokenizer
+from fairseq_adv.hub.vocabulary import write_json
+
+# Increased whenever the same checkpoint would be exported differently, so that old results are not reused.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What :func:`export_checkpoint` did.
+
+    Attributes:
+        reused: the folder was there, made from the same.
+        model: which of transformers' automatic classes loads it.
+        classes: their names, in the order of the head's outputs; none but for classification.
+    """
+
+    reused: bool
+    model: str
+    classes: tuple[str, ...]
+
+
+def export_checkpoint(
+    checkpoint: Path, out: Path, tokenizer_dir: Optional[Path] = None, labels: Optional[str] = None,
+    averaged: bool = False, overwrite: bool = False,
+) -> Exported:  # fmt: skip
+    """Writes config.json, model.safetensors, the tokenizer's files and README.md; all or nothing.
+
+    Args:
+        checkpoint: what fairseq-train wrote, or ``fairseq-adv convert``.
+        out: the folder to make; one that is there and was made from the same is kept.
+        tokenizer_dir: where the tokenizer is; None: beside the checkpoint or its data.
+        labels: the classes' names, joined by commas, in the order of the head's outputs; None: those that the
+            checkpoint or its data names.
+        averaged: take the average of the weights.
+        overwrite: replace a folder that was made from something else.
+
+    Raises:
+        DataError: the checkpoint cannot be exported, has no tokenizer, or ``out`` holds something else.
+    """
+    state = read_trained(checkpoint, averaged)
+    trained = trained_for(state)
+    tokenizer = find_tokenizer(state, tokenizer_dir)
+    classes = _class_names(state, trained, labels)
+    made_from = {
+        "format": FORMAT,
+        "checkpoint": state.sha256,
+        "weights": "average" if averaged else "last",
+        "tokenizer": tokenizer.fingerprint(),
+        "labels": classes,
+    }
+    result = Exported(False, f"AutoModel{CLASS_SUFFIX[trained.kind]}", tuple(classes))
+    if finished(out, made_from, overwrite):
+        return Exported(True, result.model, result.classes)
+    words = int(state.tensors.get("encoder.sentence_encoder.embed_tokens.weight", torch.zeros(0)).shape[0])
+    theirs = hf_tokenizer(tokenizer, trained, words)
+    sizes = sizes_of_tensors(state.tensors, trained.model, theirs.family, checkpoint)
+    tensors = hf_tensors(state.tensors, trained, sizes, theirs.family, theirs.rows, checkpoint)
+    dtype = tensors[f"{theirs.family.prefix}embeddings.word_embeddings.weight"].dtype
+    config = hf_config(trained, sizes, theirs.family, theirs.pad, dtype, classes, checkpoint)
+    card = model_card(state, trained, classes, out.name)
+    files = {**theirs.files, "config.json": write_json(config), "README.md": card.encode("utf-8")}
+
+    def write(folder: Path) -> None:
+        from safetensors.torch import save_file
+
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        weights = folder / "model.safetensors"
+        save_file(tensors, str(weights), metadata={"format": "pt"})
+        shutil.copymode(folder / "config.json", weights)  # safetensors makes a file for its owner alone
+
+    with workspace(out, made_from) as space:
+        space.write([*files, "model.safetensors"], write)
+    return result
+
+
+def _class_names(state: TrainedState, trained: Trained, labels: Optional[str]) -> list[str]:
+    """In the order of the head's outputs.
+
+    Raises:
+        DataError: there are more or fewer than outputs, one is empty or occurs twice, or it has no classes.
+    """
+    if trained.kind != CLASSES:
+        if labels is not None:
+            raise DataError(f"--labels: {state.path} has no classes ({trained.kind}). Leave it out.")
+        return []
+    source, names = _named_classes(state, labels)
+    if not names:
+        return [f"LABEL_{number}" for number in range(trained.outputs)]
+    if len(names) != trained.outputs or len(set(names)) != len(names) or "" in names:
+        raise DataError(
+            f"{source}: names {len(names)} classes ({', '.join(names[:10])}), but the head of {state.path} "
+            f"has {trained.outputs} outputs. Name each once by --labels, joined by commas, in their order."
+        )
+    return names
+
+
+def _named_classes(state: TrainedState, labels: Optional[str]) -> tuple[str, list[str]]:
+    """Where the names are from, and the names; none if nothing names them."""
+    if labels is not None:
+        return "--labels", [name.strip() for name in labels.split(",")]
+    names = state.task.get("class_names")
+    if isinstance(names, list) and names:
+        return str(state.path), [str(name) for name in names]
+    file = Path((state.data or "").split(":")[0]) / "label" / "dict.txt"
+    if state.data is None or not file.is_file():
+        return "", []
+    symbols = load_dictionary(file).symbols[4:]  # behind fairseq's special ones
+    return str(file), [name for name in symbols if name != "<mask>" and not name.startswith("madeupword")]

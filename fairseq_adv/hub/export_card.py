@@ -1,0 +1,165 @@
+"""The model card of an export: README.md, from what the checkpoint holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from fairseq_adv.hub.export_kinds import CHOICES, CLASSES, MASKED_LM, REGRESSION, Trained
+from fairseq_adv.hub.export_state import TrainedState, number
+
+PIPELINES = {CLASSES: "text-classification", REGRESSION: "text-classification", MASKED_LM: "fill-mask"}
+
+_WHAT = {
+    CLASSES: "It answers with one of the classes {classes}.",
+    REGRESSION: "It answers with a number, of the size of those that it was trained on.",
+    CHOICES: "It scores the choices of a question; the softmax over them is the answer.",
+    MASKED_LM: "It is a masked language model.",
+}
+_PIPELINE = """from transformers import pipeline
+model = pipeline("{pipeline}", model="{folder}")
+print(model({call}))"""
+_CALLS = {
+    CLASSES: '{"text": "one text", "text_pair": "another, if it was trained on pairs"}, top_k=None',
+    REGRESSION: '{"text": "one text", "text_pair": "another, if it was trained on pairs"}',
+    MASKED_LM: '"The sky is " + model.tokenizer.mask_token + "."',
+}
+_CHOICES = """from transformers import AutoModelForMultipleChoice, AutoTokenizer
+tokenizer, model = (auto.from_pretrained("{folder}") for auto in (AutoTokenizer, AutoModelForMultipleChoice))
+choices = ["first", "second"]
+rows = tokenizer([{first} for choice in choices],
+                 [{second} for choice in choices],
+                 truncation="only_first", padding=True, return_tensors="pt")
+print(model(**{{name: ids[None] for name, ids in rows.items()}}).logits.softmax(-1))"""
+_ROWS = {
+    "arc_retrieval": ('"the documents of " + choice', '"the question " + choice'),
+    "commonsense_qa": ('"Q: the question"', '"A: " + choice'),
+    "qnli_ranking": ('"Q: the question"', '"A: " + choice'),
+}
+# Options that belong to the export's own words, or say nothing here.
+_LEFT_OUT = {"_name", "classification_head_name", "regression_target", "positive_label"}
+_OF_FLOODING = ("flood", "accordance")
+
+
+def model_card(state: TrainedState, trained: Trained, classes: Sequence[str], folder: str) -> str:
+    """The text of README.md.
+
+    Names of folders and files stand without the way to them.
+
+    Args:
+        state: the checkpoint.
+        trained: what it was trained for.
+        classes: their names, in the order of the head's outputs.
+        folder: the export's name.
+    """
+    criterion = _word(state.criterion.get("_name", "unknown"))
+    data = ", ".join(_base(part) for part in (state.data or "").split(":") if part) or "unknown data"
+    converted = trained.kind == MASKED_LM and not state.updates
+    made = f"trained with `--criterion {criterion}` on {data}"
+    if converted:
+        made = "not trained since `fairseq-adv convert`, whose conversion.json says whether its head is new"
+    what = _WHAT[trained.kind].format(classes=", ".join(f"`{_word(name)}`" for name in classes))
+    return "\n".join(
+        [
+            "---",
+            "library_name: transformers",
+            *([f"pipeline_tag: {PIPELINES[trained.kind]}"] if trained.kind in PIPELINES else []),
+            "tags:",
+            "- fairseq",
+            *([f"- {criterion}"] if re.fullmatch(r"[a-z_]+", criterion) else []),
+            "---",
+            "# An encoder" if converted else f"# {criterion} on {data}",
+            "",
+            f"A fairseq model, {made}. {what}",
+            "",
+            "```python",
+            _use(state, trained, folder),
+            "```",
+            "",
+            f"A row has at most {trained.longest} tokens. `truncation=True` cuts longer ones, elsewhere than "
+            "fairseq.",
+            "",
+            *([] if converted else _report(state)),
+            "## Made by",
+            "",
+            f"`fairseq-adv export {_base(str(state.path))} {_word(folder)}`",
+            "",
+            f"SHA-256 of the checkpoint: {state.sha256}",
+            "",
+        ]
+    )
+
+
+def _use(state: TrainedState, trained: Trained, folder: str) -> str:
+    folder = re.sub(r'["\\\n]', "_", folder)
+    if trained.kind == CHOICES:
+        first, second = _ROWS[str(state.task["_name"])]
+        return _CHOICES.format(folder=folder, first=first, second=second)
+    pipeline = PIPELINES[trained.kind]
+    return _PIPELINE.format(pipeline=pipeline, folder=folder, call=_CALLS[trained.kind])
+
+
+def _report(state: TrainedState) -> list[str]:
+    return ["## Training", "", *_table(_training(state)), "", "## Scores", "", *_scores(state), ""]
+
+
+def _training(state: TrainedState) -> dict[str, str]:
+    words = [f"--criterion {_word(state.criterion.get('_name', 'unknown'))}"]
+    unused = () if state.criterion.get("flood_level") else _OF_FLOODING
+    words += [
+        _option(name, value)
+        for name, value in state.criterion.items()
+        if name not in _LEFT_OUT and not name.startswith(unused)
+    ]
+    found = {
+        "method": " ".join(word for word in words if word),
+        "task": _word(state.task.get("_name")),
+        "updates": str(state.updates),
+    }
+    parts: list[tuple[str, Mapping[str, Any], str]] = [
+        ("learning rate", state.optimization, "lr"),
+        ("mini-batch, examples", state.dataset, "batch_size"),
+        ("mini-batch, tokens", state.dataset, "max_tokens"),
+        ("mini-batches an update", state.optimization, "update_freq"),
+    ]
+    for name, part, option in parts:
+        if part.get(option) is not None:
+            found[name] = _word(part[option])
+    return found
+
+
+def _option(name: str, value: Any) -> str:
+    """As on a command line; nothing for what is off."""
+    if value is None or value is False:
+        return ""
+    flag = "--" + _word(name).replace("_", "-")
+    return flag if value is True else f"{flag} {_base(value) if isinstance(value, str) else _word(value)}"
+
+
+def _scores(state: TrainedState) -> list[str]:
+    metric = _word(state.checkpoint.get("best_checkpoint_metric", "loss"))
+    metric += " (in bits)" if metric == "loss" else ""
+    found = {
+        f"{metric} on the validation split": number(state.extra.get("val_loss")),
+        f"{metric}, the best of the training": number(state.extra.get("best")),
+    }
+    rows = {name: f"{value:.6g}" for name, value in found.items() if value is not None}
+    return _table(rows) if rows else ["The checkpoint holds none."]
+
+
+def _table(rows: Mapping[str, str]) -> list[str]:
+    return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
+
+
+def _word(value: Any) -> str:
+    """A value of the configuration, without what markdown would take for markup."""
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_word(one) for one in value)
+    return re.sub(r"[`|<>\[\]\s]+", " ", str(value)).strip()[:200]
+
+
+def _base(path: str) -> str:
+    """The name of a file or folder, without the way to it."""
+    return _word(PurePath(path).name or path)

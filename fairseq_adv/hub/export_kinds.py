@@ -1,0 +1,154 @@
+"""What a checkpoint was trained for, and as which of transformers' models it can be exported."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from dataclasses import dataclass
+from typing import Any, Optional, Sequence
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.hub.export_state import TrainedState
+from fairseq_adv.hub.model_config import ACTIVATIONS
+
+CLASSES, REGRESSION, CHOICES, MASKED_LM = "classes", "regression", "multiple choice", "masked LM"
+
+TASKS = {
+    "sentence_prediction": CLASSES,
+    "text_classification": CLASSES,
+    "commonsense_qa": CHOICES,
+    "arc_retrieval": CHOICES,
+    "qnli_ranking": CHOICES,
+    "masked_lm": MASKED_LM,
+    "scheduled_masked_lm": MASKED_LM,
+    "wsc": MASKED_LM,
+}
+CLASS_SUFFIX = {
+    CLASSES: "ForSequenceClassification",
+    REGRESSION: "ForSequenceClassification",
+    CHOICES: "ForMultipleChoice",
+    MASKED_LM: "ForMaskedLM",
+}
+
+# fairseq's architectures of RoBERTa's own form; the functions of these names only fill in defaults.
+_ARCHITECTURES = ("roberta", "roberta_base", "roberta_large", "roberta_prenorm", "xlm")
+_HEADS = "classification_heads."
+
+# Option -> (the values that transformers' models have too, what another value is).
+_NEEDED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "activation_fn": (tuple(ACTIVATIONS.values()), "another activation"),
+    "encoder_normalize_before": ((False,), "LayerNorm before each layer"),
+    "layernorm_embedding": ((True,), "no LayerNorm after the embeddings"),
+    "no_scale_embedding": ((True,), "scaled embeddings"),
+    "encoder_learned_pos": ((True,), "positions that are not learned"),
+    "no_token_positional_embeddings": ((False,), "no positions"),
+    "encoder_layers_to_keep": ((None, ""), "layers left out when it is loaded"),
+    "quant_noise_scalar": ((0, 0.0, None), "weights that are quantised when it runs"),
+}
+_NEEDED_OF_HEADS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "pooler_activation_fn": (("tanh",), "another activation in the head"),
+    "spectral_norm_classification_head": ((False,), "a head with spectral norm"),
+}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a checkpoint was trained for.
+
+    Attributes:
+        kind: one of the constants above.
+        head: the classification head's name; None for a masked LM.
+        outputs: of the head; 0 for a masked LM.
+        model: all options of its model.
+        init_token, separator_token: the ids of fairseq's dictionary that stand before the first text and, in
+            addition to the ``</s>`` that ends the first, before the second.
+        longest: the most tokens of a row.
+    """
+
+    kind: str
+    head: Optional[str]
+    outputs: int
+    model: dict[str, Any]
+    init_token: Optional[int]
+    separator_token: Optional[int]
+    longest: int
+
+
+def trained_for(state: TrainedState) -> Trained:
+    """Finds it out.
+
+    Raises:
+        DataError: the task, or the model, is one that cannot be exported.
+    """
+    name = state.task.get("_name")
+    kind = TASKS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise DataError(
+            f"{state.path}: was trained with --task {name}; checkpoints of these are exported: "
+            f"{', '.join(TASKS)}"
+        )
+    regression = state.task.get("regression_target") or state.criterion.get("regression_target")
+    if kind == CLASSES and regression:
+        kind = REGRESSION
+    model = _model_options(state)
+    _check_options(state, model, _NEEDED)
+    head, outputs = None, 0
+    if kind != MASKED_LM:
+        _check_options(state, model, _NEEDED_OF_HEADS)
+        head, outputs = _head(state)
+    if kind == CHOICES and outputs != 1:
+        raise DataError(f"{state.path}: the head {head!r} has {outputs} outputs; multiple choice has one")
+    init, separator = (0, None) if kind in (CHOICES, MASKED_LM) else _tokens(state)
+    return Trained(kind, head, outputs, model, init, separator, _longest(state))
+
+
+def _model_options(state: TrainedState) -> dict[str, Any]:
+    from fairseq.models import ARCH_CONFIG_REGISTRY
+
+    name = state.model.get("_name") or state.model.get("arch")
+    if name not in _ARCHITECTURES:
+        raise DataError(
+            f"{state.path}: its model is {name!r}; exported are the architectures {', '.join(_ARCHITECTURES)}"
+        )
+    options = Namespace(**state.model)
+    ARCH_CONFIG_REGISTRY[name](options)
+    return vars(options)
+
+
+def _check_options(
+    state: TrainedState, model: dict[str, Any], needed: dict[str, tuple[tuple[Any, ...], str]]
+) -> None:
+    for name, (values, what) in needed.items():
+        if model.get(name) not in values:
+            raise DataError(
+                f"{state.path}: was trained with {name}={model.get(name)!r} ({what}), which transformers' "
+                "BERT and RoBERTa cannot express"
+            )
+
+
+def _head(state: TrainedState) -> tuple[str, int]:
+    """The head's name and its number of outputs."""
+    head = state.task.get("classification_head_name") or state.criterion.get("classification_head_name")
+    head = head or "sentence_classification_head"
+    output = state.tensors.get(f"{_HEADS}{head}.out_proj.weight")
+    if output is None:
+        there = sorted({name.split(".")[1] for name in state.tensors if name.startswith(_HEADS)})
+        raise DataError(f"{state.path}: has no head {head!r}; it has {', '.join(there) or 'none'}")
+    return str(head), int(output.shape[0])
+
+
+def _tokens(state: TrainedState) -> Sequence[Optional[int]]:
+    found = []
+    for option in ("init_token", "separator_token"):
+        token = state.task.get(option)
+        if token is not None and (not isinstance(token, int) or isinstance(token, bool) or token < 0):
+            raise DataError(f"{state.path}: {option} is {token!r}, not the id of a token")
+        found.append(token)
+    return found
+
+
+def _longest(state: TrainedState) -> int:
+    """The least of what the task cuts or refuses, and what the model has positions for."""
+    limits = [state.task.get("max_positions"), state.model.get("max_positions")]
+    limits.append(state.task.get("tokens_per_sample"))
+    known = [one for one in limits if isinstance(one, int) and not isinstance(one, bool) and one > 0]
+    return min(known, default=512)

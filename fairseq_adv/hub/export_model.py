@@ -1,0 +1,256 @@
+"""A trained model's tensors and sizes in Hugging Face's layout: :mod:`fairseq_adv.hub.key_map`, backwards.
+
+What fairseq computes is what transformers computes with these, to rounding:
+
+- both masked-LM heads are dense, activation, LayerNorm, and the word embeddings with a bias; RoBERTa's has
+  gelu whatever the encoder has;
+- fairseq's classification head is dense, tanh, and a linear layer on ``<s>``: RoBERTa's ``classifier``, and
+  elsewhere ``pooler`` and ``classifier``;
+- LayerNorm's epsilon is fairseq's 1e-5, for an encoder that came from BERT too, since it was trained so;
+- fairseq has no segment embedding: both segments get zeros;
+- BERT numbers positions from 0, so fairseq's first two rows, which are for padding, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Dict, Tuple
+
+import torch
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.fairseq_patches.inference_copies import COPIES
+from fairseq_adv.hub.export_kinds import CHOICES, CLASS_SUFFIX, MASKED_LM, REGRESSION, Trained
+from fairseq_adv.hub.export_state import number
+from fairseq_adv.hub.key_map import BERT, FIRST_POSITION, LAYER, Family, Sizes, layer_shape
+from fairseq_adv.hub.model_config import ACTIVATIONS
+
+_ENCODER = "encoder.sentence_encoder."
+_LAYERS = _ENCODER + "layers."
+_LM_HEAD = "encoder.lm_head."
+# transformers' name of a module -> (fairseq's, the shape of its weight)
+_Modules = Dict[str, Tuple[str, Tuple[int, ...]]]
+_SEGMENTS = {"bert": 2, "roberta": 1}  # rows of zeros, as many as these models usually have
+
+
+def model_type(family: Family) -> str:
+    """``bert`` or ``roberta``, as ``config.json`` names it."""
+    return family.prefix.rstrip(".")
+
+
+def sizes_of_tensors(
+    tensors: Mapping[str, torch.Tensor], model: Mapping[str, Any], family: Family, path: Path
+) -> Sizes:
+    """The encoder's sizes, from the tensors themselves; the number of heads is an option.
+
+    Args:
+        tensors: fairseq's names -> tensors.
+        model: all options of the model.
+        family: what it is exported as.
+        path: the checkpoint, for messages.
+
+    Raises:
+        DataError: it has no RoBERTa encoder, or the number of heads does not divide its width.
+    """
+    try:
+        vocabulary, width = tensors[_ENCODER + "embed_tokens.weight"].shape
+        positions = tensors[_ENCODER + "embed_positions.weight"].shape[0]
+        inner = tensors[_LAYERS + "0.fc1.weight"].shape[0]
+    except (KeyError, ValueError, IndexError) as error:
+        raise DataError(f"{path}: has no encoder by the names of fairseq's RoBERTa ({error})") from error
+    heads = model.get("encoder_attention_heads")
+    if not isinstance(heads, int) or heads < 1 or width % heads:
+        raise DataError(f"{path}: encoder_attention_heads is {heads!r}, which does not divide {width}")
+    layers = {name[len(_LAYERS) :].split(".")[0] for name in tensors if name.startswith(_LAYERS)}
+    segments = _SEGMENTS[model_type(family)]
+    if positions <= FIRST_POSITION:
+        raise DataError(f"{path}: has no positions")
+    rows = positions if family.positions_skip_pad else positions - FIRST_POSITION
+    first = FIRST_POSITION if family.positions_skip_pad else 0
+    tied = not model.get("untie_weights_roberta")
+    return Sizes(
+        int(vocabulary), len(layers), int(width), int(inner), heads, int(rows), segments, first, tied
+    )
+
+
+def hf_config(
+    trained: Trained, sizes: Sizes, family: Family, pad: int, dtype: torch.dtype, classes: Sequence[str],
+    path: Path,
+) -> dict[str, Any]:  # fmt: skip
+    """The content of ``config.json``.
+
+    Args:
+        trained: what the model was trained for.
+        sizes: the encoder's.
+        family: what it is exported as.
+        pad: the padding token's row.
+        dtype: of the weights.
+        classes: their names in the order of the head's outputs; empty where there are none.
+        path: the checkpoint, for messages.
+
+    Raises:
+        DataError: the masked-LM head's activation is not that of RoBERTa's.
+    """
+    model = trained.model
+    names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+    activation = names[model["activation_fn"]]
+    if trained.kind == MASKED_LM and family is not BERT and activation != "gelu":
+        raise DataError(
+            f"{path}: was trained with activation_fn={activation}; the masked-LM head of transformers' "
+            "RoBERTa always has gelu"
+        )
+    config: dict[str, Any] = {
+        "architectures": [_title(family) + CLASS_SUFFIX[trained.kind]],
+        "model_type": model_type(family),
+        "vocab_size": sizes.vocabulary,
+        "hidden_size": sizes.width,
+        "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads,
+        "intermediate_size": sizes.inner_width,
+        "max_position_embeddings": sizes.position_rows,
+        "type_vocab_size": sizes.segment_rows,
+        "hidden_act": activation,
+        "hidden_dropout_prob": _probability(model, "dropout"),
+        "attention_probs_dropout_prob": _probability(model, "attention_dropout"),
+        "classifier_dropout": _probability(model, "pooler_dropout"),
+        "layer_norm_eps": 1e-5,
+        "initializer_range": 0.02,
+        "position_embedding_type": "absolute",
+        "pad_token_id": pad,
+        "tie_word_embeddings": sizes.tied,
+        "torch_dtype": str(dtype).replace("torch.", ""),
+    }
+    if family is not BERT:
+        config.update(bos_token_id=0, eos_token_id=2)
+    if trained.kind == REGRESSION:
+        config["problem_type"] = "regression"
+    if trained.outputs and trained.kind != CHOICES:
+        names_of = list(classes) or [f"LABEL_{number}" for number in range(trained.outputs)]
+        config["id2label"] = {str(number): name for number, name in enumerate(names_of)}
+        config["label2id"] = {name: number for number, name in enumerate(names_of)}
+    return config
+
+
+def _probability(model: Mapping[str, Any], option: str) -> float:
+    """Of dropout, which is for those who train the export further."""
+    value = number(model.get(option))
+    return 0.1 if value is None else value
+
+
+def _title(family: Family) -> str:
+    return {"bert": "Bert", "roberta": "Roberta"}[model_type(family)]
+
+
+def hf_tensors(
+    tensors: Mapping[str, torch.Tensor], trained: Trained, sizes: Sizes, family: Family,
+    rows: Sequence[int], path: Path,
+) -> dict[str, torch.Tensor]:  # fmt: skip
+    """The content of ``model.safetensors``, in the dtypes of ``tensors``.
+
+    Args:
+        tensors: fairseq's names -> tensors.
+        trained: what the model was trained for; of its heads, only this one's is taken.
+        sizes: the encoder's.
+        family: what it is exported as.
+        rows: the row in the exported tables of each fairseq index, (words,).
+        path: the checkpoint, for messages.
+
+    Raises:
+        DataError: tensors that are missing, unknown, not finite or of another shape.
+    """
+    source = _Source(tensors, rows)
+    found = {family.prefix + name: value for name, value in _encoder(source, sizes, family).items()}
+    found.update(source.take_modules(_head_modules(trained, sizes, family)))
+    if trained.kind == MASKED_LM:
+        found[family.head_bias] = source.take_table(_LM_HEAD + "bias", (sizes.vocabulary,))
+        if not sizes.tied:
+            output = source.take_table(_LM_HEAD + "weight", (sizes.vocabulary, sizes.width))
+            found[f"{family.head_decoder}.weight"] = output
+            found[f"{family.head_decoder}.bias"] = found[family.head_bias].clone()
+    source.check(path)
+    return found
+
+
+class _Source:
+    """Hands out each tensor once by name, checks it, and collects everything that is wrong."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor], rows: Sequence[int]) -> None:
+        self._left = {name: value for name, value in tensors.items() if not _unused(name)}
+        self._rows = torch.tensor(rows, dtype=torch.long)
+        self._problems: list[str] = []
+
+    def take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        found = self._left.pop(name, None)
+        if found is None or tuple(found.shape) != shape or not bool(torch.isfinite(found).all()):
+            problem = "missing" if found is None else f"{tuple(found.shape)}, or not finite"
+            self._problems.append(f"{name} {shape}: {problem}")
+            return torch.zeros(shape)
+        return found.detach().clone().contiguous()
+
+    def take_table(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        """A tensor with a row for each word, in the order of the export."""
+        table = self.take(name, shape)
+        return torch.empty_like(table).index_copy_(0, self._rows, table)
+
+    def take_modules(self, modules: _Modules) -> dict[str, torch.Tensor]:
+        found = {}
+        for theirs, (ours, shape) in modules.items():
+            found[f"{theirs}.weight"] = self.take(f"{ours}.weight", shape)
+            found[f"{theirs}.bias"] = self.take(f"{ours}.bias", shape[:1])
+        return found
+
+    def check(self, path: Path) -> None:
+        """Raises DataError if something was wrong, or is left that belongs to no head."""
+        heads = (_LM_HEAD, "classification_heads.")
+        problems = self._problems + [
+            f"{name}: not known" for name in self._left if not name.startswith(heads)
+        ]
+        if problems:
+            more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+            raise DataError(
+                f"{path}: its tensors are not those of a RoBERTa: {'; '.join(problems[:3])}{more}"
+            )
+
+
+def _encoder(source: _Source, sizes: Sizes, family: Family) -> dict[str, torch.Tensor]:
+    words = source.take_table(_ENCODER + "embed_tokens.weight", (sizes.vocabulary, sizes.width))
+    skipped = 0 if family.positions_skip_pad else FIRST_POSITION
+    shape = (sizes.position_rows + skipped, sizes.width)
+    positions = source.take(_ENCODER + "embed_positions.weight", shape)
+    modules: _Modules = {"embeddings.LayerNorm": (_ENCODER + "layernorm_embedding", (sizes.width,))}
+    for layer in range(sizes.layers):
+        for theirs, ours in LAYER.items():
+            name = f"{_LAYERS}{layer}.{ours}"
+            modules[f"encoder.layer.{layer}.{theirs}"] = (name, layer_shape(ours, sizes))
+    return {
+        "embeddings.word_embeddings.weight": words,
+        "embeddings.position_embeddings.weight": positions[skipped:].clone(),
+        "embeddings.token_type_embeddings.weight": words.new_zeros(sizes.segment_rows, sizes.width),
+        **source.take_modules(modules),
+    }
+
+
+def _head_modules(trained: Trained, sizes: Sizes, family: Family) -> _Modules:
+    square = (sizes.width, sizes.width)
+    if trained.kind == MASKED_LM:
+        return {
+            family.head_dense: (_LM_HEAD + "dense", square),
+            family.head_norm: (_LM_HEAD + "layer_norm", (sizes.width,)),
+        }
+    head = f"classification_heads.{trained.head}."
+    output = (trained.outputs, sizes.width)
+    if family is not BERT and trained.kind != CHOICES:
+        return {
+            "classifier.dense": (head + "dense", square),
+            "classifier.out_proj": (head + "out_proj", output),
+        }
+    return {
+        f"{family.prefix}pooler.dense": (head + "dense", square),
+        "classifier": (head + "out_proj", output),
+    }
+
+
+def _unused(name: str) -> bool:
+    """Copies that fairseq's layers keep for inference, and the number of the layout."""
+    return name == _ENCODER + "version" or (name.startswith(_ENCODER) and name.split(".")[-1] in COPIES)

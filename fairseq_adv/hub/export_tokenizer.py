@@ -1,0 +1,229 @@
+"""The tokenizer of a trained model in Hugging Face's layout, which makes the ids that fairseq's task makes.
+
+A WordPiece tokenizer becomes BERT's, with the rows of its own vocab.txt; GPT-2's BPE becomes RoBERTa's, with
+the rows of fairseq's dictionary. What stands before, between and after the texts is the task's: a pair is
+often ``[CLS] a [SEP] [SEP] b [SEP]``, which transformers' own BERT tokenizer would not make. So the class is
+``PreTrainedTokenizerFast``, which takes tokenizer.json as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional, Sequence
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import text_lines
+from fairseq_adv.data.tokenizers.kept import kept_tokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine
+from fairseq_adv.hub.bpe_vocabulary import SPECIALS as BPE_SPECIALS
+from fairseq_adv.hub.export_kinds import CHOICES, MASKED_LM, Trained
+from fairseq_adv.hub.export_state import TrainedState
+from fairseq_adv.hub.key_map import BERT, ROBERTA, Family
+from fairseq_adv.hub.vocabulary import (
+    FAIRSEQ_FIRST,
+    FAIRSEQ_MASK,
+    ROLES,
+    order_for_fairseq,
+    special_tokens,
+    write_json,
+)
+from fairseq_adv.hub.wordpiece_vocabulary import SPECIALS as WORDPIECE_SPECIALS
+
+# What str.splitlines splits at: the multiple-choice tasks make a space of it.
+_LINE_BREAKS = "\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
+# What str.strip removes, in the words of Oniguruma.
+_AROUND = r"\A[\s\x1c-\x1f]+|[\s\x1c-\x1f]+\z"
+
+
+@dataclass(frozen=True)
+class HfTokenizer:
+    """A tokenizer as it is exported.
+
+    Attributes:
+        family: the models that it is for.
+        rows: the row in the exported tables of each index of fairseq's dictionary, (words,).
+        pad: the padding token's row.
+        files: name -> content.
+    """
+
+    family: Family
+    rows: tuple[int, ...]
+    pad: int
+    files: dict[str, bytes]
+
+
+def find_tokenizer(state: TrainedState, tokenizer_dir: Optional[Path]) -> TokenToIds:
+    """The tokenizer kept beside a checkpoint or its data.
+
+    Where none is kept: the checkpoint's own folder, if it is a converted encoder, or the folder that a
+    multiple-choice task read it from.
+
+    Args:
+        state: the checkpoint.
+        tokenizer_dir: a folder that the user names: looked into alone.
+
+    Raises:
+        DataError: there is none; names the option that says where it is.
+    """
+    try:
+        return kept_tokenizer(state.path, state.data, tokenizer_dir)
+    except DataError:
+        if tokenizer_dir is not None:
+            raise
+        places = [state.path.parent]
+        if "tokenizer_dir" in state.task:
+            named = state.task["tokenizer_dir"] or (state.data or "").split(":")[0]
+            places += [Path(str(named))] if named else []
+        for place in places:
+            if (place / "dict.txt").is_file() and any(
+                (place / name).is_file() for name in ("vocab.txt", "encoder.json")
+            ):
+                return tokenizer_for_encoder(place)
+        raise
+
+
+def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfTokenizer:
+    """Makes the files.
+
+    Args:
+        tokenizer: WordPiece or GPT-2's BPE.
+        trained: what the model was trained for.
+        words: rows of the model's word embeddings.
+
+    Raises:
+        DataError: tokenizer and model don't belong together, or the dictionary lacks tokens that the
+            tokenizer makes.
+    """
+    symbols = list(tokenizer.dictionary.symbols)
+    if FAIRSEQ_MASK not in symbols:
+        symbols.append(FAIRSEQ_MASK)  # as tasks do
+    if len(symbols) != words:
+        raise DataError(
+            f"{tokenizer.files['dictionary']}: makes {len(symbols)} words (with fairseq's special ones and "
+            f"<mask>), but the model has embeddings for {words}. Name the tokenizer that it was trained with "
+            "by --tokenizer-dir."
+        )
+    if tokenizer.kind == "wordpiece":
+        return _wordpiece(tokenizer, symbols, trained)
+    return _byte_level(tokenizer, symbols, trained)
+
+
+def _wordpiece(tokenizer: TokenToIds, symbols: Sequence[str], trained: Trained) -> HfTokenizer:
+    vocab = tokenizer.files["vocab"]
+    tokens = text_lines(vocab)
+    specials = special_tokens(vocab.parent, WORDPIECE_SPECIALS)
+    named, places = order_for_fairseq(tokens, specials, vocab)
+    row_of = dict(zip((*FAIRSEQ_FIRST, *named, FAIRSEQ_MASK), places))
+    if set(row_of) != set(symbols):
+        odd = sorted(set(row_of) ^ set(symbols))[0]
+        raise DataError(
+            f"{tokenizer.files['dictionary']}: its words are not the tokens of {vocab}; {odd!r} is in one "
+            "alone. Name a folder whose files belong together by --tokenizer-dir."
+        )
+    rows = tuple(row_of[symbol] for symbol in symbols)
+    engine = wordpiece_engine(vocab, cased=not tokenizer.options["lowercase"])
+    if trained.kind == CHOICES:
+        from tokenizers import Regex, normalizers
+
+        breaks = normalizers.Replace(Regex(_LINE_BREAKS), " ")
+        engine.normalizer = normalizers.Sequence([breaks, engine.normalizer])
+    settings = {
+        "do_lower_case": tokenizer.options["lowercase"],
+        "strip_accents": tokenizer.options["strip_accents"],
+        "tokenize_chinese_chars": tokenizer.options["handle_chinese_chars"],
+    }
+    files = _files(engine, trained, rows, specials, symbols, settings)
+    files["vocab.txt"] = "".join(f"{token}\n" for token in tokens).encode("utf-8")
+    return HfTokenizer(BERT, rows, row_of["<pad>"], files)
+
+
+def _byte_level(tokenizer: TokenToIds, symbols: Sequence[str], trained: Trained) -> HfTokenizer:
+    from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    theirs = get_encoder(str(tokenizer.files["encoder_json"]), str(tokenizer.files["vocab_bpe"]))
+    token_of = {str(number): token for token, number in theirs.encoder.items()}
+    vocabulary = {token_of.get(symbol, symbol): row for row, symbol in enumerate(symbols)}
+    merges = sorted(theirs.bpe_ranks, key=theirs.bpe_ranks.__getitem__)
+    lacking = [token for pair in merges for token in (*pair, "".join(pair)) if token not in vocabulary]
+    if lacking or len(vocabulary) != len(symbols):
+        raise DataError(
+            f"{tokenizer.files['dictionary']}: lacks {lacking[:1] or 'a token'} of "
+            f"{tokenizer.files['vocab_bpe']}, or holds one twice. Name a folder whose files belong together "
+            "by --tokenizer-dir."
+        )
+    engine = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>"))
+    steps = [normalizers.Replace(Regex(_LINE_BREAKS), " ")] if trained.kind == CHOICES else []
+    if trained.kind != MASKED_LM:  # there the text is cut at <mask>, and the space behind it counts
+        steps.append(normalizers.Replace(Regex(_AROUND), ""))
+    if steps:
+        engine.normalizer = normalizers.Sequence(steps)
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    engine.decoder = decoders.ByteLevel()
+    rows = tuple(range(len(symbols)))
+    specials = {symbol: BPE_SPECIALS[role] for symbol, role in ROLES.items()}
+    files = _files(engine, trained, rows, specials, symbols, {"bos_token": "<s>", "eos_token": "</s>"})
+    files["vocab.json"] = (json.dumps(vocabulary, ensure_ascii=False) + "\n").encode("utf-8")
+    lines = "".join(f"{left} {right}\n" for left, right in merges)
+    files["merges.txt"] = f"#version: 0.2\n{lines}".encode()
+    return HfTokenizer(ROBERTA, rows, vocabulary["<pad>"], files)
+
+
+def _files(
+    engine: Any, trained: Trained, rows: Sequence[int], specials: dict[str, str], symbols: Sequence[str],
+    settings: dict[str, Any],
+) -> dict[str, bytes]:  # fmt: skip
+    """tokenizer.json and tokenizer_config.json.
+
+    Args:
+        engine: without special tokens and what stands around the texts; both are added to it.
+        specials: fairseq's special symbols -> the tokens' names here.
+        settings: what else tokenizer_config.json says.
+    """
+    from tokenizers import AddedToken
+
+    for symbol, token in specials.items():
+        # A RoBERTa's mask takes the space before it along.
+        lstrip = symbol == FAIRSEQ_MASK and "bos_token" in settings
+        engine.add_special_tokens([AddedToken(token, lstrip=lstrip, normalized=False)])
+    engine.post_processor = _template(trained, rows, specials, symbols)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": trained.longest,
+        **{ROLES[symbol]: token for symbol, token in specials.items()},
+        "model_input_names": ["input_ids", "attention_mask"],
+        # A text cannot write control tokens, as in fairseq; but that of a masked LM must write masks.
+        "split_special_tokens": trained.kind != MASKED_LM,
+        "clean_up_tokenization_spaces": False,
+        **settings,
+    }
+    text = json.dumps(json.loads(engine.to_str()), ensure_ascii=False, separators=(",", ":"))
+    return {"tokenizer.json": text.encode("utf-8"), "tokenizer_config.json": write_json(config)}
+
+
+def _template(trained: Trained, rows: Sequence[int], specials: dict[str, str], symbols: Sequence[str]) -> Any:
+    """``init A </s>`` and ``init A </s> separator B </s>``; all of it is of segment 0."""
+    from tokenizers import processors
+
+    names: dict[int, str] = {}
+
+    def placed(token: Optional[int]) -> list[str]:
+        if token is None:
+            return []
+        if token >= len(symbols) or symbols[token] not in specials:
+            raise DataError(
+                f"the model was trained with the token {token} beside its texts, which is none of "
+                f"{', '.join(specials)}; that cannot be exported"
+            )
+        names[token] = specials[symbols[token]]
+        return [f"{names[token]}:0"]
+
+    end = symbols.index("</s>")
+    single = [*placed(trained.init_token), "$A:0", *placed(end)]
+    pair = [*single, *placed(trained.separator_token), "$B:0", *placed(end)]
+    return processors.TemplateProcessing(
+        single=single, pair=pair, special_tokens=[(name, rows[token]) for token, name in names.items()]
+    )

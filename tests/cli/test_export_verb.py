@@ -1,0 +1,61 @@
+"""The verb export, and that the help of convert says what works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import CommandMain
+
+import fairseq_adv_cli.convert
+
+
+@pytest.fixture
+def samples(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modules of tests/hub."""
+    monkeypatch.syspath_prepend(str(repo / "tests" / "hub"))
+
+
+def test_exports_and_reuses(samples: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import export_samples
+
+    converted = export_samples.encoder(tmp_path, "bert")
+    export = CommandMain("export", capsys)
+    words = (converted / "model.pt", tmp_path / "out")
+    done = export(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{tmp_path / 'out'}: written, for AutoModelForMaskedLM\n"
+    assert export(*words).stdout.endswith("already there and made from this checkpoint; nothing to do\n")
+    for mistake, message in (
+        ([tmp_path / "absent.pt", tmp_path / "x"], "no such checkpoint"),
+        ([*words, "--labels", "a,b"], "has no classes (masked LM). Leave it out."),
+        ([words[0], tmp_path], "was not made by this program"),
+        ([words[0], tmp_path / "x", "--tokenizer-dir", tmp_path], "holds neither vocab.txt"),
+    ):
+        done = export(*mistake)
+        assert done.returncode == 2 and done.stdout == ""
+        assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+        assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("family", "heading"), [("bert", "Load it, a BERT:"), ("roberta", "Load it, a RoBERTa:")]
+)
+def test_the_help_of_convert_says_what_works(
+    samples: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, heading: str
+) -> None:
+    """The lines under the heading, as they stand there, in the folder above OUT."""
+    import export_samples
+
+    converted = export_samples.encoder(tmp_path, family)
+    converted.rename(tmp_path / "OUT")
+    lines = (fairseq_adv_cli.convert.__doc__ or "").partition(heading)[2].split("\n\n")[0].splitlines()
+    program = "\n".join(line[2:] for line in lines)
+    assert "extract_features(" in program and "encode(" in program
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(program.replace("model.extract_features(", "features = model.extract_features("), names)
+    model, features = names["model"], names["features"]
+    ids = model.encode("A text.").tolist()  # type: ignore[attr-defined]
+    assert ids[0] == 0 and ids[-1] == 2 and 3 not in ids and len(ids) > 4
+    assert features.shape == (1, len(ids), 24)  # type: ignore[attr-defined]

@@ -1,0 +1,263 @@
+"""transformers computes with an export what fairseq computes with the checkpoint, from the same texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import export_samples
+import glue_samples
+import hf_models
+import pytest
+import support
+import torch
+from fairseq.data import Dictionary
+from fairseq.models.roberta import RobertaModel
+from safetensors.torch import load_file
+
+from fairseq_adv.hub.convert import convert_hf_checkpoint
+from fairseq_adv.hub.export import export_checkpoint
+
+transformers = pytest.importorskip("transformers", reason="compares with transformers' own models")
+
+CLOSE = 1e-5
+FAMILIES = ["bert", "roberta"]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_samples.encoder(tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.fixture(scope="module")
+def pairs(encoder: Path) -> Path:
+    """Pairs of texts with two classes."""
+    return export_samples.glue(encoder.parent, "RTE", encoder)
+
+
+@pytest.fixture(scope="module")
+def trained(encoder: Path, pairs: Path) -> Path:
+    """A model of two classes."""
+    return export_samples.train(encoder.parent / "run" / "model.pt", encoder, pairs)
+
+
+@pytest.fixture(scope="module")
+def exported(trained: Path) -> Path:
+    out = trained.parent / "out"
+    export_checkpoint(trained, out)
+    return out
+
+
+def rows_of(out: Path, encoder: Path) -> list[int]:
+    """The row in the export of each fairseq index, by the tokens' names alone."""
+    dictionary = Dictionary.load(str(encoder / "dict.txt"))
+    dictionary.add_symbol("<mask>")
+    vocabulary = json.loads((out / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+    names = (
+        {ours: theirs for theirs, ours in hf_models.BERT_SPECIALS.items()} if "[CLS]" in vocabulary else {}
+    )
+    if (encoder / "encoder.json").is_file():
+        numbers = json.loads((encoder / "encoder.json").read_text())
+        names = {str(number): token for token, number in numbers.items()}
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    for symbol in dictionary.symbols:
+        if symbol.startswith("[row"):  # tokens that dict.txt cannot hold
+            names[symbol] = tokens[int(symbol[4:-1])]
+    return [vocabulary[names.get(symbol, symbol)] for symbol in dictionary.symbols]
+
+
+def scores_of(answer: list[dict[str, Any]], classes: list[str]) -> list[float]:
+    found = {one["label"]: one["score"] for one in answer}
+    return [found[name] for name in classes]
+
+
+def largest(ours: list[float], theirs: list[float]) -> float:
+    assert len(ours) == len(theirs)
+    return max(abs(a - b) for a, b in zip(ours, theirs))
+
+
+# ---- classes, and numbers
+
+
+def test_pairs(encoder: Path, pairs: Path, trained: Path, exported: Path) -> None:
+    check_classes(encoder, pairs, trained, exported, glue_samples.pairs(30))
+
+
+def test_single_texts(encoder: Path, trained: Path, exported: Path) -> None:
+    data = export_samples.glue(encoder.parent, "SST-2", encoder)
+    check_classes(encoder, data, trained, exported, [(text, None) for text in glue_samples.AWKWARD])
+
+
+def check_classes(encoder: Path, data: Path, trained: Path, exported: Path, texts: Any) -> None:
+    """The ids are equal, and so are the pipeline's probabilities."""
+    classes = [
+        line.split()[0] for line in (trained_on(encoder) / "label" / "dict.txt").read_text().splitlines()
+    ]
+    classes = [name for name in classes if not name.startswith("madeupword")]
+    pipeline = transformers.pipeline("text-classification", model=str(exported), top_k=None)
+    assert list(pipeline.model.config.id2label.values()) == classes
+    rows, seen = rows_of(exported, encoder), set()
+    ours = export_samples.answers(trained, data)
+    assert len(ours) == len(texts)
+    for (text, pair), (ids, probabilities) in zip(texts, ours):
+        if pair == "":
+            continue  # transformers takes an empty second text for none
+        theirs = pipeline.tokenizer(text, pair)
+        assert theirs["input_ids"] == [rows[index] for index in ids[0]], (text, pair)
+        assert set(theirs) == {"input_ids", "attention_mask"}
+        answer = pipeline({"text": text, "text_pair": pair} if pair is not None else text)
+        answer = answer[0] if isinstance(answer[0], list) else answer
+        assert largest(probabilities, scores_of(answer, classes)) < CLOSE
+        seen.add(round(probabilities[0], 3))
+    assert len(seen) > 10  # the texts decide
+
+
+def trained_on(encoder: Path) -> Path:
+    return encoder.parent / "RTE"
+
+
+def test_segments_and_padding_change_nothing(exported: Path) -> None:
+    """Whatever a program passes as token_type_ids, and however long the batch is."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(exported).eval()
+    batch = tokenizer(
+        ["It is cold.", "No."], ["A much longer second text.", "Yes."], padding=True, return_tensors="pt"
+    )
+    assert batch["input_ids"].shape[0] == 2 and not batch["attention_mask"].all()
+    alone = tokenizer("No.", "Yes.", return_tensors="pt")
+    segments = torch.zeros_like(batch["input_ids"])
+    if model.config.type_vocab_size > 1:
+        segments[:, 5:] = 1
+    with torch.no_grad():
+        logits = model(**batch, token_type_ids=segments).logits
+        assert float((logits[1] - model(**alone).logits[0]).abs().max()) < CLOSE
+        assert float((logits[0] - logits[1]).abs().max()) > 0.01
+
+
+def test_a_regression(trained: Path, pairs: Path, tmp_path: Path) -> None:
+    def change(state: dict[str, Any]) -> None:
+        state["cfg"]["task"].update(regression_target=True, num_classes=1)
+        state["cfg"]["criterion"].update(regression_target=True)
+        for kind in ("weight", "bias"):
+            name = f"classification_heads.sentence_classification_head.out_proj.{kind}"
+            state["model"][name] = state["model"][name][:1].clone()
+
+    one = export_samples.changed(trained, tmp_path / "one.pt", change)
+    (pairs / "label" / "valid.label").write_text("0.5\n" * 30)
+    export_checkpoint(one, tmp_path / "out")
+    pipeline = transformers.pipeline("text-classification", model=str(tmp_path / "out"))
+    assert pipeline.model.config.problem_type == "regression"
+    for (text, pair), (_, number) in zip(glue_samples.pairs(30), export_samples.answers(one, pairs)):
+        answer = pipeline({"text": text, "text_pair": pair or " "})
+        assert largest(number, [answer["score"]]) < 3 * CLOSE  # a number, not a probability
+    assert not answer["label"].startswith("entail")
+
+
+# ---- multiple choice
+
+
+QUESTIONS = [
+    (
+        "What is cold?",
+        ["The soup", "the\x0bsun", "a\nfire", "<s> </s>"],
+        ["It was  cold. ", "", "Hot.\u2028Hot.", "x"],
+    ),
+    ("Fill the _ here", ["gap", "", "[SEP]"], ["They did not refund us.", "\x1c No. \x85", "a"]),
+]
+
+
+@pytest.mark.parametrize("task", ["commonsense_qa", "arc_retrieval"])
+def test_multiple_choice(encoder: Path, tmp_path: Path, task: str) -> None:
+    rows = []
+    for number, (stem, choices, documents) in enumerate(QUESTIONS):
+        options = [
+            {"label": "ABCD"[k], "text": text or "empty", "para": documents[k]}
+            for k, text in enumerate(choices)
+        ]
+        rows.append({"id": str(number), "question": {"stem": stem, "choices": options}, "answerKey": "A"})
+    for split in ("train", "valid"):
+        support.write_json_lines(tmp_path / f"{split}.jsonl", rows)
+    trained = export_samples.train(
+        tmp_path / "run" / "model.pt", encoder, tmp_path, "--tokenizer-dir", str(encoder), task=task
+    )
+    export_checkpoint(trained, tmp_path / "out")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    model = transformers.AutoModelForMultipleChoice.from_pretrained(tmp_path / "out").eval()
+    assert tokenizer.model_max_length == 512
+    rows_here = rows_of(tmp_path / "out", encoder)
+    for row, (ids, probabilities) in zip(rows, export_samples.answers(trained, tmp_path)):
+        texts = [as_texts(task, row["question"]["stem"], choice) for choice in row["question"]["choices"]]
+        theirs = [tokenizer(*text)["input_ids"] for text in texts]
+        assert theirs == [[rows_here[index] for index in one] for one in ids]
+        batch = tokenizer.pad({"input_ids": theirs}, return_tensors="pt")
+        with torch.no_grad():
+            logits = model(**{name: value[None] for name, value in batch.items()}).logits[0]
+        assert largest(probabilities, logits.softmax(-1).tolist()) < CLOSE
+        assert max(probabilities) < 0.999
+
+
+def as_texts(task: str, stem: str, choice: dict[str, str]) -> tuple[str, ...]:
+    if task == "commonsense_qa":
+        return f"Q: {stem}", f"A: {choice['text']}"
+    statement = stem.replace("_", choice["text"]) if "_" in stem else f"{stem} {choice['text']}"
+    return (choice["para"], statement) if choice["para"].strip() else (statement,)
+
+
+# ---- masked language models, and back
+
+
+def test_a_masked_lm(encoder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export_checkpoint(encoder / "model.pt", out)
+    hub = RobertaModel.from_pretrained(str(encoder), "model.pt", bpe=None).eval()
+    pipeline = transformers.pipeline("fill-mask", model=str(out), top_k=3)
+    rows = rows_of(out, encoder)
+    text = f"The soup was {pipeline.tokenizer.mask_token} cold."
+    ids = pipeline.tokenizer(text, return_tensors="pt")["input_ids"]
+    mask = pipeline.tokenizer.mask_token_id
+    assert ids[0].tolist().count(mask) == 1
+    # As fairseq's own fill_mask: a space before the mask is no token of its own.
+    assert "Ġ" not in pipeline.tokenizer.convert_ids_to_tokens(ids[0].tolist())
+    words = torch.tensor([[rows.index(row) for row in ids[0].tolist()]])
+    with torch.no_grad():
+        ours = hub.model(words)[0][0].softmax(-1)
+        theirs = pipeline.model(ids).logits[0].softmax(-1)[:, rows]
+    assert float((ours - theirs).abs().max()) < CLOSE
+    best = ours[(ids[0] == mask).nonzero()[0, 0]].topk(3)
+    answer = pipeline(text)
+    assert [one["token"] for one in answer] == [rows[index] for index in best.indices.tolist()]
+    assert largest(best.values.tolist(), [one["score"] for one in answer]) < CLOSE
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_back_to_hugging_face_bit_for_bit(tmp_path: Path, family: str, tied: bool) -> None:
+    """All but the segments, which fairseq lacks: the first one's row is in the positions."""
+    head = {"head": True} if family == "bert" else {}
+    export_samples.SAVERS[family](tmp_path / "hf", tie_word_embeddings=tied, **head)
+    convert_hf_checkpoint(tmp_path / "hf", tmp_path / "fairseq")
+    export_checkpoint(tmp_path / "fairseq" / "model.pt", tmp_path / "back")
+    source, back = (load_file(tmp_path / name / "model.safetensors") for name in ("hf", "back"))
+    positions, segments = (
+        f"{family}.embeddings.{name}_embeddings.weight" for name in ("position", "token_type")
+    )
+    first = 2 if family == "roberta" else 0  # RoBERTa's rows before that are of padding
+    expected = source[positions][first:] + source.pop(segments)[0]
+    assert torch.equal(back.pop(positions)[first:], expected)
+    assert not back.pop(segments).any()
+    del source[positions]
+    if not tied:  # transformers then has a bias beside the decoder's own, which it does not use
+        del source["cls.predictions.bias" if family == "bert" else "lm_head.bias"]
+    assert set(source) - set(back) <= {"cls.predictions.decoder.bias", "lm_head.decoder.bias"}
+    assert not set(back) - set(source) or not tied
+    for name in set(source) & set(back):
+        assert torch.equal(source[name], back[name]), name
+    # And from there on everything.
+    convert_hf_checkpoint(tmp_path / "back", tmp_path / "fairseq-2")
+    export_checkpoint(tmp_path / "fairseq-2" / "model.pt", tmp_path / "back-2")
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("back", "back-2"))
+    assert set(one) == set(two) and all(torch.equal(one[name], two[name]) for name in one)
+    for name in ("dict.txt", "vocab.txt", "encoder.json", "vocab.bpe"):
+        files = [tmp_path / folder / name for folder in ("fairseq", "fairseq-2")]
+        assert not files[0].is_file() or files[0].read_bytes() == files[1].read_bytes()
