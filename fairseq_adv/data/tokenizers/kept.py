@@ -1,7 +1,7 @@
 """The tokenizer that goes with data and with a trained model: a folder ``tokenizer`` beside them.
 
-A data folder that is made here holds one, and a training copies it into its ``--save-dir``, so that text can be
-prepared for a checkpoint without naming its encoder.
+A data folder that is made here holds one, and a training copies it into its ``--save-dir``, so that text can
+be prepared for a checkpoint without naming its encoder.
 """
 
 from __future__ import annotations
