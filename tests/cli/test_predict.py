@@ -158,7 +158,8 @@ def test_texts_on_standard_input(
 def test_a_reader_who_has_enough_ends_it_quietly(films: Path) -> None:
     predict = shlex.join([*COMMAND, str(checkpoint(films)), "--stdin", "--cpu"])
     endless = "yes \"a film$(printf ' %.0s' {1..2000})\""  # some 30 lines fill a block
-    done = run_command("bash", "-c", f"{endless} | timeout 120 {predict} | head -1; echo ${{PIPESTATUS[1]}}")
+    line = f"{endless} | timeout 120 {predict} | head -1; echo ${{PIPESTATUS[1]}}"
+    done = run_command("bash", "-c", line, PYTHONUNBUFFERED="")
     assert done.stdout.splitlines()[1:] == ["0"] and done.stdout[0] in "01"
     assert done.stderr == ""
 
