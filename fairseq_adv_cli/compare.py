@@ -50,15 +50,18 @@ def compare(options: argparse.Namespace) -> None:
             row.name = str(run)
     print(table(rows, how))
     if options.curves is not None:
-        from fairseq_adv.evaluation.figures.plots import draw_runs
+        from fairseq_adv.evaluation.figures.plots import NoMatplotlib, draw_runs
 
         for row in rows:
             if not row.train_losses and not row.dev_losses:
                 print(f"note: {row.name} has no train.log, so it has no curve", file=sys.stderr)
-        draw_runs(rows, options.curves)
+        try:
+            draw_runs(rows, options.curves)
+        except NoMatplotlib as missing:
+            raise DataError(str(missing)) from missing
         print(f"wrote {options.curves}")
 
 
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
-    return exit_status(lambda: compare(options), (ValueError, OSError, ImportError))
+    return exit_status(lambda: compare(options), (ValueError, OSError))
