@@ -126,7 +126,7 @@ def test_bad_questions_and_options(index: Path, tmp_path: Path, capsys: pytest.C
     for arguments, message in [
         (
             [tmp_path / "none", source, tmp_path / "out"],
-            "is not an index. Make one with fairseq-adv retrieve index",
+            "is not an index. Make one with fairseq-adv retr",
         ),
         ([index, tmp_path / "none.jsonl", tmp_path / "out"], "none.jsonl: no such file"),
         ([index, source, tmp_path / "out", "--top", "0"], "--top 0"),
