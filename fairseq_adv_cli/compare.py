@@ -13,6 +13,7 @@ Examples:
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from pathlib import Path
 
@@ -64,4 +65,5 @@ def compare(options: argparse.Namespace) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
     return exit_status(lambda: compare(options), (ValueError, OSError))
