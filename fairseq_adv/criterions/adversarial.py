@@ -134,10 +134,11 @@ class AdversarialMethod(Method):
     def _reduce_metrics(self, reduce_metrics: Any, logging_outputs: list[Log], criterion: Any) -> None:
         logging_outputs = on_host(logging_outputs)
         super()._reduce_metrics(reduce_metrics, logging_outputs, criterion)
-        examples = sum(log.get("nexamples", 0) for log in logging_outputs)
+        measured = [log for log in logging_outputs if "adv_ratio" in log]
+        examples = sum(log["nexamples"] for log in measured)
         if not examples or self.is_plain or self._warned_of_ratio:
             return
-        ratio = sum(log["adv_ratio"] for log in logging_outputs) / examples
+        ratio = sum(log["adv_ratio"] for log in measured) / examples
         if math.isfinite(ratio) and not USUAL_RATIOS[0] <= ratio <= USUAL_RATIOS[1]:
             logger.warning(ratio_advice(self.cfg, ratio))  # fairseq logs it on its first worker alone
             self._warned_of_ratio = True

@@ -44,6 +44,7 @@ def test_the_commands_compose(folder: str) -> None:
     for path, data, encoder, save, *words in found:
         gpus = int(words.pop(words.index("--gpus") + 1)) if "--gpus" in words else 1
         words = [word.replace("$method", "smart").replace("=N", "=9") for word in words if word != "--gpus"]
+        words, _ = run.first_job(words)
         chosen, keys = run.split(ROOT / path, words)
         base = run.composed(ROOT / path, chosen)
         for key in keys:
