@@ -17,6 +17,7 @@ from setuptools.command.editable_wheel import editable_wheel
 PTH = "fairseq_adv_compat.pth"
 CORPUS = ["zstandard>=0.19"]
 PLOTS = ["matplotlib>=3.6"]
+DATASETS = ["datasets>=2.20"]
 RETRIEVAL = ["opensearch-py", "tantivy>=0.25"]
 WSC = ["spacy>=3.5"]
 
@@ -93,6 +94,7 @@ setup(
     ],
     extras_require={
         "corpus": CORPUS,  # corpora in .zst
+        "datasets": DATASETS,  # fairseq-adv prepare classification --dataset
         "plots": PLOTS,  # figures of fairseq-adv figures
         "retrieval": RETRIEVAL,  # documents for ARC
         "wsc": WSC,  # noun phrases for WSC

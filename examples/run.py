@@ -3,8 +3,10 @@
 
   examples/run.py examples/glue/config/glue.yaml RTE-bin roberta.large out/rte glue=rte method=pgd
   examples/run.py examples/wsc/config/wsc.yaml wsc-data roberta.large out/wsc --gpus 4 common.fp16=true
+  examples/run.py examples/glue/config/glue.yaml RTE-bin roberta.large out/rtes glue=rte common.seed=1,2,3
 
-Resumable: the same command again continues from SAVE_DIR/checkpoint_last.pt.
+Resumable: the same command again continues from SAVE_DIR/checkpoint_last.pt. Several values of a key are a
+sweep: one run after the other, each in a folder of SAVE_DIR that is named after its values.
 Often changed: common.fp16=true, common.seed=9017, checkpoint.finetune_from_model=CHECKPOINT, method=…
 """
 
@@ -27,7 +29,10 @@ from fairseq_adv_cli.script import exit_status
 
 EXAMPLES = Path(__file__).resolve().parent
 ENCODER = "ENCODER_DIR"  # what the yamls call the encoder's folder
-PATHS = (("checkpoint", "finetune_from_model"), ("common", "log_file"))  # hydra works elsewhere: in SAVE_DIR
+# hydra works elsewhere: in SAVE_DIR, and in a sweep in a job's own folder, where each has a log of its own.
+PATHS = (("checkpoint", "finetune_from_model"), ("common", "log_file"))
+# Where a job of a sweep saves; hydra knows it when the job begins.
+OWN_FOLDER = "checkpoint.save_dir='${hydra:sweep.dir}/${hydra:sweep.subdir}'"
 WORKERS = "distributed_training.distributed_world_size"
 
 
@@ -71,21 +76,57 @@ def composed(recipe: Path, overrides: Sequence[str], strict: bool = True) -> Any
     return config
 
 
+def parsed(line: str) -> Any:
+    """An override as hydra reads it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        (override,) = OverridesParser.create().parse_overrides([line])
+    except HydraException as error:
+        raise ValueError(f"{line}: pass key=value ({error})") from error
+    return override
+
+
+def first_job(overrides: Sequence[str]) -> tuple[list[str], set[str]]:
+    """The overrides of a sweep's first job, and the keys that its jobs differ in.
+
+    Raises:
+        ValueError: one is no override, or sweeps over no list of values.
+    """
+    first, swept = [], set()
+    for line in overrides:
+        override = parsed(line)
+        if override.is_sweep_override():
+            if not override.is_discrete_sweep():
+                raise ValueError(f"{line}: give the values of a sweep, key=1,2,3")
+            swept.add(override.key_or_group)
+            line = f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}"
+        first.append(line)
+    return first, swept
+
+
+def sweep(save: str, words: Sequence[str], swept: set[str]) -> list[str]:
+    """The overrides that give each job of a sweep a folder of its own, named after what it sweeps over."""
+    same = {parsed(line).key_or_group for line in words} - swept
+    names = ",".join(sorted(name for name in same if not name.startswith("hydra")))
+    exclude = f"hydra.job.config.override_dirname.exclude_keys=[{names}]"
+    return [said("hydra.sweep.dir", save), exclude, OWN_FOLDER]
+
+
 def split(recipe: Path, overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """The overrides that choose files, and the keys that the others change.
 
     Raises:
         ValueError: one is no override, or the recipe has no such choice.
     """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
     chosen, keys = [], []
     for line in overrides:
-        try:
-            (override,) = OverridesParser.create().parse_overrides([line])
-        except HydraException as error:
-            raise ValueError(f"{line}: pass key=value ({error})") from error
+        override = parsed(line)
         name = override.key_or_group
         if "." not in name:
             if not name.startswith("hydra/") and not (recipe.parent / name).is_dir():
@@ -230,7 +271,8 @@ def command(args: argparse.Namespace) -> list[str]:
         raise ValueError("the package fairseq_adv was not found: activate the project's environment")
     if gpus is not None and gpus < 1:
         raise ValueError(f"--gpus {gpus}: pass 1 or more")
-    chosen, keys = split(recipe, args.overrides)
+    first, swept = first_job(args.overrides)
+    chosen, keys = split(recipe, first)
     base = composed(recipe, chosen)
     for key in keys:
         check_key(base, key)
@@ -240,27 +282,31 @@ def command(args: argparse.Namespace) -> list[str]:
         what = what if starts_at_random else "starts from a pre-trained encoder: pass its folder instead of -"
         raise ValueError(f"{recipe.stem} {what}")
     encoder, folders = Path(os.path.abspath(args.encoder)), [os.path.abspath(p) for p in args.data.split(":")]
+    save = os.path.abspath(args.save)
     words = [said("common.user_dir", plugin), said("task.data", ":".join(folders)),
-             said("checkpoint.save_dir", os.path.abspath(args.save))]  # fmt: skip
+             said("checkpoint.save_dir", save)]  # fmt: skip
     words += [said("task.tokenizer_dir", encoder)] if "tokenizer_dir" in set(base.task) else []
     if gpus is None and WORKERS not in keys:
         gpus = 1
     if gpus is not None:  # a batch of the user's own is taken as it is, on each GPU
         own = {"dataset.batch_size", "optimization.update_freq"}.intersection(keys)
         words += [f"{WORKERS}={gpus}"] if own else shared(base, gpus)
-    words += [*sizes(base, encoder), *args.overrides]
+    words += sizes(base, encoder)
     # Not strict, for some keys are fairseq's and in no yaml; check_key knows them.
-    config = composed(recipe, words, strict=False)
+    config = composed(recipe, [*words, *first], strict=False)
+    words += args.overrides
     check_complete(config, recipe)
     for group, key in PATHS:
         path = config[group].get(key)
-        if path is not None:
+        if path is not None and f"{group}.{key}" not in swept and not (swept and key == "log_file"):
             config[group][key] = os.path.abspath(path.replace(ENCODER, str(encoder)))
             words.append(said(f"{group}.{key}", config[group][key]))
     check_encoder(config, encoder)
     for folder in folders:
         check_data(config.task._name, Path(folder), encoder)
     folder = str(recipe.parent.resolve())
+    if swept:
+        words = ["--multirun", *words, *sweep(save, words, swept)]  # of two for save_dir the later one wins
     return ["fairseq-hydra-train", "--config-dir", folder, "--config-name", recipe.stem, *words]
 
 

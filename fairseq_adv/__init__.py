@@ -1,11 +1,34 @@
 """Adversarial training of language models as a fairseq plug-in.
 
 This is what ``fairseq-train --user-dir`` imports. Importing it registers the criterions, the tasks,
-the optimizer and the WordPiece tokeniser with fairseq, and does nothing else.
+the optimizer and the WordPiece tokeniser with fairseq, and puts the one patch in place that a training
+needs before a criterion is built. :func:`load` brings a trained model back, for texts.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from fairseq_adv import criterions, optim, tasks
 from fairseq_adv.data.tokenizers import wordpiece_bpe
+from fairseq_adv.fairseq_patches.run_after_run import start_runs_afresh
 
-__all__ = ["criterions", "optim", "tasks", "wordpiece_bpe"]
+if TYPE_CHECKING:
+    from fairseq_adv.evaluation.predict.text_model import TextModel
+
+__all__ = ["criterions", "load", "optim", "tasks", "wordpiece_bpe"]
 __version__ = "0.1.0"
+
+start_runs_afresh()
+
+
+def load(checkpoints: Any, tokenizer_dir: Any = None, device: Any = None, data: Any = None) -> TextModel:
+    """A trained model, or an ensemble of several, that answers texts.
+
+    ``load("out/run/checkpoint_best.pt").predict(["a text"])`` gives a list of ``Prediction``, each with
+    ``label`` and ``probabilities``, or ``value`` for a regression. All that it can be given:
+    :func:`fairseq_adv.evaluation.predict.loading.load`.
+    """
+    from fairseq_adv.evaluation.predict import loading  # here: training needs none of it
+
+    return loading.load(checkpoints, tokenizer_dir, device, data)

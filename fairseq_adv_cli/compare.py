@@ -1,8 +1,20 @@
-"""Compares fine-tuning runs: dev score, loss under perturbation, seconds per update."""
+"""Sets training runs side by side: best dev score, losses in nats, seconds per update.
+
+RUN is the --save-dir of a training. Its train.log is read, which fairseq-adv train writes, and fairseq-train
+with --log-format json --log-file RUN/train.log. Without one, what the checkpoints hold is read: less, and no
+curves. With --epsilon the best checkpoints are also attacked. What a run does not hold is shown as –.
+
+Examples:
+  fairseq-adv compare out/plain out/freelb
+  fairseq-adv compare out/* --metric mcc --curves out/curves.png
+  fairseq-adv compare out/plain out/freelb --epsilon 0.1
+"""
 
 from __future__ import annotations
 
 import argparse
+import logging
+import sys
 from pathlib import Path
 
 from .script import command_parser, exit_status
@@ -10,29 +22,48 @@ from .script import command_parser, exit_status
 
 def _parser() -> argparse.ArgumentParser:
     options = command_parser("compare", __doc__)
-    options.add_argument(
-        "runs", nargs="+", type=Path,
-        help="--save-dir of each run, with its --log-file train.log, written with --log-format json",
-    )  # fmt: skip
-    options.add_argument("--metric", default="accuracy", help="validation score to show")
-    options.add_argument("--epsilon", type=float, required=True, help="radius of the attack, per example")
-    options.add_argument("--steps", type=int, default=5, help="ascent steps of the attack")
+    options.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the --save-dir of a training")
+    options.add_argument("--metric", help="validation score to show (default: each run's own)")
+    options.add_argument("--curves", type=Path, metavar="OUT.png", help="draw learning curves of all runs")
+    options.add_argument("--epsilon", type=float, help="radius of an attack, per example")
+    options.add_argument("--steps", type=int, help="ascent steps of the attack (default: 5)")
     options.add_argument("--step-size", type=float, help="length of an ascent step (default: epsilon / 2)")
     return options
 
 
 def compare(options: argparse.Namespace) -> None:
+    from fairseq_adv.data.errors import DataError
     from fairseq_adv.evaluation.attack import Attack
-    from fairseq_adv.evaluation.runs import summarise, table
+    from fairseq_adv.evaluation.comparison import table
+    from fairseq_adv.evaluation.summaries import summarise
 
-    how = Attack(options.epsilon, options.step_size or options.epsilon / 2, options.steps)
-    try:
-        rows = [summarise(run, how, options.metric) for run in options.runs]
-    except KeyError as error:
-        raise ValueError(f"the log has no validation score {error}; choose another --metric") from error
-    print(table(rows, how, options.metric))
+    how = None
+    if options.epsilon is not None:
+        step_size = options.epsilon / 2 if options.step_size is None else options.step_size
+        how = Attack(options.epsilon, step_size, 5 if options.steps is None else options.steps)
+    elif options.steps is not None or options.step_size is not None:
+        raise DataError("--steps and --step-size are for an attack: give its radius with --epsilon, too")
+    if options.curves is not None and options.curves.suffix.lower() != ".png":
+        raise DataError(f"--curves {options.curves}: give a name that ends in .png")
+    rows = [summarise(run, options.metric, how) for run in options.runs]
+    if len({row.name for row in rows}) < len(rows):
+        for row, run in zip(rows, options.runs):
+            row.name = str(run)
+    print(table(rows, how))
+    if options.curves is not None:
+        from fairseq_adv.evaluation.figures.plots import NoMatplotlib, draw_runs
+
+        for row in rows:
+            if not row.train_losses and not row.dev_losses:
+                print(f"note: {row.name} has no train.log, so it has no curve", file=sys.stderr)
+        try:
+            draw_runs(rows, options.curves)
+        except NoMatplotlib as missing:
+            raise DataError(str(missing)) from missing
+        print(f"wrote {options.curves}")
 
 
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
     return exit_status(lambda: compare(options), (ValueError, OSError))

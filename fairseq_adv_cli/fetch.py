@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from fairseq_adv.hub.minilm import fetch_minilm
-
 from .script import command_parser, exit_status
 
 
@@ -19,6 +17,8 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
 
     def work() -> None:
+        from fairseq_adv.hub.minilm import fetch_minilm
+
         written = fetch_minilm(options.out)
         print(f"{options.out}: {'written' if written else 'already there, reused'}")
 

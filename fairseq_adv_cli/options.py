@@ -7,22 +7,20 @@ options of a criterion, its own or a plug-in's.
 from __future__ import annotations
 
 import argparse
-import sys
 
+from .names import CRITERIONS, is_known
 from .script import command_parser
 
 
 def show_options(criterion: str) -> int:
     """Prints a criterion's options with their defaults; 2 if there is no such criterion."""
+    problem = f"no criterion {criterion!r} in fairseq_adv; it has"
+    if not is_known(criterion, CRITERIONS, problem, loosely=False):
+        return 2
     from fairseq.criterions import CRITERION_REGISTRY
 
-    import fairseq_adv  # registers the criterions
+    import fairseq_adv.criterions  # noqa: F401  (registers them)
 
-    package = f"{fairseq_adv.__name__}."
-    ours = sorted(name for name, kind in CRITERION_REGISTRY.items() if kind.__module__.startswith(package))
-    if criterion not in ours:
-        print(f"error: no criterion {criterion!r} in fairseq_adv; it has {', '.join(ours)}", file=sys.stderr)
-        return 2
     parser = argparse.ArgumentParser(
         prog=f"fairseq-train … --criterion {criterion}",
         usage=argparse.SUPPRESS,

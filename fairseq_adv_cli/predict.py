@@ -1,9 +1,18 @@
-"""Answers a benchmark's questions with one trained model or several, and writes the leaderboard's file.
+"""Answers texts, or a data set's questions, with one trained model or several.
 
-Each model's scores are kept in OUT/scores. A model that has its scores there is not run again, and --scores
-adds those of other runs to the ensemble.
+Texts: --stdin reads a text a line (a tab between the two of a pair) and prints label and probability a line.
+--input reads a file and prints a TSV, or writes it into OUT.
+
+A prepared data folder: --data, whose split is answered into OUT/predictions.tsv, with the probability of each
+class. With --task, the benchmark's own file is written instead. Each model's scores are kept in OUT/scores. A
+model that has its scores there is not run again, and --scores adds those of other runs to the ensemble.
+
+Several models answer with the mean of their log-probabilities.
 
 Examples:
+  echo "a fine film" | fairseq-adv predict checkpoint_best.pt --stdin
+  fairseq-adv predict checkpoint_best.pt --input reviews.csv --text review --out answers
+  fairseq-adv predict run*/checkpoint_best.pt --data news-bin --split test --out answers
   fairseq-adv predict checkpoint_best.pt --task RTE --data RTE-bin --out answers
   fairseq-adv predict run*/checkpoint_best.pt --task MNLI-mm --data MNLI-bin --out answers
   fairseq-adv predict mnli.pt --task AX --data AX-bin --out answers
@@ -17,29 +26,38 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .names import PREDICTION_TASKS, is_known
 from .script import RESUMABLE, command_parser, exit_status
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.predict.predict import Predicted
+    from fairseq_adv.evaluation.predict.running import Running
 
 _TASKS = (
-    "CoLA, SST-2, MRPC, STS-B, QQP, MNLI-m, MNLI-mm, RTE, AX (by an MNLI model), QNLI (by a "
+    "a benchmark: CoLA, SST-2, MRPC, STS-B, QQP, MNLI-m, MNLI-mm, RTE, AX (by an MNLI model), QNLI (by a "
     "sentence_prediction or a qnli_ranking model), WNLI (by a sentence_prediction or a wsc model), "
-    "commonsense_qa, arc, race, openbookqa, qnli_ranking, wsc"
+    "commonsense_qa, arc, race, openbookqa, qnli_ranking, wsc. Left out: data of your own"
 )
+_OF_A_FOLDER = ("task", "split", "vote", "scores", "wnli_test", "gold")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("predict", __doc__)
     add = parser.add_argument
     add("checkpoints", type=Path, nargs="*", metavar="CHECKPOINT", help="what fairseq-train wrote")
-    add("--task", required=True, help=_TASKS)
-    add("--data", type=Path, help="the folder that the task reads")
-    add("--out", type=Path, required=True, help="the folder for the file of answers and for scores/")
-    add("--split", default="test", help="of the data; with its right answers, the score is printed too")
+    add("--stdin", action="store_true", help="answer the texts of standard input; - among CHECKPOINT, too")
+    add("--input", type=Path, metavar="FILE", help="answer the texts of a .csv, .tsv, .jsonl or .txt file")
+    add("--text", metavar="COL", help="--input: the column of the text; a .txt has a text a line")
+    add("--text-pair", metavar="COL", help="--input: the column of the second text")
+    add("--data", type=Path, help="answer a split of this folder; for texts: the training data, if it moved")
+    add("--task", help=_TASKS)
+    add("--out", type=Path, help="the folder for the file of answers and for scores/")
+    add("--split", help="of the data; with its right answers, the score is printed too (default: test)")
     add("--vote", action="store_true", help="answer with the majority, not the mean of log-probabilities")
     add(
         "--scores", type=Path, nargs="+", default=[], metavar="FILE", help="scores of earlier runs to join in"
@@ -68,19 +86,82 @@ def _report(result: Predicted) -> None:
         print(f"  note: {note}")
 
 
-def _predict(args: argparse.Namespace) -> None:
-    from fairseq_adv.evaluation.predict.checkpoint_scores import Running
+def _check(args: argparse.Namespace) -> None:
+    """Raises DataError where options don't go together."""
+    from fairseq_adv.data.errors import DataError
+
+    def refuse(names: tuple[str, ...], reason: str) -> None:
+        for name in names:
+            if getattr(args, name):
+                raise DataError(f"--{name.replace('_', '-')} {reason}. Leave it out.")
+
+    if args.stdin and args.input:
+        raise DataError("--stdin and --input: give one of them")
+    if args.stdin or args.input:
+        refuse(_OF_A_FOLDER, f"is for --data, not for {'--stdin' if args.stdin else '--input'}")
+        if not args.checkpoints:
+            raise DataError("no model: give checkpoints")
+    if args.input and not args.input.is_file():
+        raise DataError(f"{args.input}: no such file")
+    if args.stdin:
+        refuse(("out",), "is for --data and --input; --stdin prints its answers")
+    if not args.input:
+        refuse(("text", "text_pair"), "is for --input")
+    if not (args.stdin or args.input or args.out):
+        raise DataError("--out is missing: the folder for the file of answers")
+
+
+def _predict_folder(args: argparse.Namespace, running: Running) -> int:
     from fairseq_adv.evaluation.predict.predict import Request, predict
 
-    running = Running(args.batch_size, args.max_tokens, args.cpu, args.fp16, args.tokenizer_dir)
     request = Request(
-        args.task, args.out, args.checkpoints, args.scores, args.data, args.split, args.vote,
+        args.task, args.out, args.checkpoints, args.scores, args.data, args.split or "test", args.vote,
         args.wnli_test, args.gold, running,
     )  # fmt: skip
     _report(predict(request))
+    return 0
+
+
+def _predict_texts(args: argparse.Namespace, running: Running) -> int:
+    from fairseq_adv.data.io import write_whole
+    from fairseq_adv.evaluation.predict.loading import load
+    from fairseq_adv.evaluation.predict.text_files import answer_file, answer_lines
+
+    model = load(args.checkpoints, data=args.data, how=running)
+    try:
+        if args.stdin:
+            answer_lines(model, sys.stdin.buffer, sys.stdout)
+            return 0
+        answers, rows = answer_file(model, args.input, args.text, args.text_pair)
+        if args.out is None:
+            sys.stdout.write(answers)
+            sys.stdout.flush()
+            return 0
+    except BrokenPipeError:  # such as head, which has what it wants
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more
+        return 0
+    file = args.out / f"predictions-{args.input.stem}.tsv"
+    write_whole(file, answers)
+    print(f"wrote {file} ({rows} rows)")
+    return 0
+
+
+def _predict(args: argparse.Namespace) -> int:
+    _check(args)
+    from fairseq_adv.evaluation.predict.running import Running
+
+    running = Running(args.batch_size, args.max_tokens, args.cpu, args.fp16, args.tokenizer_dir)
+    return (_predict_texts if args.stdin or args.input else _predict_folder)(args, running)
 
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
+    if args.task is not None and not is_known(
+        args.task, PREDICTION_TASKS, f"--task {args.task}: no such task. Choose one of"
+    ):
+        return 2
+    if Path("-") in args.checkpoints:
+        args.stdin = True
+        args.checkpoints = [path for path in args.checkpoints if path != Path("-")]
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    return exit_status(lambda: _predict(args), stopped=RESUMABLE)
+    return exit_status(lambda: _predict(args), stopped="stopped" if args.stdin or args.input else RESUMABLE)

@@ -12,13 +12,11 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from .names import GLUE_TASKS, is_known
+from .prepared import add_overwrite, report
 from .script import RESUMABLE, command_parser, exit_status
 from .tokenizer_options import add_tokenizer_options, tokenizer_of
-
-if TYPE_CHECKING:
-    from fairseq_adv.data.glue.prepare_glue import Prepared
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,22 +29,8 @@ def _parser() -> argparse.ArgumentParser:
         "out", type=Path, help="the folder to make; with ALL, it will hold a <TASK>-bin for each task"
     )
     add_tokenizer_options(parser, ("gpt2", "wordpiece"), choice=True)
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace an output that was made from other files"
-    )
+    add_overwrite(parser)
     return parser
-
-
-def _report(result: Prepared) -> None:
-    if result.reused:
-        print(f"{result.task}: {result.out} is already there and made from these files; nothing to do")
-    else:
-        if result.skipped:
-            print(f"{result.task}: continued; already done: {', '.join(result.skipped)}")
-        rows = ", ".join(f"{split} {count}" for split, count in result.rows.items())
-        print(f"{result.task}: wrote {result.out} ({rows})")
-    for note in result.notes:
-        print(f"  note: {note}")
 
 
 def _prepare(args: argparse.Namespace) -> None:
@@ -54,17 +38,19 @@ def _prepare(args: argparse.Namespace) -> None:
 
     tokenizer = tokenizer_of(args)
     if args.task.upper() != "ALL":
-        _report(prepare(args.glue_dir, args.task, args.out, tokenizer, overwrite=args.overwrite))
+        report(prepare(args.glue_dir, args.task, args.out, tokenizer, overwrite=args.overwrite))
         return
     names, absent = tasks_in(args.glue_dir)
     for name in names:
         out = args.out / f"{name}-bin"
-        _report(prepare(args.glue_dir, name, out, tokenizer, overwrite=args.overwrite))
+        report(prepare(args.glue_dir, name, out, tokenizer, overwrite=args.overwrite))
     if absent:
         print(f"not in {args.glue_dir}, so not prepared: {', '.join(absent)}")
 
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
+    if not is_known(args.task, (*GLUE_TASKS, "ALL"), f"no GLUE task is called {args.task!r}. Choose one of"):
+        return 2
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
     return exit_status(lambda: _prepare(args), stopped=RESUMABLE)

@@ -1,12 +1,12 @@
 """Retrieves documents for each choice of multiple-choice questions and writes them as its "para".
 
 QUESTIONS are jsonl files of ARC, OpenBookQA or CommonsenseQA, or AI2's CSV (Regents), which becomes a jsonl;
-all other keys are kept, a "para" that is there is replaced. OUT is a file; with several QUESTIONS, or where a
-folder of that name is there, it is a folder. Beside each file lies a manifest with the engine, its version
-and the options. An interrupted run resumes.
+all other keys are kept, a "para" that is there is replaced. OUT is the folder for the files, which keep their
+names; a name that ends in .jsonl is the file for a single one of QUESTIONS. Beside each file lies a manifest
+with the engine, its version and the options. An interrupted run resumes.
 
 Examples:
-  fairseq-adv retrieve documents arc-index ARC-Easy-Dev.jsonl with-para/ARC-Easy-Dev.jsonl
+  fairseq-adv retrieve documents arc-index raw/ARC-Easy-Dev.jsonl with-para/dev.jsonl
   fairseq-adv retrieve documents arc-index arc/*.jsonl with-para --workers 8
   fairseq-adv retrieve documents arc arc/*.jsonl with-para --engine opensearch --url https://localhost:9200
 """
@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("questions", nargs="+", type=Path, metavar="QUESTIONS", help="jsonl or CSV files")
     parser.add_argument(
-        "out", type=Path, metavar="OUT", help="the file, or for several QUESTIONS the folder, to make"
+        "out", type=Path, metavar="OUT", help="the folder to fill; or a file, if it ends in .jsonl"
     )
     parser.add_argument("--top", type=int, default=10, metavar="N", help="documents a choice (default: 10)")
     parser.add_argument(
@@ -71,10 +71,17 @@ def _engine(args: argparse.Namespace) -> Engine:
 def _targets(questions: list[Path], out: Path) -> list[Path]:
     from fairseq_adv.data.errors import DataError
 
-    if len(questions) == 1 and not out.is_dir():
-        if out.suffix.lower() == ".csv":
-            raise DataError(f"{out}: the output is jsonl. Give it a name that ends in .jsonl.")
+    ending = out.suffix.lower()
+    if ending in (".jsonl", ".csv") and not out.is_dir():
+        if ending == ".csv":
+            raise DataError(f"{out}: the output is jsonl. Give a folder, or a name that ends in .jsonl.")
+        if len(questions) > 1:
+            raise DataError(
+                f"{out}: is one file, but there are {len(questions)} of QUESTIONS. Give a folder."
+            )
         return [out]
+    if out.is_file():
+        raise DataError(f"{out}: is a file. Give a folder, or a name that ends in .jsonl.")
     names = [path.stem + ".jsonl" if path.suffix.lower() == ".csv" else path.name for path in questions]
     for name in names:
         if names.count(name) > 1:

@@ -1,4 +1,4 @@
-"""Small binarised corpora for tests: shards with documents, as scripts/prepare_corpus.py lays them out."""
+"""Small binarised corpora for tests: shards with documents, as fairseq-adv corpus lays them out."""
 
 from __future__ import annotations
 

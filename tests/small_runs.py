@@ -22,7 +22,7 @@ TEST_HEADS = {
 
 
 def write_small_encoder(folder: Path) -> Path:
-    """A folder as scripts/convert_hf_checkpoint.py writes it; tiny and untrained."""
+    """A folder as fairseq-adv convert writes it; tiny and untrained."""
     write_encoder(folder)
     data = write_task(folder / "data")
     (data / "input0" / "dict.txt").write_text((folder / "dict.txt").read_text())

@@ -179,11 +179,11 @@ def train_args(
     # fairseq makes the folder even when it saves nothing.
     saving = ["--no-save", "--save-dir", str(data / "unused")] if save is None else ["--save-dir", str(save)]
     regression = ["--regression-target", "--best-checkpoint-metric", "loss"] if classes == 1 else []
+    sentences = [
+        "--num-classes", str(classes), "--init-token", "0", "--separator-token", "2", "--max-positions", "16",
+    ]  # fmt: skip
     layout = {
-        "sentence_prediction": [
-            "--num-classes", str(classes), "--init-token", "0", "--separator-token", "2",
-            "--max-positions", "16",
-        ],
+        "sentence_prediction": sentences, "text_classification": sentences,
         "masked_lm": ["--tokens-per-sample", "14", "--mask-prob", "0.25", "--sample-break-mode", "eos",
                       "--max-positions", "16"],
     }.get(task, ["--max-positions", "24"])  # fmt: skip
@@ -290,18 +290,33 @@ def verb(name: str) -> list[str]:
     return [sys.executable, "-m", "fairseq_adv_cli", *name.split()]
 
 
-class CommandMain:
-    """A verb of fairseq-adv, in this process."""
+class MainOf:
+    """A command's main in this process; called with words, it returns what a process would."""
 
-    def __init__(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self.verb, self.capsys = name.split(), capsys
+    def __init__(self, main: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str]) -> None:
+        self.main, self.capsys = main, capsys
 
     def __call__(self, *words: object) -> SimpleNamespace:
-        """returncode, stdout and stderr, as of a process."""
+        """returncode, stdout and stderr."""
         self.capsys.readouterr()
-        code = fairseq_adv_cli.main([*self.verb, *map(str, words)])
+        code = self.main([str(word) for word in words])
         out, err = self.capsys.readouterr()
         return SimpleNamespace(returncode=code, stdout=out, stderr=err)
+
+
+class ScriptMain(MainOf):
+    """The main of a file that is in no package."""
+
+    def __init__(self, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.module = load_script(path)
+        super().__init__(self.module.main, capsys)
+
+
+class CommandMain(MainOf):
+    """A verb of fairseq-adv, such as ``"prepare glue"``."""
+
+    def __init__(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+        super().__init__(lambda words: fairseq_adv_cli.main([*name.split(), *words]), capsys)
 
 
 def slow(*values: object) -> Any:

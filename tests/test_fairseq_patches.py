@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -144,3 +145,27 @@ def test_a_thread_that_loads_data_keeps_its_random_numbers(patched: None) -> Non
     is_done.set()
     other.join()
     assert [mine, *found] == expected
+
+
+def test_a_second_run_of_a_process_forgets_the_first(data: Path, tmp_path: Path, patched: None) -> None:
+    """What a sweep's jobs share, and a folder for the log. The console's handler stays."""
+    from fairseq.dataclass import initialize
+    from fairseq_cli import train
+
+    log = tmp_path / "new" / "folder" / "train.log"
+    cfg = build(train_args(data, None, "freelb", "--log-file", str(log))).cfg
+    bar = logging.getLogger("fairseq.logging.progress_bar")
+    console, file = logging.StreamHandler(), logging.FileHandler(tmp_path / "first.log")
+    bar.addHandler(console)
+    bar.addHandler(file)
+    checkpoint_utils.save_checkpoint.best = train.should_stop_early.best = 9.0
+    train.should_stop_early.num_runs = 3
+    try:
+        initialize.add_defaults(cfg)
+        assert log.parent.is_dir() and not hasattr(checkpoint_utils.save_checkpoint, "best")
+        assert not hasattr(train.should_stop_early, "best") and not hasattr(
+            train.should_stop_early, "num_runs"
+        )
+        assert bar.handlers == [console]
+    finally:
+        bar.handlers.clear()

@@ -5,13 +5,13 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Optional
+from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.logs import Log, Logged
+from fairseq_adv.criterions.logs import Log, Logged, on_host
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.method_options import MethodConfig, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
@@ -28,6 +28,7 @@ from fairseq_adv.perturbation.precision import rounds_embeddings
 
 logger = logging.getLogger(__name__)
 NORM_TYPE_CHOICES = ChoiceEnum(list(NORM_TYPES))
+USUAL_RATIOS = (0.001, 0.1)  # of delta and the embeddings: less does nothing, more drowns the text
 
 
 @dataclass
@@ -99,6 +100,7 @@ class AdversarialMethod(Method):
     def __init__(self, cfg: PerturbationConfig, task: FairseqTask) -> None:
         check_perturbation_options(cfg)
         super().__init__(cfg, task)
+        self._warned_of_ratio = False
 
     @property
     def start_update(self) -> int:
@@ -128,6 +130,17 @@ class AdversarialMethod(Method):
                 type(model).__name__,
             )
         super().check_before_training(model)
+
+    def _reduce_metrics(self, reduce_metrics: Any, logging_outputs: list[Log], criterion: Any) -> None:
+        logging_outputs = on_host(logging_outputs)
+        super()._reduce_metrics(reduce_metrics, logging_outputs, criterion)
+        examples = sum(log.get("nexamples", 0) for log in logging_outputs)
+        if not examples or self.is_plain or self._warned_of_ratio:
+            return
+        ratio = sum(log["adv_ratio"] for log in logging_outputs) / examples
+        if math.isfinite(ratio) and not USUAL_RATIOS[0] <= ratio <= USUAL_RATIOS[1]:
+            logger.warning(ratio_advice(self.cfg, ratio))  # fairseq logs it on its first worker alone
+            self._warned_of_ratio = True
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:
         """delta of the mini-batch, which starts at the noise of ``update`` (the batch's own if ``None``)."""
@@ -176,6 +189,23 @@ class AdversarialMethod(Method):
             "nexamples": norm.numel(),
         }
         return self.log(predictions, loss, sample, **measured)
+
+
+def ratio_advice(cfg: PerturbationConfig, ratio: float) -> str:
+    """What to change where delta is ``ratio`` of the embeddings, which is not usual."""
+    least, most = USUAL_RATIOS
+    is_bounded = 0 < cfg.adv_max_norm <= cfg.adv_steps * cfg.adv_lr + cfg.adv_init_mag
+    words = ("larger", "smaller") if ratio > most else ("smaller", "larger")
+    advice = f"Pass a {words[1]} {'--adv-max-norm' if is_bounded else '--adv-lr'}"
+    if not cfg.adv_relative:
+        advice += (
+            ", or sizes as shares of the embeddings: --adv-relative --adv-max-norm 0.01 --adv-lr 0.0033 "
+            "--adv-init-mag 0.005"
+        )
+    return (
+        f"adv_ratio is {ratio:.2g}: the perturbation is {words[0]} than the usual {least:g} to {most:g} of "
+        f"the embeddings of this encoder. {advice}"
+    )
 
 
 def check_perturbation_options(cfg: PerturbationConfig) -> None:

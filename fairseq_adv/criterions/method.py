@@ -15,6 +15,7 @@ from fairseq_adv.criterions.flood import Flood
 from fairseq_adv.criterions.logs import Log, Logged, complete, on_host, reduce_logs
 from fairseq_adv.criterions.method_options import MethodConfig, check_flood_options
 from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
+from fairseq_adv.criterions.restart import refuse_other_run
 from fairseq_adv.fairseq_patches.checkpoint_reading import let_criterions_read_checkpoints
 from fairseq_adv.fairseq_patches.inference_copies import drop_inference_copies, freeze_inference_copies
 from fairseq_adv.fairseq_patches.no_sync_after_an_error import end_no_sync_after_an_error
@@ -149,7 +150,12 @@ class Method(FairseqCriterion):
             trainer: fairseq's.
             reset_optimizer: a new run begins (``--finetune-from-model``, ``--reset-optimizer``); otherwise
                 the checkpoint's goes on, also one of an earlier version of this project.
+
+        Raises:
+            DataError: the checkpoint's run was another one; see :mod:`fairseq_adv.criterions.restart`.
         """
+        if not reset_optimizer:
+            refuse_other_run(state, trainer)
         optimizer_state, history = state.get("last_optimizer_state"), state.get("optimizer_history")
         if isinstance(optimizer_state, dict):
             drop_inference_copies(optimizer_state, trainer.get_model())

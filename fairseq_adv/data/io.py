@@ -6,11 +6,14 @@ Imports neither torch nor fairseq.
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
+import io
 import json
 import os
 import shutil
 import tempfile
+import zlib
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple, Union
@@ -124,6 +127,23 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def file_bytes(path: Path) -> bytes:
+    """What a file holds, unpacked if its name ends in .gz.
+
+    Raises:
+        DataError: there is no such file, or it is damaged.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    if path.suffix != ".gz":
+        return path.read_bytes()
+    try:
+        with gzip.open(path, "rb") as file:
+            return file.read()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: not a whole gzip file ({error}). Fetch it again.") from error
+
+
 def text_lines(path: Path) -> List[str]:
     """The lines of a UTF-8 file such as ``vocab.txt``; only LF and CR LF end a line.
 
@@ -169,7 +189,7 @@ def json_object_or_none(path: Path) -> Optional[Dict[str, Any]]:
 
 
 def json_lines(path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
-    """("file:line", object) of each line that is not blank.
+    """("file:line", object) of each line that is not blank; of a .gz, too.
 
     Raises:
         DataError: the file is missing or holds nothing, a line is not UTF-8 or is not a json object.
@@ -177,7 +197,7 @@ def json_lines(path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     found = False
-    with open(path, "rb") as file:
+    with io.BytesIO(file_bytes(path)) if path.suffix == ".gz" else open(path, "rb") as file:
         for number, raw in enumerate(file, start=1):
             where = f"{path}:{number}"
             line = _utf8(raw, where, bom=number == 1)
@@ -185,7 +205,7 @@ def json_lines(path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
                 found = True
                 yield where, _object(line, where, _ONE_A_LINE)
     if not found:
-        raise DataError(f"{path}: holds no questions")
+        raise DataError(f"{path}: has no rows")
 
 
 def field_of(row: Dict[str, Any], key: str, kind: type, where: str, prefix: str = "") -> Any:
@@ -194,7 +214,17 @@ def field_of(row: Dict[str, Any], key: str, kind: type, where: str, prefix: str 
         raise DataError(f"{where}: the key {prefix}{key} is missing. Its keys: {', '.join(row) or 'none'}.")
     if not isinstance(row[key], kind):
         raise DataError(f"{where}: {prefix}{key} must be a json {_JSON_NAMES[kind]}, not {row[key]!r}")
+    if kind is str:
+        check_text(row[key], f"{where}: {prefix}{key}")
     return row[key]
+
+
+def check_text(text: str, what: str) -> None:
+    """DataError if a text, which ``what`` names, can't be written as UTF-8: JSON's \\ud800 alone is none."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(f"{what} holds half a character ({error.reason}). Remove it.") from error
 
 
 def text_of(row: Dict[str, Any], key: str, where: str, prefix: str = "") -> str:

@@ -33,7 +33,7 @@ class Workspace:
         """Whether all these files (paths inside the folder) are complete."""
         return all((self.folder / name).is_file() for name in files)
 
-    def write(self, files: Sequence[str], writer: Callable[[Path], None]) -> None:
+    def write(self, files: Sequence[str], writer: Callable[[Path], object]) -> None:
         """Moves these files into place, which ``writer(folder)`` writes under their base names."""
         scratch = self.folder / _WRITING
         shutil.rmtree(scratch, ignore_errors=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,8 +37,12 @@ class LogLine:
     @property
     def loss_nats(self) -> float:
         """The mean loss in nats; fairseq logs ``loss`` in bits. NaN where the line has none."""
-        values = self.values
-        return values["loss_nats"] if "loss_nats" in values else values.get("loss", math.nan) * math.log(2)
+        return loss_nats(self.values)
+
+
+def loss_nats(values: Mapping[str, float]) -> float:
+    """The mean loss in nats among a line's values; NaN where there is none."""
+    return values["loss_nats"] if "loss_nats" in values else values.get("loss", math.nan) * math.log(2)
 
 
 def log_lines(path: Path) -> list[LogLine]:
@@ -63,6 +69,19 @@ def log_lines(path: Path) -> list[LogLine]:
             "that file"
         )
     return lines
+
+
+def logged_options(path: Path, section: str) -> dict[str, str]:
+    """The options of a section of the configuration, as the log's first lines print them; empty without any.
+
+    Args:
+        path: a log.
+        section: such as "criterion"; its ``_name`` is among the options. Of several starts the last counts.
+    """
+    text = path.read_text(encoding="utf-8", errors="replace")
+    found = re.findall(rf"'{section}': \{{([^{{}}]*)\}}", text)
+    pairs = re.findall(r"'(\w+)': ('[^']*'|\[[^\]]*\]|[^,]+)", found[-1]) if found else []
+    return {name: value.strip("'") for name, value in pairs}
 
 
 def _log_line(line: str) -> LogLine | None:

@@ -19,7 +19,7 @@ from fairseq.data import Dictionary, data_utils
 import fairseq_adv
 from fairseq_adv.data.io import write_whole
 from fairseq_adv.evaluation.attack import Attack
-from fairseq_adv.evaluation.runs import Summary, summarise
+from fairseq_adv.evaluation.summaries import Summary, summarise
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Sweep:
             folder = self.options.out / f"{setting.name}-seed{seed}"
             if not (folder / "done").exists():
                 self._train(setting, seed, folder)
-            summary = summarise(folder, self.attack, self.options.metric)
+            summary = summarise(folder, self.options.metric, self.attack)
             rows.setdefault(setting, []).append(summary)
             (folder / "checkpoint_last.pt").unlink(missing_ok=True)
             self._write(self._table(rows))

@@ -66,6 +66,7 @@ class Trained:
         task: with the splits loaded.
         updates: number of updates it was trained for.
         skips_too_long: rows too long for the model are left out, as in validation.
+        cfg: the checkpoint's whole configuration.
     """
 
     model: nn.Module
@@ -73,6 +74,7 @@ class Trained:
     task: FairseqTask
     updates: int
     skips_too_long: bool
+    cfg: Any
 
     @property
     def longest(self) -> Any:
@@ -127,7 +129,7 @@ def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) 
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     objective = build_objective(objective_options(cfg), task)
     skips_too_long = bool(cfg.dataset.skip_invalid_size_inputs_valid_test)
-    return Trained(models[0].to(device), objective, task, int(updates), skips_too_long)
+    return Trained(models[0].to(device), objective, task, int(updates), skips_too_long, cfg)
 
 
 def objective_options(cfg: Any) -> SimpleNamespace:

@@ -22,7 +22,7 @@ from fairseq_adv.hub.fairseq_state import (
 )
 from fairseq_adv.hub.hf_folder import read_config, read_hf_folder, source_hashes
 from fairseq_adv.hub.key_map import BERT, ROBERTA, Converted, Family, Sizes, convert_tensors
-from fairseq_adv.hub.model_config import fairseq_flags, fairseq_model_config, sizes_of
+from fairseq_adv.hub.model_config import fairseq_flags, fairseq_model_config, hydra_model, sizes_of
 from fairseq_adv.hub.vocabulary import FAIRSEQ_FIRST, Vocabulary, write_json
 from fairseq_adv.hub.wordpiece_vocabulary import wordpiece_vocabulary
 
@@ -41,8 +41,8 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
     """Converts the model folder ``folder`` into ``out``.
 
     Writes ``model.pt``, ``dict.txt``, the tokeniser's files, ``model_args.txt`` (one line of
-    ``fairseq-train`` flags) and ``conversion.json``; all or nothing. An ``out`` that already holds this
-    conversion of these files is kept.
+    ``fairseq-train`` flags), ``model.yaml`` (the same for hydra) and ``conversion.json``; all or nothing. An
+    ``out`` that already holds this conversion of these files is kept.
 
     Returns:
         True if ``out`` was written, False if it was up to date.
@@ -159,6 +159,7 @@ def _write(
         (scratch / name).write_bytes(content)
     (scratch / "dict.txt").write_bytes(vocabulary.dict_txt().encode("utf-8"))
     (scratch / "model_args.txt").write_bytes((shlex.join(flags) + "\n").encode("utf-8"))
+    (scratch / "model.yaml").write_bytes(hydra_model(model_config).encode("utf-8"))
     check_with_fairseq(scratch / "dict.txt", converted.model, vocabulary, model_config)
     torch.save(checkpoint_state(converted.model, model_config), str(scratch / "model.pt"))
     sha256 = {path.name: sha256_of(path) for path in sorted(scratch.iterdir())}

@@ -111,3 +111,10 @@ def fairseq_flags(model_config: dict[str, Any]) -> list[str]:
     for key in _FLAGS:
         flags += ["--" + key.replace("_", "-"), str(model_config[key])]
     return flags + (["--untie-weights-roberta"] if model_config["untie_weights_roberta"] else [])
+
+
+def hydra_model(model_config: dict[str, Any]) -> str:
+    """The same as a file of a hydra group: ``config/model/NAME.yaml`` makes ``+model=NAME`` a choice."""
+    keys = {"_name": "arch", **{key: key for key in (*_FLAGS[1:], "untie_weights_roberta")}}
+    lines = [f"{ours}: {str(model_config[key]).lower()}" for ours, key in keys.items()]
+    return "\n".join(["# @package _group_", *lines, ""])

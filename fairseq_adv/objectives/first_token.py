@@ -8,7 +8,7 @@ for one token, so that with dropout a run is not to the bit the one that fairseq
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, ContextManager
 from weakref import WeakKeyDictionary
@@ -21,11 +21,15 @@ from fairseq_adv.perturbation import find_layers
 _last_layers: WeakKeyDictionary[nn.Module, nn.Module | None] = WeakKeyDictionary()
 
 
-def passes_for_a_head(model: nn.Module, task: Any) -> ContextManager[None]:
-    """:func:`last_layer_at_first_token`, for tasks with ``--whole-last-layer``, where it is off."""
+def passes_for_a_head(task: Any) -> Callable[[nn.Module], ContextManager[None]]:
+    """:func:`last_layer_at_first_token`, for tasks with ``--whole-last-layer``, where it is off.
+
+    Asked once a run: a configuration without the option raises inside, and what it raised would keep the
+    frames of a training step, with its whole graph, until Python looks for cycles.
+    """
     if getattr(task.cfg, "whole_last_layer", True):
-        return nullcontext()
-    return last_layer_at_first_token(model)
+        return lambda model: nullcontext()
+    return last_layer_at_first_token
 
 
 @contextmanager

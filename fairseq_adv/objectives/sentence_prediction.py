@@ -19,6 +19,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import Tensor, distributed, nn
 
+from fairseq_adv.data.text.binarize import class_names
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.divergence import squared_difference
@@ -41,6 +42,7 @@ class SentencePrediction(Objective):
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         super().__init__(cfg, task)
         self.head = cfg.classification_head_name
+        self.passes = passes_for_a_head(task)
         self.is_regression = bool(cfg.regression_target)
         self.positive_class = None if self.is_regression else self._positive_class()
         if not self.is_regression:
@@ -51,7 +53,7 @@ class SentencePrediction(Objective):
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
         """(sentences, classes) logits, or (sentences, 1) values."""
-        with passes_for_a_head(model, self.task):
+        with self.passes(model):
             logits, _ = model(**sample["net_input"], features_only=True, classification_head_name=self.head)
         return logits  # type: ignore[no-any-return]
 
@@ -147,10 +149,7 @@ class SentencePrediction(Objective):
         }
 
     def _labels(self) -> list[str]:
-        """The task's labels, without the special and padding symbols that fairseq adds to a dictionary."""
-        dictionary = self.task.label_dictionary
-        symbols = [dictionary[i] for i in range(dictionary.nspecial, len(dictionary))]
-        return [s for s in symbols if s != "<mask>" and not s.startswith("madeupword")]
+        return class_names(self.task.label_dictionary)
 
     def _check_labels(self) -> None:
         labels, classes = self._labels(), self.task.cfg.num_classes

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
+from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.objectives.base import Objective, Sample
@@ -33,12 +34,16 @@ class SentenceRanking(Objective):
     Options: ``classification_head_name``; the head has one output.
     """
 
+    def __init__(self, cfg: Any, task: FairseqTask) -> None:
+        super().__init__(cfg, task)
+        self.passes = passes_for_a_head(task)
+
     def check_model(self, model: nn.Module) -> None:
         check_classification_head(model, self.cfg.classification_head_name)
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
         """(questions, most choices) scores, -inf where a question has no such choice."""
-        with passes_for_a_head(model, self.task):
+        with self.passes(model):
             scores, _ = model(
                 **sample["net_input"],
                 features_only=True,

@@ -152,10 +152,12 @@ def open_index(client: Any, name: str) -> OpenSearchIndex:
     with _told(client):
         state = _state(client, name)
         if state is None:
-            raise DataError(f"{name}: no such index. Make it with build_arc_index.py --engine opensearch.")
+            raise DataError(
+                f"{name}: no such index. Make it with fairseq-adv retrieve index --engine opensearch."
+            )
         if not state["complete"]:
             raise DataError(
-                f"{name}: its build has not finished. Run the same build_arc_index.py command again."
+                f"{name}: its build has not finished. Run the same fairseq-adv retrieve index command again."
             )
         if state["made_from"].get("format") != FORMAT_VERSION or state["made_from"]["analysis"] != ANALYSIS:
             raise DataError(f"{name}: was made by another version of this program. Build it again.")

@@ -138,12 +138,12 @@ def open_index(folder: Path) -> TantivyIndex:
     partial = folder.with_name(folder.name + ".partial")
     if not folder.exists() and partial.exists():
         raise DataError(
-            f"{folder}: its build has not finished. Run the same build_arc_index.py command again."
+            f"{folder}: its build has not finished. Run the same fairseq-adv retrieve index command again."
         )
     manifest = json_object_or_none(folder / MANIFEST) or {}
     made_from, files = manifest.get("made_from", {}), manifest.get("files", {})
     if made_from.get("kind") != "tantivy index" or not files:
-        raise DataError(f"{folder}: is not an index. Make one with build_arc_index.py.")
+        raise DataError(f"{folder}: is not an index. Make one with fairseq-adv retrieve index.")
     for name, size in files.items():
         if not (folder / name).is_file() or (folder / name).stat().st_size != size:
             raise DataError(

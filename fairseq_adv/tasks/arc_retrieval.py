@@ -1,6 +1,7 @@
 """Questions with documents: ``<s> documents </s> question answer </s>`` (FreeLB, 4.2 and A.1).
 
-For ARC, OpenBookQA and the Regents questions the documents are each choice's ``para``, for RACE the article.
+For ARC, OpenBookQA and the Regents questions the documents are each choice's ``para``, for RACE the article,
+for SWAG and HellaSWAG the sentences before the one to be ended.
 """
 
 import re
@@ -26,7 +27,7 @@ class ArcRetrievalConfig(MultipleChoiceConfig):
 
 @register_task("arc_retrieval", dataclass=ArcRetrievalConfig)
 class ArcRetrievalTask(MultipleChoiceTask):
-    """ARC, OpenBookQA, Regents and RACE, alone or together (``data`` a:b:c)."""
+    """ARC, OpenBookQA, Regents, RACE, SWAG and HellaSWAG, alone or together (``data`` a:b:c)."""
 
     def texts(self, question: Question, choice: Choice) -> Tuple[str, ...]:
         return "" if self.cfg.no_documents else choice.context, statement(question.stem, choice.text)
@@ -34,8 +35,8 @@ class ArcRetrievalTask(MultipleChoiceTask):
 
 def statement(stem: str, answer: str) -> str:
     """Question and answer in one text; an answer fills the blanks of a cloze, as fairseq's RACE recipe has
-    it.
+    it. Without a question the answer stands alone.
     """
     if "_" in stem:
         return _BLANK.sub(lambda _: answer, stem)
-    return f"{stem} {answer}"
+    return f"{stem} {answer}" if stem else answer

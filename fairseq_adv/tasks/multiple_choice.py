@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 from fairseq.data import Dictionary
@@ -23,7 +23,7 @@ from fairseq_adv.data.choices.questions import Choice, Question
 from fairseq_adv.data.choices.ranking_dataset import RankingDataset
 from fairseq_adv.data.choices.splits import find_split, has_split, read_split
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.segments import SegmentTable
+from fairseq_adv.data.text.segments import IntArray, SegmentTable
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -139,23 +139,8 @@ class MultipleChoiceTask(FairseqTask):
                 _need_answers(read, split)
             questions += read
             sources += [source] * len(read)
-        table = SegmentTable()
-        rows = np.array(
-            [[table.number(text) for text in self.texts(q, c)] for q in questions for c in q.choices]
-        )
-        dataset = RankingDataset(
-            questions,
-            table.encode(self.tokenizer),
-            rows,
-            np.array(sources, dtype=np.int64),
-            (self.dictionary.bos(), self.dictionary.pad(), self.dictionary.eos()),
-            self.cfg.max_positions,
-            self.longest,
-            weights=self._training_weights() if training else None,
-            seed=self.cfg.seed,
-            shuffle=not self.cfg.no_shuffle,
-            group_by_length=not self.cfg.no_group_by_length,
-        )
+        weights = self._training_weights() if training else None
+        dataset = self.dataset_of(questions, np.array(sources, dtype=np.int64), weights)
         if training and not len(dataset.ordered_indices()):
             raise DataError(
                 f"--sampling-weights {self.cfg.sampling_weights}: no question is left in an epoch; pass "
@@ -163,6 +148,37 @@ class MultipleChoiceTask(FairseqTask):
             )
         _report(split, dataset, self.source_names)
         self.datasets[split] = dataset
+
+    def dataset_of(
+        self, questions: Sequence[Question], sources: IntArray, weights: Optional[Sequence[float]] = None
+    ) -> RankingDataset:
+        """Questions as the model reads them.
+
+        Args:
+            questions: at least one.
+            sources: (questions,) int64, the data set of each, ascending.
+            weights: how often a question of each data set comes in an epoch; ``None``: not for training.
+
+        Raises:
+            DataError: naming file and line: a question with its answer alone is too long.
+        """
+        table = SegmentTable()
+        rows = np.array(
+            [[table.number(text) for text in self.texts(q, c)] for q in questions for c in q.choices]
+        )
+        return RankingDataset(
+            questions,
+            table.encode(self.tokenizer),
+            rows,
+            sources,
+            (self.dictionary.bos(), self.dictionary.pad(), self.dictionary.eos()),
+            self.cfg.max_positions,
+            self.longest,
+            weights=weights,
+            seed=self.cfg.seed,
+            shuffle=not self.cfg.no_shuffle,
+            group_by_length=not self.cfg.no_group_by_length,
+        )
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
         """The model with a head of one output, which scores a candidate.

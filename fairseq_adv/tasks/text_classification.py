@@ -4,19 +4,23 @@ length.
 
 # No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
 
+import argparse
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, List, Optional
 
 from fairseq.data import FairseqDataset
 from fairseq.tasks import register_task
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
+from omegaconf import OmegaConf, open_dict
 
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.binarize import class_names
 from fairseq_adv.data.text.length_groups import GroupedByLength
 
 
 @dataclass
 class TextClassificationConfig(SentencePredictionConfig):
-    """Options of ``--task text_classification``: those of ``sentence_prediction``, and two more."""
+    """Options of ``--task text_classification``: those of ``sentence_prediction``, and three more."""
 
     no_group_by_length: bool = field(
         default=False,
@@ -29,11 +33,27 @@ class TextClassificationConfig(SentencePredictionConfig):
             "first one only"
         },
     )
+    # Not for the command line: it is filled from label/dict.txt, so that a checkpoint has it.
+    class_names: Optional[List[str]] = field(default=None, metadata={"help": argparse.SUPPRESS})
 
 
 @register_task("text_classification", dataclass=TextClassificationConfig)
 class TextClassificationTask(SentencePredictionTask):
-    """Reads the data of ``sentence_prediction``, in either order of examples and with the same heads."""
+    """Reads the data of ``sentence_prediction``, in either order of examples and with the same heads.
+
+    A checkpoint has the names of the classes in their order, ``cfg.task.class_names``; ``None`` for a
+    regression.
+
+    Raises:
+        DataError: the checkpoint's classes are not those of the data.
+    """
+
+    @classmethod
+    def setup_task(cls, cfg: TextClassificationConfig, **kwargs: Any) -> "TextClassificationTask":
+        task: TextClassificationTask = super().setup_task(cfg, **kwargs)
+        if not cfg.regression_target:
+            _fill_class_names(cfg, class_names(task.label_dictionary))
+        return task
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
         dataset = super().load_dataset(split, combine, **kwargs)
@@ -42,3 +62,18 @@ class TextClassificationTask(SentencePredictionTask):
             seed = self.cfg.seed if split.startswith("train") else None
             dataset = self.datasets[split] = GroupedByLength(nested, nested.sizes[0], seed)
         return dataset
+
+
+def _fill_class_names(cfg: Any, names: List[str]) -> None:
+    known = cfg.class_names
+    if known is not None and list(known) != names:
+        raise DataError(
+            f"{cfg.data}/label/dict.txt: lists the classes {', '.join(names)}, but the checkpoint was "
+            f"trained with {', '.join(known)}, in this order. Prepare the data with the same training file."
+        )
+    # A task gets a copy of its options (fairseq/dataclass/utils.py, merge_with_parent), and the trainer
+    # saves the configuration that they were copied from.
+    root = cfg._get_parent() if OmegaConf.is_config(cfg) else None
+    for options in (cfg, *([] if root is None else [root.task])):
+        with open_dict(options):
+            options.class_names = names

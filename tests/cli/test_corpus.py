@@ -1,4 +1,4 @@
-"""The command line of scripts/prepare_corpus.py: workers, kill -9, full disks, SLURM arrays, memory."""
+"""The command line of fairseq-adv corpus: workers, kill -9, full disks, SLURM arrays, memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/gradient_accordance.py as a command: on the log and the checkpoints of real trainings."""
+"""fairseq-adv figures as a command: on the log and the checkpoints of real trainings."""
 
 from __future__ import annotations
 

@@ -1,15 +1,19 @@
-"""scripts/predict.py as a command: from training to a leaderboard's file."""
+"""``fairseq-adv predict``: from training to a leaderboard's file, and answers to texts."""
 
 from __future__ import annotations
 
+import io
 import json
+import shlex
 import signal
 import sys
 from pathlib import Path
 
+import glue_samples
 import pytest
 from support import (
     PLUGIN,
+    CommandMain,
     fairseq_train,
     handle_interrupts,
     run_command,
@@ -18,6 +22,10 @@ from support import (
     verb,
     write_questions,
 )
+
+from fairseq_adv.data.glue.prepare_glue import prepare
+from fairseq_adv.data.tokenizers.kept import keep_tokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 
 COMMAND = verb("predict")
 
@@ -104,4 +112,109 @@ def test_a_mistake_ends_without_a_traceback(trained: Path, tmp_path: Path) -> No
     done = run_command(*command(trained, tmp_path / "out", "--split", "test-broken"))
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert done.stderr.splitlines()[-1].startswith(f"error: {path}:2: not json")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of single texts, save/checkpoint_best.pt, with its tokenizer beside it."""
+    folder = tmp_path_factory.mktemp("films")
+    tokenizer = tokenizer_for_encoder(glue_samples.small_wordpiece(folder / "encoder"))
+    glue_samples.sst2(folder / "raw")
+    prepare(folder / "raw", "SST-2", folder / "data", tokenizer, progress=False)
+    more = ["--max-positions", "64", "--max-update", "2", "--no-epoch-checkpoints"]
+    fairseq_train(*train_args(folder / "data", folder / "save", "standard", *more))
+    (folder / "save" / "tokenizer").mkdir()
+    keep_tokenizer(folder / "save" / "tokenizer", tokenizer)
+    return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> CommandMain:
+    return CommandMain("predict", capsys)
+
+
+def checkpoint(films: Path) -> Path:
+    return films / "save" / "checkpoint_best.pt"
+
+
+@pytest.mark.parametrize("word", ["--stdin", "-"])
+def test_texts_on_standard_input(
+    word: str, films: Path, run: CommandMain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "The committee met .\n\nnaïve café\r\nlast"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    done = run(checkpoint(films), word, "--cpu")
+    assert done.returncode == 0 and done.stderr == ""  # no bar
+    labels, shares = zip(*(line.split("\t") for line in done.stdout.splitlines()))
+    assert len(labels) == 4 and set(labels) <= {"0", "1"} and all(0.5 <= float(p) <= 1 for p in shares)
+    # The same texts from a file.
+    (films / "in.txt").write_text("The committee met .\n\nnaïve café\nlast\n", encoding="utf-8")
+    rows = run(checkpoint(films), "--input", films / "in.txt", "--cpu").stdout.splitlines()
+    assert rows[0].split("\t")[:2] == ["index", "prediction"]
+    assert [row.split("\t")[1] for row in rows[1:]] == list(labels)
+
+
+def test_a_reader_who_has_enough_ends_it_quietly(films: Path) -> None:
+    predict = shlex.join([*COMMAND, str(checkpoint(films)), "--stdin", "--cpu"])
+    endless = "yes \"a film$(printf ' %.0s' {1..2000})\""  # some 30 lines fill a block
+    line = f"{endless} | timeout 120 {predict} | head -1; echo ${{PIPESTATUS[1]}}"
+    done = run_command("bash", "-c", line, PYTHONUNBUFFERED="")
+    assert done.stdout.splitlines()[1:] == ["0"] and done.stdout[0] in "01"
+    assert done.stderr == ""
+
+
+def test_a_file_of_texts(films: Path, tmp_path: Path, run: CommandMain) -> None:
+    path = tmp_path / "reviews.csv"
+    path.write_text('id,review\n7,"A film, and ""more"""\n8,Twice before\n')
+    done = run(checkpoint(films), "--input", path, "--text", "review", "--out", tmp_path / "out", "--cpu")
+    assert done.stdout == f"wrote {tmp_path}/out/predictions-reviews.tsv (2 rows)\n"
+    lines = (tmp_path / "out" / "predictions-reviews.tsv").read_text().splitlines()
+    head, first, second = (line.split("\t") for line in lines)
+    assert sorted(head[2:]) == ["0", "1"] and [first[0], second[0]] == ["0", "1"]
+    for row in (first, second):
+        assert row[1] == head[2 + (float(row[3]) > float(row[2]))]
+
+
+def test_a_prepared_folder_without_a_task(films: Path, tmp_path: Path, run: CommandMain) -> None:
+    words = [checkpoint(films), "--data", films / "data", "--out", tmp_path, "--cpu"]
+    done = run(*words, "--split", "valid")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"wrote {tmp_path}/predictions-valid.tsv (26 rows, 1 model)\n  accuracy: ")
+    done = run(*words)  # the test split has no labels
+    assert done.stdout == f"wrote {tmp_path}/predictions.tsv (26 rows, 1 model)\n"
+
+
+def test_questions_of_a_file(trained: Path, run: CommandMain) -> None:
+    model, file = trained / "save" / "checkpoint_best.pt", trained / "data" / "valid.jsonl"
+    rows = run(model, "--input", file, "--cpu").stdout.splitlines()
+    assert [row.split("\t")[0] for row in rows[1:]] == [f"valid-{i}" for i in range(8)]
+    assert rows[1].split("\t")[1] in "ABC"
+    done = run(model, "--input", file, "--text", "stem", "--cpu")
+    assert done.returncode == 2 and "--text and --text-pair are for models of texts" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["CHECKPOINT"], "--out is missing"),
+        (["CHECKPOINT", "--out", "OUT"], "--data is missing"),
+        (["--stdin"], "no model: give checkpoints"),
+        (["CHECKPOINT", "--stdin", "--input", "a.txt"], "--stdin and --input: give one of them"),
+        (["CHECKPOINT", "--stdin", "--task", "RTE"], "--task is for --data, not for --stdin. Leave it out."),
+        (["CHECKPOINT", "--input", "a.txt", "--vote"], "--vote is for --data, not for --input"),
+        (["CHECKPOINT", "--stdin", "--out", "OUT"], "--out is for --data and --input; --stdin prints"),
+        (["CHECKPOINT", "--data", "DATA", "--out", "OUT", "--text", "a"], "--text is for --input"),
+        (["CHECKPOINT", "--input", "a.csv"], "a.csv: no such file"),
+        (["CHECKPOINT", "--stdin", "--tokenizer-dir", "OUT"], "holds neither vocab.txt"),
+        (["gone.pt", "--stdin"], "gone.pt: no such checkpoint"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    words: list[str], message: str, films: Path, tmp_path: Path, run: CommandMain
+) -> None:
+    places = {"CHECKPOINT": checkpoint(films), "DATA": films / "data", "OUT": tmp_path / "out"}
+    done = run(*(places.get(word, word) for word in words), "--cpu")
+    assert done.returncode == 2 and message in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("error: ")
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""The command line of scripts/prepare_glue.py."""
+"""The command line of fairseq-adv prepare glue."""
 
 from __future__ import annotations
 

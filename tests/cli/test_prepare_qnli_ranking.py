@@ -1,4 +1,4 @@
-"""scripts/prepare_qnli_ranking.py as a command."""
+"""fairseq-adv prepare qnli-ranking as a command."""
 
 from __future__ import annotations
 

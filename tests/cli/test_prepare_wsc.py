@@ -1,4 +1,4 @@
-"""The command line of scripts/prepare_wsc.py."""
+"""The command line of fairseq-adv prepare wsc."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_user_mistakes(
     (tmp_path / "empty").mkdir()
     (tmp_path / "train.jsonl").write_text('{"text": "a"}')
     cases = [
-        ([wsc, "--spacy-model", "no_such_model"], "scripts/prepare_wsc.py on a machine that has them"),
+        ([wsc, "--spacy-model", "no_such_model"], "fairseq-adv prepare wsc on a machine that has them"),
         ([tmp_path / "other.jsonl"], "other.jsonl: its name does not name a split"),
         ([tmp_path / "empty"], "holds no train, val (or valid, dev) or test"),
         ([wsc, wsc / "train.jsonl"], "is the train split too"),

@@ -1,4 +1,4 @@
-"""The commands scripts/build_arc_index.py and scripts/retrieve_arc.py."""
+"""``fairseq-adv retrieve index`` and ``fairseq-adv retrieve documents``."""
 
 from __future__ import annotations
 
@@ -92,6 +92,30 @@ def test_bad_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str], content:
     assert not list(tmp_path.glob("index2*"))
 
 
+def test_out_is_a_folder_unless_its_name_ends_in_jsonl(
+    index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = questions(tmp_path / "in.jsonl")
+    assert run(retrieve, index, source, tmp_path / "one") == 0
+    assert f"wrote {tmp_path}/one/in.jsonl (3 questions" in capsys.readouterr().out
+    assert run(retrieve, index, source, tmp_path / "out.jsonl") == 0
+    assert (tmp_path / "one" / "in.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
+    (tmp_path / "file").touch()
+    other = questions(tmp_path / "other.jsonl")
+    for sources, out, message in [
+        ([source], "out.csv", "out.csv: the output is jsonl. Give a folder, or a name that ends in .jsonl."),
+        (
+            [source, other],
+            "new.jsonl",
+            "new.jsonl: is one file, but there are 2 of QUESTIONS. Give a folder.",
+        ),
+        ([source], "file", "file: is a file. Give a folder, or a name that ends in .jsonl."),
+    ]:
+        assert run(retrieve, index, *sources, tmp_path / out) == 2
+        assert message in (shown := capsys.readouterr().err) and "Traceback" not in shown
+    assert not (tmp_path / "new.jsonl").exists()
+
+
 def test_encoding_errors_replace(tmp_path: Path) -> None:
     (tmp_path / "corpus.txt").write_bytes(b"good line here\nbad \xff line\n")
     assert run(build, tmp_path / "corpus.txt", tmp_path / "index", "--encoding-errors", "replace") == 0
@@ -100,7 +124,10 @@ def test_encoding_errors_replace(tmp_path: Path) -> None:
 def test_bad_questions_and_options(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = questions(tmp_path / "in.jsonl")
     for arguments, message in [
-        ([tmp_path / "none", source, tmp_path / "out"], "is not an index. Make one with build_arc_index.py"),
+        (
+            [tmp_path / "none", source, tmp_path / "out"],
+            "is not an index. Make one with fairseq-adv retr",
+        ),
         ([index, tmp_path / "none.jsonl", tmp_path / "out"], "none.jsonl: no such file"),
         ([index, source, tmp_path / "out", "--top", "0"], "--top 0"),
         ([index, source, tmp_path / "out", "--url", "http://localhost"], "--url is for --engine opensearch"),

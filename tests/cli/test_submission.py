@@ -1,4 +1,4 @@
-"""scripts/make_glue_submission.py: GLUE's files are checked row by row and zipped."""
+"""fairseq-adv submission: GLUE's files are checked row by row and zipped."""
 
 from __future__ import annotations
 

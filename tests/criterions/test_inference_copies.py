@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from support import ADVERSARIAL, batch, build, train_args, write_task
 
 from fairseq_adv.criterions.method import Method
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.inference_copies import COPIES, inference_copies
 
 DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
@@ -124,5 +125,5 @@ def test_a_checkpoint_of_flooding_with_a_base_method_is_resumed(data: Path, tmp_
     expected, found = weights_of(run), weights_of(resumed)
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     other = build(train_args(data, tmp_path, "pgd", *ADVERSARIAL, *words))
-    with pytest.raises(AssertionError, match="Criterion does not match"):
+    with pytest.raises(DataError, match="--criterion: flooding → pgd"):
         other.trainer.load_checkpoint(path)

@@ -60,5 +60,5 @@ def test_runs_every_setting_once_and_writes_the_table(repo: Path, folder: Path) 
 
 
 def test_a_missing_encoder_is_told(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"model\.pt: no such file; make it with scripts/convert_hf"):
+    with pytest.raises(ValueError, match=r"model\.pt: no such file; make it with fairseq-adv convert"):
         embedding_norm(folder / "data", tmp_path)

@@ -174,7 +174,7 @@ grid.FIRST, grid.SEEDS = ("standard", "freelb"), (1, 2)
 """
 STAND_IN = """
 import driver, pathlib
-driver.COMMANDS = driver.PROJECT = pathlib.Path({bin!r})
+driver.COMMANDS = pathlib.Path({bin!r})
 """
 CELLS = 2 * 4 + 2 * 2
 
@@ -188,11 +188,11 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def out(tmp_path: Path, encoder: Path) -> Path:
     """An output folder with the encoder, and beside it the program with a small grid and a stand-in."""
     program, commands = tmp_path / "fill.py", tmp_path / "bin"
-    (commands / "scripts").mkdir(parents=True)
-    (commands / "fairseq-train").write_text(TRAIN)
-    (commands / "fairseq-train").chmod(0o755)
-    attack = 'print(\'{"accuracy": 55.0, "perturbed_accuracy": 44.0}\')\n'
-    (commands / "scripts" / "loss_under_perturbation.py").write_text(attack)
+    commands.mkdir()
+    attack = '#!/bin/sh\necho \'{"accuracy": 55.0, "perturbed_accuracy": 44.0}\'\n'
+    for name, text in (("fairseq-train", TRAIN), ("fairseq-adv", attack)):
+        (commands / name).write_text(text)
+        (commands / name).chmod(0o755)
     program.write_text(SMALL + STAND_IN.format(bin=str(commands)) + "sys.exit(fill.main())\n")
     folder = tmp_path / "out"
     folder.mkdir()

@@ -72,7 +72,12 @@ def test_what_a_readme_names_is_there(folder: str) -> None:
         assert key in known, f"{group}.{key}"
     known = {"--array", "--dependency", "--parsable", "--partition", "--account", "--multirun", "--signal",
              "--no-deps", "--gpus-per-node", "--path", "--tokenizer-dir"}  # fmt: skip
-    for script in [*ROOT.glob("fairseq_adv_cli/*.py"), EXAMPLES / "run.py", *(EXAMPLES / folder).glob("*.*")]:
+    for script in [
+        *ROOT.glob("fairseq_adv_cli/*.py"),
+        *ROOT.glob("scripts/*.*"),
+        EXAMPLES / "run.py",
+        *(EXAMPLES / folder).glob("*.*"),
+    ]:
         if script.suffix in (".py", ".sh"):
             known |= set(re.findall(r"--[a-z][a-z0-9-]+", script.read_text(encoding="utf-8")))
     known |= {name for action in options.get_training_parser()._actions for name in action.option_strings}

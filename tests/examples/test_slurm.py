@@ -112,7 +112,7 @@ def test_a_job_that_ends_by_itself_is_not_queued_again(tmp_path: Path, signal: s
 
 
 def test_slurm_scripts_want_to_be_called_in_the_projects_folder(tmp_path: Path) -> None:
-    for script in (EXAMPLES / "slurm.sbatch", ALUM / "slurm.sbatch", ALUM / "prepare_corpus.sbatch"):
+    for script in (EXAMPLES / "slurm.sbatch", ALUM / "slurm.sbatch"):
         words = ["a", "b", "c", "d"]
         done = run_command("bash", str(script), *words, SLURM_SUBMIT_DIR=str(tmp_path))
         assert done.returncode == 2 and "call sbatch in the project's folder" in done.stderr
@@ -155,3 +155,5 @@ def test_prepare_corpus_sbatch_names_mistakes(tmp_path: Path) -> None:
     assert "not an array" in run_command(*words, **slurm).stderr
     slurm.update(SLURM_ARRAY_TASK_ID="1", SLURM_ARRAY_TASK_MIN="1")
     assert "count the array from 0" in run_command(*words, **slurm).stderr
+    elsewhere = run_command(*words, PATH="/usr/bin:/bin")
+    assert elsewhere.returncode == 2 and "activate its environment before sbatch" in elsewhere.stderr

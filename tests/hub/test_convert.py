@@ -43,6 +43,7 @@ def test_files_and_flags(bert: Path, tmp_path: Path) -> None:
         "dict.txt",
         "vocab.txt",
         "tokenizer_config.json",
+        "model.yaml",
         "model_args.txt",
         "conversion.json",
     }
@@ -58,6 +59,28 @@ def test_files_and_flags(bert: Path, tmp_path: Path) -> None:
     assert set(about["left_out"]) == {"pooler.dense.weight", "pooler.dense.bias"}
     assert "encoder.lm_head" in about["newly_initialised"]
     assert str(tmp_path) not in json.dumps(about)
+
+
+def test_hydras_file_says_what_the_flags_say(bert: Path, tmp_path: Path) -> None:
+    convert_hf_checkpoint(bert, tmp_path / "out")
+    text = (tmp_path / "out" / "model.yaml").read_text()
+    assert text == (
+        "# @package _group_\n_name: roberta_base\nencoder_layers: 2\nencoder_embed_dim: 24\n"
+        "encoder_ffn_embed_dim: 40\nencoder_attention_heads: 3\nmax_positions: 160\nactivation_fn: gelu\n"
+        "untie_weights_roberta: false\n"
+    )
+
+
+def test_an_encoder_that_was_converted_before_hydras_file_came_is_up_to_date(
+    bert: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    convert_hf_checkpoint(bert, out)
+    about = json.loads((out / "conversion.json").read_text(encoding="utf-8"))
+    del about["sha256"]["model.yaml"]
+    (out / "conversion.json").write_text(json.dumps(about), encoding="utf-8")
+    (out / "model.yaml").unlink()
+    assert not convert_hf_checkpoint(bert, out)
 
 
 def test_positions_segment_and_size_of_words(bert: Path, tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def test_second_process_is_refused(large_corpus: Path, corpus_file: Path, tmp_pa
 
 def test_damaged_and_foreign_folders(corpus_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "index"
-    with pytest.raises(DataError, match=r"is not an index. Make one with build_arc_index.py"):
+    with pytest.raises(DataError, match=r"is not an index. Make one with fairseq-adv retrieve index"):
         open_index(out)
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="is not an index"):

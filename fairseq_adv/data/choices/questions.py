@@ -2,7 +2,7 @@
 
 One json object a line: ``{"id", "question": {"stem", "choices": [{"label", "text", "para"?}]},
 "answerKey"?}``. Choices can be any in number and labelled in any way (A-E, 1-4, …); ``para`` is the text
-retrieved for a choice.
+retrieved for a choice, or a context that it ends: then the stem may be empty.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Question:
 
     Attributes:
         id: the data set's own name for it.
-        stem: the question.
+        stem: the question; empty where the choices end their contexts.
         choices: at least one.
         answer: position in ``choices``; ``None`` in a test split.
         where: "file:line", for messages.
@@ -66,10 +66,11 @@ def question_of(row: dict[str, Any], where: str) -> Question:
         DataError: as :func:`read_questions`.
     """
     question = field_of(row, "question", dict, where)
-    stem = text_of(question, "stem", where, "question.")
     choices = tuple(
         _choice(entry, where) for entry in field_of(question, "choices", list, where, "question.")
     )
+    ends = question.get("stem") == "" and all(choice.context for choice in choices)
+    stem = "" if ends else text_of(question, "stem", where, "question.")
     labels = [choice.label for choice in choices]
     if not choices:
         raise DataError(

@@ -6,50 +6,20 @@ column cutting, ``multiprocessing_bpe_encoder --keep-empty``, and ``fairseq-prep
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
-
-import numpy as np
-from fairseq.data import Dictionary
-from tqdm import tqdm
+from typing import Any, Dict, List, Sequence, Tuple
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import TASKS, SplitLayout, TaskLayout, task_layout
 from fairseq_adv.data.glue.tsv import Split, read_split
 from fairseq_adv.data.io import sha256_of
-from fairseq_adv.data.text.binarize import label_dictionary, write_indexed
-from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds
-from fairseq_adv.data.workspace import Workspace, finished, workspace
+from fairseq_adv.data.text.binarize import label_dictionary
+from fairseq_adv.data.text.labelled_rows import Prepared, write_folder
+from fairseq_adv.data.tokenizers.kept import FOLDER
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.workspace import finished, workspace
 
 FORMAT_VERSION = 1
-_CHUNK_ROWS = 1000
-
-
-@dataclass
-class Prepared:
-    """What :func:`prepare` did.
-
-    Attributes:
-        task: the task's name in GLUE's spelling.
-        out: the folder.
-        reused: nothing was done, because ``out`` was complete and made from the same.
-        rows: the number of examples of each split; empty if reused.
-        skipped: parts that an earlier, interrupted run had finished.
-        tokens: how many ids were written, ``</s>`` included.
-        unknown_tokens: how many of them are ``<unk>``.
-        notes: what the user should know: absent test files, rows left out, tokens that are ``<unk>``.
-    """
-
-    task: str
-    out: Path
-    reused: bool = False
-    rows: Dict[str, int] = field(default_factory=dict)
-    skipped: List[str] = field(default_factory=list)
-    tokens: int = 0
-    unknown_tokens: int = 0
-    notes: List[str] = field(default_factory=list)
 
 
 def find_task_folder(glue_dir: Path, task: TaskLayout) -> Path:
@@ -90,7 +60,7 @@ def prepare(
     overwrite: bool = False,
     progress: bool = True,
 ) -> Prepared:
-    """Tokenises and binarises one GLUE task into ``out/{input0,input1,label}``.
+    """Tokenises and binarises one GLUE task into ``out/{input0,input1,label}``, the tokenizer beside them.
 
     Every file is checked before anything is written. ``out`` appears whole or not at all; a run that was
     stopped is resumed by the next, and an ``out`` made from the same files is left as it is.
@@ -118,18 +88,19 @@ def prepare(
         made_from["labels"] = list(label_dictionary(labels).symbols)
     if finished(out, made_from, overwrite):
         result.reused = True
+        if not (out / FOLDER).is_dir():
+            result.notes.append(f"made before {FOLDER}/ was kept with the data; --overwrite adds it")
         return result
     splits = [read_split(split.path(folder), layout, split) for split in present]
     _check_labels(layout, splits)
     for split in splits:
-        result.rows[split.name] = len(split.lines)
         if split.dropped:
             result.notes.append(
                 f"{split.path.name}: {split.dropped} row(s) without 6 columns left out, as in the recipe"
             )
+    classes = label_dictionary(labels or splits[0].labels) if layout.classes else None
     with workspace(out, made_from) as space:
-        _write_labels(space, layout, splits, labels or splits[0].labels, result)
-        _write_inputs(space, splits, tokenizer, result, progress)
+        write_folder(space, splits, classes, tokenizer, result, progress)
     return result
 
 
@@ -173,79 +144,3 @@ def _labels_of_other_task(layout: TaskLayout, folder: Path, result: Prepared) ->
         f"{other.name}, {', '.join(layout.classes)}. It must be that of the model's label/dict.txt."
     )
     return [name for count, name in enumerate(reversed(layout.classes), start=1) for _ in range(count)]
-
-
-def _write_labels(
-    space: Workspace,
-    layout: TaskLayout,
-    splits: Sequence[Split],
-    train_labels: Sequence[str],
-    result: Prepared,
-) -> None:
-    labelled = [split for split in splits if split.labels]
-    if not layout.classes:
-        for split in labelled:
-            text = "".join(label + "\n" for label in split.labels)
-            _part(space, result, f"label/{split.name}", [".label"], partial(_write_text, text=text))
-        return
-    dictionary = label_dictionary(train_labels)
-    _part(space, result, "label/dict", [".txt"], partial(_save_dictionary, dictionary=dictionary))
-    for split in labelled:
-        ids = np.array(
-            [[dictionary.index(label), dictionary.eos()] for label in split.labels], dtype=np.int64
-        )
-        chunks = [(ids.reshape(-1), np.full(len(ids), 2, dtype=np.int64))]
-        writer = partial(write_indexed, chunks=chunks, vocabulary_size=len(dictionary))
-        _part(space, result, f"label/{split.name}", [".bin", ".idx"], writer)
-
-
-def _write_inputs(
-    space: Workspace, splits: Sequence[Split], tokenizer: TokenToIds, result: Prepared, progress: bool
-) -> None:
-    total = sum(len(rows) for split in splits for rows in split.inputs)
-    with tqdm(total=total, desc=result.task, unit="row", disable=not progress) as bar:
-        for number in range(len(splits[0].inputs)):
-            save = partial(_save_dictionary, dictionary=tokenizer.dictionary)
-            _part(space, result, f"input{number}/dict", [".txt"], save)
-            for split in splits:
-                rows = split.inputs[number]
-                chunks = _encoded(rows, tokenizer, result, bar)
-                writer = partial(write_indexed, chunks=chunks, vocabulary_size=len(tokenizer.dictionary))
-                if _part(space, result, f"input{number}/{split.name}", [".bin", ".idx"], writer):
-                    bar.update(len(rows))
-    if result.unknown_tokens:
-        result.notes.append(
-            f"{result.unknown_tokens} of {result.tokens} tokens are <unk>: not in the vocabulary or dict.txt"
-        )
-
-
-def _encoded(
-    rows: Sequence[str], tokenizer: TokenToIds, result: Prepared, bar: Any
-) -> Iterator[Tuple[Ids, Ids]]:
-    for start in range(0, len(rows), _CHUNK_ROWS):
-        chunk = rows[start : start + _CHUNK_ROWS]
-        ids, lengths = tokenizer.encode(chunk)
-        result.tokens += len(ids)
-        result.unknown_tokens += int((ids == tokenizer.dictionary.unk()).sum())
-        yield ids, lengths
-        bar.update(len(chunk))
-
-
-def _part(
-    space: Workspace, result: Prepared, prefix: str, endings: Sequence[str], writer: Callable[[Path], None]
-) -> bool:
-    """Calls ``writer(path without ending)`` to write ``prefix + ending``; True if all existed already."""
-    files = [prefix + ending for ending in endings]
-    if space.has(files):
-        result.skipped.append(prefix)
-        return True
-    space.write(files, lambda folder: writer(folder / Path(prefix).name))
-    return False
-
-
-def _save_dictionary(prefix: Path, dictionary: Dictionary) -> None:
-    dictionary.save(f"{prefix}.txt")
-
-
-def _write_text(prefix: Path, text: str) -> None:
-    Path(f"{prefix}.label").write_bytes(text.encode("ascii"))

@@ -12,27 +12,22 @@ from typing import List, Tuple
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import SplitLayout, TaskLayout
+from fairseq_adv.data.text.labelled_rows import LabelledRows
 
 _NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
-class Split:
+class Split(LabelledRows):
     """A file's examples.
 
     Attributes:
-        name: the split's name in fairseq.
-        inputs: one list of sentences for each input, row by row.
-        labels: one label for each row, as it is written into the label file; empty without labels.
         lines: the line of the file that each row stands on, counted from 1.
         path: the file.
         dropped: how many rows were left out because the recipe leaves them out (QQP).
     """
 
-    name: str
-    inputs: Tuple[List[str], ...]
-    labels: List[str]
     lines: List[int]
     path: Path
     dropped: int

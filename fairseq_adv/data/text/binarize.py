@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Sequence, Tuple
+from typing import Any, Iterable, Iterator, List, Sequence, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dt
 from fairseq_adv.data.tokenizers.text_to_ids import Ids
 
 _INDEX_BYTES = 1 << 22  # of the lengths, held at a time
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?")
 
 
 class IndexedWriter:
@@ -96,3 +98,27 @@ def label_dictionary(labels: Sequence[str]) -> Dictionary:
         dictionary.add_symbol(label, n=count)
     dictionary.finalize(padding_factor=8)
     return dictionary
+
+
+def class_dictionary(labels: Sequence[str]) -> Dictionary:
+    """A dictionary of the classes in :func:`class_order`, without padding.
+
+    fairseq reads such a file's line from its end, so a class's name may hold spaces.
+    """
+    counts = Counter(labels)
+    dictionary = Dictionary()
+    for name in class_order(counts):
+        dictionary.add_symbol(name, n=counts[name])
+    return dictionary
+
+
+def class_order(names: Iterable[str]) -> List[str]:
+    """Classes by their value where all are numbers, else by name."""
+    names = sorted(names)
+    return sorted(names, key=float) if all(map(_NUMBER.fullmatch, names)) else names
+
+
+def class_names(dictionary: Dictionary) -> List[str]:
+    """The classes in a label dictionary, without the special and padding symbols that fairseq adds."""
+    symbols = [str(dictionary[i]) for i in range(dictionary.nspecial, len(dictionary))]
+    return [one for one in symbols if one != "<mask>" and not one.startswith("madeupword")]

@@ -1,7 +1,7 @@
 """The tokenizer that goes with data and with a trained model: a folder ``tokenizer`` beside them.
 
-A data folder that is made here holds one, and a training copies it into its ``--save-dir``, so that text can be
-prepared for a checkpoint without naming its encoder.
+A data folder that is made here holds one, and ``fairseq-adv train`` copies it into the run's folder, so that
+text can be prepared for a checkpoint without naming its encoder.
 """
 
 from __future__ import annotations
@@ -22,23 +22,26 @@ _NAMES = {
 _OPTIONS = {"lowercase": "do_lower_case", "strip_accents": "strip_accents"}
 
 
+def names_of_files(tokenizer: TokenToIds) -> list[str]:
+    """What :func:`keep_tokenizer` writes: dict.txt and vocab.txt, or encoder.json and vocab.bpe; and with
+    WordPiece tokenizer_config.json.
+    """
+    return [*(_NAMES[role] for role in tokenizer.files), *([CONFIG] if tokenizer.kind == "wordpiece" else [])]
+
+
 def keep_tokenizer(folder: Path, tokenizer: TokenToIds) -> list[str]:
     """Writes a WordPiece or GPT-2 tokenizer into ``folder``, for :func:`tokenizer_for_encoder` to read.
 
     Returns:
-        their names: dict.txt and vocab.txt, or encoder.json and vocab.bpe; and with WordPiece
-        tokenizer_config.json.
+        the names of the files, as :func:`names_of_files`.
     """
-    written = []
     for role, path in tokenizer.files.items():
         shutil.copyfile(path, folder / _NAMES[role])
-        written.append(_NAMES[role])
     if tokenizer.kind == "wordpiece":
         config = {theirs: tokenizer.options[ours] for ours, theirs in _OPTIONS.items()}
         config["tokenize_chinese_chars"] = tokenizer.options["handle_chinese_chars"]
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        written.append(CONFIG)
-    return written
+    return names_of_files(tokenizer)
 
 
 def kept_tokenizer(checkpoint: Path, data: Optional[str], tokenizer_dir: Optional[Path] = None) -> TokenToIds:

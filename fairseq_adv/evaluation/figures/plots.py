@@ -15,6 +15,7 @@ from fairseq_adv.data.io import written_whole
 from fairseq_adv.evaluation.figures.accordance_curve import Curve, Suggestion
 from fairseq_adv.evaluation.figures.flood_levels import LevelScores
 from fairseq_adv.evaluation.figures.gaussian_noise import NoiseCurve
+from fairseq_adv.evaluation.summaries import Summary
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 STYLES = ("-", "--", ":", "-.")
@@ -112,6 +113,27 @@ def draw_noise(curves: Sequence[NoiseCurve], split: str, out: Path) -> None:
     axes.set_xlabel("standard deviation α of the noise on the word embeddings")
     axes.set_ylabel(f"mean loss of split {split!r} (nats)")
     _finish(axes)
+    _save(figure, out)
+
+
+def draw_runs(runs: Sequence[Summary], out: Path) -> None:
+    """Learning curves over the updates, a line for each run: training loss, dev loss, dev score.
+
+    Raises:
+        NoMatplotlib: see there.
+    """
+    figure = _figure(8.5, 8.5)
+    metrics = {run.metric for run in runs if run.metric}
+    score = f"dev {metrics.pop()}" if len(metrics) == 1 else "dev score"
+    names = ("train_losses", "training loss (nats)"), ("dev_losses", "dev loss (nats)"), ("dev_scores", score)
+    all_axes = figure.subplots(3, 1, sharex=True)
+    for axes, (name, label) in zip(all_axes, names):
+        for i, run in enumerate(runs):
+            if points := getattr(run, name):
+                axes.plot(*zip(*points), STYLES[i % 4], label=run.name, **_line(i, len(points)))
+        axes.set_ylabel(label)
+        _finish(axes)
+    all_axes[-1].set_xlabel("updates")
     _save(figure, out)
 
 

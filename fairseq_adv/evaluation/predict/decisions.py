@@ -110,7 +110,7 @@ def measure(task: str, answers: Sequence[str], gold: Sequence[str], tied: BoolAr
     A tie does not count as right where choices are ranked.
 
     Args:
-        task: its name in GLUE's spelling, or another.
+        task: its name in GLUE's spelling, or another; for any regression "STS-B".
         answers: (n,) as :func:`decide` gives them.
         gold: (n,) the right ones, "" where not known.
         tied: (n,) rows that are right by chance alone.

@@ -151,6 +151,17 @@ def join(members: Sequence[Scores]) -> Ensemble:
     return Ensemble(means, log_probs, raw)
 
 
+def probabilities(log_probs: FloatArray) -> FloatArray:
+    """(n, C) fp32: what log-probabilities, or means of several models', stand for; each row adds up to 1.
+
+    Args:
+        log_probs: (n, C), -inf where there is no column, whose probability is 0.
+    """
+    shares = np.exp(log_probs.astype(np.float64) - log_probs.max(axis=1, keepdims=True))
+    found: FloatArray = (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
+    return found
+
+
 def _aligned(first: Scores, other: Scores) -> Scores:
     for what in ("kind", "task", "split"):
         ours, theirs = getattr(first, what), getattr(other, what)

@@ -52,20 +52,22 @@ class Examples:
         return int(self.present.shape[1])
 
 
-def examples_of(fairseq_task: FairseqTask, task: PredictionTask, split: str, trained_on: Path) -> Examples:
+def examples_of(
+    fairseq_task: FairseqTask, task: PredictionTask, split: str, known: Sequence[str]
+) -> Examples:
     """Loads a split.
 
     Args:
         fairseq_task: set up with the data folder.
         task: what is to be answered.
         split: fairseq's name.
-        trained_on: the data folder in the checkpoint, if it is still there.
+        known: the classes that the model was trained with, in its order, if they are known.
 
     Raises:
         DataError: the split is not there or can't be read, or its labels are not the task's.
     """
     if isinstance(fairseq_task, SentencePredictionTask):
-        return _sentences(fairseq_task, task, split, trained_on)
+        return _sentences(fairseq_task, task, split, known)
     for folder in getattr(fairseq_task, "folders", []):
         find_split(
             folder, split
@@ -79,8 +81,23 @@ def examples_of(fairseq_task: FairseqTask, task: PredictionTask, split: str, tra
     return _phrases(dataset, [tokenizer, options])
 
 
+def known_labels(cfg: Any) -> list[str]:
+    """The names of a checkpoint's classes in the model's order; empty if nothing says them, or it has none.
+
+    ``text_classification`` keeps them in the checkpoint; else the training data does, if it is still there.
+
+    Args:
+        cfg: the checkpoint's whole configuration.
+    """
+    names = getattr(cfg.task, "class_names", None)
+    if names:
+        return [str(name) for name in names]
+    file = Path(str(getattr(cfg.task, "data", "") or "")) / "label" / "dict.txt"
+    return _labels(Dictionary.load(str(file))) if file.is_file() else []
+
+
 def _sentences(
-    fairseq_task: SentencePredictionTask, task: PredictionTask, split: str, trained_on: Path
+    fairseq_task: SentencePredictionTask, task: PredictionTask, split: str, known: Sequence[str]
 ) -> Examples:
     data = Path(fairseq_task.cfg.data)
     if not (data / "input0" / f"{split}.idx").is_file():
@@ -88,13 +105,12 @@ def _sentences(
             f"{data}: has no split {split!r} (input0/{split}.idx). Pass another --data or --split."
         )
     regression = bool(fairseq_task.cfg.regression_target)
-    assert task.glue is not None  # only GLUE's tasks are answered by sentence_prediction
-    if regression != (not task.glue.classes):
+    if task.glue is not None and regression != (not task.glue.classes):
         raise DataError(
             f"{task.name} asks for {'a class' if regression else 'a number'}, but the checkpoint was trained "
             f"{'with' if regression else 'without'} --regression-target. Choose another checkpoint."
         )
-    labels = [] if regression else _checked_labels(fairseq_task.label_dictionary, task, data, trained_on)
+    labels = [] if regression else _checked_labels(fairseq_task.label_dictionary, task, data, known)
     fairseq_task.load_dataset(split)
     dataset = fairseq_task.dataset(split)
     n = len(dataset)
@@ -112,20 +128,22 @@ def _sentences(
     )
 
 
-def _checked_labels(dictionary: Dictionary, task: PredictionTask, data: Path, trained_on: Path) -> list[str]:
-    assert task.glue is not None
-    labels = _labels(dictionary)
-    if sorted(labels) != sorted(task.glue.classes):
+def _checked_labels(
+    dictionary: Dictionary, task: PredictionTask, data: Path, known: Sequence[str]
+) -> list[str]:
+    labels, file = _labels(dictionary), data / "label" / "dict.txt"
+    wanted = known if task.glue is None else task.glue.classes
+    if wanted and sorted(labels) != sorted(wanted):
+        owner = "the checkpoint" if task.glue is None else task.name
         raise DataError(
-            f"{data / 'label' / 'dict.txt'}: lists {', '.join(labels)}; {task.name} has "
-            f"{', '.join(task.glue.classes)}. Pass the folder of {task.name}."
+            f"{file}: lists {', '.join(labels)}; {owner} has {', '.join(wanted)}. Pass "
+            + ("data with these classes." if task.glue is None else f"the folder of {task.name}.")
         )
     # A model knows its classes by number. In another order every answer would be another class.
-    own = trained_on / "label" / "dict.txt"
-    if trained_on != Path() and own.is_file() and _labels(Dictionary.load(str(own))) != labels:
+    if known and labels != list(known):
         raise DataError(
-            f"{data / 'label' / 'dict.txt'}: lists its labels in another order than {own}, which the "
-            "checkpoint was trained with. Prepare the data beside the same training file."
+            f"{file}: lists its labels in another order than the data that the checkpoint was trained with "
+            f"({', '.join(known)}). Prepare the data beside the same training file."
         )
     return labels
 
@@ -157,7 +175,7 @@ def _choices(dataset: Any, options: list[Any]) -> Examples:
     return Examples(
         dataset,
         "choices",
-        _ids([question.id for question in questions], [question.where for question in questions]),
+        distinct_ids([question.id for question in questions], [question.where for question in questions]),
         np.array(labels),
         np.array(["" if q.answer is None else q.choices[q.answer].label for q in questions]),
         np.array([[bool(label) for label in row] for row in labels]),
@@ -173,7 +191,7 @@ def _phrases(dataset: Any, options: list[Any]) -> Examples:
     return Examples(
         dataset,
         "phrases",
-        _ids([sentence.id for sentence in sentences], [sentence.where for sentence in sentences]),
+        distinct_ids([sentence.id for sentence in sentences], [sentence.where for sentence in sentences]),
         np.array(rows),
         np.array(["" if s.label is None else str(s.label) for s in sentences]),
         np.array([[bool(phrase) for phrase in row] for row in rows]),
@@ -181,7 +199,16 @@ def _phrases(dataset: Any, options: list[Any]) -> Examples:
     )
 
 
-def _ids(ids: Sequence[str], where: Sequence[str]) -> StringArray:
+def distinct_ids(ids: Sequence[str], where: Sequence[str]) -> StringArray:
+    """(n,) the ids.
+
+    Args:
+        ids: of the examples.
+        where: "file:line" of each, for messages.
+
+    Raises:
+        DataError: two are the same.
+    """
     seen: dict[str, str] = {}
     for one, place in zip(ids, where):
         if one in seen:

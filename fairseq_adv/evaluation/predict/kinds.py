@@ -12,11 +12,13 @@ from fairseq_adv.data.glue.layouts import TaskLayout, task_layout
 from fairseq_adv.tasks.arc_retrieval import ArcRetrievalTask
 from fairseq_adv.tasks.commonsense_qa import CommonsenseQATask
 from fairseq_adv.tasks.qnli_ranking import QNLIRankingTask
+from fairseq_adv.tasks.text_classification import TextClassificationTask
 from fairseq_adv.tasks.wsc import WSCTask
 
 # fairseq's names of the tasks, for messages.
 TASK_NAMES: dict[type[FairseqTask], str] = {
     SentencePredictionTask: "sentence_prediction",
+    TextClassificationTask: "text_classification",
     CommonsenseQATask: "commonsense_qa",
     ArcRetrievalTask: "arc_retrieval",
     QNLIRankingTask: "qnli_ranking",
@@ -49,12 +51,14 @@ class PredictionTask:
         if self.glue is not None:
             stem, ending = self.name, "tsv"
         else:
-            stem, ending = ("WSC", "jsonl") if self.name == "wsc" else ("predictions", "csv")
+            own = "tsv" if self is OWN_DATA else "csv"
+            stem, ending = ("WSC", "jsonl") if self.name == "wsc" else ("predictions", own)
         return f"{stem}.{ending}" if split == "test" else f"{stem}-{split}.{ending}"
 
 
 def _glue(name: str, layout: str = "", *more: type[FairseqTask], second: bool = False) -> PredictionTask:
-    return PredictionTask(name, (SentencePredictionTask, *more), task_layout(layout or name), second)
+    trained_with = (SentencePredictionTask, TextClassificationTask, *more)
+    return PredictionTask(name, trained_with, task_layout(layout or name), second)
 
 
 PREDICTION_TASKS: tuple[PredictionTask, ...] = (
@@ -77,13 +81,22 @@ PREDICTION_TASKS: tuple[PredictionTask, ...] = (
     PredictionTask("wsc", (WSCTask,)),
 )
 
+# Without --task: classes, numbers or choices of any data set.
+OWN_DATA = PredictionTask(
+    "own-data",
+    (SentencePredictionTask, TextClassificationTask, CommonsenseQATask, ArcRetrievalTask, QNLIRankingTask),
+)
 
-def prediction_task(name: str) -> PredictionTask:
-    """The task with this name, in any case and with or without hyphens.
+
+def prediction_task(name: str | None) -> PredictionTask:
+    """The task with this name, in any case and with or without hyphens; ``OWN_DATA`` if None.
 
     Raises:
         DataError: there is none.
     """
+
+    if name is None:
+        return OWN_DATA
 
     def plain(text: str) -> str:
         return text.replace("-", "").replace("_", "").lower()

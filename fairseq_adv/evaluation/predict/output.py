@@ -1,4 +1,4 @@
-"""The leaderboards' files.
+"""The leaderboards' files, and one with probabilities.
 
 GLUE: ``index<TAB>prediction`` under a header. ARC and CommonsenseQA: ``id,label`` without a header, as in the
 sample predictions of AI2's evaluator. SuperGLUE's WSC: a json object a line, its label "True" or "False".
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.predict.ensemble import Scores, probabilities
 
 GLUE_HEADER = "index\tprediction"
 
@@ -20,6 +21,29 @@ GLUE_HEADER = "index\tprediction"
 def glue_lines(answers: Sequence[str]) -> str:
     """A GLUE file; position i is the row with index i."""
     return "".join([f"{GLUE_HEADER}\n", *(f"{index}\t{answer}\n" for index, answer in enumerate(answers))])
+
+
+def probability_lines(scores: Scores, answers: Sequence[str]) -> str:
+    """A TSV: index, prediction, and the probability of each class or choice; a number has no such columns.
+
+    Args:
+        scores: of one model, or the means over several.
+        answers: (n,) a label, or a number as text.
+    """
+    head, names = ["index", "prediction"], scores.labels[0].tolist()
+    if scores.kind == "values":
+        rows = [[name, f"{float(answer):.6f}"] for name, answer in zip(scores.ids.tolist(), answers)]
+    else:
+        alike = bool((scores.labels == scores.labels[:1]).all())
+        head += names if alike else [f"choice {k}" for k in range(1, len(names) + 1)]
+        shares = [
+            [f"{share:.6f}" if name else "" for share, name in zip(row, scores.row_labels(number))]
+            for number, row in enumerate(probabilities(scores.log_probs).tolist())
+        ]
+        rows = [[name, answer, *row] for name, answer, row in zip(scores.ids.tolist(), answers, shares)]
+    text = io.StringIO()
+    csv.writer(text, delimiter="\t", lineterminator="\n").writerows([head, *rows])
+    return text.getvalue()
 
 
 def stsb_answer(value: float) -> str:

@@ -16,11 +16,12 @@ from fairseq_adv.data.io import write_whole
 from fairseq_adv.data.wsc.superglue import read_wsc
 from fairseq_adv.data.wsc.wnli import match_wnli, read_wnli
 from fairseq_adv.evaluation.predict import output
-from fairseq_adv.evaluation.predict.checkpoint_scores import Running, predict_checkpoint
+from fairseq_adv.evaluation.predict.checkpoint_scores import predict_checkpoint
 from fairseq_adv.evaluation.predict.decisions import decide, measure
 from fairseq_adv.evaluation.predict.ensemble import Ensemble, Scores, join
-from fairseq_adv.evaluation.predict.kinds import PredictionTask, prediction_task
+from fairseq_adv.evaluation.predict.kinds import OWN_DATA, PredictionTask, prediction_task
 from fairseq_adv.evaluation.predict.qnli_rows import rows_from_ranking
+from fairseq_adv.evaluation.predict.running import Running
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Request:
     """What ``fairseq-adv predict`` was asked for.
 
     Attributes:
-        task: a name of :data:`fairseq_adv.evaluation.predict.kinds.PREDICTION_TASKS`.
+        task: a name of :data:`fairseq_adv.evaluation.predict.kinds.PREDICTION_TASKS`; ``None``: data of one's
+            own, answered with labels or numbers.
         out: the folder for the file and for ``scores/``.
         checkpoints: to be run on ``data``.
         scores: files of earlier runs that join the ensemble.
@@ -40,7 +42,7 @@ class Request:
         running: how the models are run.
     """
 
-    task: str
+    task: str | None
     out: Path
     checkpoints: Sequence[Path] = ()
     scores: Sequence[Path] = ()
@@ -147,7 +149,9 @@ def _plain(request: Request, task: PredictionTask, ensemble: Ensemble) -> tuple[
     first = ensemble.first
     decisions = decide(ensemble, request.vote)
     ids = first.ids.tolist()
-    if task.name == "STS-B":
+    if task is OWN_DATA:
+        text = output.probability_lines(first, decisions.answers)
+    elif task.name == "STS-B":
         text = output.glue_lines([output.stsb_answer(float(answer)) for answer in decisions.answers])
     elif task.glue is not None:
         text = output.glue_lines(decisions.answers)
@@ -157,7 +161,8 @@ def _plain(request: Request, task: PredictionTask, ensemble: Ensemble) -> tuple[
         output.refuse_other_questions(request.out / task.file(request.split), ids)
         text = output.choice_lines(ids, decisions.answers)
     ranked = decisions.tied & (first.kind == "choices")
-    measured = measure(task.name, decisions.answers, first.gold.tolist(), ranked)
+    scale = "STS-B" if first.kind == "values" else task.name
+    measured = measure(scale, decisions.answers, first.gold.tolist(), ranked)
     return text, Predicted(Path(), len(ids), len(ensemble.raw), measured, decisions.notes)
 
 

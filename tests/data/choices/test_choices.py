@@ -86,7 +86,7 @@ def test_bytes_that_are_no_utf_8_and_files_without_questions(tmp_path: Path) -> 
     with pytest.raises(DataError, match=r"train.jsonl:2: not UTF-8"):
         read_questions(path)
     path.write_text("\n")
-    with pytest.raises(DataError, match="holds no questions"):
+    with pytest.raises(DataError, match="has no rows"):
         read_questions(path)
     with pytest.raises(DataError, match="no such file"):
         read_questions(tmp_path / "absent.jsonl")

@@ -19,9 +19,9 @@ from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 from fairseq_adv.evaluation.predict import checkpoint_scores as checkpoint_module
-from fairseq_adv.evaluation.predict.checkpoint_scores import Running
 from fairseq_adv.evaluation.predict.ensemble import Scores
 from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict
+from fairseq_adv.evaluation.predict.running import Running
 
 CPU = Running(cpu=True)
 HEAD = "sentence_classification_head"
@@ -139,7 +139,7 @@ def test_a_checkpoint_with_scores_is_not_run_again(
 ) -> None:
     run("RTE", tmp_path / "fresh", rte / "a.pt", rte / "b.pt", data=rte / "data")
     ran: list[str] = []
-    really = checkpoint_module._run
+    really = checkpoint_module.run_model
 
     def stopped(path: Path, *rest: Any) -> Any:
         ran.append(path.name)
@@ -147,7 +147,7 @@ def test_a_checkpoint_with_scores_is_not_run_again(
             raise KeyboardInterrupt
         return really(path, *rest)
 
-    monkeypatch.setattr(checkpoint_module, "_run", stopped)
+    monkeypatch.setattr(checkpoint_module, "run_model", stopped)
     with pytest.raises(KeyboardInterrupt):
         run("RTE", tmp_path / "out", rte / "a.pt", rte / "b.pt", data=rte / "data")
     assert not (tmp_path / "out" / "RTE.tsv").exists()
@@ -401,7 +401,7 @@ def bad_requests(rte: Path, cqa: Path, tmp: Path) -> dict[str, tuple[dict[str, A
         ),
         "another task's": (
             {"task": "RTE", "checkpoints": [cqa / "a.pt"], "data": data},
-            "was trained with --task commonsense_qa; RTE is answered by sentence_prediction.",
+            "was trained with --task commonsense_qa; RTE is answered by sentence_prediction or text_classif",
         ),
         "labels": (
             {"task": "CoLA", "checkpoints": [a], "data": data},
@@ -409,7 +409,7 @@ def bad_requests(rte: Path, cqa: Path, tmp: Path) -> dict[str, tuple[dict[str, A
         ),
         "no folder": (
             {"task": "RTE", "checkpoints": [a], "data": tmp / "empty"},
-            "empty/input0/dict.txt: no such file. Make the folder with scripts/prepare_glue.py.",
+            "empty/input0/dict.txt: no such file. Make the folder with fairseq-adv prepare glue.",
         ),
         "no split": (
             {"task": "RTE", "checkpoints": [a], "data": data, "split": "test1"},

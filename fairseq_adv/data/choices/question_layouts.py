@@ -1,0 +1,101 @@
+"""Questions in other layouts than ours: SWAG's, HellaSWAG's, and the plain one of a person's own jsonl.
+
+The plain one: ``{"choices": [text, …], "answer": 0, "id"?, "context"?, "question"?}``; ``answer`` counts
+from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+from fairseq_adv.data.choices.questions import Choice, Question, question_of
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import field_of, json_lines, text_of
+from fairseq_adv.data.tables.table_files import read_table
+
+LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def read_any_questions(path: Path, split: str) -> list[Question]:
+    """All questions of a csv (SWAG) or of json lines, in their order.
+
+    Args:
+        path: the file; it may be packed with gzip.
+        split: for the ids of questions that have none: "train-1".
+
+    Raises:
+        DataError: naming file and line: no json, an unknown layout, a missing or empty text, an answer that
+            is none of the choices, an id that another question has.
+    """
+    kind = path.name.lower().removesuffix(".gz")
+    rows = read_table(path) if kind.endswith((".csv", ".tsv")) else json_lines(path)
+    questions: list[Question] = []
+    places: dict[str, str] = {}
+    for number, (where, row) in enumerate(rows, start=1):
+        question = _question(row, f"{split}-{number}", where)
+        if question.id in places:
+            raise DataError(
+                f"{where}: the id {question.id} is also that of {places[question.id]}. Give each its own."
+            )
+        places[question.id] = where
+        questions.append(question)
+    return questions
+
+
+def _question(row: dict[str, Any], name: str, where: str) -> Question:
+    if isinstance(row.get("question"), dict):
+        return question_of(row, where)
+    if "endings" in row:
+        return _hellaswag(row, where)
+    if "ending0" in row:
+        return _swag(row, name, where)
+    if "choices" in row:
+        return _plain(row, name, where)
+    raise DataError(
+        f"{where}: no known layout; it has {', '.join(map(repr, row))}. Known are choices and answer; "
+        "question with stem and choices (ARC); ctx_a, ctx_b and endings (HellaSWAG); sent1, sent2 and "
+        "ending0, ending1, … (SWAG)."
+    )
+
+
+def _hellaswag(row: dict[str, Any], where: str) -> Question:
+    """What happened (``ctx_a``), and the beginning of what happens next (``ctx_b``, which may be empty)."""
+    stem = field_of(row, "ctx_b", str, where).strip()
+    endings = field_of(row, "endings", list, where)
+    return _made(
+        text_of(row, "ind", where), text_of(row, "ctx_a", where), stem, endings, row.get("label"), where
+    )
+
+
+def _swag(row: dict[str, Any], name: str, where: str) -> Question:
+    endings = [row[f"ending{k}"] for k in range(len(LABELS)) if f"ending{k}" in row]
+    stem = field_of(row, "sent2", str, where).strip()
+    return _made(name, text_of(row, "sent1", where), stem, endings, row.get("label"), where)
+
+
+def _plain(row: dict[str, Any], name: str, where: str) -> Question:
+    texts = {key: text_of(row, key, where) if row.get(key) else "" for key in ("id", "context", "question")}
+    if not texts["context"] and not texts["question"]:
+        raise DataError(f"{where}: neither a question nor a context. Add the key question, context or both.")
+    choices = field_of(row, "choices", list, where)
+    return _made(texts["id"] or name, texts["context"], texts["question"], choices, row.get("answer"), where)
+
+
+def _made(name: str, context: str, stem: str, texts: Sequence[Any], answer: Any, where: str) -> Question:
+    if not 1 < len(texts) <= len(LABELS):
+        raise DataError(f"{where}: {len(texts)} choices; there must be 2 to {len(LABELS)}.")
+    entries = dict(zip(LABELS, texts))
+    choices = [Choice(label, text_of(entries, label, where, "choice "), context) for label in entries]
+    return Question(name, stem, tuple(choices), _position(answer, len(choices), where), where)
+
+
+def _position(answer: Any, choices: int, where: str) -> Optional[int]:
+    """Which choice is right; ``None`` where that is not told."""
+    if answer is None or answer in ("", -1, "-1"):
+        return None
+    text = "" if isinstance(answer, bool) else str(answer)
+    if not text.isdecimal() or int(text) >= choices:
+        raise DataError(f"{where}: the answer {answer!r:.40} must be a number from 0 to {choices - 1}")
+    return int(text)

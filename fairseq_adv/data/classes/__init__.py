@@ -1,0 +1,1 @@
+"""Texts with classes or numbers, from files of any origin, for ``text_classification``."""

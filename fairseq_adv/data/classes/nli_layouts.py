@@ -1,0 +1,160 @@
+"""Natural language inference as SNLI, MultiNLI, SciTail, ANLI and samples of them are distributed.
+
+What a file holds is read off its first row, and which split it is off its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fairseq_adv.data.classes.labelled_texts import Columns, PlacedTexts, read_texts
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import file_bytes, json_lines, json_object
+from fairseq_adv.data.tables.split_names import split_named
+from fairseq_adv.data.tables.table_files import PlacedRow, tab_separated
+
+ROUNDS = ("R1", "R2", "R3")
+_ENDINGS = (".jsonl", ".json", ".tsv", ".txt")  # the first is taken where a split is there in several
+_NO_GOLD = ("-", "-1", "hidden")  # annotators disagree, or the label is kept back
+_ROUND = re.compile(r"(?<![A-Za-z0-9])R[1-3](?![A-Za-z0-9])")
+
+
+@dataclass(frozen=True)
+class NliLayout:
+    """A kind of file.
+
+    Attributes:
+        title: for the user.
+        columns: where premise, hypothesis and label stand.
+        meaning: what the file's labels stand for; others are taken as they are.
+    """
+
+    title: str
+    columns: Columns
+    meaning: Mapping[str, str] = field(default_factory=dict)
+
+
+def _layout(title: str, premise: str, hypothesis: str, label: str, **meaning: str) -> NliLayout:
+    return NliLayout(title, Columns((premise, hypothesis), label), meaning)
+
+
+LAYOUTS = (
+    _layout(
+        "ANLI's (context, hypothesis, label)", "context", "hypothesis", "label",
+        e="entailment", n="neutral", c="contradiction",
+    ),
+    _layout("SNLI's (sentence1, sentence2, gold_label)", "sentence1", "sentence2", "gold_label"),
+    _layout("premise, hypothesis, label", "premise", "hypothesis", "label"),
+    _layout("text_a, text_b, label", "text_a", "text_b", "label"),
+    _layout("SciTail's three columns without a header (premise, hypothesis, label)", "1", "2", "3"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class NliFile:
+    """A split's file, and its round in ANLI ("" elsewhere)."""
+
+    path: Path
+    split: str
+    round: str
+
+
+def find_files(folder: Path) -> list[NliFile]:
+    """The files of the splits, those of one split in order of their rounds.
+
+    Raises:
+        DataError: there is no such folder, no file named after the training split, or several for one split.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder. Give the one that holds the data set's files.")
+    places = [folder, *(folder / name for name in ROUNDS if (folder / name).is_dir())]
+    found: dict[tuple[str, str], Path] = {}
+    for path in sorted((path for place in places for path in place.iterdir()), key=_preference):
+        split = split_named(path)
+        if not split or path.suffix not in _ENDINGS or path.name.startswith(".") or not path.is_file():
+            continue
+        turn = _ROUND.search(str(path.relative_to(folder)))
+        key = (split, turn.group() if turn else "")
+        other = found.setdefault(key, path)
+        if other is not path and other.suffix == path.suffix:
+            raise DataError(
+                f"{folder}: {other.name} and {path.name} are both the split {split!r}. Put each data set "
+                "into a folder of its own."
+            )
+    if not any(split == "train" for split, _ in found):
+        inner = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_dir()))
+        raise DataError(
+            f"{folder}: holds no training file ({', '.join(_ENDINGS)} with 'train' in its name)."
+            + (f" Is it one of its folders ({inner})?" if inner else "")
+        )
+    return [
+        NliFile(path, split, turn) for (split, turn), path in sorted(found.items(), key=lambda one: one[0])
+    ]
+
+
+def _preference(path: Path) -> tuple[int, str]:
+    return _ENDINGS.index(path.suffix) if path.suffix in _ENDINGS else len(_ENDINGS), str(path)
+
+
+def read_nli(file: NliFile) -> tuple[PlacedTexts, NliLayout, int]:
+    """A file's rows, what it was taken for, and how many rows without a gold label were left out.
+
+    Those of a test file that has none at all are kept.
+
+    Raises:
+        DataError: naming file and line, as :func:`fairseq_adv.data.classes.labelled_texts.read_texts`; or the
+            file is of no known layout.
+    """
+    rows = list(_rows(file.path))
+    layout = layout_of(rows[0][1], file.path)
+    label = layout.columns.label
+    gold = []
+    for where, row in rows:
+        text = str(row.get(label)).strip()
+        if text not in _NO_GOLD:
+            gold.append((where, {**row, label: layout.meaning[text]} if text in layout.meaning else row))
+    if not gold:
+        if not file.split.startswith("test"):
+            raise DataError(f"{file.path}: no row has a gold label. Is it the right file?")
+        gold = [(where, {**row, label: None}) for where, row in rows]
+    return read_texts(file.split, gold, layout.columns), layout, len(rows) - len(gold)
+
+
+def layout_of(row: Mapping[str, Any], path: Path) -> NliLayout:
+    """The layout whose texts a row has.
+
+    Raises:
+        DataError: none.
+    """
+    for layout in LAYOUTS:
+        if all(column in row for column in layout.columns.texts):
+            return layout
+    raise DataError(
+        f"{path}: no known layout; the first row has {', '.join(map(repr, row))}. Known are "
+        f"{'; '.join(layout.title for layout in LAYOUTS)}. For others: fairseq-adv prepare classification."
+    )
+
+
+def _rows(path: Path) -> Iterator[PlacedRow]:
+    if path.suffix == ".json":
+        return _object_rows(path)
+    start = file_bytes(path)[:4096].lstrip(b"\xef\xbb\xbf \r\n")
+    if path.suffix == ".jsonl" or start.startswith(b"{"):
+        return json_lines(path)
+    first = start.split(b"\n")[0].decode("utf-8", errors="replace").rstrip("\r").split("\t")
+    named = any(set(layout.columns.texts) <= set(first) for layout in LAYOUTS)
+    return tab_separated(path, header=named)
+
+
+def _object_rows(path: Path) -> Iterator[PlacedRow]:
+    rows = json_object(path)
+    if not rows:
+        raise DataError(f"{path}: has no rows")
+    for key, row in rows.items():
+        if not isinstance(row, dict):
+            raise DataError(f"{path}: {key}: expected a json object, not {row!r:.40}")
+        yield f"{path}: {key}", row

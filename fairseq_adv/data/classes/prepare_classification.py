@@ -1,0 +1,113 @@
+"""Splits of texts with labels to the folder that ``--task text_classification`` reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from fairseq_adv.data.classes.labelled_texts import PlacedTexts, check_classes
+from fairseq_adv.data.tables.held_out import held_out
+from fairseq_adv.data.text.binarize import class_dictionary, class_names
+from fairseq_adv.data.text.labelled_rows import Prepared, write_folder
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.workspace import finished, workspace
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Making:
+    """How a folder is made.
+
+    Attributes:
+        tokenizer: gives the dictionary ids.
+        regression: the labels are numbers.
+        valid_share: the share of the training rows that is held out where there is no split "valid".
+        seed: of that choice.
+        overwrite: replace an output that was made from something else.
+        progress: show a bar over the rows.
+    """
+
+    tokenizer: TokenToIds
+    regression: bool = False
+    valid_share: float = 0.1
+    seed: int = 1
+    overwrite: bool = False
+    progress: bool = True
+
+
+def prepare_classification(
+    splits: Sequence[PlacedTexts], out: Path, how: Making, title: str = "classification"
+) -> Prepared:
+    """Tokenises and binarises splits into ``out/{input0,input1,label,tokenizer}``.
+
+    ``label/dict.txt`` has the classes in the order of :func:`fairseq_adv.data.text.binarize.class_order`.
+    ``out`` appears whole or not at all; a run that was stopped is resumed by the next, and an ``out`` made
+    from the same rows is left as it is.
+
+    Args:
+        splits: "train" first, and any others.
+        out: the folder to make.
+        how: the rest.
+        title: what is prepared, for the bar and the user.
+
+    Raises:
+        DataError: a label does not occur in training (names its place), there are too few classes or rows, or
+            ``out`` is something else.
+    """
+    splits, notes = _with_valid(splits, how)
+    made_from = {
+        "format": FORMAT_VERSION,
+        "kind": "numbers" if how.regression else "classes",
+        "tokenizer": how.tokenizer.fingerprint(),
+        "rows (sha256)": {split.name: _digest(split) for split in splits},
+    }
+    result = Prepared(title, out, notes=notes)
+    classes = None
+    if not how.regression:
+        check_classes(splits[0], splits[1:])
+        classes = class_dictionary(splits[0].labels)
+    if finished(out, made_from, how.overwrite):
+        result.reused = True
+        return result
+    with workspace(out, made_from) as space:
+        write_folder(space, splits, classes, how.tokenizer, result, how.progress)
+    result.notes.append(_learned(class_names(classes) if classes else None, splits[0]))
+    unlabelled = [split.name for split in splits if not split.labels]
+    if unlabelled:
+        result.notes.append(f"without labels: {', '.join(unlabelled)}")
+    return result
+
+
+def _with_valid(splits: Sequence[PlacedTexts], how: Making) -> tuple[list[PlacedTexts], list[str]]:
+    if any(split.name == "valid" for split in splits):
+        return list(splits), []
+    train, *others = splits
+    rows = len(train.labels)
+    chosen = held_out(rows, how.valid_share, how.seed, None if how.regression else train.labels)
+    kept = sorted(set(range(rows)) - set(chosen))
+    note = (
+        f"no validation split: {len(chosen)} of {rows} training rows held out for it (--valid-share "
+        f"{how.valid_share} --seed {how.seed})"
+    )
+    return [train.picked("train", kept), train.picked("valid", chosen), *others], [note]
+
+
+def _learned(classes: Optional[list[str]], train: PlacedTexts) -> str:
+    if classes is None:
+        values = [float(label) for label in train.labels]
+        return f"numbers from {min(values):g} to {max(values):g}"
+    shown = [name if " " not in name else repr(name) for name in classes[:20]]
+    return f"{len(classes)} classes: {', '.join(shown)}{', …' if len(classes) > 20 else ''}"
+
+
+def _digest(split: PlacedTexts) -> str:
+    """SHA-256 of what is written, but for the tokenizer."""
+    digest = hashlib.sha256()
+    for row in zip(*split.inputs, *([split.labels] if split.labels else [])):
+        digest.update(json.dumps(row).encode())
+    return digest.hexdigest()

@@ -1,0 +1,136 @@
+"""A table's rows, from csv, tsv, jsonl, parquet, or lines that begin with a class."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import file_bytes, json_lines
+
+PlacedRow = tuple[str, dict[str, Any]]
+"""("file:line", the row's cells by their columns' names)."""
+CLASS_LINES = (".txt", ".label", ".all")
+ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", *CLASS_LINES)
+
+
+def read_table(path: Path, header: bool = True, encoding: str = "utf-8") -> Iterator[PlacedRow]:
+    """The rows of a table, of which text formats may be packed with gzip. Blank lines are left out.
+
+    A csv has quoted cells, which may hold line ends; in a tsv a quote is an ordinary character. The other
+    text files are TREC's: a line is a class, a space and a text, in the columns ``label`` and ``text``.
+
+    Args:
+        path: its ending says what it is: one of ``ENDINGS``.
+        header: whether the first row of a csv or tsv names the columns; else they are "1", "2", ….
+        encoding: of a csv, tsv or TREC's lines.
+
+    Raises:
+        DataError: naming file and line: the file is missing, of another kind or empty, bytes that are not of
+            this encoding, not json, a wrong number of cells, two columns of one name.
+    """
+    ending = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    if ending not in ENDINGS:
+        raise DataError(f"{path}: its name must end in {', '.join(ENDINGS)} (or .gz after them). Rename it.")
+    if ending in (".csv", ".tsv"):
+        cells = (_csv_cells if ending == ".csv" else _tsv_cells)(path, _text(path, encoding))
+        yield from _named(path, cells, header)
+        return
+    if not header:
+        raise DataError(f"{path}: --no-header is for csv and tsv. Leave it out.")
+    if ending in CLASS_LINES:
+        yield from _class_lines(path, _text(path, encoding))
+    else:
+        yield from json_lines(path) if ending == ".jsonl" else _parquet_rows(path)
+
+
+def tab_separated(path: Path, header: bool) -> Iterator[PlacedRow]:
+    """As :func:`read_table`, of a file of any name whose cells are separated by tabs."""
+    return _named(path, _tsv_cells(path, _text(path, "utf-8")), header)
+
+
+def _text(path: Path, encoding: str) -> str:
+    raw = file_bytes(path)
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path}:{line}: not {encoding} ({error.reason}). Name the file's own --encoding, such as "
+            "latin-1, or save it as UTF-8."
+        ) from error
+    except LookupError as error:
+        raise DataError(f"--encoding {encoding}: there is no such encoding") from error
+    return text[1:] if text.startswith("\ufeff") else text
+
+
+def _csv_cells(path: Path, text: str) -> Iterator[tuple[str, list[str]]]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    line = 1  # where a row begins
+    try:
+        for cells in reader:
+            if cells:
+                yield f"{path}:{line}", cells
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{path}:{line}: not CSV ({error}). Is a quotation mark not closed?") from error
+
+
+def _tsv_cells(path: Path, text: str) -> Iterator[tuple[str, list[str]]]:
+    for line, row in enumerate(text.split("\n"), start=1):
+        if row.strip():
+            yield f"{path}:{line}", row.rstrip("\r").split("\t")
+
+
+def _named(path: Path, rows: Iterable[tuple[str, list[str]]], header: bool) -> Iterator[PlacedRow]:
+    names: list[str] = []
+    found = False
+    for where, cells in rows:
+        if not names:
+            names = cells if header else [str(column) for column in range(1, len(cells) + 1)]
+            twice = {name for name in names if name and names.count(name) > 1}
+            if twice:
+                raise DataError(f"{where}: two columns are named {twice.pop()!r}. Rename one.")
+            if header:
+                continue
+        if len(cells) != len(names):
+            raise DataError(
+                f"{where}: {len(cells)} cells instead of {len(names)} ({', '.join(names)}). Is a separator "
+                "inside a text, or a line broken in two?"
+            )
+        found = True
+        yield where, dict(zip(names, cells))
+    if not found:
+        raise DataError(f"{path}: has no rows")
+
+
+def _class_lines(path: Path, text: str) -> Iterator[PlacedRow]:
+    found = False
+    for line, row in enumerate(text.split("\n"), start=1):
+        if row.strip():
+            label, _, rest = row.strip().partition(" ")
+            found = True
+            yield f"{path}:{line}", {"label": label, "text": rest}
+    if not found:
+        raise DataError(f"{path}: has no rows")
+
+
+def _parquet_rows(path: Path) -> Iterator[PlacedRow]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise DataError(f"{path}: parquet needs pyarrow: pip install pyarrow") from error
+    try:
+        rows = parquet.read_table(path).to_pylist()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path}: not a parquet file ({error}). Fetch it again.") from error
+    if not rows:
+        raise DataError(f"{path}: has no rows")
+    for number, row in enumerate(rows, start=1):
+        yield f"{path}: row {number}", row

@@ -1,0 +1,48 @@
+"""Sets training runs side by side, as a table for a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fairseq_adv.evaluation.attack import Attack
+from fairseq_adv.evaluation.summaries import Summary
+
+
+def table(rows: Sequence[Summary], how: Attack | None = None) -> str:
+    """The rows as a table for a terminal, with a line that says what was measured."""
+    metrics = {row.metric for row in rows if row.metric}
+    one = metrics.pop() if len(metrics) == 1 else ""
+    head = ["run", "criterion", "updates", f"dev {one or 'score'}", "epoch", "dev loss", "s/update", "sizes"]
+    body = [
+        [
+            row.name, row.criterion or "–", "–" if row.updates is None else str(row.updates),
+            _shown(row.score, 2) + ("" if one else f" {row.metric}".rstrip()),
+            _shown(row.epoch, 0), _shown(row.loss, 3), _shown(row.seconds_per_update, 2), row.sizes or "–",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    notes = [
+        "Dev loss in nats, of the validation with the best score. fairseq's own lines have it in bits, of "
+        "0.693 nats each."
+    ]
+    if how is not None:
+        head[6:6] = ["perturbed", "its accuracy"]
+        for cells, row in zip(body, rows):
+            cells[6:6] = [_shown(row.perturbed_loss, 3), _shown(row.perturbed_accuracy, 2)]
+        notes = [
+            f"Losses in nats, of the best checkpoint; perturbed, with its accuracy: after {how.steps} ascent "
+            f"steps within epsilon {how.epsilon:g}."
+        ]
+    widths = [max(len(cells[k]) for cells in [head, *body]) for k in range(len(head))]
+    left = (0, 1, len(head) - 1)
+    lines = [
+        "  ".join(c.ljust(w) if k in left else c.rjust(w) for k, (c, w) in enumerate(zip(cells, widths)))
+        for cells in [head, *body]
+    ]
+    lines.insert(1, "-" * (sum(widths) + 2 * (len(widths) - 1)))
+    return "\n".join(line.rstrip() for line in [*lines, *notes])
+
+
+def _shown(value: float, digits: int) -> str:
+    return "–" if math.isnan(value) else f"{value:.{digits}f}"

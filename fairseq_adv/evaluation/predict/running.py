@@ -1,0 +1,195 @@
+"""A checkpoint as a model that scores examples: read safely, built, run in mini-batches of like length."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils, utils
+from fairseq.tasks.fairseq_task import FairseqTask
+from tqdm import tqdm
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.predict.ensemble import FloatArray
+from fairseq_adv.evaluation.predict.examples import Examples
+from fairseq_adv.evaluation.trained import objective_options
+from fairseq_adv.objectives import Objective, build_objective
+
+MAX_TOKENS = 16384  # of a mini-batch, where neither its rows nor its tokens are given
+
+
+@dataclass(frozen=True)
+class Running:
+    """How a model is run.
+
+    Attributes:
+        batch_size: most examples of a mini-batch; ``None``: as ``max_tokens`` allows.
+        max_tokens: most tokens of a mini-batch; ``None``: as ``batch_size`` allows.
+        cpu: don't use a GPU.
+        fp16: half precision, on a GPU.
+        tokenizer_dir: instead of the one in the checkpoint.
+        device_name: such as "cuda:1"; ``None``: a GPU if there is one and ``cpu`` is false.
+
+    Raises:
+        DataError: a number below 1, or a device that is not there.
+    """
+
+    batch_size: int | None = None
+    max_tokens: int | None = None
+    cpu: bool = False
+    fp16: bool = False
+    tokenizer_dir: Path | None = None
+    device_name: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise DataError(f"--{name.replace('_', '-')} {value}: pass 1 or more")
+        if self.device_name is not None:
+            try:
+                torch.empty(0, device=self.device_name)
+            except (RuntimeError, AssertionError) as error:
+                reason = str(error).splitlines()[0]
+                raise DataError(f"device {self.device_name!r}: can't be used ({reason})") from error
+        if self.fp16 and self.device.type != "cuda":
+            raise DataError("--fp16: needs a GPU, and none is used. Leave it out.")
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model runs."""
+        if self.device_name is not None:
+            return torch.device(self.device_name)
+        return torch.device("cuda" if torch.cuda.is_available() and not self.cpu else "cpu")
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint's content; nothing in it is run.
+
+    Raises:
+        DataError: there is no such file, or it is not a checkpoint of fairseq-train.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such checkpoint")
+    try:
+        state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        for name in ("task", "criterion", "model"):
+            if state["cfg"][name] is None or not state["model"]:
+                raise KeyError(name)
+    except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError, AttributeError, TypeError) as error:
+        raise DataError(f"{path}: is not a checkpoint written by fairseq-train ({error})") from error
+    # What an old checkpoint has as "args" fairseq would take instead of the cfg, which callers change.
+    state["args"] = None
+    return state
+
+
+def load_model(
+    path: Path, state: dict[str, Any], task: FairseqTask, how: Running
+) -> tuple[Objective, torch.nn.Module]:
+    """The model in a checkpoint, in evaluation mode on its device, and what it learned.
+
+    Args:
+        path: for messages.
+        state: what :func:`read_checkpoint` read.
+        task: with the dictionaries that belong to the model.
+        how: device and precision.
+
+    Raises:
+        DataError: the model doesn't fit the task.
+    """
+    with reported_as_data_error(path):
+        models, _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], task=task, state=state)
+        objective = build_objective(objective_options(state["cfg"]), task)
+        model: torch.nn.Module = models[0]
+        objective.check_model(model)
+    model.eval()
+    return objective, (model.half() if how.fp16 else model).to(how.device)
+
+
+def run_model(
+    path: Path,
+    objective: Objective,
+    model: torch.nn.Module,
+    examples: Examples,
+    how: Running,
+    progress: bool = True,
+) -> tuple[FloatArray, FloatArray]:
+    """The scores of all examples: log-probabilities (n, C) fp32, and what the model gave (n, C) fp32.
+
+    Args:
+        path: for messages.
+        objective: predicts.
+        model: as :func:`load_model` gives it.
+        examples: at least one.
+        how: sizes of the mini-batches.
+        progress: show a bar over the rows.
+
+    Raises:
+        DataError: an example has more tokens than a mini-batch, memory runs out, or a score is not finite.
+    """
+    n, columns = len(examples.ids), examples.columns
+    log_probs = np.full((n, columns), -np.inf, dtype=np.float32)
+    raw = log_probs.copy()
+    seen = np.zeros(n, dtype=np.int64)
+    batches = _batches(examples, how)
+    with torch.no_grad(), tqdm(total=n, desc=path.name, unit="row", disable=not progress) as bar:
+        for batch in batches:
+            sample = examples.dataset.collater([examples.dataset[int(i)] for i in batch])
+            try:
+                sample = utils.move_to_cuda(sample, how.device) if how.device.type == "cuda" else sample
+                predictions = objective.predict(model, sample)
+            except torch.cuda.OutOfMemoryError as error:
+                raise DataError("the GPU is out of memory. Pass a smaller --max-tokens.") from error
+            rows = sample["id"].cpu().numpy()
+            found = predictions.shape[1]
+            log_probs[rows, :found] = objective.log_probabilities(predictions).cpu().numpy()
+            raw[rows, :found] = predictions.float().cpu().numpy()
+            seen[rows] += 1
+            bar.update(len(rows))
+    if (seen != 1).any():
+        raise DataError(f"{path}: row {examples.ids[int((seen != 1).argmax())]} was not predicted once")
+    bad = ~np.isfinite(np.where(examples.present, log_probs, 0)).all(axis=1)
+    if bad.any():
+        raise DataError(
+            f"{path}: row {examples.ids[int(bad.argmax())]}: the model's scores are not finite."
+            + (" Run without --fp16." if how.fp16 else " Did the training diverge?")
+        )
+    return log_probs, raw
+
+
+@contextmanager
+def reported_as_data_error(path: Path) -> Iterator[None]:
+    """fairseq reports a user's mistakes by assertions and RuntimeErrors."""
+    try:
+        yield
+    except DataError:
+        raise
+    except (RuntimeError, AssertionError, ValueError, KeyError) as error:
+        text = str(error).strip().replace("\n", " ")
+        if "size mismatch" in text:
+            text = (
+                "its weights don't fit the data's dictionary or number of labels. Prepare the data with the "
+                f"encoder's own dict.txt. fairseq says: {text[:300]}"
+            )
+        raise DataError(f"{path}: {text}") from error
+
+
+def _batches(examples: Examples, how: Running) -> list[Any]:
+    """Rows of similar length together, longest first: if memory runs out, it does so at once."""
+    dataset = examples.dataset
+    tokens = np.array([dataset.num_tokens(i) for i in range(len(dataset))])
+    max_tokens = how.max_tokens if how.max_tokens or how.batch_size else MAX_TOKENS
+    if max_tokens and tokens.max() > max_tokens:
+        raise DataError(
+            f"row {examples.ids[int(tokens.argmax())]} has {tokens.max()} tokens with all its choices, more "
+            f"than --max-tokens {max_tokens}. Pass {tokens.max()} or more."
+        )
+    sizes = np.array([dataset.size(i) for i in range(len(dataset))])
+    order = np.argsort(sizes, kind="stable")[::-1]
+    return list(dataset.batch_by_size(order, max_tokens=max_tokens, max_sentences=how.batch_size))

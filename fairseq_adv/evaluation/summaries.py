@@ -1,0 +1,224 @@
+"""What a training run came to: from its log, or from what its checkpoints hold."""
+
+from __future__ import annotations
+
+import math
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.attack import Attack
+from fairseq_adv.evaluation.kept import measured_once, stamp
+from fairseq_adv.evaluation.log_lines import log_lines, logged_options, loss_nats
+from fairseq_adv.evaluation.predict.running import read_checkpoint
+from fairseq_adv.evaluation.runs import read_log
+from fairseq_adv.evaluation.trained import attack_checkpoint
+
+LOG, BEST, LAST = "train.log", "checkpoint_best.pt", "checkpoint_last.pt"
+Point = tuple[float, float]  # a number of updates, and what was measured after them
+# The scores shown without a --metric where the run has none of its own; and those that are better the lower.
+_SCORES = ("accuracy", "pearson_and_spearman", "mcc", "f1", "ppl")
+_LOWER = ("loss", "nll_loss", "loss_nats", "ppl")
+
+
+@dataclass
+class Summary:
+    """One row of a comparison. NaN, "" and ``None`` stand for what the run does not hold.
+
+    Attributes:
+        name: of the run's folder.
+        criterion: its name.
+        sizes: the numbers that say how large its perturbation is, or where it floods.
+        updates: how many were made.
+        metric: the name of the score; "" where there is only a loss.
+        score: the best one of a validation, on the first validation set.
+        epoch: of that score.
+        loss: of the same validation, in nats; of the attack's clean passes where there was one.
+        perturbed_loss: under attack, in nats.
+        perturbed_accuracy: x 100, under attack.
+        seconds_per_update: wall time, mean over the epochs.
+        ratio: mean ||delta||/||X|| of the last epoch; 0 for a run without perturbation.
+        train_losses: (updates, training loss in nats), as often as the log has it.
+        dev_losses: (updates, loss in nats) of each validation.
+        dev_scores: (updates, score) of each validation.
+    """
+
+    name: str
+    criterion: str = ""
+    sizes: str = ""
+    updates: int | None = None
+    metric: str = ""
+    score: float = math.nan
+    epoch: float = math.nan
+    loss: float = math.nan
+    perturbed_loss: float = math.nan
+    perturbed_accuracy: float = math.nan
+    seconds_per_update: float = math.nan
+    ratio: float = 0.0
+    train_losses: list[Point] = field(default_factory=list)
+    dev_losses: list[Point] = field(default_factory=list)
+    dev_scores: list[Point] = field(default_factory=list)
+
+
+def summarise(
+    folder: Path, metric: str | None = None, how: Attack | None = None, data: str | None = None
+) -> Summary:
+    """Summarises a run's ``--save-dir``: from its train.log, or without one from its checkpoints.
+
+    An attack's outcome is kept in ``attack.json`` beside the checkpoint and used again for the same attack on
+    the same file.
+
+    Args:
+        folder: holds train.log, written with ``--log-format json``, or a checkpoint.
+        metric: the score; ``None``: the run's own ``--best-checkpoint-metric``, or one that it logged.
+        how: also attack checkpoint_best.pt; ``None``: don't.
+        data: the data folder of the attack; ``None``: the one in the checkpoint.
+
+    Raises:
+        ValueError: the folder holds neither, or what it holds can't be read.
+        FileNotFoundError: there is no checkpoint to attack.
+    """
+    if (folder / LOG).is_file():
+        summary = _from_log(folder, metric)
+    else:
+        summary = _from_checkpoints(folder, metric)
+    if how is not None:
+        means = _attack_once(folder, how, data)
+        summary.loss, summary.perturbed_loss = means["loss"], means["perturbed_loss"]
+        summary.perturbed_accuracy = means["perturbed_accuracy"]
+    return summary
+
+
+def _from_log(folder: Path, metric: str | None) -> Summary:
+    path = folder / LOG
+    log = read_log(path, is_validated=False, is_trained=False)
+    criterion, saving = logged_options(path, "criterion"), logged_options(path, "checkpoint")
+    own = saving.get("best_checkpoint_metric", "")
+    name = metric or _metric(own, {name for values in log.valid for name in values})
+    summary = Summary(
+        folder.resolve().name, criterion.get("_name", ""), sizes(criterion), metric=_not_loss(name)
+    )
+    scored = [values for values in log.valid if name in values]
+    if summary.metric:
+        summary.dev_scores = [(values["num_updates"], values[name]) for values in scored]
+    summary.dev_losses = [(values["num_updates"], loss_nats(values)) for values in log.valid]
+    trained = log.inner or log.train
+    summary.train_losses = [(values["num_updates"], loss_nats(values)) for values in trained]
+    summary.updates = int(max((line.updates for line in log_lines(path)), default=0))
+    if scored:
+        highest = saving["maximize_best_checkpoint_metric"] == "True" if name == own else name not in _LOWER
+        best = _best(scored, name, highest)
+        summary.epoch, summary.loss = best.get("epoch", math.nan), loss_nats(best)
+        summary.score = best[name] if summary.metric else math.nan
+    speeds = [values["ups"] for values in log.train if values.get("ups")]
+    if speeds:
+        summary.seconds_per_update = sum(1 / speed for speed in speeds) / len(speeds)
+    if log.train:
+        summary.ratio = log.train[-1].get("adv_ratio", 0.0)
+    return summary
+
+
+def _metric(own: str, logged: set[str]) -> str:
+    """The run's own score; else one that it logged; else "loss"."""
+    if own and own != "loss" and (own in logged or not logged):
+        return own
+    return next((name for name in _SCORES if name in logged), "loss")
+
+
+def _not_loss(name: str) -> str:
+    """A loss has a column of its own, in nats."""
+    return "" if name == "loss" else name
+
+
+def _best(values: Sequence[Mapping[str, float]], name: str, highest: bool) -> Mapping[str, float]:
+    """Of equal ones the last, as in checkpoint_best.pt."""
+    numbers = [one[name] for one in values]
+    best = max(numbers) if highest else min(numbers)
+    return next((one for one in reversed(values) if one[name] == best), values[-1])
+
+
+def _from_checkpoints(folder: Path, metric: str | None) -> Summary:
+    """Validations are in a checkpoint as the one number that it was chosen by."""
+    paths = [path for path in (folder / BEST, folder / LAST) if path.is_file()]
+    if not paths:
+        raise DataError(f"{folder}: holds neither {LOG} nor {BEST} or {LAST}. Give a run's --save-dir.")
+    best, last = read_checkpoint(paths[0]), read_checkpoint(paths[-1])
+    saving, criterion = best["cfg"].checkpoint, _options(best["cfg"].criterion)
+    own = str(getattr(saving, "best_checkpoint_metric", "loss"))
+    summary = Summary(
+        folder.name, criterion.get("_name", ""), sizes(criterion), metric=_not_loss(metric or own)
+    )
+    history = last.get("optimizer_history") or [{}]
+    updates = history[-1].get("num_updates")
+    summary.updates = None if updates is None else int(updates)
+    extra = best.get("extra_state") or {}
+    found = extra.get("val_loss") if paths[0].name == BEST else extra.get("best")
+    if found is not None and own == "loss":
+        summary.loss = float(found) * math.log(2)
+    if found is not None and summary.metric == own:
+        summary.score = float(found)
+    if (metric or own) == own and paths[0].name == BEST:
+        summary.epoch = _epoch(extra.get("train_iterator") or {})
+    meters = _meters(last)
+    if meters.get("ups", {}).get("n"):
+        summary.seconds_per_update = float(meters["ups"]["init"]) / float(meters["ups"]["n"])
+    if meters.get("adv_ratio", {}).get("count"):
+        summary.ratio = float(meters["adv_ratio"]["sum"]) / float(meters["adv_ratio"]["count"])
+    return summary
+
+
+def _options(section: Any) -> dict[str, str]:
+    """A section of a checkpoint's configuration, which is a Namespace or omegaconf's."""
+    options = vars(section) if isinstance(section, Namespace) else dict(section)
+    return {name: str(value) for name, value in options.items()}
+
+
+def _epoch(iterator: Mapping[str, Any]) -> float:
+    """At the end of an epoch fairseq saves the number of the next one."""
+    epoch = float(iterator.get("epoch", math.nan))
+    return epoch if iterator.get("iterations_in_epoch") else epoch - 1
+
+
+def _meters(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The state of fairseq's meters of the epoch in which a checkpoint was saved."""
+    saved = (state.get("extra_state") or {}).get("metrics") or {}
+    return {name: values for _, name, _, values in saved.get("train", [])}
+
+
+def sizes(criterion: Mapping[str, str]) -> str:
+    """What a criterion's options say of the perturbation's size: "steps 3, lr 0.016, max-norm 0.05".
+
+    Args:
+        criterion: its options as text, with its name as ``_name``.
+    """
+    found = []
+    for option, value in criterion.items():
+        family, _, name = option.partition("_")
+        if family not in ("adv", "vat", "smart", "yopo", "freeat") or criterion.get("_name") == "flooding":
+            continue  # flooding knows the others' options so as to refuse them
+        label = (name if family in ("adv", "vat") else option).replace("_", "-")
+        if value == "True":
+            found.append(label)
+        elif _is_number(value) and not (name == "start_update" and float(value) == 0):
+            found.append(f"{label} {value}")
+    if criterion.get("flood_level", "None") not in ("None", "0", "0.0"):
+        found.append(f"flood-level {criterion['flood_level']}")
+    return ", ".join(found)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _attack_once(folder: Path, how: Attack, data: str | None) -> dict[str, float]:
+    checkpoint = folder / BEST
+    made_from = {"attack": asdict(how), "data": data, **stamp(checkpoint)}
+    return measured_once(
+        folder / "attack.json", made_from, lambda: attack_checkpoint(str(checkpoint), how, data)
+    )

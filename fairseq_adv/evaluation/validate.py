@@ -1,0 +1,51 @@
+"""A checkpoint's scores on a split, as fairseq-validate measures them, losses in nats."""
+
+from __future__ import annotations
+
+import math
+
+from fairseq.logging import metrics
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.trained import load
+
+# What fairseq and the criterions log in bits, log2(e) times the loss that is trained.
+IN_BITS = ("loss", "nll_loss", "task_loss")
+
+
+def validate(
+    path: str, data: str | None = None, split: str = "valid", batch_size: int = 32, cpu: bool = False
+) -> dict[str, float]:
+    """The scores of a checkpoint with the criterion that it was trained with, and how many examples.
+
+    Args:
+        path: the checkpoint.
+        data: data folder; ``None``: the one in the checkpoint.
+        split: a labelled split.
+        batch_size: sentences in a mini-batch.
+        cpu: don't use a GPU.
+
+    Returns:
+        ``examples`` and what the criterion logs: losses in nats, scores such as accuracy x 100.
+
+    Raises:
+        DataError: the split has no examples.
+        ValueError: the checkpoint's task has no objective here, or the split is not there.
+        FileNotFoundError: there is no such checkpoint.
+    """
+    trained = load(path, data, [split], cpu)
+    criterion = trained.task.build_criterion(trained.cfg.criterion)
+    trained.model.eval()
+    criterion.eval()
+    logs = [
+        trained.task.valid_step(sample, trained.model, criterion)[2]
+        for sample in trained.batches(split, batch_size, doing=f"validating {split}")
+    ]
+    if not logs:
+        raise DataError(f"{data or trained.cfg.task.data}: the split {split!r} has no examples")
+    examples = sum(log["nsentences"] for log in logs)
+    with metrics.aggregate(new_root=True) as found:
+        trained.task.reduce_metrics(logs, criterion)
+    scores = {name: float(value) for name, value in found.get_smoothed_values().items()}
+    scores.update({name: scores[name] * math.log(2) for name in IN_BITS if name in scores})
+    return {"examples": examples, **{n: v for n, v in scores.items() if n not in ("wps", "wpb", "bsz")}}

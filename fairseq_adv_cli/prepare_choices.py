@@ -1,0 +1,57 @@
+"""Brings multiple-choice data into the layout of ``--task arc_retrieval``, which trains and predicts with it.
+
+FILES are named after their splits (hellaswag_train.jsonl, val.csv), or say it before their name: train=FILE.
+They are SWAG's csv, HellaSWAG's jsonl, ARC's jsonl, or your own:
+  {"context": "…", "question": "…", "choices": ["…", "…", "…"], "answer": 2, "id": "…"}
+with a context, a question or both; answer counts from 0, and a test file may lack it. Each choice is read as
+context </s> question choice </s>, so that a choice can also be the end of its context.
+
+Examples:
+  fairseq-adv prepare choices hellaswag_train.jsonl hellaswag_val.jsonl hellaswag_test.jsonl hellaswag
+  fairseq-adv prepare choices train=questions.jsonl my_questions
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .prepared import add_overwrite, add_valid_share
+from .script import RESUMABLE, command_parser, exit_status
+
+if TYPE_CHECKING:
+    from fairseq_adv.data.choices.prepare_choices import PreparedChoices
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("prepare choices", __doc__)
+    parser.add_argument("files", nargs="+", metavar="FILE", help="jsonl or csv, or SPLIT=FILE")
+    parser.add_argument("out", type=Path, metavar="OUT", help="the folder to make")
+    add_valid_share(parser)
+    add_overwrite(parser)
+    return parser
+
+
+def _report(result: PreparedChoices) -> None:
+    if result.reused:
+        print(f"{result.out} is already there and made from these questions; nothing to do")
+    else:
+        rows = ", ".join(f"{split} {count}" for split, count in result.rows.items())
+        print(f"wrote {result.out} ({rows}), for --task arc_retrieval")
+    for note in result.notes:
+        print(f"  note: {note}")
+
+
+def _prepare(args: argparse.Namespace) -> None:
+    from fairseq_adv.data.choices.prepare_choices import files_of_splits, prepare_choices
+
+    files = files_of_splits(args.files)
+    _report(prepare_choices(files, args.out, args.valid_share, args.seed, args.overwrite))
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_intermixed_args(argv)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
+    return exit_status(lambda: _prepare(args), stopped=RESUMABLE)

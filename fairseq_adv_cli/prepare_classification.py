@@ -1,0 +1,87 @@
+"""Tokenises and binarises texts, or pairs of texts, with classes or numbers, for text_classification.
+
+TRAIN, --valid and --test are csv, tsv, jsonl or parquet, by the ends of their names; the first three may be
+packed (.csv.gz). Lines of .txt, .label or .all are a class, a space and a text, in the columns "label" and
+"text". A test file may lack labels.
+
+Examples:
+  fairseq-adv prepare classification train.csv --test test.csv --text review --label stars \\
+      --encoder my_encoder reviews
+  fairseq-adv prepare classification pairs.tsv --no-header --text 1 --text-pair 2 --label 3 --regression \\
+      --encoder my_encoder similarity
+  fairseq-adv prepare classification --dataset ag_news --text text --label label --encoder my_encoder news
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .prepared import add_overwrite, add_valid_share, making, report
+from .script import RESUMABLE, command_parser, exit_status
+from .tokenizer_options import add_tokenizer_options
+
+if TYPE_CHECKING:
+    from fairseq_adv.data.classes.labelled_texts import PlacedTexts
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("prepare classification", __doc__)
+    add = parser.add_argument
+    add("train", type=Path, nargs="?", metavar="TRAIN", help="the training file")
+    add("out", type=Path, metavar="OUT", help="the folder to make")
+    add("--valid", type=Path, metavar="FILE", help="the validation file")
+    add("--test", type=Path, metavar="FILE", help="the test file")
+    add("--dataset", metavar="NAME", help="instead of files: a data set of Hugging Face's hub, or its folder")
+    add("--config", metavar="NAME", help="which configuration of --dataset")
+    add("--text", required=True, metavar="COLUMN", help="the column of the texts")
+    add("--text-pair", metavar="COLUMN", help="the column of the second texts, for pairs")
+    add("--label", required=True, metavar="COLUMN", help="the column of the labels")
+    add("--regression", action="store_true", help="the labels are numbers to be learned, taken as they are")
+    add("--no-header", action="store_true", help="the columns of a csv or tsv have no names but 1, 2, …")
+    add("--encoding", metavar="NAME", help="of csv, tsv and plain lines, such as latin-1 (default: utf-8)")
+    add_valid_share(parser)
+    add_tokenizer_options(parser, ("gpt2", "wordpiece"))
+    add_overwrite(parser)
+    return parser
+
+
+def _splits(args: argparse.Namespace) -> list[PlacedTexts]:
+    from fairseq_adv.data.classes.labelled_texts import Columns, read_texts
+    from fairseq_adv.data.errors import DataError
+    from fairseq_adv.data.tables.hf_datasets import load_splits
+    from fairseq_adv.data.tables.table_files import read_table
+
+    texts = (args.text, args.text_pair) if args.text_pair else (args.text,)
+    columns = Columns(texts, args.label, args.regression)
+    files = {"train": args.train, "valid": args.valid, "test": args.test}
+    given = {split: path for split, path in files.items() if path is not None}
+    if args.dataset:
+        if given or args.no_header or args.encoding:
+            raise DataError("--dataset comes without files, --no-header and --encoding. Leave them out.")
+        splits = load_splits(args.dataset, args.config)
+    else:
+        if args.train is None:
+            raise DataError("TRAIN is missing: give the training file and OUT, or --dataset NAME.")
+        if args.config:
+            raise DataError("--config belongs to --dataset. Leave it out.")
+        splits = {
+            split: read_table(path, not args.no_header, args.encoding or "utf-8")
+            for split, path in given.items()
+        }
+    return [read_texts(split, rows, columns) for split, rows in splits.items()]
+
+
+def _prepare(args: argparse.Namespace) -> None:
+    from fairseq_adv.data.classes.prepare_classification import prepare_classification
+
+    how = making(args)
+    report(prepare_classification(_splits(args), args.out, how))
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_intermixed_args(argv)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
+    return exit_status(lambda: _prepare(args), stopped=RESUMABLE)

@@ -1,0 +1,153 @@
+"""Trains on a folder of data: one fairseq-train command, with what data and encoder tell already filled in.
+
+Options of fairseq-train and of its tasks and criterions are passed on as they are, and win over those filled
+in. The whole command is printed first; it can be run, and changed, without this one.
+
+Examples:
+  fairseq-adv train RTE-bin --encoder minilm --save-dir out/rte
+  fairseq-adv train RTE-bin --encoder minilm --save-dir out/plain --criterion standard --lr 1e-4 --seed 2
+  fairseq-adv train ARC-Easy:ARC-Challenge --encoder roberta.base --save-dir out/arc --update-freq 4 --fp16
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+import traceback
+from pathlib import Path
+from unittest import mock
+
+from .script import RESUMABLE, command_parser, exit_status
+from .training_data import CHOICES
+from .training_words import Words, training_command
+
+_FILLED_IN = """
+filled in, unless you give it:
+  --user-dir, --arch and sizes, --finetune-from-model, --tokenizer-dir: by the installation and the encoder
+  --task: text_classification, masked_lm, commonsense_qa, qnli_ranking, wsc or arc_retrieval, by DATA
+  --num-classes or --regression-target, --init-token 0 --separator-token 2 --valid-subset: by DATA
+  --criterion freelb; sizes of a perturbation as shares of the embeddings, --adv-relative or --vat-relative
+  --optimizer torch_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 1.0
+  --lr 5e-05 --lr-scheduler polynomial_decay; its warm-up is 6 % of the updates, its end the last one
+  --batch-size 16 (questions with choices: 8) --required-batch-size-multiple 1 --shorten-method truncate
+  --max-epoch 3 (not with --max-update) --distributed-world-size 1
+  --best-checkpoint-metric accuracy (CoLA: mcc, numbers: pearson, masked_lm: loss)
+  --save-dir checkpoints --no-epoch-checkpoints (not with --save-interval or --keep-last-epochs)
+  --log-file SAVE_DIR/train.log --log-format json --log-interval 20, which fairseq-adv compare reads
+
+The same command again continues from SAVE_DIR/checkpoint_last.pt. One that was made with other options of
+criterion, task, model or data is refused. fairseq-adv options CRITERION lists a criterion's options.
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("train", __doc__)
+    parser.allow_abbrev = False
+    parser.usage = "fairseq-adv train DATA --encoder DIR [--workers N] [--dry-run] [fairseq-train's options]"
+    parser.epilog = _FILLED_IN
+    add = parser.add_argument
+    add("data", metavar="DATA", help="folder that prepare or corpus wrote, or several joined by colons")
+    add("--encoder", type=Path, metavar="DIR", help="folder that fairseq-adv convert wrote")
+    add("--workers", type=int, metavar="N", help="train on N GPUs, or with --cpu in N processes; an update "
+        "is of N times as many rows")  # fmt: skip
+    add("--dry-run", action="store_true", help="only print the command")
+    return parser
+
+
+def _workers(own: list[str], workers: int | None) -> tuple[list[str], list[str]]:
+    """The words before ``fairseq-train`` and after the user's that give it so many workers."""
+    if workers is None:
+        return [], []
+    if workers < 1:
+        raise ValueError(f"--workers {workers}: pass 1 or more")
+    if workers == 1 or "--cpu" not in own:  # on GPUs fairseq starts them itself
+        return [], ["--distributed-world-size", str(workers)]
+    launcher = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc_per_node"]
+    return [*launcher, str(workers)], ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+
+
+def _train(args: argparse.Namespace, own: list[str]) -> None:
+    launcher, more = _workers(own, args.workers)
+    environment = dict(os.environ)
+    if launcher:  # what torchrun will set
+        environment.update(MASTER_ADDR="", MASTER_PORT="", RANK="", WORLD_SIZE=launcher[-1])
+    command = training_command(args.data, args.encoder, [*own, *more], environment)
+    program = str(Path(sys.executable).with_name("fairseq-train")) if launcher else "fairseq-train"
+    is_first = os.environ.get("RANK", "0") == "0"
+    if is_first:
+        print(shlex.join([*launcher, program, *command]), flush=True)
+    if args.dry_run:
+        return
+    words = Words(command[1:])
+    log = Path(words.value("--log-file"))
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if is_first and not words.has("--no-save"):
+        _keep_tokenizer(Path(args.data.split(":")[0]), words)
+    if launcher:
+        os.execv(launcher[0], [*launcher, program, *command])
+    _run(command, log)
+
+
+def _keep_tokenizer(data: Path, words: Words) -> None:
+    """Copies the data's tokenizer beside the checkpoints, whole or not at all."""
+    save, source = Path(words.value("--save-dir")), data / "tokenizer"
+    names = [path.name for path in source.iterdir()] if source.is_dir() else []
+    if not names and words.value("--task") in CHOICES and words.has("--tokenizer-dir"):
+        source = Path(words.value("--tokenizer-dir"))
+        files = ("dict.txt", "vocab.txt", "tokenizer_config.json", "encoder.json", "vocab.bpe")
+        names = [name for name in files if (source / name).is_file()]
+    if not names:
+        return
+    beside, target = save / "tokenizer.tmp", save / "tokenizer"
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    for name in names:
+        shutil.copyfile(source / name, beside / name)
+    shutil.rmtree(target, ignore_errors=True)
+    beside.rename(target)
+
+
+def _run(command: list[str], log: Path) -> None:
+    """``fairseq-train`` in this process.
+
+    Raises:
+        ValueError: a mistake of the user's. Its traceback goes into the log, unless this project's own checks
+            have found it.
+    """
+    import fairseq_cli.train
+
+    def refuse(parser: argparse.ArgumentParser, message: str) -> None:
+        raise ValueError(f"{message} (see fairseq-train --help)")  # instead of 400 lines of usage
+
+    sys.argv = ["fairseq-train", *command]
+    try:
+        with mock.patch.object(argparse.ArgumentParser, "error", refuse):
+            fairseq_cli.train.cli_main()
+    except Exception as error:
+        # fairseq's own checks raise Exception itself, or fail an assertion.
+        if not (isinstance(error, (ValueError, OSError)) or type(error) in (Exception, AssertionError)):
+            raise
+        text = " ".join(str(error).split())
+        if not _is_ours(error):
+            with open(log, "a", encoding="utf-8") as file:
+                traceback.print_exc(file=file)
+            text += f" (traceback: {log})"
+        raise ValueError(text) from error
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether a line of this project raised an error."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return bool(frames) and str(frames[-1][0].f_globals.get("__name__")).startswith("fairseq_adv")
+
+
+def main(argv: list[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    parser = _parser()
+    if words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
+        parser.error("DATA comes first, then the options")
+    args, own = parser.parse_known_args(words)
+    return exit_status(lambda: _train(args, own), (ValueError, OSError), stopped=RESUMABLE)

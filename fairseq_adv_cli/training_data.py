@@ -1,0 +1,96 @@
+"""What a data folder tells before anything heavy is imported: its task, its classes, its score."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+CLASSES = ("text_classification", "sentence_prediction")
+MASKED = ("masked_lm", "scheduled_masked_lm")
+CHOICES = ("arc_retrieval", "commonsense_qa", "qnli_ranking", "wsc")
+
+# Names of a training split's jsonl: our own, ARC's and CommonsenseQA's.
+_TRAIN = re.compile(r"(^|-)train(_rand_split)?\.jsonl", re.IGNORECASE)
+
+
+def task_of(folder: Path) -> str:
+    """The task that reads a folder.
+
+    Raises:
+        ValueError: it holds nothing that is known here.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such folder. Pass the data folder as the first word")
+    if (folder / "input0").is_dir() and (folder / "label").is_dir():
+        return "text_classification"
+    if (folder / "train.idx").is_file():
+        return "masked_lm"
+    if (folder / "report.json").is_file() and (folder / "train.jsonl").is_file():
+        return "qnli_ranking"
+    row = _first_row(questions_in(folder))
+    if "target" in row:
+        return "wsc"
+    question = row.get("question")
+    if isinstance(question, dict) and "question_concept" in question:
+        return "commonsense_qa"
+    if row or (folder / "train").is_dir() or any(folder.glob("*rain.csv")):
+        return "arc_retrieval"
+    raise ValueError(
+        f"{folder}: holds no training data that is known here (input0/ and label/, train.idx, or a "
+        "train.jsonl of questions). Prepare it with fairseq-adv prepare or fairseq-adv corpus, or pass --task"
+    )
+
+
+def classes_of(folder: Path) -> int | None:
+    """How many classes a folder's labels have; ``None`` for a regression.
+
+    Raises:
+        ValueError: there are no labels.
+    """
+    path = folder / "label" / "dict.txt"
+    if _made_from(folder).get("regression") or (
+        not path.is_file() and (folder / "label" / "train.label").is_file()
+    ):
+        return None
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file. Prepare the data again, with labels")
+    return len([word for word in words_of(path) if not word.startswith("madeupword")])
+
+
+def words_of(dictionary: Path) -> list[str]:
+    """The symbols of a dict.txt."""
+    return [line.rsplit(" ", 1)[0] for line in dictionary.read_text(encoding="utf-8").splitlines()]
+
+
+def score_of(folder: Path) -> str:
+    """What the best checkpoint of a classification is chosen by: CoLA's is Matthews' correlation."""
+    return "mcc" if _made_from(folder).get("task") == "CoLA" else "accuracy"
+
+
+def questions_in(folder: Path) -> Path | None:
+    """A folder's training jsonl; ``None`` if it has none, as RACE's, or several."""
+    found = sorted(path for path in folder.glob("*.jsonl") if _TRAIN.search(path.name))
+    return found[0] if len(found) == 1 else None
+
+
+def _first_row(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return _object(next((line for line in file if line.strip()), ""))
+
+
+def _made_from(folder: Path) -> dict[str, Any]:
+    path = folder / "manifest.json"
+    made_from = _object(path.read_text(encoding="utf-8") if path.is_file() else "").get("made_from")
+    return made_from if isinstance(made_from, dict) else {}
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

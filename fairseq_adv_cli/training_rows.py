@@ -1,0 +1,80 @@
+"""How many updates a training makes, before anything heavy is imported."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .training_data import CHOICES, CLASSES, MASKED, questions_in
+
+if TYPE_CHECKING:
+    from .training_words import Words
+
+# fairseq/data/indexed_dataset.py: the head of an index, and the bytes of an id by its type's code.
+_MAGIC, _HEAD = b"MMIDIDX\x00\x00", "<QBQ"
+_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8}
+
+
+def rows_of_an_epoch(words: Words, task: str, folders: Sequence[Path]) -> list[int] | None:
+    """Rows of an epoch, of several shards in turn; ``None`` where the files do not tell.
+
+    Raises:
+        ValueError: a file is missing or of another format.
+    """
+    split = words.value("--train-subset", "train")
+    if task in CLASSES:
+        return [_index(folders[0] / "input0" / f"{split}.idx")[0]]
+    if task in MASKED:
+        shards, mode = [_index(folder / f"{split}.idx") for folder in folders], "--sample-break-mode"
+        if words.value(mode, "none") == "eos":
+            return [rows for rows, _ in shards]
+        length = words.number("--tokens-per-sample") - 1  # one less for <s>
+        is_cut = words.value(mode, "none") == "none" and length > 0
+        return [-(-tokens // length) for _, tokens in shards] if is_cut else None
+    paths = [questions_in(folder) for folder in folders] if task in CHOICES else []
+    counts = [_lines(path) for path in paths if path is not None]
+    given = words.value("--sampling-weights") or ":".join("1" for _ in counts)
+    weights = [float(part) for part in given.split(":") if part]
+    if not counts or len(counts) != len(folders) or len(weights) != len(counts):
+        return None
+    return [sum(round(weight * count) for weight, count in zip(weights, counts))]
+
+
+def _index(path: Path) -> tuple[int, int]:
+    """Rows of a binarised split, and tokens of all of them."""
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file. Prepare the data again, or pass --train-subset")
+    with open(path, "rb") as file:
+        head = file.read(len(_MAGIC) + struct.calcsize(_HEAD))
+    if not head.startswith(_MAGIC) or len(head) < len(_MAGIC) + struct.calcsize(_HEAD):
+        raise ValueError(f"{path}: is not an index of fairseq's mmap format. Prepare the data again")
+    _, code, rows = struct.unpack(_HEAD, head[len(_MAGIC) :])
+    data = path.with_suffix(".bin")
+    return rows, data.stat().st_size // _BYTES.get(code, 8) if data.is_file() else 0
+
+
+def _lines(path: Path) -> int:
+    with open(path, "rb") as file:
+        return sum(1 for line in file if line.strip())
+
+
+def updates_in(
+    rows: Sequence[int], epochs: int, batch_size: int, workers: int, update_freq: Sequence[int]
+) -> int:
+    """How many updates a training makes.
+
+    Args:
+        rows: of an epoch; of several shards, one an epoch in turn.
+        epochs: their number.
+        batch_size: rows of a mini-batch.
+        workers: that share the mini-batches of an epoch; the last round is filled up.
+        update_freq: mini-batches of an update on a worker, in each epoch; the last counts for all later ones.
+    """
+    total = 0
+    for epoch in range(epochs):
+        batches = math.ceil(rows[epoch % len(rows)] / batch_size)
+        total += math.ceil(math.ceil(batches / workers) / update_freq[min(epoch, len(update_freq) - 1)])
+    return total

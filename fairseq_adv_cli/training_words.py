@@ -1,0 +1,221 @@
+"""The ``fairseq-train`` command of ``fairseq-adv train``. Imports neither torch nor fairseq."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from .names import CRITERIONS
+from .training_data import CHOICES, CLASSES, MASKED, classes_of, score_of, task_of, words_of
+from .training_rows import rows_of_an_epoch, updates_in
+from .user_dir import find_user_dir
+
+# Where the user names none of these, the sizes of a perturbation are shares of the embeddings: those of
+# examples/glue/README.md and of the evidence run. Absolute ones fit one encoder only.
+_ADV = {"--adv-relative": "", "--adv-max-norm": "0.01", "--adv-lr": "0.0033", "--adv-init-mag": "0.005"}
+_VAT = {"--vat-relative": "", "--vat-epsilon": "0.02", "--vat-step-size": "0.02", "--vat-init-std": "0.002"}
+_SIZES = {
+    **dict.fromkeys(("freelb", "pgd", "freeat", "yopo"), _ADV), **dict.fromkeys(("alum_vat", "smart"), _VAT),
+}  # fmt: skip
+BATCH, QUESTIONS = "16", "8"  # rows of a mini-batch; questions, each with several candidates
+_ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
+_TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+_ALIASES = {"--max-sentences": "--batch-size"}
+_OTHER_STARTS = (
+    "--restore-file", "--continue-once", "--reset-optimizer", "--reset-lr-scheduler", "--reset-meters",
+    "--reset-dataloader",
+)  # fmt: skip
+
+
+class Words:
+    """Options for ``fairseq-train``; the user's win over ours.
+
+    Args:
+        own: the user's words.
+
+    Attributes:
+        given: the user's options by name; "" for one without a value.
+        filled: ours, likewise.
+    """
+
+    def __init__(self, own: Sequence[str]) -> None:
+        self.given: dict[str, str] = {}
+        self.filled: dict[str, str] = {}
+        option = ""
+        for word in own:
+            if word.startswith("--"):
+                option, _, value = word.partition("=")
+                option = _ALIASES.get(option, option)
+                self.given[option] = value
+            elif option:
+                self.given[option] = word
+
+    def has(self, *options: str) -> bool:
+        """Whether the user gave one of these."""
+        return any(option in self.given for option in options)
+
+    def value(self, option: str, default: str = "") -> str:
+        """What an option has now."""
+        return self.given.get(option, self.filled.get(option, default))
+
+    def number(self, option: str, default: str = "") -> int:
+        """What an option has, a whole number of 0 or more.
+
+        Raises:
+            ValueError: it is none.
+        """
+        text = self.value(option, default)
+        if not text.isdecimal():
+            raise ValueError(f"{option} {text}: pass a whole number")
+        return int(text)
+
+    def fill(self, options: Mapping[str, str], unless: Sequence[str] = ()) -> None:
+        """Fills in those that the user has not given; none of them if one of ``unless`` is given."""
+        if not self.has(*unless):
+            self.filled.update({name: value for name, value in options.items() if not self.has(name)})
+
+    def filled_in(self) -> list[str]:
+        """Ours as a command line."""
+        return [word for option, value in self.filled.items() for word in (option, value) if word]
+
+
+def training_command(
+    data: str, encoder: Path | None, own: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> list[str]:
+    """The words of ``fairseq-train``: the data, ours, then the user's, which win.
+
+    Args:
+        data: folder, or several joined by colons.
+        encoder: a folder that ``fairseq-adv convert`` wrote; ``None``: the user says what is trained.
+        own: the user's options.
+        environment: under torchrun it tells the number of workers.
+
+    Raises:
+        ValueError: something is missing or wrong; names it and the fix.
+    """
+    words, folders = Words(own), [Path(part) for part in data.split(":") if part]
+    words.fill({"--user-dir": _user_dir()})
+    words.fill({"--task": words.value("--task") or task_of(folders[0])})
+    task = words.value("--task")
+    _fill_encoder(words, encoder, folders[0] if task in CLASSES else None)
+    words.fill({"--criterion": "freelb"})
+    _fill_sizes(words, words.value("--criterion"))
+    _fill_task(words, task, folders, encoder)
+    words.fill({"--optimizer": "torch_adamw"})
+    if words.value("--optimizer") in ("adam", "torch_adamw"):
+        words.fill(_ADAM)
+    if all(name in environment for name in _TORCHRUN):
+        workers = int(environment["WORLD_SIZE"])
+    else:
+        words.fill({"--distributed-world-size": "1"})  # fairseq takes all GPUs, with as many times the batch
+        workers = max(words.number("--distributed-world-size"), 1)
+    _fill_schedule(words, task, folders, workers)
+    words.fill({"--clip-norm": "1.0"})
+    words.fill({"--no-epoch-checkpoints": ""}, unless=("--save-interval", "--keep-last-epochs"))
+    words.fill({"--save-dir": "checkpoints"})
+    words.fill({"--log-file": os.path.join(words.value("--save-dir"), "train.log")})
+    words.fill({"--log-format": "json", "--log-interval": "20"})
+    return [data, *words.filled_in(), *own]
+
+
+def _user_dir() -> str:
+    found = find_user_dir()
+    if found is None:
+        raise ValueError("the package fairseq_adv was not found: activate its environment")
+    return found
+
+
+def _fill_encoder(words: Words, encoder: Path | None, data: Path | None) -> None:
+    if encoder is None:
+        if not words.has("--arch"):
+            raise ValueError("--encoder is missing: pass a folder that fairseq-adv convert wrote, or --arch")
+        return
+    weights, sizes, dictionary = (encoder / name for name in ("model.pt", "model_args.txt", "dict.txt"))
+    if not weights.is_file():
+        raise ValueError(f"{weights}: no such file. Pass a folder that fairseq-adv convert wrote")
+    if sizes.is_file():
+        words.fill(Words(shlex.split(sizes.read_text(encoding="utf-8"))).given)
+    elif not words.has("--arch"):
+        raise ValueError(
+            f"{sizes}: no such file. For fairseq's own RoBERTa pass --arch roberta_base or _large"
+        )
+    mine = None if data is None else data / "input0" / "dict.txt"
+    if mine and mine.is_file() and dictionary.is_file() and words_of(mine) != words_of(dictionary):
+        raise ValueError(
+            f"{data} was prepared with another dictionary than {dictionary}: the word ids would be wrong. "
+            f"Prepare it again with --encoder {encoder}"
+        )
+    words.fill({"--finetune-from-model": str(weights)}, unless=_OTHER_STARTS)
+
+
+def _fill_sizes(words: Words, criterion: str) -> None:
+    sizes = _SIZES.get(criterion, {})
+    words.fill(sizes, unless=(*sizes, "--adv-norm-type"))
+    if criterion == "smart":
+        words.fill({"--store-ema": "", "--ema-decay": "0.99"})
+
+
+def _fill_task(words: Words, task: str, folders: Sequence[Path], encoder: Path | None) -> None:
+    score = ""
+    if task in CLASSES:
+        score = _fill_classes(words, folders[0])
+    elif task in CHOICES:
+        score, kept = "accuracy", folders[0] / "tokenizer"
+        if encoder is not None or kept.is_dir():
+            words.fill({"--tokenizer-dir": str(encoder or kept)})
+    elif task in MASKED:
+        longest = words.value("--max-positions", "512")
+        words.fill({"--tokens-per-sample": str(min(512, int(longest))) if longest.isdecimal() else "512"})
+    best = {"--best-checkpoint-metric": score, "--maximize-best-checkpoint-metric": ""}
+    if score:
+        words.fill(best, unless=tuple(best))
+
+
+def _fill_classes(words: Words, folder: Path) -> str:
+    """Returns the score that the best checkpoint is chosen by; "" for the loss."""
+    is_ours = words.value("--criterion") in CRITERIONS
+    classes = None if words.has("--regression-target") else classes_of(folder)
+    words.fill({"--num-classes": str(classes or 1), "--init-token": "0", "--separator-token": "2"})
+    words.fill({"--shorten-method": "truncate"})
+    splits = [name for name in ("valid", "valid1") if (folder / "input0" / f"{name}.idx").is_file()]
+    words.fill({"--valid-subset": ",".join(splits)} if splits else {"--disable-validation": ""})
+    if classes is None:
+        words.fill({"--regression-target": ""})
+        return "pearson" if is_ours else ""
+    return score_of(folder) if is_ours else "accuracy"
+
+
+def _fill_schedule(words: Words, task: str, folders: Sequence[Path], workers: int) -> None:
+    """Batch, length and learning rate: warm-up over 6 % of the updates, then down to 0 at the last."""
+    words.fill({"--batch-size": QUESTIONS if task in CHOICES else BATCH}, unless=("--max-tokens",))
+    words.fill({"--required-batch-size-multiple": "1"})
+    words.fill({"--max-epoch": "3"}, unless=("--max-update",))
+    words.fill({"--lr": "5e-05"})
+    if words.value("--lr-scheduler", "polynomial_decay") != "polynomial_decay":
+        return
+    if not words.has("--total-num-update"):
+        words.fill({"--total-num-update": str(_updates(words, task, folders, workers))})
+    warm_up = str(words.number("--total-num-update") * 6 // 100)
+    words.fill({"--lr-scheduler": "polynomial_decay", "--warmup-updates": warm_up})
+
+
+def _updates(words: Words, task: str, folders: Sequence[Path], workers: int) -> int:
+    most, epochs = words.number("--max-update", "0"), words.number("--max-epoch", "0")
+    rows = None
+    if epochs and not words.has("--max-tokens"):
+        rows = rows_of_an_epoch(words, task, folders)
+    if rows is None:
+        if most:
+            return most
+        raise ValueError(
+            "how many updates the training makes is not known before it begins (--max-tokens, --max-epoch 0, "
+            "or data whose rows are made later): pass --max-update, or --total-num-update for the schedule "
+            "alone"
+        )
+    update_freq = [int(part) for part in words.value("--update-freq", "1").strip("[]").split(",")]
+    total = updates_in(rows, epochs, words.number("--batch-size"), workers, update_freq)
+    if words.value("--criterion") == "freeat" and words.value("--freeat-schedule", "passes") == "passes":
+        total *= words.number("--adv-steps", "3")  # each replay counts as an update
+    return min(total, most) if most else total

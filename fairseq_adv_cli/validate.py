@@ -1,0 +1,46 @@
+"""Prints a checkpoint's scores on a split, as fairseq-validate measures them, with losses in nats.
+
+Task, criterion, sizes and data are those in the checkpoint.
+Example: fairseq-adv validate out/rte/checkpoint_best.pt
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+
+from .script import command_parser, exit_status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("validate", __doc__)
+    add = parser.add_argument
+    add("checkpoint", metavar="CHECKPOINT", help="what fairseq-train wrote")
+    add("--data", metavar="DATA", help="data folder (default: the one it was trained on)")
+    add("--split", default="valid", help="of the data; one with labels")
+    add("--batch-size", type=int, default=32, metavar="N", help="sentences in a mini-batch")
+    add("--cpu", action="store_true", help="don't use a GPU")
+    add("--json", action="store_true", help="print one line of json instead of a table")
+    return parser
+
+
+def _validate(args: argparse.Namespace) -> None:
+    if args.batch_size < 1:
+        raise ValueError(f"--batch-size {args.batch_size}: pass 1 or more")
+    from fairseq_adv.evaluation.validate import IN_BITS, validate
+
+    scores = validate(args.checkpoint, args.data, args.split, args.batch_size, args.cpu)
+    if args.json:
+        print(json.dumps(scores))
+        return
+    print(f"{args.split}: {scores.pop('examples')} examples, losses in nats")
+    width = max(map(len, scores))
+    for name, value in scores.items():
+        print(f"  {name:{width}}  {value:.4f}" if name in IN_BITS else f"  {name:{width}}  {value:.2f}")
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
+    return exit_status(lambda: _validate(args), (ValueError, OSError))

@@ -1,0 +1,86 @@
+"""``fairseq-adv compare``: the table, the attack, the picture."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from support import CommandMain, fairseq_train, train_args, write_task
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of three updates: logged/ with a log, bare/ without one."""
+    folder = tmp_path_factory.mktemp("runs")
+    data = write_task(folder / "data", train=12)
+    (folder / "logged").mkdir()
+    best = ["--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric", "--max-epoch", "1"]
+    log = ["--log-file", str(folder / "logged" / "train.log")]
+    fairseq_train(*train_args(data, folder / "logged", "standard", *best, *log, "--no-epoch-checkpoints"))
+    shutil.copytree(folder / "logged", folder / "bare", ignore=shutil.ignore_patterns("train.log"))
+    return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> CommandMain:
+    return CommandMain("compare", capsys)
+
+
+def test_runs_with_and_without_a_log(runs: Path, run: CommandMain) -> None:
+    done = run(runs / "logged", runs / "bare")
+    assert done.returncode == 0, done.stderr
+    head, _, logged, bare, _ = done.stdout.splitlines()
+    assert "dev accuracy" in head and "perturbed" not in head
+    assert logged.split()[:5] == ["logged", *bare.split()[1:5]]  # criterion, updates, accuracy, epoch
+    assert bare.split()[5] == "–" and logged.split()[5] != "–"
+    assert not (runs / "logged" / "attack.json").exists()
+
+
+def test_runs_of_one_name_are_told_by_their_paths(runs: Path, tmp_path: Path, run: CommandMain) -> None:
+    other = shutil.copytree(runs / "logged", tmp_path / "logged")
+    lines = run(runs / "logged", other).stdout.splitlines()
+    assert lines[2].startswith(f"{runs}/logged ") and lines[3].startswith(f"{other} ")
+
+
+def test_an_attack(runs: Path, run: CommandMain) -> None:
+    done = run(runs / "logged", "--epsilon", "0.4", "--steps", "2")
+    assert done.returncode == 0, done.stderr
+    means = json.loads((runs / "logged" / "attack.json").read_text())["means"]
+    assert done.stdout.splitlines()[2].split()[5:7] == [
+        f"{means['loss']:.3f}", f"{means['perturbed_loss']:.3f}",
+    ]  # fmt: skip
+
+
+def test_learning_curves(
+    runs: Path, tmp_path: Path, run: CommandMain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run(runs / "logged", runs / "bare", "--curves", tmp_path / "new" / "curves.png")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(f"wrote {tmp_path}/new/curves.png\n")
+    assert done.stderr == "note: bare has no train.log, so it has no curve\n"
+    assert (tmp_path / "new" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = run(runs / "logged", "--curves", tmp_path / "none.png")
+    assert done.returncode == 2 and done.stdout.startswith("run ")
+    assert done.stderr.startswith("error: no figure was drawn: it needs matplotlib.")
+    assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "none.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["RUNS"], "holds neither train.log nor checkpoint_best.pt or checkpoint_last.pt"),
+        (["RUNS/logged", "--steps", "2"], "give its radius with --epsilon"),
+        (["RUNS/logged", "--epsilon", "0"], "an attack needs epsilon > 0"),
+        (["RUNS/logged", "--curves", "out.pdf"], "give a name that ends in .png"),
+    ],
+)
+def test_mistakes_end_with_one_line(words: list[str], message: str, runs: Path, run: CommandMain) -> None:
+    done = run(*(word.replace("RUNS", str(runs)) for word in words))
+    assert done.returncode == 2 and message in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("error: ")

@@ -1,0 +1,48 @@
+"""The names that are checked before torch is imported are those that the package knows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fairseq.criterions import CRITERION_REGISTRY
+
+import fairseq_adv
+from fairseq_adv.data.glue.layouts import TASKS
+from fairseq_adv.evaluation.predict.kinds import PREDICTION_TASKS
+from fairseq_adv_cli import names
+
+pytestmark = pytest.mark.fast
+
+
+def test_the_names_are_the_packages() -> None:
+    package = f"{fairseq_adv.__name__}."
+    ours = sorted(name for name, kind in CRITERION_REGISTRY.items() if kind.__module__.startswith(package))
+    assert list(names.CRITERIONS) == ours
+    assert list(names.GLUE_TASKS) == [task.name for task in TASKS]
+    assert list(names.PREDICTION_TASKS) == [task.name for task in PREDICTION_TASKS]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["prepare", "glue", "in", "AGNews", "out"], "no GLUE task is called 'AGNews'. Choose one of CoLA, "),
+        (["options", "nope"], "no criterion 'nope' in fairseq_adv; it has alum_vat, "),
+        (["predict", "a.pt", "--task", "nope", "--out", "out"], "--task nope: no such task. Choose one of "),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_wrong_name_is_refused_before_torch_is_imported(
+    words: list[str], message: str, tmp_path: Path
+) -> None:
+    code = f"import sys, fairseq_adv_cli as cli; print(cli.main({words}), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == "2 False\n" and done.stderr.startswith(f"error: {message}"), done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_glue_tasks_are_named_in_any_case() -> None:
+    assert names.is_known("stsb", names.GLUE_TASKS, "")
+    assert not names.is_known("FreeLB", names.CRITERIONS, "", loosely=False)

@@ -1,0 +1,152 @@
+"""``fairseq-adv prepare classification``, ``nli`` and ``choices`` as commands: options, reports, mistakes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from glue_recipe import written
+from glue_samples import small_wordpiece
+from support import CommandMain, run_command, verb
+
+COLUMNS = ["--text", "text", "--label", "label"]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_wordpiece(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture
+def classification(capsys: pytest.CaptureFixture[str]) -> CommandMain:
+    return CommandMain("prepare classification", capsys)
+
+
+def csv(path: Path, count: int, header: str = "text,label") -> Path:
+    rows = [header, *(f'"a, b {number}",{"pos" if number % 3 else "so so"}' for number in range(count))]
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_files_in_any_order_of_words(classification: CommandMain, encoder: Path, tmp_path: Path) -> None:
+    train, test = csv(tmp_path / "train.csv", 20), csv(tmp_path / "test.csv", 4)
+    out = tmp_path / "out"
+    done = classification(train, "--test", test, *COLUMNS, "--encoder", encoder, out)
+    said = [line for line in done.stdout.splitlines() if "<unk>" not in line]
+    assert (done.returncode, said) == (0, [
+        f"classification: wrote {out} (train 18, valid 2, test 4)",
+        "  note: no validation split: 2 of 20 training rows held out for it (--valid-share 0.1 --seed 1)",
+        "  note: 2 classes: pos, 'so so'",
+    ])  # fmt: skip
+    assert "classification: 100%" in done.stderr  # the bar
+    again = classification(*COLUMNS, "--encoder", encoder, "--test", test, train, out)
+    assert again.stdout.splitlines()[0].endswith("is already there and made from these files; nothing to do")
+    other = [*COLUMNS, "--encoder", encoder, "--valid-share", "0.5", "--seed", "3", train, out]
+    refused = classification(*other)
+    assert refused.returncode == 2 and refused.stderr.startswith(f"error: {out}: was made from other files")
+    assert "(train 10, valid 10)" in classification(*other, "--overwrite").stdout
+
+
+def test_columns_without_names_pairs_and_numbers(
+    classification: CommandMain, encoder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "train.tsv").write_text("a\tb\t0.5\nc\td\t2\ne\tf\t1\n")
+    (tmp_path / "valid.jsonl").write_text('{"1": "a", "2": "b", "3": 1}\n')
+    words = [tmp_path / "train.tsv", "--valid", tmp_path / "train.tsv", "--text", "1", "--text-pair", "2"]
+    words += ["--label", "3", "--regression", "--no-header", "--encoder", encoder, tmp_path / "out"]
+    done = classification(*words)
+    assert done.returncode == 0 and "note: numbers from 0.5 to 2" in done.stdout
+    assert (tmp_path / "out/label/valid.label").read_text() == "0.5\n2.0\n1.0\n"
+    assert (tmp_path / "out/input1/valid.idx").is_file()
+
+
+def test_trec_s_lines_in_latin_1(classification: CommandMain, encoder: Path, tmp_path: Path) -> None:
+    lines = "DESC:manner How ?\nENTY:other What is caf\xe9 ?\n" * 3
+    (tmp_path / "train_5500.label").write_bytes(lines.encode("latin-1"))
+    words = [tmp_path / "train_5500.label", *COLUMNS, "--encoder", encoder, tmp_path / "out"]
+    done = classification(*words)
+    assert done.returncode == 2 and "train_5500.label:2: not utf-8" in done.stderr
+    assert "2 classes: DESC:manner, ENTY:other" in classification(*words, "--encoding", "latin-1").stdout
+
+
+def test_a_data_set_of_the_hub(
+    classification: CommandMain, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Rows(list):  # type: ignore[type-arg]
+        features: dict[str, Any] = {}
+
+    rows = Rows({"text": f"a {number}", "label": number % 2} for number in range(10))
+    library: Any = ModuleType("datasets")
+    splits = {"plain": {"train": rows, "test": rows}}
+    library.load_dataset = lambda name, config, **_: splits[config]
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    words = ["--dataset", "news", "--config", "plain", *COLUMNS, "--encoder", encoder, tmp_path / "out"]
+    assert "(train 9, valid 1, test 10)" in classification(*words).stdout
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    done = classification(*words)
+    assert done.returncode == 2 and done.stderr.startswith("error: --dataset needs Hugging Face's datasets")
+
+
+def test_mistakes_in_the_call(classification: CommandMain, encoder: Path, tmp_path: Path) -> None:
+    train = csv(tmp_path / "train.csv", 4)
+    rest = [*COLUMNS, "--encoder", encoder, tmp_path / "out"]
+    for words, message in (
+        ([*rest], "TRAIN is missing: give the training file and OUT, or --dataset NAME."),
+        ([train, "--dataset", "x", *rest], "--dataset comes without files"),
+        ([train, "--config", "x", *rest], "--config belongs to --dataset"),
+        ([train, *rest, "--valid-share", "2"], "--valid-share 2.0: pass a share between 0 and 1"),
+        ([tmp_path / "no.csv", *rest], "no.csv: no such file"),
+        ([train, *COLUMNS, tmp_path / "out"], "--encoder-json is missing"),
+    ):
+        done = classification(*words)
+        assert done.returncode == 2 and done.stderr.startswith("error: "), words
+        assert message in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bad_row_ends_without_a_traceback(encoder: Path, tmp_path: Path) -> None:
+    train = csv(tmp_path / "train.csv", 4)
+    train.write_text(train.read_text() + "one more\n")
+    words = [str(train), *COLUMNS, "--encoder", str(encoder), str(tmp_path / "out")]
+    done = run_command(*verb("prepare classification"), *words)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"error: {train}:6: 1 cells instead of 2 (text, label). Is a separator inside a text, or a line "
+        "broken in two?\n"
+    )
+
+
+def test_nli(capsys: pytest.CaptureFixture[str], encoder: Path, tmp_path: Path) -> None:
+    nli = CommandMain("prepare nli", capsys)
+    for turn in ("R1", "R2"):
+        (tmp_path / "anli" / turn).mkdir(parents=True)
+        for split in ("train", "dev"):
+            rows = [{"context": f"a {label}", "hypothesis": "b", "label": label} for label in "enc"]
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+            (tmp_path / "anli" / turn / f"{split}.jsonl").write_text(text)
+    done = nli(tmp_path / "anli", "--encoder", encoder, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "(train 6, valid 6, valid-R1 3, valid-R2 3)" in done.stdout
+    assert "note: layout: ANLI's" in done.stdout and "contradiction, entailment, neutral" in done.stdout
+    done = nli(tmp_path / "anli", tmp_path / "second", "--encoder", encoder, "--round", "R2")
+    assert "(train 3, valid 3)" in done.stdout
+    done = nli(tmp_path / "anli", tmp_path / "second", "--encoder", encoder, "--round", "R3")
+    assert done.returncode == 2 and "error: " in done.stderr
+
+
+def test_choices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    choices = CommandMain("prepare choices", capsys)
+    row = json.dumps({"question": "w?", "choices": ["a", "b"], "answer": 0}) + "\n"
+    (tmp_path / "mine.jsonl").write_text(row * 20)
+    done = choices(f"train={tmp_path}/mine.jsonl", f"test={tmp_path}/mine.jsonl", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert f"wrote {tmp_path}/out (train 18, valid 2, test 20), for --task arc_retrieval" in done.stdout
+    before = written(tmp_path / "out")
+    again = choices(f"train={tmp_path}/mine.jsonl", f"test={tmp_path}/mine.jsonl", tmp_path / "out")
+    assert "nothing to do" in again.stdout and written(tmp_path / "out") == before
+    done = choices(tmp_path / "mine.jsonl", tmp_path / "other")
+    assert done.returncode == 2 and done.stderr.startswith(f"error: {tmp_path}/mine.jsonl: its name says no")

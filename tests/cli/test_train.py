@@ -1,0 +1,385 @@
+"""fairseq-adv train: the command that it makes, the runs that it starts, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq.data import iterators
+from support import (
+    PLUGIN,
+    build,
+    command,
+    fairseq_train,
+    run_command,
+    train_args,
+    weights,
+    write_corpus,
+    write_encoder,
+    write_json_lines,
+    write_questions,
+    write_task,
+    write_wsc,
+)
+
+import fairseq_adv_cli
+from fairseq_adv.evaluation.runs import read_log
+from fairseq_adv_cli import train
+from fairseq_adv_cli.training_data import task_of
+from fairseq_adv_cli.training_rows import updates_in
+from fairseq_adv_cli.training_words import Words, training_command
+
+SIZES = (
+    "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
+    "--encoder-attention-heads 2 --max-positions 16 --activation-fn gelu\n"
+)
+QUICK = ["--cpu", "--num-workers", "0"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_task(tmp_path_factory.mktemp("data") / "bin", train=23)
+
+
+@pytest.fixture(scope="module")
+def encoder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as the converter writes it, with untrained weights."""
+    folder = tmp_path_factory.mktemp("encoder")
+    run = build(train_args(data, None, "sentence_prediction", "--no-save-optimizer-state"))
+    run.trainer.save_checkpoint(str(folder / "model.pt"), {})
+    shutil.copy(data / "input0" / "dict.txt", folder)
+    (folder / "model_args.txt").write_text(SIZES)
+    return folder
+
+
+def options_of(data: Path, encoder: Path | None, *own: str, **environment: str) -> dict[str, str]:
+    return Words(training_command(str(data), encoder, own, environment)[1:]).given
+
+
+def verb(*words: object) -> subprocess.CompletedProcess[str]:
+    return run_command(sys.executable, "-m", "fairseq_adv_cli", "train", *map(str, words))
+
+
+# --- the command
+
+
+def test_what_data_and_encoder_tell_is_filled_in(data: Path, encoder: Path) -> None:
+    found = options_of(data, encoder, "--save-dir", "out")
+    expected = {
+        "--user-dir": PLUGIN, "--task": "text_classification", "--criterion": "freelb", "--adv-relative": "",
+        "--num-classes": "2", "--init-token": "0", "--separator-token": "2", "--encoder-layers": "2",
+        "--finetune-from-model": f"{encoder}/model.pt", "--best-checkpoint-metric": "accuracy",
+        "--maximize-best-checkpoint-metric": "", "--valid-subset": "valid", "--save-dir": "out",
+        "--log-file": "out/train.log", "--log-format": "json", "--max-epoch": "3", "--batch-size": "16",
+        "--total-num-update": "6", "--warmup-updates": "0", "--no-epoch-checkpoints": "",
+        "--distributed-world-size": "1",
+    }  # fmt: skip
+    assert {name: found[name] for name in expected} == expected
+    assert "--regression-target" not in found and "--disable-validation" not in found
+
+
+def test_the_users_options_win_and_stand_last(data: Path, encoder: Path) -> None:
+    own = ["--lr=0.1", "--max-sentences", "4", "--best-checkpoint-metric", "loss", "--adv-lr", "0.2",
+           "--optimizer", "sgd", "--lr-scheduler", "fixed", "--save-interval", "2", "--encoder-layers", "1",
+           "--restore-file", "x.pt"]  # fmt: skip
+    words = training_command(str(data), encoder, own, {})
+    assert words[-len(own) :] == own
+    ours = Words(words[1 : -len(own)]).given
+    for name in (
+        "--lr",
+        "--batch-size",
+        "--maximize-best-checkpoint-metric",
+        "--adv-relative",
+        "--adam-eps",
+        "--warmup-updates",
+        "--no-epoch-checkpoints",
+        "--encoder-layers",
+        "--finetune-from-model",
+    ):
+        assert name not in ours, name  # fmt: skip
+    assert ours["--encoder-embed-dim"] == "16"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "own", "expected"),
+    [
+        ({"task": "CoLA"}, [], ("2", None, "mcc")),
+        ({"task": "CoLA"}, ["--criterion", "sentence_prediction"], ("2", None, "accuracy")),
+        ({"regression": True}, [], ("1", "", "pearson")),
+        ({}, ["--regression-target"], ("1", "", "pearson")),
+        ({"regression": True}, ["--criterion", "sentence_prediction"], ("1", "", None)),
+    ],
+)
+def test_classes_and_score_are_the_datas(
+    data: Path, encoder: Path, tmp_path: Path, manifest: dict[str, Any], own: list[str], expected: object
+) -> None:
+    shutil.copytree(data, tmp_path / "bin")
+    (tmp_path / "bin" / "manifest.json").write_text(json.dumps({"made_from": manifest}))
+    found = options_of(tmp_path / "bin", encoder, *own)
+    names = ("--num-classes", "--regression-target", "--best-checkpoint-metric")
+    assert tuple(found.get(name) for name in names) == expected
+
+
+def test_numbers_without_a_dictionary_are_a_regression(encoder: Path, tmp_path: Path) -> None:
+    """What prepare glue writes for STS-B."""
+    write_task(tmp_path, classes=1)
+    (tmp_path / "label" / "dict.txt").unlink()
+    assert options_of(tmp_path, encoder)["--best-checkpoint-metric"] == "pearson"
+
+
+def test_a_second_validation_split_and_none(data: Path, encoder: Path, tmp_path: Path) -> None:
+    shutil.copytree(data, tmp_path / "bin")
+    for name in ("input0", "label"):
+        for end in ("bin", "idx"):
+            shutil.copy(tmp_path / "bin" / name / f"valid.{end}", tmp_path / "bin" / name / f"valid1.{end}")
+    assert options_of(tmp_path / "bin", encoder)["--valid-subset"] == "valid,valid1"
+    for path in (tmp_path / "bin" / "input0").glob("valid*"):
+        path.unlink()
+    assert "--disable-validation" in options_of(tmp_path / "bin", encoder)
+
+
+def test_the_task_is_that_of_the_files(tmp_path: Path) -> None:
+    assert task_of(write_corpus(tmp_path / "corpus")) == "masked_lm"
+    assert task_of(write_questions(tmp_path / "arc")) == "arc_retrieval"
+    assert task_of(write_wsc(tmp_path / "wsc")) == "wsc"
+    question = {"stem": "a", "question_concept": "b", "choices": []}
+    (tmp_path / "csqa").mkdir()
+    write_json_lines(tmp_path / "csqa" / "train_rand_split.jsonl", [{"question": question}])
+    assert task_of(tmp_path / "csqa") == "commonsense_qa"
+    (tmp_path / "race" / "train" / "middle").mkdir(parents=True)
+    assert task_of(tmp_path / "race") == "arc_retrieval"
+    shutil.copytree(tmp_path / "arc", tmp_path / "pairs")
+    (tmp_path / "pairs" / "report.json").write_text("{}")
+    assert task_of(tmp_path / "pairs") == "qnli_ranking"
+
+
+def test_sizes_of_virtual_adversaries_are_shares_too(data: Path, encoder: Path) -> None:
+    found = options_of(data, encoder, "--criterion", "smart")
+    assert found["--vat-relative"] == "" and "--store-ema" in found and "--adv-relative" not in found
+    assert "--vat-relative" not in options_of(data, encoder, "--criterion", "smart", "--vat-epsilon", "1e-5")
+    assert "--adv-relative" not in options_of(data, encoder, "--criterion", "standard")
+
+
+def test_help_names_what_is_filled_in(data: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        train.main(["--help"])
+    text = capsys.readouterr().out
+    computed = {
+        "--user-dir", "--task", "--finetune-from-model", "--num-classes", "--total-num-update",
+        "--warmup-updates", "--log-file", "--valid-subset", "--maximize-best-checkpoint-metric",
+        "--adv-max-norm", "--adv-lr", "--adv-init-mag", "--adam-betas", *Words(shlex.split(SIZES)).given,
+    }  # fmt: skip
+    filled = options_of(data, encoder)
+    for name, value in filled.items():
+        assert name in computed or f"{name} {value}".strip() in text, name
+    assert f"--adam-betas '{filled['--adam-betas']}'" in text
+
+
+# --- how many updates
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        ["--update-freq", "3"],
+        ["--max-epoch", "2", "--update-freq", "1,2", "--batch-size", "5"],
+        ["--max-update", "2", "--max-epoch", "9"],
+        ["--criterion", "freeat"],
+        ["--criterion", "freeat", "--adv-steps", "2", "--freeat-schedule", "groups"],
+    ],
+    ids=" ".join,
+)
+def test_the_schedule_ends_with_the_last_update(
+    data: Path, encoder: Path, tmp_path: Path, more: list[str]
+) -> None:
+    """fairseq-train's own count, and its learning rate after it."""
+    words = training_command(
+        str(data), encoder, [*QUICK, "--save-dir", str(tmp_path), "--no-save", *more], {}
+    )
+    lines = read_log_of(fairseq_train(*words))
+    total = Words(words).value("--total-num-update")
+    assert lines[-1]["train_num_updates"] == total and float(lines[-1]["train_lr"]) == 0
+
+
+def read_log_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, str]]:
+    return [json.loads(line[line.index("{") :]) for line in done.stdout.splitlines() if "| train | {" in line]
+
+
+@pytest.mark.parametrize("kind", ["classes", "questions", "weights", "wsc", "corpus", "lines"])
+def test_the_rows_of_each_kind_of_data_are_counted(encoder: Path, tmp_path: Path, kind: str) -> None:
+    """As many mini-batches as fairseq makes of them."""
+    folders, own = [tmp_path / "a", tmp_path / "b"], ["--max-epoch", "1"]
+    if kind == "classes":
+        folders = [write_task(folders[0], train=23)]
+    elif kind == "wsc":
+        folders = [write_wsc(folders[0], train=23)]
+    elif kind in ("questions", "weights"):
+        write_questions(folders[0], train=23)
+        write_questions(folders[1], train=14, seed=1)
+        own += ["--sampling-weights", "1:0.5"] if kind == "weights" else []
+    else:
+        folders = [write_corpus(folders[0], train=31)]
+        own += ["--tokens-per-sample", "10"] if kind == "corpus" else ["--sample-break-mode", "eos"]
+    start = write_encoder(tmp_path / "encoder")
+    shutil.copy(encoder / "model.pt", start)
+    (start / "model_args.txt").write_text(SIZES.replace("16 --act", "32 --act"))
+    if kind == "classes":
+        start = encoder
+    where = ":".join(map(str, folders))
+    words = training_command(where, start, [*own, *QUICK, "--batch-size", "4", "--no-save"], {})
+    words += ["--save-dir", str(tmp_path / "unused"), "--log-file", str(tmp_path / "log")]
+    batches = iterators.GroupedIterator(build(words).trainer.get_train_iterator(1).next_epoch_itr(), 1)
+    assert str(len(batches)) == Words(words).value("--total-num-update")
+
+
+def test_updates_of_several_workers_and_shards() -> None:
+    """Sharded mini-batches are filled up to a multiple of the workers."""
+    assert updates_in([17], 1, 4, 2, [1]) == 3
+    assert updates_in([17], 1, 4, 2, [2]) == 2
+    assert updates_in([17, 5], 3, 4, 1, [1]) == 5 + 2 + 5
+    assert updates_in([16], 3, 4, 1, [4, 2]) == 1 + 2 + 2
+
+
+def test_several_workers(
+    data: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a CPU under torchrun, on GPUs by fairseq; the schedule is that of so many."""
+
+    def shown(*more: str) -> list[str]:
+        words = [str(data), "--encoder", str(encoder), "--dry-run", "--workers", "2", *more]
+        assert train.main([*words, "--save-dir", str(tmp_path / "none")]) == 0
+        return shlex.split(capsys.readouterr().out)
+
+    on_cpu = shown("--cpu", "--batch-size", "4")
+    assert on_cpu[1:4] == ["--standalone", "--nproc_per_node", "2"] and on_cpu[0].endswith("torchrun")
+    assert on_cpu[4].endswith("fairseq-train") and "gloo" in on_cpu
+    assert Words(on_cpu).value("--total-num-update") == "9"
+    on_gpus = shown("--batch-size", "4")
+    assert on_gpus[0] == "fairseq-train" and Words(on_gpus).value("--distributed-world-size") == "2"
+    assert Words(on_gpus).value("--total-num-update") == "9"
+    assert not (tmp_path / "none").exists()
+    under = dict.fromkeys(("MASTER_ADDR", "MASTER_PORT", "RANK"), "0")
+    found = options_of(data, encoder, WORLD_SIZE="6", **under)
+    assert found["--total-num-update"] == "3" and "--distributed-world-size" not in found
+
+
+# --- runs
+
+
+def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> None:
+    """It is the printed command's; it can be continued, and not by a run with other options."""
+    shutil.copytree(data, tmp_path / "bin")
+    (tmp_path / "bin" / "tokenizer").mkdir()
+    (tmp_path / "bin" / "tokenizer" / "vocab.txt").write_text("[PAD]\n")
+    save = tmp_path / "new" / "save"
+    words = [tmp_path / "bin", "--encoder", encoder, "--save-dir", save, *QUICK]
+    done = verb(*words)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert len(read_log(save / "train.log").valid) == 3
+    assert (save / "tokenizer" / "vocab.txt").read_text() == "[PAD]\n"
+    printed = shlex.split(done.stdout.splitlines()[0])
+    assert printed[0] == "fairseq-train"
+    fairseq_train(
+        *printed[1:], "--save-dir", str(tmp_path / "plain"), "--log-file", f"{tmp_path}/a/plain.log"
+    )
+    left, right = (weights(folder / "checkpoint_last.pt") for folder in (save, tmp_path / "plain"))
+    assert all(torch.equal(left[name], right[name]) for name in left)
+
+    again = verb(*words, "--max-epoch", "4")
+    assert again.returncode == 0 and "Loaded checkpoint" in again.stdout
+    before = (save / "checkpoint_last.pt").read_bytes()
+    other = verb(*words, "--adv-steps", "2", "--max-epoch", "5")
+    assert other.returncode == 2 and other.stderr.splitlines()[-1].startswith(
+        f"error: {save}/checkpoint_last.pt"
+    )
+    assert "--adv-steps: 3 → 2" in other.stderr and "Traceback" not in other.stderr + other.stdout
+    assert (save / "checkpoint_last.pt").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--adv-stepz", "3"], "unrecognized arguments: --adv-stepz 3"),
+        (["--adv-steps", "0"], "--adv-steps 0: pass 1 or more"),
+        (["--num-classes", "3"], "--num-classes 3, but "),
+        (["--valid-subset", "dev"], "could not find dataset: "),
+        (["--encoder-layers", "3"], "Cannot load model parameters from checkpoint"),
+    ],
+)
+def test_a_mistake_is_the_last_line(
+    data: Path, encoder: Path, tmp_path: Path, more: list[str], message: str
+) -> None:
+    """Ours, and fairseq's, whose traceback is in the log."""
+    done = verb(data, "--encoder", encoder, "--save-dir", tmp_path, *QUICK, *more)
+    assert done.returncode == 2 and "Traceback" not in done.stdout + done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ") and message in last
+    log = tmp_path / "train.log"
+    assert ("(traceback: " in last) == (log.exists() and "Traceback" in log.read_text())
+
+
+# --- what is refused before torch is imported
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("{tmp}/none --encoder {encoder}", "{tmp}/none: no such folder"),
+        ("{tmp} --encoder {encoder}", "{tmp}: holds no training data that is known here"),
+        ("{data}", "--encoder is missing"),
+        ("{data} --encoder {tmp}", "{tmp}/model.pt: no such file"),
+        ("{data} --encoder {tmp}/bare", "{tmp}/bare/model_args.txt: no such file"),
+        ("{data} --encoder {tmp}/other", "was prepared with another dictionary than {tmp}/other/dict.txt"),
+        ("{data} --encoder {encoder} --max-tokens 100", "pass --max-update, or --total-num-update"),
+        ("{data} --encoder {encoder} --max-epoch 0", "pass --max-update, or --total-num-update"),
+        ("{data} --encoder {encoder} --batch-size x", "--batch-size x: pass a whole number"),
+        ("{data} --encoder {encoder} --workers 0", "--workers 0: pass 1 or more"),
+        ("{data} --encoder {encoder} --train-subset half", "input0/half.idx: no such file"),
+    ],
+)
+def test_a_wrong_folder_or_number_is_named(
+    data: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, message: str
+) -> None:
+    for name in ("bare", "other"):
+        (tmp_path / name).mkdir()
+        shutil.copy(encoder / "model.pt", tmp_path / name)
+    (tmp_path / "other" / "model_args.txt").write_text(SIZES)
+    (tmp_path / "other" / "dict.txt").write_text("hello 1\n")
+    places = {"tmp": tmp_path, "data": data, "encoder": encoder}
+    assert fairseq_adv_cli.main(["train", *words.format(**places).split(), "--dry-run"]) == 2
+    out, err = capsys.readouterr()
+    assert (
+        out == "" and err.startswith("error: ") and message.format(**places) in err and err.count("\n") == 1
+    )
+
+
+def test_data_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        train.main(["--lr", "0.1", "data"])
+    assert end.value.code == 2 and "DATA comes first" in capsys.readouterr().err
+
+
+def test_a_dry_run_imports_nothing_heavy(data: Path, encoder: Path, tmp_path: Path) -> None:
+    words = ["train", str(data), "--encoder", str(encoder), "--dry-run", "--save-dir", str(tmp_path / "save")]
+    code = f"import sys, fairseq_adv_cli as cli; print(cli.main({words}), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "0 False", done.stderr
+    assert not (tmp_path / "save").exists()
+
+
+def test_fairseq_train_makes_the_logs_folder(data: Path, tmp_path: Path) -> None:
+    """Also where --user-dir is its only tie to this project: the traceback of a missing folder came late."""
+    log = tmp_path / "new" / "folder" / "train.log"
+    args = train_args(data, None, "freelb", "--log-file", str(log), "--max-update", "1")
+    done = subprocess.run([command("fairseq-train"), *args], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert re.search('"train_num_updates": "1"', log.read_text())

@@ -1,0 +1,161 @@
+"""Multiple choice in other layouts, made into what ``--task arc_retrieval`` reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import batch, build, train_args, write_encoder, write_json_lines
+
+from fairseq_adv.data.choices.prepare_choices import PreparedChoices, files_of_splits, prepare_choices
+from fairseq_adv.data.choices.questions import Choice, Question, read_questions
+from fairseq_adv.data.errors import DataError
+
+HELLASWAG = {
+    "ind": 24, "ctx_a": "w1 w2.", "ctx_b": "w3", "ctx": "w1 w2. w3", "endings": ["w4.", "w5."], "label": 1,
+}  # fmt: skip
+WIKIHOW = {**HELLASWAG, "ind": 25, "ctx_b": ""}
+SWAG = {"sent1": "w1 w2.", "sent2": "w3", "ending0": "w4.", "ending1": "w5.", "label": 1}
+PLAIN = {"id": "p1", "context": "w1 w2.", "question": "w3", "choices": ["w4.", "w5."], "answer": 1}
+
+
+def made(tmp_path: Path, *train: Any, **splits: Sequence[Any]) -> PreparedChoices:
+    files = {"train": list(train), **splits}
+    for split, rows in files.items():
+        write_json_lines(tmp_path / f"{split}.jsonl", list(rows))
+    return prepare_choices({split: tmp_path / f"{split}.jsonl" for split in files}, tmp_path / "out")
+
+
+def read(tmp_path: Path, split: str = "train") -> list[Question]:
+    return read_questions(tmp_path / "out" / f"{split}.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("row", "name", "stem", "context"),
+    [
+        (HELLASWAG, "24", "w3", "w1 w2."), (WIKIHOW, "25", "", "w1 w2."), (SWAG, "train-1", "w3", "w1 w2."),
+        (PLAIN, "p1", "w3", "w1 w2."), ({**PLAIN, "question": None}, "p1", "", "w1 w2."),
+        ({key: PLAIN[key] for key in ("question", "choices", "answer")}, "train-1", "w3", ""),
+    ],
+    ids=["hellaswag", "hellaswag without a beginning", "swag", "plain", "context alone", "question alone"],
+)  # fmt: skip
+def test_every_layout_becomes_the_same_question(
+    row: Any, name: str, stem: str, context: str, tmp_path: Path
+) -> None:
+    result = made(tmp_path, row, valid=[PLAIN])
+    (found,) = read(tmp_path)
+    assert (found.id, found.stem, found.answer) == (name, stem, 1)
+    assert found.choices == (Choice("A", "w4.", context), Choice("B", "w5.", context))
+    assert result.rows == {"train": 1, "valid": 1} and not result.notes
+
+
+def test_arc_s_layout_stays_as_it_is(tmp_path: Path) -> None:
+    choices = [{"label": "1", "text": "w4"}, {"label": "2", "text": "w5", "para": "w1"}]
+    row = {"id": "q", "question": {"stem": "w3", "choices": choices}, "answerKey": "2"}
+    made(tmp_path, row, valid=[PLAIN])
+    assert json.loads((tmp_path / "out/train.jsonl").read_text()) == row
+
+
+def test_swag_s_csv(tmp_path: Path) -> None:
+    header = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
+    row = '0,v1,7,"w1, w2. w3","w1, w2.",w3,gold,w4,w5,w6,w7,2'
+    (tmp_path / "train.csv").write_text(f"{header}\n{row}\n")
+    (tmp_path / "val.csv").write_text(f"{header}\n{row}\n")
+    prepare_choices(
+        files_of_splits([str(tmp_path / "train.csv"), str(tmp_path / "val.csv")]), tmp_path / "out"
+    )
+    (found,) = read(tmp_path, "valid")
+    assert (found.id, found.stem, found.answer, len(found.choices)) == ("valid-1", "w3", 2, 4)
+    assert found.choices[3] == Choice("D", "w7", "w1, w2.")
+
+
+def test_what_the_task_reads(tmp_path: Path) -> None:
+    """The context and what it is ended by; a choice that is a sentence of its own stands alone."""
+    unanswered = [{**HELLASWAG, "label": ""}, {**SWAG, "label": -1}, {**PLAIN, "answer": None}]
+    made(tmp_path, WIKIHOW, HELLASWAG, valid=[SWAG], test=unanswered)
+    write_encoder(tmp_path / "encoder")
+    extra = ["--tokenizer-dir", str(tmp_path / "encoder"), "--no-shuffle"]
+    run = build(train_args(tmp_path / "out", None, "standard", *extra, task="arc_retrieval"))
+    words = [
+        " ".join(run.task.dictionary[int(t)] for t in row if t != 1)
+        for row in batch(run, [0, 1])["net_input"]["src_tokens"]
+    ]
+    assert words == [
+        "<s> w1 w2 . </s> w4 . </s>", "<s> w1 w2 . </s> w5 . </s>", "<s> w1 w2 . </s> w3 w4 . </s>",
+        "<s> w1 w2 . </s> w3 w5 . </s>",
+    ]  # fmt: skip
+    assert batch(run, [0, 1])["target"].tolist() == [1, 1]
+    assert [question.answer for question in read(tmp_path, "test")] == [None] * 3
+
+
+def test_a_share_is_held_out(tmp_path: Path) -> None:
+    rows = [{**PLAIN, "id": f"p{number}"} for number in range(20)]
+    result = made(tmp_path, *rows)
+    assert result.rows == {"train": 18, "valid": 2} and "2 of 20 training questions" in result.notes[0]
+    together = {question.id for split in ("train", "valid") for question in read(tmp_path, split)}
+    assert together == {row["id"] for row in rows}
+
+
+def test_a_second_run_reuses(tmp_path: Path) -> None:
+    assert not made(tmp_path, PLAIN, valid=[PLAIN]).reused
+    before = (tmp_path / "out/train.jsonl").stat().st_mtime_ns
+    assert made(tmp_path, PLAIN, valid=[PLAIN]).reused
+    assert (tmp_path / "out/train.jsonl").stat().st_mtime_ns == before
+    with pytest.raises(DataError, match=r"made from other files or options \(questions"):
+        made(tmp_path, HELLASWAG, valid=[PLAIN])
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"text": "x"}, "no known layout; it has 'text'"),
+    ({**HELLASWAG, "endings": ["w4"]}, "1 choices; there must be 2 to 26"),
+    ({**HELLASWAG, "endings": "w4"}, "endings must be a json array"),
+    ({**HELLASWAG, "endings": ["w4", " "]}, "choice B is empty"),
+    ({**HELLASWAG, "endings": ["w4", None]}, "choice B must be a json string"),
+    ({**HELLASWAG, "ctx_a": ""}, "ctx_a is empty"),
+    ({**HELLASWAG, "ctx_b": None}, "ctx_b must be a json string"),
+    ({**HELLASWAG, "ctx_b": "\ud800"}, "ctx_b holds half a character"),
+    ({**HELLASWAG, "label": 2}, "the answer 2 must be a number from 0 to 1"),
+    ({**SWAG, "label": "A"}, "the answer 'A' must be a number"),
+    ({**SWAG, "label": ""}, "no answer, but the split train needs one"),
+    ({**SWAG, "sent1": " "}, "sent1 is empty"),
+    ({**PLAIN, "answer": True}, "the answer True must be a number"),
+    ({**PLAIN, "answer": -2}, "the answer -2 must be a number"),
+    ({**PLAIN, "context": "", "question": ""}, "neither a question nor a context"),
+    ({**PLAIN, "id": "good"}, r"the id good is also that of .*train.jsonl:1"),
+    ({"question": {"stem": "", "choices": [{"label": "A", "text": "x"}]}, "id": 1}, "question.stem is empty"),
+]
+
+
+@pytest.mark.parametrize(("row", "message"), BAD, ids=range(len(BAD)))
+def test_a_bad_row_is_named_by_its_line(row: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"train.jsonl:2: {message}"):
+        made(tmp_path, {**PLAIN, "id": "good"}, row, valid=[PLAIN])
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_find_their_splits() -> None:
+    assert files_of_splits(["a/val.csv", "a/train.csv", "test=a/questions.jsonl"]) == {
+        "train": Path("a/train.csv"), "valid": Path("a/val.csv"), "test": Path("a/questions.jsonl"),
+    }  # fmt: skip
+    for words, message in (
+        (["questions.jsonl"], "its name says no split. Put it before the name, as in train=questions.jsonl"),
+        (["train.csv", "train.jsonl"], "the split 'train' is train.csv already"),
+        (["val.csv"], "there is no training file"),
+    ):
+        with pytest.raises(DataError, match=message):
+            files_of_splits(words)
+
+
+def test_the_real_files(shared_data: Path, tmp_path: Path) -> None:
+    folder = shared_data / "multiple_choice"
+    result = prepare_choices({"train": folder / "hellaswag_1000.jsonl"}, tmp_path / "hellaswag")
+    assert result.rows == {"train": 900, "valid": 100}
+    found = read_questions(tmp_path / "hellaswag" / "train.jsonl")
+    assert (
+        sum(not question.stem for question in found) > 50 and len({question.id for question in found}) == 900
+    )
+    result = prepare_choices({"train": folder / "swag_10.json"}, tmp_path / "swag")
+    assert result.rows == {"train": 9, "valid": 1}

@@ -1,0 +1,218 @@
+"""A person's own texts and labels to a data folder: what is written, and what is refused by file and line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fairseq.data import Dictionary, data_utils
+from glue_recipe import written
+from glue_samples import AWKWARD, pairs, small_bpe, small_wordpiece
+
+from fairseq_adv.data.classes.labelled_texts import Columns, read_texts
+from fairseq_adv.data.classes.prepare_classification import Making, prepare_classification
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.table_files import PlacedRow
+from fairseq_adv.data.text.binarize import class_dictionary, class_names, class_order
+from fairseq_adv.data.text.labelled_rows import Prepared
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
+
+pytestmark = pytest.mark.fast
+
+ONE = Columns(("text",), "label")
+PAIR = Columns(("a", "b"), "score", regression=True)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> TokenToIds:
+    return tokenizer_for_encoder(small_wordpiece(tmp_path_factory.mktemp("encoder")))
+
+
+def placed(name: str, rows: Sequence[dict[str, Any]]) -> list[PlacedRow]:
+    return [(f"{name}.csv:{number}", row) for number, row in enumerate(rows, start=2)]
+
+
+def made(
+    out: Path,
+    tokenizer: TokenToIds,
+    columns: Columns = ONE,
+    how: Any = (),
+    **splits: Sequence[dict[str, Any]],
+) -> Prepared:
+    read = [read_texts(name, placed(name, rows), columns) for name, rows in splits.items()]
+    options = {"progress": False, "regression": columns.regression, **dict(how)}
+    return prepare_classification(read, out, Making(tokenizer, **options))
+
+
+def texts(*labels: Any) -> list[dict[str, Any]]:
+    return [{"text": AWKWARD[k % len(AWKWARD)], "label": label} for k, label in enumerate(labels)]
+
+
+def targets(out: Path, split: str) -> list[str]:
+    """The labels as fairseq reads them."""
+    classes = Dictionary.load(str(out / "label" / "dict.txt"))
+    rows = data_utils.load_indexed_dataset(str(out / "label" / split), classes)
+    return [classes[int(rows[k][0])] for k in range(len(rows))]
+
+
+NAMES = ["Sci/Tech", "ENTY:other", "two words", "a  b 5", "été", "#1", "99"]
+
+
+def test_classes_are_kept_by_name_and_read_back(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    result = made(tmp_path / "out", tokenizer, train=texts(*NAMES, *NAMES), valid=texts(*reversed(NAMES)))
+    assert targets(tmp_path / "out", "train") == NAMES * 2
+    assert targets(tmp_path / "out", "valid") == NAMES[::-1]
+    classes = Dictionary.load(str(tmp_path / "out/label/dict.txt"))
+    assert class_names(classes) == sorted(NAMES) and len(classes) == classes.nspecial + len(NAMES)
+    assert result.rows == {"train": 14, "valid": 7}
+    assert result.notes[-1] == "7 classes: #1, 99, ENTY:other, Sci/Tech, 'a  b 5', 'two words', été"
+    inputs = data_utils.load_indexed_dataset(str(tmp_path / "out/input0/train"), tokenizer.dictionary)
+    expected = np.concatenate([inputs[k].numpy() for k in range(14)])
+    assert (expected == tokenizer.encode([row["text"] for row in texts(*NAMES, *NAMES)])[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        (["10", "9", "1"], ["1", "9", "10"]), (["10", "9", "x"], ["10", "9", "x"]),
+        (["1.5", "-2", "+1"], ["-2", "+1", "1.5"]), (["nan", "10", "9"], ["10", "9", "nan"]),
+        (["01", "1", "0"], ["0", "01", "1"]),
+    ],
+)  # fmt: skip
+def test_numbers_are_in_the_order_of_numbers(names: list[str], order: list[str]) -> None:
+    assert class_order(names) == order == class_names(class_dictionary(names))
+
+
+def test_labels_of_json_are_named_as_json_writes_them(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    made(tmp_path / "a", tokenizer, train=texts(True, False, True), valid=texts(" true "))
+    assert targets(tmp_path / "a", "train") == ["true", "false", "true"]
+    made(tmp_path / "b", tokenizer, train=texts(10, 9), valid=texts(9))
+    assert (tmp_path / "b/label/dict.txt").read_text() == "9 1\n10 1\n"
+
+
+def test_pairs_with_numbers(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    scores = ["5", "-.5", "+1e2", 0.1, 3, " 2.50 "]
+    rows = [{"a": a, "b": b, "score": score} for (a, b), score in zip(pairs(6), scores)]
+    result = made(tmp_path / "out", tokenizer, PAIR, train=rows, valid=rows[:2], test=[{"a": "x", "b": "y"}])
+    assert (tmp_path / "out/label/train.label").read_text() == "5.0\n-0.5\n100.0\n0.1\n3.0\n2.5\n"
+    assert sorted(os.listdir(tmp_path / "out/label")) == ["train.label", "valid.label"]
+    assert sorted(os.listdir(tmp_path / "out")) == ["input0", "input1", "label", "manifest.json", "tokenizer"]
+    assert result.notes[-2:] == ["numbers from -0.5 to 100", "without labels: test"]
+
+
+def test_a_share_is_held_out_and_named(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    rows = texts(*"abababababababababab")
+    result = made(tmp_path / "out", tokenizer, train=rows, test=[{"text": "x"}])
+    assert result.rows == {"train": 18, "valid": 2, "test": 1}
+    assert result.notes[0] == (
+        "no validation split: 2 of 20 training rows held out for it (--valid-share 0.1 --seed 1)"
+    )
+    together = sorted(targets(tmp_path / "out", "train") + targets(tmp_path / "out", "valid"))
+    assert together == ["a"] * 10 + ["b"] * 10
+    again = made(tmp_path / "again", tokenizer, train=rows, test=[{"text": "x"}])
+    assert written(tmp_path / "again") == written(tmp_path / "out") and again.rows == result.rows
+    made(tmp_path / "other", tokenizer, how={"seed": 2}, train=rows, test=[{"text": "x"}])
+    assert written(tmp_path / "other") != written(tmp_path / "out")
+
+
+def test_a_second_run_reuses_and_other_rows_are_refused(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    splits = {"train": texts("a", "b"), "valid": texts("a")}
+    assert not made(tmp_path / "out", tokenizer, **splits).reused
+    assert made(tmp_path / "out", tokenizer, **splits).reused
+    for changed in ({"train": texts("b", "a")}, {"valid": texts("b")}, {"test": texts("a")}):
+        with pytest.raises(DataError, match=r"made from other files or options \(rows"):
+            made(tmp_path / "out", tokenizer, **{**splits, **changed})
+    assert not made(tmp_path / "out", tokenizer, how={"overwrite": True}, **splits).reused
+
+
+def test_a_run_that_was_killed_is_resumed(
+    tokenizer: TokenToIds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    splits = {"train": texts(*"ab" * 10), "valid": texts("a", "b")}
+    made(tmp_path / "whole", tokenizer, **splits)
+    child = os.fork()
+    if not child:
+        encode = tokenizer.encode
+
+        def dies(rows: Sequence[str]) -> Any:
+            if len(rows) == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return encode(rows)
+
+        tokenizer.encode = dies  # type: ignore[method-assign]
+        made(tmp_path / "out", tokenizer, **splits)
+        os._exit(0)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    assert not (tmp_path / "out").exists() and (tmp_path / "out.partial").is_dir()
+    result = made(tmp_path / "out", tokenizer, **splits)
+    assert result.skipped == ["label/dict", "label/train", "label/valid", "input0/dict", "input0/train"]
+    assert written(tmp_path / "out") == written(tmp_path / "whole")
+
+
+def test_the_other_tokenizer(tmp_path: Path) -> None:
+    tokenizer = tokenizer_for_encoder(small_bpe(tmp_path / "encoder"))
+    result = made(tmp_path / "out", tokenizer, train=texts("a", "b"), valid=texts("a"))
+    assert (tmp_path / "out/tokenizer/vocab.bpe").is_file() and result.rows == {"train": 2, "valid": 1}
+
+
+BAD: list[tuple[Columns, dict[str, Any], str]] = [
+    (ONE, {"text": "x", "labels": "a"}, r"train.csv:4: there is no column 'label'. The columns: 'text', 'la"),
+    (ONE, {"txt": "x", "label": "a"}, r"train.csv:4: there is no column 'text'. The columns: 'txt', 'label'"),
+    (ONE, {"text": 7, "label": "a"}, r"train.csv:4: column 'text' is no text: 7"),
+    (ONE, {"text": None, "label": "a"}, r"train.csv:4: column 'text' is no text: None"),
+    (ONE, {"text": "\ud800", "label": "a"}, r"train.csv:4: column 'text' holds half a character"),
+    (ONE, {"text": "x", "label": ""}, r"train.csv:4: no label in column 'label'"),
+    (ONE, {"text": "x", "label": "  "}, r"train.csv:4: no label in column 'label'"),
+    (ONE, {"text": "x", "label": None}, r"train.csv:4: no label in column 'label'"),
+    (ONE, {"text": "x", "label": 1.5}, r"train.csv:4: label 1.5 is neither a text nor .* --regression"),
+    (ONE, {"text": "x", "label": ["a"]}, r"train.csv:4: label \['a'\] is neither"),
+    *((ONE, {"text": "x", "label": name}, r"train.csv:4: fairseq can't hold a class of the name")
+      for name in ("<unk>", "a\tb", "a\nb", "madeupword0001", "a #fairseq:overwrite", "\ud800", "a\u2028b")),
+    *((PAIR, {"a": "x", "b": "y", "score": score}, r"train.csv:4: label '.{1,40} is not a number")
+      for score in ("nan", "1e999", "3,5", "1_0", True, float("inf"), 10**400)),
+    (PAIR, {"a": "x", "b": "y", "score": ""}, r"train.csv:4: no label in column 'score'"),
+    (PAIR, {"a": "x", "score": "1"}, r"train.csv:4: there is no column 'b'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("columns", "row", "message"), BAD, ids=range(len(BAD)))
+def test_a_bad_row_is_named_by_its_line(
+    columns: Columns, row: dict[str, Any], message: str, tokenizer: TokenToIds, tmp_path: Path
+) -> None:
+    good = [{"text": "x", "label": name, "a": "x", "b": "y", "score": "1"} for name in ("a", "b")]
+    with pytest.raises(DataError, match=message):
+        made(tmp_path / "out", tokenizer, columns, train=[*good, row])
+    assert not (tmp_path / "out").exists() and not (tmp_path / "out.partial").exists()
+
+
+def test_classes_that_no_model_could_learn(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    for split in ("valid", "test"):
+        with pytest.raises(DataError, match=rf"{split}.csv:3: label 'c' does not occur in the training rows"):
+            made(
+                tmp_path / "out",
+                tokenizer,
+                train=texts("a", "b"),
+                **{"valid": texts("a"), split: texts("a", "c")},
+            )
+    with pytest.raises(DataError, match=r"train.csv:2 .* all have the label 'a'"):
+        made(tmp_path / "out", tokenizer, train=texts("a", "a"), valid=texts("a"))
+
+
+def test_only_a_test_split_may_lack_labels_and_then_all(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"valid.csv:2: there is no column 'label'"):
+        made(tmp_path / "out", tokenizer, train=texts("a", "b"), valid=[{"text": "x"}])
+    with pytest.raises(DataError, match=r"test.csv:3: no label in column 'label'"):
+        made(tmp_path / "out", tokenizer, train=texts("a", "b"), valid=texts("a"), test=texts("a", None, "b"))
+
+
+def test_the_manifest_names_what_it_was_made_from(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    made(tmp_path / "out", tokenizer, train=texts("a", "b"), valid=texts("a"))
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert set(manifest["made_from"]["rows (sha256)"]) == {"train", "valid"}
+    assert "tokenizer/vocab.txt" in manifest["files"]

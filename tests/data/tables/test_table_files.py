@@ -1,0 +1,171 @@
+"""Tables of every kind row by row, and a message with file and line for every bad one."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.held_out import held_out
+from fairseq_adv.data.tables.split_names import split_named
+from fairseq_adv.data.tables.table_files import read_table
+
+pytestmark = pytest.mark.fast
+
+
+def rows_of(path: Path, content: str | bytes, **options: Any) -> list[tuple[str, dict[str, Any]]]:
+    raw = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
+    found = list(read_table(path, **options))
+    return [(where.removeprefix(str(path)), row) for where, row in found]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_csv_has_quoted_cells_and_names_the_line_where_a_row_begins(name: str, tmp_path: Path) -> None:
+    content = '\ufeffid,text\r\n1,"one, ""two""\nthree"\r\n\r\n2,\r\n'
+    expected = [(":2", {"id": "1", "text": 'one, "two"\nthree'}), (":5", {"id": "2", "text": ""})]
+    assert rows_of(tmp_path / name, content) == expected
+
+
+def test_tsv_has_none(tmp_path: Path) -> None:
+    content = 'text\tlabel\n"open\t1\r\n\n a "b" \t\n'
+    expected = [(":2", {"text": '"open', "label": "1"}), (":4", {"text": ' a "b" ', "label": ""})]
+    assert rows_of(tmp_path / "a.tsv", content) == expected
+
+
+def test_columns_without_names_have_numbers(tmp_path: Path) -> None:
+    assert rows_of(tmp_path / "a.csv", "x,1\ny,2\n", header=False) == [
+        (":1", {"1": "x", "2": "1"}), (":2", {"1": "y", "2": "2"}),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_jsonl(name: str, tmp_path: Path) -> None:
+    assert rows_of(tmp_path / name, '{"a": 1}\n\n{"a": null}') == [(":1", {"a": 1}), (":3", {"a": None})]
+
+
+@pytest.mark.parametrize("name", ["train_5500.label", "a.txt", "TREC.train.all"])
+def test_lines_that_begin_with_a_class_in_another_encoding(name: str, tmp_path: Path) -> None:
+    content = "ENTY:other What is caf\xe9 ?\n\nDESC:def  W\n".encode("latin-1")
+    assert rows_of(tmp_path / name, content, encoding="latin-1") == [
+        (":1", {"label": "ENTY:other", "text": "What is café ?"}),
+        (":3", {"label": "DESC:def", "text": " W"}),
+    ]  # fmt: skip
+
+
+BAD = [
+    ("a.csv", b"text,label\n\xe9,1\n", {}, r"a.csv:2: not utf-8 .*--encoding, such as latin-1"),
+    ("a.csv", b"text,label\n", {}, "a.csv: has no rows"),
+    ("a.csv", b"", {}, "a.csv: has no rows"),
+    ("a.txt", b"\n", {}, "a.txt: has no rows"),
+    ("a.jsonl", b"\n", {}, "a.jsonl: has no rows"),
+    ("a.csv", b"text,label\na,b,1\n", {}, r"a.csv:2: 3 cells instead of 2 \(text, label\)"),
+    ("a.tsv", b"text\tlabel\na\t1\nb\n", {}, r"a.tsv:3: 1 cells instead of 2"),
+    ("a.csv", b'text,label\na,1\n"b,1\nc,2\n', {}, "a.csv:3: not CSV .*quotation mark not closed"),
+    ("a.csv", b"text,text\na,1\n", {}, "a.csv:1: two columns are named 'text'"),
+    ("a.jsonl", b'{"a": 1}\n{"a"\n', {}, "a.jsonl:2: not json"),
+    ("a.jsonl", b'{"a": 1}\n[1]\n', {}, "a.jsonl:2: expected a json object"),
+    ("a.jsonl", b'{"a": "\xff"}\n', {}, "a.jsonl:1: not UTF-8"),
+    ("a.xlsx", b"PK", {}, r"a.xlsx: its name must end in .csv, .tsv, .jsonl"),
+    ("a.jsonl", b'{"a": 1}\n', {"header": False}, "--no-header is for csv and tsv"),
+    ("a.csv", b"a\n1\n", {"encoding": "latin-one"}, "--encoding latin-one: there is no such encoding"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "options", "message"), BAD, ids=range(len(BAD)))
+def test_a_bad_table_is_named(
+    name: str, content: bytes, options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=message):
+        rows_of(tmp_path / name, content, **options)
+
+
+def test_files_that_are_damaged_or_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none.csv: no such file"):
+        list(read_table(tmp_path / "none.csv"))
+    for content in (gzip.compress(b"text,label\na,1\n")[:-9], b"text,label\n"):
+        (tmp_path / "a.csv.gz").write_bytes(content)
+        with pytest.raises(DataError, match=r"a.csv.gz: not a whole gzip file"):
+            list(read_table(tmp_path / "a.csv.gz"))
+
+
+def test_parquet_through_pyarrow(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="reads parquet; pip install pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": ["a", None], "label": [1, 2]}), path)
+    assert [row for _, row in read_table(path)] == [{"text": "a", "label": 1}, {"text": None, "label": 2}]
+    path.write_bytes(b"PAR1")
+    with pytest.raises(DataError, match=r"a.parquet: not a parquet file"):
+        list(read_table(path))
+
+
+def test_parquet_of_a_stand_in_for_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.parquet").touch()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(DataError, match=r"a.parquet: parquet needs pyarrow: pip install pyarrow$"):
+        list(read_table(tmp_path / "a.parquet"))
+    pyarrow, parquet = ModuleType("pyarrow"), ModuleType("pyarrow.parquet")
+    pyarrow.ArrowException = ArithmeticError  # type: ignore[attr-defined]
+    pyarrow.parquet = parquet  # type: ignore[attr-defined]
+
+    class Table:
+        def to_pylist(self) -> list[dict[str, str]]:
+            return [{"text": "a"}]
+
+    parquet.read_table = lambda path: Table()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pyarrow", pyarrow)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", parquet)
+    assert list(read_table(tmp_path / "a.parquet")) == [(f"{tmp_path}/a.parquet: row 1", {"text": "a"})]
+
+    def broken(path: Path) -> None:
+        raise ArithmeticError("magic bytes")
+
+    parquet.read_table = broken  # type: ignore[attr-defined]
+    with pytest.raises(DataError, match=r"not a parquet file \(magic bytes\)"):
+        list(read_table(tmp_path / "a.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("train.csv", "train"), ("snli_1.0_dev.jsonl", "valid"), ("R1.test.jsonl", "test"),
+        ("hellaswag_val.jsonl", "valid"), ("multinli_1.0_dev_matched.jsonl", "valid"),
+        ("multinli_1.0_dev_mismatched.txt", "valid1"), ("test-mismatched.tsv", "test1"),
+        ("Validation.tsv", "valid"), ("trained.csv", ""), ("train_dev.csv", ""), ("README.txt", ""),
+    ],
+)  # fmt: skip
+def test_a_split_by_its_file_s_name(name: str, split: str) -> None:
+    assert split_named(Path("dev") / name) == split
+
+
+def test_a_share_held_out_is_the_same_everywhere() -> None:
+    assert held_out(20, 0.2, 1) == [4, 7, 8, 11]
+    assert held_out(20, 0.2, 2) != held_out(20, 0.2, 1)
+    assert len(held_out(5, 0.01, 1)) == 1
+
+
+def test_a_class_keeps_its_last_training_row() -> None:
+    labels = ["rare" if row == held_out(20, 0.2, 1)[0] else "often" for row in range(20)]
+    chosen = held_out(20, 0.2, 1, labels)
+    assert len(chosen) == 4 and "rare" not in {labels[row] for row in chosen}
+
+
+@pytest.mark.parametrize(
+    ("rows", "share", "labels"), [(1, 0.5, None), (2, 0.9, None), (3, 0.5, ["a", "b", "c"])]
+)
+def test_too_few_rows_to_hold_some_out(rows: int, share: float, labels: list[str] | None) -> None:
+    with pytest.raises(DataError, match=f"{rows} rows are too few"):
+        held_out(rows, share, 1, labels)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
+def test_a_share_must_be_one(share: float) -> None:
+    with pytest.raises(DataError, match="pass a share between 0 and 1"):
+        held_out(10, share, 1)

@@ -1,0 +1,104 @@
+"""Data of one's own, without --task: classes with names, numbers, splits with and without labels."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support import write_task
+from tiny import kept, rename_labels, save, with_test_splits
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.predict.examples import known_labels
+from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict
+from fairseq_adv.evaluation.predict.running import Running
+
+NAMES = ("World", "Sports", "Sci/Tech")
+
+
+@pytest.fixture(scope="module")
+def news(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three classes, and two checkpoints beside it."""
+    folder = tmp_path_factory.mktemp("news")
+    data = rename_labels(with_test_splits(write_task(folder / "data", classes=3), test=9), *NAMES)
+    save(data, folder / "a.pt", classes=3)
+    save(data, folder / "b.pt", "--seed", "8", "--task", "text_classification", classes=3)
+    return folder
+
+
+def run(out: Path, *checkpoints: Path, data: Path, split: str = "test", **more: object) -> Predicted:
+    return predict(Request(None, out, checkpoints, data=data, split=split, running=Running(cpu=True), **more))  # type: ignore[arg-type]
+
+
+def table(path: Path) -> tuple[list[str], list[list[str]]]:
+    head, *rows = [line.split("\t") for line in path.read_text().splitlines()]
+    return head, rows
+
+
+def test_a_split_without_labels(news: Path, tmp_path: Path) -> None:
+    result = run(tmp_path, news / "a.pt", data=news / "data")
+    assert result.file == tmp_path / "predictions.tsv" and result.rows == 9 and result.measured == {}
+    head, rows = table(result.file)
+    assert head == ["index", "prediction", *NAMES] and [row[0] for row in rows] == [str(i) for i in range(9)]
+    shares = np.array([[float(cell) for cell in row[2:]] for row in rows])
+    np.testing.assert_allclose(shares, np.exp(kept(tmp_path)[0].log_probs), atol=1e-6)
+    assert [row[1] for row in rows] == [NAMES[k] for k in shares.argmax(axis=1)]
+    assert len({row[1] for row in rows}) > 1
+
+
+def test_a_split_with_labels_is_measured_and_models_join(news: Path, tmp_path: Path) -> None:
+    result = run(tmp_path / "both", news / "a.pt", news / "b.pt", data=news / "data", split="valid")
+    assert result.file.name == "predictions-valid.tsv" and result.members == 2
+    _, rows = table(result.file)
+    gold = kept(tmp_path / "both")[0].gold.tolist()
+    right = sum(row[1] == name for row, name in zip(rows, gold))
+    assert result.measured == {"accuracy": pytest.approx(100 * right / len(gold))}
+    files = sorted((tmp_path / "both" / "scores").iterdir())
+    again = run(tmp_path / "again", data=news / "data", split="valid", scores=files)
+    assert table(again.file) == table(result.file) and again.measured == result.measured
+
+
+def test_numbers(tmp_path: Path) -> None:
+    data = write_task(tmp_path / "data", classes=1)
+    result = run(tmp_path / "out", save(data, tmp_path / "a.pt", classes=1), data=data, split="valid")
+    head, rows = table(result.file)
+    assert head == ["index", "prediction"]
+    values = [float(value) for _, value in rows]
+    np.testing.assert_allclose(values, kept(tmp_path / "out")[0].log_probs[:, 0], atol=1e-6)
+    gold = [float(line) for line in (data / "label" / "valid.label").read_text().split()]
+    assert result.measured["pearson"] == pytest.approx(100 * np.corrcoef(values, gold)[0, 1], abs=1e-2)
+
+
+def test_other_classes_or_another_order_are_refused(news: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(news / "data", tmp_path / "other")
+    rename_labels(other, "Sports", "World", "Sci/Tech")
+    with pytest.raises(DataError, match="lists its labels in another order than"):
+        run(tmp_path / "out", news / "a.pt", data=other)
+    rename_labels(other, "up", "down", "strange")
+    with pytest.raises(
+        DataError, match="lists up, down, strange; the checkpoint has World, Sports, Sci/Tech"
+    ):
+        run(tmp_path / "out", news / "a.pt", data=other)
+
+
+def test_what_the_checkpoint_says_of_its_classes_counts_most(news: Path) -> None:
+    task = {"data": str(news / "data"), "class_names": None}
+    assert known_labels(SimpleNamespace(task=SimpleNamespace(**task))) == list(NAMES)
+    task["class_names"] = ["a", "b"]  # type: ignore[assignment]
+    assert known_labels(SimpleNamespace(task=SimpleNamespace(**task))) == ["a", "b"]
+    assert known_labels(SimpleNamespace(task=SimpleNamespace(data="gone"))) == []
+
+
+def test_mistakes_are_told(news: Path, tmp_path: Path) -> None:
+    for split, data, message in [
+        ("test1", news / "data", "has no split 'test1'"),
+        ("test", tmp_path, "input0/dict.txt: no such file. Make the folder with fairseq-adv prepare class"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            run(tmp_path / "out", news / "a.pt", data=data, split=split)
+    with pytest.raises(DataError, match="--gold is for --task QNLI"):
+        run(tmp_path / "out", news / "a.pt", data=news / "data", gold=tmp_path)
+    assert not (tmp_path / "out").exists()

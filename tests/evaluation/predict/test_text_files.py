@@ -1,0 +1,132 @@
+"""Texts of files and streams: what is read, what is refused, and when a stream is answered."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.predict.text_files import answer_lines, read_rows
+from fairseq_adv.evaluation.predict.text_model import Prediction
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "expected"),
+    [
+        ("a.csv", 'id,text,more\n1,"a, ""b""\nc",x\n\n2,d,y\n', ["text"], [('a, "b"\nc',), ("d",)]),
+        ("a.csv", "\ufefftext,b\r\nx,y\r\n", ["text", "b"], [("x", "y")]),
+        ("a.tsv", 'text\tb\n"open\tit"s\n', ["text", "b"], [('"open', 'it"s')]),
+        ("a.jsonl", '{"b": "1", "text": "x\\ty"}\n\n{"text": "z", "b": "2"}', ["text"], [("x\ty",), ("z",)]),
+        ("a.txt", "one\n\nthree\u2028still\n", [None], [("one",), ("",), ("three\u2028still",)]),
+        ("a.txt", "one\ttwo\nthree\tfour", [None], [("one", "two"), ("three", "four")]),
+    ],
+)
+def test_rows(name: str, content: str, columns: list[Any], expected: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(content.encode())
+    assert read_rows(path, *columns) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "message"),
+    [
+        ("a.csv", b"text,b\n1,2\n3\n", ["text"], "a.csv:3: has 1 columns, the header has 2"),
+        (
+            "a.csv",
+            b"text,b\n1,2\n",
+            ["review"],
+            "a.csv:1: has no column 'review', or two; its columns: text, b",
+        ),
+        ("a.csv", b"text,text\n1,2\n", ["text"], "a.csv:1: has no column 'text', or two"),
+        ("a.csv", b"text\n", ["text"], "a.csv: holds no texts"),
+        ("a.csv", b"", ["text"], "a.csv:1: has no column 'text'"),
+        ("a.csv", b"text\nx\n", [None], "a.csv: say which column holds the text, with --text"),
+        ("a.csv", b"text\n\xff\n", ["text"], "a.csv:2: not UTF-8"),
+        ("a.jsonl", b'{"text": "x"}\n{"b": "x"}\n', ["text"], "a.jsonl:2: not a json object with text"),
+        ("a.jsonl", b'{"text": 3}\n', ["text"], "a.jsonl:1: text is not a text"),
+        ("a.jsonl", b'{"text": "\\ud800"}\n', ["text"], "a.jsonl:1: text is not a text"),
+        ("a.jsonl", b'["text"]\n', ["text"], "a.jsonl:1: not a json object"),
+        ("a.txt", b"x\n", ["text"], "a.txt: a .txt file has no columns"),
+        ("a.txt", b"x\ty\nz\n", [None], "a.txt:2: pairs (with a tab) and single texts can't be mixed"),
+        ("a.txt", b"x\ty\tz\n", [None], "a.txt:1: has 2 tabs"),
+        ("a.xml", b"x", ["text"], "a.xml: expected a name that ends in .csv, .tsv, .jsonl or .txt"),
+    ],
+)
+def test_mistakes_name_file_and_line(
+    name: str, content: bytes, columns: list[Any], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError) as error:
+        read_rows(tmp_path / name, *columns)
+    assert f"{tmp_path}/{message}" in str(error.value)
+    with pytest.raises(DataError, match="no such file"):
+        read_rows(tmp_path / "none.csv", "text")
+
+
+class Echo:
+    """Answers with the text itself."""
+
+    takes_questions = False
+
+    def __init__(self) -> None:
+        self.asked: list[list[tuple[str, ...]]] = []
+
+    def predict(self, rows: list[tuple[str, ...]]) -> list[Prediction]:
+        self.asked.append(rows)
+        return [Prediction(row[0], {"other": 0.25, row[0]: 0.75}) for row in rows]
+
+
+class Shown(io.StringIO):
+    """``shown`` is what a reader has seen."""
+
+    shown = ""
+
+    def flush(self) -> None:
+        self.shown = self.getvalue()
+
+
+class Arriving:
+    """A stream that hands over a block at a time, and notes what was answered before each."""
+
+    def __init__(self, sink: Shown, *blocks: bytes) -> None:
+        self.sink, self.blocks, self.answered = sink, list(blocks), []
+
+    def read1(self, _: int) -> bytes:
+        self.answered.append(self.sink.shown.count("\n"))  # type: ignore[attr-defined]
+        return self.blocks.pop(0) if self.blocks else b""
+
+
+def test_a_stream_is_answered_as_it_arrives() -> None:
+    sink, model = Shown(), Echo()
+    source = Arriving(sink, b"\xc3", b"\xa9t\xc3\xa9\r\nsecond\nthi", b"rd", b"\n", b"last")
+    answer_lines(model, source, sink)  # type: ignore[arg-type]
+    assert sink.getvalue() == "été\t0.7500\nsecond\t0.7500\nthird\t0.7500\nlast\t0.7500\n"
+    assert source.answered == [0, 0, 2, 2, 3, 3]
+    assert model.asked == [[("été",), ("second",)], [("third",)], [("last",)]]
+
+
+def test_pairs_and_numbers_on_a_stream() -> None:
+    class Number(Echo):
+        def predict(self, rows: list[tuple[str, ...]]) -> list[Prediction]:
+            return [Prediction("", {}, len(row) + 0.5) for row in rows]
+
+    sink = io.StringIO()
+    answer_lines(Number(), io.BytesIO(b"a\tb\nc\t\n"), sink)  # type: ignore[arg-type]
+    assert sink.getvalue() == "2.500000\n2.500000\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a\n\xff\n", "standard input:2: not UTF-8"),
+        (b"a\nb\tc\n", "standard input:2: pairs (with a tab) and single texts can't be mixed"),
+        (b"a\tb\tc\n", "standard input:1: has 2 tabs"),
+    ],
+)
+def test_a_bad_line_of_a_stream_is_named(content: bytes, message: str) -> None:
+    with pytest.raises(DataError) as error:
+        answer_lines(Echo(), io.BytesIO(content), io.StringIO())  # type: ignore[arg-type]
+    assert message in str(error.value)

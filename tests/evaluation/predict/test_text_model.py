@@ -1,0 +1,235 @@
+"""Models that answer texts: what they read is what the prepared data of the same texts holds."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import glue_samples
+import numpy as np
+import pytest
+import torch
+from support import write_encoder, write_questions, write_wsc
+from tiny import kept, save
+
+from fairseq_adv import load
+from fairseq_adv.data.choices.questions import read_questions
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.glue.prepare_glue import prepare
+from fairseq_adv.data.tokenizers.kept import keep_tokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from fairseq_adv.evaluation.predict.predict import Request, predict
+from fairseq_adv.evaluation.predict.running import Running
+from fairseq_adv.tasks.text_classification import TextClassificationConfig
+
+CPU = Running(cpu=True)
+NAMES_IN_CHECKPOINTS = pytest.mark.skipif(
+    not hasattr(TextClassificationConfig(), "class_names"), reason="this text_classification keeps no names"
+)
+ENCODERS = {"wordpiece": glue_samples.small_wordpiece, "gpt2": glue_samples.small_bpe}
+TASKS = {"SST-2": glue_samples.sst2, "RTE": glue_samples.rte, "STS-B": glue_samples.stsb}
+
+
+def make(folder: Path, encoder: str, task: str, *extra: str) -> Path:
+    """encoder/, data/ and a.pt; the data names the tokenizer, as fairseq-adv prepare leaves it."""
+    tokenizer = tokenizer_for_encoder(ENCODERS[encoder](folder / "encoder"))
+    TASKS[task](folder / "raw")
+    prepare(folder / "raw", task, folder / "data", tokenizer, progress=False)
+    (folder / "data" / "tokenizer").mkdir()
+    keep_tokenizer(folder / "data" / "tokenizer", tokenizer)
+    save(folder / "data", folder / "a.pt", *extra, classes=1 if task == "STS-B" else 2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models of pairs, of a BERT."""
+    folder = make(tmp_path_factory.mktemp("pairs"), "wordpiece", "RTE", "--max-positions", "64")
+    save(folder / "data", folder / "b.pt", "--max-positions", "64", "--seed", "8")
+    return folder
+
+
+def texts(task: str) -> list[Any]:
+    """The texts of the test split, in its order."""
+    rows = glue_samples.pairs()
+    return [first for first, _ in rows] if task == "SST-2" else rows
+
+
+@pytest.mark.parametrize(
+    ("encoder", "task", "positions"),
+    [
+        ("wordpiece", "SST-2", "64"), ("gpt2", "SST-2", "16"), ("wordpiece", "RTE", "24"),
+        ("gpt2", "RTE", "64"), ("wordpiece", "STS-B", "64"), ("gpt2", "STS-B", "32"),
+    ],
+)  # fmt: skip
+def test_the_scores_are_those_of_the_prepared_texts(
+    encoder: str, task: str, positions: str, tmp_path: Path
+) -> None:
+    """Cut where they are longer than the model, too."""
+    folder = make(tmp_path, encoder, task, "--max-positions", positions)
+    predict(Request(None, tmp_path / "out", [folder / "a.pt"], data=folder / "data", running=CPU))
+    prepared = kept(tmp_path / "out")[0]
+    answers = load(folder / "a.pt", device="cpu").predict(texts(task))
+    if task == "STS-B":
+        found = np.array([[answer.value] for answer in answers])
+        assert {answer.label for answer in answers} == {""} and not answers[0].probabilities
+    else:
+        names = prepared.labels[0].tolist()
+        found = np.log([[answer.probabilities[name] for name in names] for answer in answers])
+        assert [answer.label for answer in answers] == [names[k] for k in prepared.log_probs.argmax(axis=1)]
+        assert {answer.value for answer in answers} == {None}
+    assert len({round(float(row[0]), 4) for row in found}) > 10  # the rows differ
+    np.testing.assert_allclose(found, prepared.log_probs, atol=1e-6)
+
+
+def test_an_ensemble_answers_as_the_command_does(pairs: Path, tmp_path: Path) -> None:
+    checkpoints = [pairs / "a.pt", pairs / "b.pt"]
+    predict(Request(None, tmp_path, checkpoints, data=pairs / "data", running=CPU))
+    rows = [line.split("\t") for line in (tmp_path / "predictions.tsv").read_text().splitlines()]
+    answers = load(checkpoints, device="cpu").predict(texts("RTE"), batch_size=3)
+    assert rows[0] == ["index", "prediction", *answers[0].probabilities]
+    assert [row[1] for row in rows[1:]] == [answer.label for answer in answers]
+    shares = np.array([[float(cell) for cell in row[2:]] for row in rows[1:]])
+    np.testing.assert_allclose(shares, [list(a.probabilities.values()) for a in answers], atol=2e-6)
+    np.testing.assert_allclose(shares.sum(axis=1), 1, atol=2e-6)
+    alone = [load(path, device="cpu").predict(texts("RTE")) for path in checkpoints]
+    log_means = np.mean([np.log([list(a.probabilities.values()) for a in one]) for one in alone], axis=0)
+    expected = np.exp(log_means) / np.exp(log_means).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(shares, expected, atol=2e-6)
+
+
+def test_the_tokenizer_is_found_beside_the_checkpoint_first(pairs: Path, tmp_path: Path) -> None:
+    row = [("A cat sat.", "It did.")]
+    expected = load(pairs / "a.pt", device="cpu").predict(row)
+    assert load(pairs / "a.pt", tokenizer_dir=pairs / "encoder", device="cpu").predict(row) == expected
+    shutil.copy(pairs / "a.pt", tmp_path)
+    shutil.copytree(pairs / "data" / "tokenizer", tmp_path / "tokenizer")
+    lines = (tmp_path / "tokenizer" / "vocab.txt").read_text().splitlines()
+    (tmp_path / "tokenizer" / "vocab.txt").write_text("".join(f"{line}\n" for line in [*lines[1:], lines[0]]))
+    assert load(tmp_path / "a.pt", device="cpu").predict(row) == expected  # the order of tokens is not an id
+    (tmp_path / "tokenizer" / "vocab.txt").unlink()
+    with pytest.raises(DataError, match="tokenizer: holds neither"):
+        load(tmp_path / "a.pt", device="cpu")
+
+
+def without_data(folder: Path, to: Path, **task: Any) -> Path:
+    """A copy of a.pt with its tokenizer beside it, whose training data is gone."""
+    state = torch.load(folder / "a.pt", weights_only=False)
+    cfg = state["cfg"]["task"]
+    for name, value in {"data": str(to / "gone"), **task}.items():
+        cfg[name] = value
+    torch.save(state, to / "a.pt")
+    kept_at = next(place for place in (folder / "tokenizer", folder / "data" / "tokenizer") if place.is_dir())
+    shutil.copytree(kept_at, to / "tokenizer")
+    return to / "a.pt"
+
+
+def test_names_of_classes_come_from_the_training_data(pairs: Path, tmp_path: Path) -> None:
+    path = without_data(pairs, tmp_path)
+    with pytest.raises(DataError, match=r"names of its classes are not known: there is no .*gone/label"):
+        load(path, device="cpu")
+    row = [("A cat sat.", "It did.")]
+    found = load(path, device="cpu", data=pairs / "data").predict(row)
+    assert found == load(pairs / "a.pt", device="cpu").predict(row)
+
+
+@NAMES_IN_CHECKPOINTS
+def test_names_of_classes_come_from_the_checkpoint(pairs: Path, tmp_path: Path) -> None:
+    save(pairs / "data", tmp_path / "a.pt", "--max-positions", "64", "--task", "text_classification")
+    row = [("A cat sat.", "It did.")]
+    shares = load(tmp_path / "a.pt", device="cpu").predict(row)[0].probabilities.values()
+    (tmp_path / "alone").mkdir()
+    shutil.copytree(pairs / "data" / "tokenizer", tmp_path / "tokenizer")
+    path = without_data(tmp_path, tmp_path / "alone", class_names=["yes", "no"])
+    model = load(path, device="cpu")
+    assert model.labels == ["yes", "no"]
+    assert model.predict(row)[0].probabilities == dict(zip(("yes", "no"), shares))
+    assert model.predict(["one text"])[0].label in ("yes", "no")  # nothing says that it wants pairs
+
+
+def test_a_cut_text_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = make(tmp_path, "wordpiece", "SST-2", "--max-positions", "16")
+    model = load(folder / "a.pt", device="cpu")
+    long = "a " * 30
+    with caplog.at_level(logging.WARNING, "fairseq_adv"):
+        first = model.predict([long, "a film", "a " * 14])
+        assert "reads 16 tokens: longer texts are cut (1 of these 3)" in caplog.text
+        model.predict([long])
+    assert len(caplog.records) == 1
+    assert first[0] != first[1]
+    assert model.predict([]) == []
+
+
+def test_a_text_classification_checkpoint(pairs: Path, tmp_path: Path) -> None:
+    options = "--max-positions", "64", "--task", "text_classification"
+    path = save(pairs / "data", tmp_path / "c.pt", *options)
+    found = load(path, tokenizer_dir=pairs / "encoder", device="cpu").predict(texts("RTE"))
+    result = predict(Request("RTE", tmp_path / "out", [path], data=pairs / "data", running=CPU))
+    answers = [line.split("\t")[1] for line in result.file.read_text().splitlines()[1:]]
+    assert [one.label for one in found] == answers
+
+
+@pytest.mark.parametrize("task", ["commonsense_qa", "arc_retrieval"])
+def test_questions_with_choices(task: str, tmp_path: Path) -> None:
+    data = write_questions(tmp_path / "data", para=task == "arc_retrieval")
+    path = save(data, tmp_path / "a.pt", task=task)
+    predict(Request(None, tmp_path / "out", [path], data=data, running=CPU))
+    questions = read_questions(data / "test.jsonl")
+    rows: list[Any] = [
+        (q.stem, [(c.text, c.context) if c.context else c.text for c in q.choices]) for q in questions
+    ]
+    answers = load(path, device="cpu").predict(rows)
+    scores = kept(tmp_path / "out")[0]
+    for row, (question, answer) in enumerate(zip(questions, answers)):
+        expected = np.exp(scores.log_probs[row, : len(question.choices)])
+        assert list(answer.probabilities) == [choice.text for choice in question.choices]
+        np.testing.assert_allclose(list(answer.probabilities.values()), expected, atol=1e-6)
+        assert answer.label == question.choices[int(expected.argmax())].text
+    lines = (tmp_path / "out" / "predictions.tsv").read_text().splitlines()
+    assert lines[0] == "index\tprediction\tchoice 1\tchoice 2\tchoice 3\tchoice 4\tchoice 5"
+    index, label, *shares = lines[1].split("\t")  # a question with three choices
+    assert (index, label) == ("test-0", "ABC"[int(scores.log_probs[0].argmax())])
+    assert shares[3:] == ["", ""] and sum(map(float, shares[:3])) == pytest.approx(1, abs=2e-6)
+
+
+def test_mistakes_are_told(pairs: Path, tmp_path: Path) -> None:
+    model = load(pairs / "a.pt", device="cpu")
+    questions = write_questions(tmp_path / "questions")
+    ranking = load(save(questions, tmp_path / "r.pt", task="commonsense_qa"), device="cpu")
+    for rows, message in [
+        ("a text", "a list of texts, not one text"),
+        (["a text"], "was trained on pairs of texts, and was given single texts"),
+        ([("a", "b"), "c"], "text 1: pairs and single texts can't be mixed"),
+        ([("a", "b", "c")], "text 0: expected a text or a pair of texts"),
+        ([("a", 3)], "text 0: expected a text or a pair of texts"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            model.predict(rows)  # type: ignore[arg-type]
+    for rows, message in [
+        (["a text"], r"question 0: expected \(question, choices\)"),
+        ([("w1", "w2")], "question 0: expected a list of choices"),
+        ([("w1", ["w2"]), ("w1", [("w2",)])], r"question 1: a choice must be a text or \(text, document\)"),
+        ([("w1", ["w2", " "])], "question 0: a choice is empty"),
+        ([("w1", ["w2", "w2"])], "two choices are the same text"),
+        ([("w1 " * 40, ["w2", "w3"])], "question 0: the question with its answer has"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            ranking.predict(rows)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"an ensemble needs models of one kind: .*a.pt gives classes"):
+        load([pairs / "a.pt", tmp_path / "r.pt"], device="cpu")
+    with pytest.raises(DataError, match="device 'gpu': can't be used"):
+        load(pairs / "a.pt", device="gpu")
+    with pytest.raises(DataError, match=r"x\.pt: no such checkpoint"):
+        load(tmp_path / "x.pt")
+    wsc = save(write_wsc(tmp_path / "wsc"), tmp_path / "w.pt", task="wsc")
+    with pytest.raises(DataError, match="was trained with --task wsc; texts are answered by"):
+        load(wsc)
+    shutil.copy(without_data(pairs, tmp_path), tmp_path / "alone.pt")
+    shutil.rmtree(tmp_path / "tokenizer")
+    with pytest.raises(DataError, match="no tokenizer beside it or its data"):
+        load(tmp_path / "alone.pt", device="cpu")
+    other = write_encoder(tmp_path / "other")
+    with pytest.raises(DataError, match="its weights don't fit"):
+        load(pairs / "a.pt", tokenizer_dir=other, device="cpu")

@@ -1,0 +1,154 @@
+"""What runs came to, from real logs and checkpoints and from logs written by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import fairseq_train, logged, train_args
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.attack import Attack
+from fairseq_adv.evaluation.summaries import sizes, summarise
+
+HOW = Attack(epsilon=0.4, step_size=0.2, steps=2)
+SIZES = "steps 3, lr 0.1, max-norm 0.6, init-mag 0.2"
+
+
+def write_log(folder: Path, *lines: Any, criterion: str = "'_name': 'sentence_prediction'") -> Path:
+    """A run's folder with such a log; a line is a text or the values of a json object."""
+    folder.mkdir()
+    first = "{'checkpoint': {'best_checkpoint_metric': 'accuracy', 'maximize_best_checkpoint_metric': True}, "
+    rows = [first + f"'criterion': {{{criterion}}}}}", *lines]
+    text = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+    (folder / "train.log").write_text(text)
+    return folder
+
+
+def valid(updates: int, **values: float) -> dict[str, Any]:
+    named = {f"valid_{name}": str(value) for name, value in values.items()}
+    return {"epoch": updates // 10, **named, "valid_num_updates": str(updates)}
+
+
+def test_a_log_has_everything(runs: Path) -> None:
+    found = summarise(runs / "freelb")
+    text = (runs / "freelb" / "train.log").read_text()
+    # The same numbers, looked for in the log by other means.
+    lines = [json.loads(line) for line in dict.fromkeys(text.splitlines()) if '"valid_accuracy"' in line]
+    best = max(lines, key=lambda line: (float(line["valid_accuracy"]), line["epoch"]))
+    assert (found.name, found.criterion, found.updates, found.metric) == ("freelb", "freelb", 24, "accuracy")
+    assert (found.score, found.epoch) == (float(best["valid_accuracy"]), best["epoch"])
+    assert found.loss == pytest.approx(float(best["valid_loss"]) * math.log(2))
+    options = dict(re.findall(r"'adv_(steps|lr|max_norm|init_mag)': ([\d.]+)", text))
+    assert found.sizes == ", ".join(f"{name.replace('_', '-')} {value}" for name, value in options.items())
+    assert 0 < found.seconds_per_update < 10 and 0 < found.ratio < 1
+    assert [update for update, _ in found.train_losses] == list(range(1, 25))
+    assert [point for point in found.dev_losses if point[1] == found.loss]
+    assert [update for update, _ in found.dev_scores] == [12, 24]
+
+
+def test_checkpoints_alone_hold_less(runs: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(runs / "freelb", tmp_path / "freelb")
+    whole = summarise(folder)
+    (folder / "train.log").unlink()
+    found = summarise(folder)
+    for name in ("name", "criterion", "sizes", "updates", "metric", "score", "epoch"):
+        assert getattr(found, name) == getattr(whole, name), name
+    assert math.isnan(found.loss) and not found.train_losses and not found.dev_scores
+    assert found.ratio == pytest.approx(whole.ratio, abs=1e-4)
+    assert 0.2 < found.seconds_per_update / whole.seconds_per_update < 5
+    assert math.isnan(summarise(folder, "mcc").score) and math.isnan(summarise(folder, "mcc").epoch)
+    # A run that is judged by its loss, which fairseq has in bits; and one that has its last checkpoint alone.
+    for path in (folder / "checkpoint_best.pt", folder / "checkpoint_last.pt"):
+        state = torch.load(path, weights_only=False)
+        state["cfg"]["checkpoint"]["best_checkpoint_metric"] = "loss"
+        state["extra_state"].update(val_loss=0.5, best=0.25)
+        torch.save(state, path)
+    found = summarise(folder)
+    assert (found.loss, found.metric) == (pytest.approx(0.5 * math.log(2)), "") and math.isnan(found.score)
+    (folder / "checkpoint_best.pt").unlink()
+    found = summarise(folder)
+    assert found.loss == pytest.approx(0.25 * math.log(2)) and math.isnan(found.epoch)
+    (folder / "checkpoint_last.pt").write_text("no checkpoint")
+    with pytest.raises(DataError, match="is not a checkpoint"):
+        summarise(folder)
+    (folder / "checkpoint_last.pt").unlink()
+    with pytest.raises(DataError, match=r"holds neither train.log nor checkpoint_best.pt"):
+        summarise(folder)
+
+
+def test_the_last_of_equal_scores_is_the_best_checkpoint_s(tmp_path: Path) -> None:
+    lines = [valid(10, loss=1, accuracy=80), valid(20, loss=2, accuracy=80), valid(30, loss=3, accuracy=70)]
+    found = summarise(write_log(tmp_path / "a", *lines))
+    assert (found.score, found.epoch, found.loss, found.updates) == (80, 2, 2 * math.log(2), 30)
+    assert math.isnan(found.seconds_per_update)
+
+
+def test_a_score_that_is_not_there_is_no_error(tmp_path: Path) -> None:
+    lines = [valid(10, loss=1, ppl=3), valid(20, loss=2, ppl=2)]
+    found = summarise(write_log(tmp_path / "a", *lines))
+    assert (found.metric, found.score, found.epoch) == ("ppl", 2, 2)  # the lower the better
+    found = summarise(tmp_path / "a", "mcc")
+    assert math.isnan(found.score) and math.isnan(found.loss) and found.dev_losses
+    found = summarise(write_log(tmp_path / "b", valid(10, loss=2), valid(20, loss=1)))
+    assert (found.metric, found.epoch, found.loss) == ("", 2, math.log(2)) and math.isnan(found.score)
+    running = {"epoch": 1, "update": 0.5, "loss": "1.0", "num_updates": "7"}  # before the first validation
+    found = summarise(write_log(tmp_path / "c", running))
+    assert (found.updates, found.metric) == (7, "accuracy") and math.isnan(found.loss)
+    assert found.train_losses == [(7, math.log(2))]
+
+
+def test_a_loss_in_nats_is_preferred(tmp_path: Path) -> None:
+    found = summarise(write_log(tmp_path / "a", valid(10, loss=1, loss_nats=0.7, accuracy=3)))
+    assert found.loss == 0.7
+
+
+def test_of_several_starts_the_last_one_s_options_count(tmp_path: Path) -> None:
+    first = "{'criterion': {'_name': 'pgd', 'adv_lr': 0.5}}"
+    line = valid(10, accuracy=3)
+    folder = write_log(tmp_path / "a", line, first, line, criterion="'_name': 'freelb', 'adv_lr': 0.1")
+    assert (summarise(folder).criterion, summarise(folder).sizes) == ("pgd", "lr 0.5")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"adv_steps": "3", "adv_lr": "0.1", "adv_start_update": "0", "adv_relative": "True"},
+         "steps 3, lr 0.1, relative"),
+        ({"adv_start_update": "50", "adv_init_mag": "0.0", "adv_norm_type": "l2"},
+         "start-update 50, init-mag 0.0"),
+        ({"vat_epsilon": "1e-05", "smart_mu": "1", "vat_projection": "smart"}, "epsilon 1e-05, smart-mu 1"),
+        ({"flood_level": "auto", "flood_scope": "update"}, "flood-level auto"),
+        ({"_name": "flooding", "adv_lr": "0.1", "flood_level": "0.05"}, "flood-level 0.05"),
+        ({"flood_level": "None", "seed": "1"}, ""),
+    ],
+)  # fmt: skip
+def test_sizes(options: dict[str, str], expected: str) -> None:
+    assert sizes(options) == expected
+
+
+def test_an_attack_is_kept(runs: Path) -> None:
+    first = summarise(runs / "freelb", how=HOW)
+    assert first.score == summarise(runs / "freelb").score
+    assert first.perturbed_loss > first.loss
+    kept = runs / "freelb" / "attack.json"
+    changed = json.loads(kept.read_text())
+    changed["means"]["loss"] = 123.0
+    kept.write_text(json.dumps(changed))
+    assert summarise(runs / "freelb", how=HOW).loss == 123.0  # read, not measured again
+    other = Attack(epsilon=0.5, step_size=0.2, steps=2)
+    assert summarise(runs / "freelb", how=other).loss == first.loss  # another attack is measured anew
+
+
+def test_the_clean_loss_is_the_one_that_fairseq_validated(runs: Path) -> None:
+    args = train_args(runs / "data", None, "freelb", "--max-epoch", "1", "--lr", "0")
+    restored = ["--finetune-from-model", str(runs / "freelb" / "checkpoint_best.pt")]
+    bits = logged(fairseq_train(*args, *restored), "valid")[-1]["valid_loss"]
+    assert summarise(runs / "freelb", how=HOW).loss / math.log(2) == pytest.approx(bits, abs=6e-4)
+    assert summarise(runs / "freelb").loss / math.log(2) == pytest.approx(bits, abs=6e-4)

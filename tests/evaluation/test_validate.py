@@ -1,0 +1,89 @@
+"""fairseq-adv validate: the scores of fairseq-validate, with losses in nats."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+from support import (
+    ADVERSARIAL,
+    PLUGIN,
+    CommandMain,
+    batch,
+    build,
+    command,
+    run_command,
+    train_args,
+    write_corpus,
+    write_task,
+)
+
+SLIM = "--no-save-optimizer-state"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with data and the checkpoint of one update."""
+    folder = tmp_path_factory.mktemp("run")
+    run = build(train_args(write_task(folder / "bin", valid=11), folder, "freelb", *ADVERSARIAL, SLIM))
+    run.trainer.begin_epoch(1)
+    run.trainer.train_step([batch(run, [0, 1, 2])])
+    run.trainer.save_checkpoint(str(folder / "checkpoint.pt"), {})
+    return folder
+
+
+@pytest.fixture
+def validate(capsys: pytest.CaptureFixture[str]) -> CommandMain:
+    return CommandMain("validate", capsys)
+
+
+def test_the_scores_are_those_of_fairseq_validate(saved: Path, validate: CommandMain) -> None:
+    """Which logs six significant digits, and losses in bits."""
+    plain = run_command(
+        command("fairseq-validate"), str(saved / "bin"), "--user-dir", PLUGIN, "--task",
+        "sentence_prediction", "--num-classes", "2", "--criterion", "freelb", "--path",
+        str(saved / "checkpoint.pt"), "--cpu", "--batch-size", "4", "--log-format", "json",
+    )  # fmt: skip
+    line = re.search(r"\| valid \| (\{.*\})", plain.stdout + plain.stderr)
+    assert line is not None, plain.stderr[-2000:]
+    expected = {name.replace("valid_", ""): float(value) for name, value in json.loads(line[1]).items()}
+    done = validate(saved / "checkpoint.pt", "--cpu", "--batch-size", "4", "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 0 and found.pop("examples") == 11
+    assert found["loss"] == pytest.approx(expected["loss"] * math.log(2), abs=1e-3)
+    assert set(found) == {"loss", "accuracy", "mcc", "f1", "acc_and_f1"}
+    for name in set(found) - {"loss"}:
+        assert found[name] == pytest.approx(expected[name], abs=0.01), name
+
+
+def test_the_table_and_other_data(saved: Path, tmp_path: Path, validate: CommandMain) -> None:
+    other = write_task(tmp_path, valid=5, seed=3)
+    done = validate(saved / "checkpoint.pt", "--data", other, "--cpu")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "valid: 5 examples, losses in nats" and "accuracy" in done.stdout
+    assert re.fullmatch(r" +loss +\d\.\d{4}", lines[1])
+
+
+def test_a_masked_lm(tmp_path: Path, validate: CommandMain) -> None:
+    run = build(train_args(write_corpus(tmp_path / "bin"), tmp_path, "standard", SLIM, task="masked_lm"))
+    run.trainer.save_checkpoint(str(tmp_path / "checkpoint.pt"), {})
+    found = json.loads(validate(tmp_path / "checkpoint.pt", "--cpu", "--json").stdout)
+    assert math.exp(found["loss"]) == pytest.approx(found["ppl"], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--split", "dev"], "has no split 'dev'"),
+        (["--batch-size", "0"], "--batch-size 0: pass 1 or more"),
+        (["--data", "/nowhere"], "/nowhere"),
+    ],
+)
+def test_mistakes(saved: Path, validate: CommandMain, more: list[str], message: str) -> None:
+    done = validate(saved / "checkpoint.pt", "--cpu", *more)
+    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("error: ")
+    assert message in done.stderr and "Traceback" not in done.stderr
+    assert "no such checkpoint" in validate(saved / "none.pt").stderr

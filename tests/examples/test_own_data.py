@@ -1,0 +1,140 @@
+"""examples/own_data/README.md: its commands, from each data set's own files to a file of predictions."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fairseq.data import data_utils
+from recipes import EXAMPLES, ROOT
+from support import environment, slow
+
+import fairseq_adv_cli
+from fairseq_adv.hub.convert import convert_hf_checkpoint
+
+README = (EXAMPLES / "own_data" / "README.md").read_text(encoding="utf-8")
+COMMANDS = {
+    section.split("\n")[0]: block.group(1)
+    for section in README.split("\n## ")[1:]
+    if (block := re.search(r"```bash\n(.*?)```", section, re.DOTALL))
+}
+TRAIN, TEST = 20, 5
+
+
+def json_lines(*rows: dict[str, object]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def ag_news(count: int, split: str) -> dict[str, str]:
+    rows = [f'"{1 + k % 4}","Title, {k}","A ""text"" about {k}"\n' for k in range(count)]
+    return {f"ag_news/{split}.csv": "".join(rows)}
+
+
+def trec(count: int, split: str) -> dict[str, str]:
+    rows = [f"{('HUM:ind', 'DESC:def', 'NUM:date')[k % 3]} What is na\xefve {k} ?\n" for k in range(count)]
+    return {f"trec/{'train_5500' if split == 'train' else 'TREC_10'}.label": "".join(rows)}
+
+
+def scitail(count: int, split: str) -> dict[str, str]:
+    rows = [f"The film {k}.\tA film was {k}.\t{('entails', 'neutral')[k % 2]}\n" for k in range(count)]
+    names = ["train", "dev"] if split == "train" else ["test"]
+    return {f"SciTailV1.1/tsv_format/scitail_1.0_{name}.tsv": "".join(rows) for name in names}
+
+
+def anli(count: int, split: str) -> dict[str, str]:
+    rows = [{"context": f"The {k}.", "hypothesis": "A b.", "label": "enc"[k % 3]} for k in range(count)]
+    names = ["train", "dev"] if split == "train" else ["test"]
+    return {f"anli_v1.0/R{turn}/{name}.jsonl": json_lines(*rows) for turn in (1, 2, 3) for name in names}
+
+
+def hellaswag(count: int, split: str) -> dict[str, str]:
+    files = {}
+    for name in ["train", "val"] if split == "train" else ["test"]:
+        rows = [
+            {"ind": k, "ctx_a": f"The film {k}.", "ctx_b": "She" if k % 2 else "",
+             "endings": ["a.", "b.", "c.", "d."], "label": "" if name == "test" else k % 4}
+            for k in range(count)
+        ]  # fmt: skip
+        files[f"hellaswag/hellaswag_{name}.jsonl"] = json_lines(*rows)
+    return files
+
+
+DATA: dict[str, tuple[Callable[[int, str], dict[str, str]], int]] = {
+    "AG News": (ag_news, 4), "TREC": (trec, 3), "SciTail": (scitail, 2), "ANLI": (anli, 3),
+    "HellaSWAG": (hellaswag, 0),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Converted from a tiny random BERT."""
+    sys.path.insert(0, str(ROOT / "tests" / "hub"))
+    from hf_models import save_bert
+
+    folder = tmp_path_factory.mktemp("encoder")
+    save_bert(folder / "hf")
+    convert_hf_checkpoint(folder / "hf", folder / "minilm")
+    return folder / "minilm"
+
+
+@pytest.fixture
+def place(tmp_path: Path, minilm: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the commands are run: with the encoder under the README's name."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "minilm").symlink_to(minilm)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_files(name: str, place: Path) -> None:
+    maker, _ = DATA[name]
+    for path, content in {**maker(TRAIN, "train"), **maker(TEST, "test")}.items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_bytes(content.encode("latin-1"))
+
+
+def test_each_data_set_has_three_commands() -> None:
+    assert list(COMMANDS) == list(DATA)
+    for block in COMMANDS.values():
+        lines = block.replace("\\\n", " ").splitlines()
+        assert [shlex.split(line)[:2] for line in lines] == [
+            ["fairseq-adv", verb] for verb in ("prepare", "train", "predict")
+        ]
+
+
+@pytest.mark.parametrize("name", list(DATA))
+def test_the_first_command_makes_the_data(name: str, place: Path) -> None:
+    write_files(name, place)
+    line = COMMANDS[name].replace("\\\n", " ").splitlines()[0]
+    words = subprocess.run(
+        ["bash", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True, check=True
+    )
+    assert fairseq_adv_cli.main(words.stdout.splitlines()[1:]) == 0
+    (out,) = [path for path in (place / "out").iterdir() if path.name != "minilm"]
+    classes = DATA[name][1]
+    if not classes:
+        assert len((out / "test.jsonl").read_text().splitlines()) == TEST
+        return
+    assert len((out / "label" / "dict.txt").read_text().splitlines()) == classes
+    parts = 3 if name == "ANLI" else 1
+    assert len(data_utils.load_indexed_dataset(str(out / "input0" / "test"), None)) == parts * TEST
+
+
+@pytest.mark.skipif("train" not in fairseq_adv_cli.VERBS, reason="the verb train is not there yet")
+@pytest.mark.parametrize("name", ["AG News", "HellaSWAG", slow("TREC"), slow("SciTail"), slow("ANLI")])
+def test_the_three_commands_give_predictions(name: str, place: Path) -> None:
+    write_files(name, place)
+    done = subprocess.run(
+        ["bash", "-ec", COMMANDS[name]], capture_output=True, text=True, env=environment(), timeout=600
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    (answers,) = (place / "out").glob("*-answers")
+    (file,) = [path for path in answers.iterdir() if path.is_file()]
+    head, *rows = file.read_text(encoding="utf-8").splitlines()
+    assert TEST <= len([head, *rows]) <= TEST + 1, file

@@ -1,0 +1,86 @@
+"""Several values of a key: a run each, in a folder each, with the weights of separate runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from recipes import EXAMPLES, TINY, run_py, tiny_data
+from support import PLUGIN, command, run_command, weights
+
+from fairseq_adv.evaluation.log_lines import TRAIN, log_lines
+
+Encoder = Callable[[str], Path]
+SMALL = [*TINY, "task.max_positions=16"]
+
+
+def test_the_sweep_of_the_readme_gives_the_weights_of_separate_runs(tmp_path: Path, encoder: Encoder) -> None:
+    """Bit for bit, and the best checkpoint of each run is its own; each log has its own lines."""
+    readme = (EXAMPLES / "glue" / "README.md").read_text(encoding="utf-8")
+    documented = re.search(
+        r"^examples/run.py examples/glue/config/glue.yaml .* (criterion.adv_lr=\S+,\S+)", readme, re.M
+    )
+    assert documented is not None
+    key, _, values = documented[1].partition("=")
+    words = [tiny_data(tmp_path, "glue"), encoder("glue")]
+    # The first run's best score stays the best: a second run that was held against it would not save its own.
+    more = [*SMALL, "checkpoint.best_checkpoint_metric=loss"]
+    done = run_py("glue", *words, tmp_path / "sweep", documented[1], *more, "common.log_file=train.log")
+    assert done.returncode == 0, done.stderr[-4000:]
+    value = values.split(",")[-1]  # the first run of a process is one like any other
+    alone = run_py("glue", *words, tmp_path / "alone", f"{key}={value}", *more)
+    assert alone.returncode == 0, alone.stderr[-4000:]
+    folder = tmp_path / "sweep" / f"{key}={value}"
+    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
+        found, expected = weights(folder / name), weights(tmp_path / "alone" / name)
+        assert all(torch.equal(found[weight], expected[weight]) for weight in expected)
+    first = weights(tmp_path / "sweep" / f"{key}={values.split(',')[0]}" / "checkpoint_last.pt")
+    assert not all(torch.equal(found[weight], first[weight]) for weight in first)
+    for job in values.split(","):  # each job's lines, once
+        lines = log_lines(tmp_path / "sweep" / f"{key}={job}" / "train.log")
+        assert len([line for line in lines if line.kind == TRAIN]) == 1
+
+
+def test_jobs_that_share_a_folder_are_refused(tmp_path: Path, encoder: Encoder) -> None:
+    """fairseq-hydra-train as its users call it: without run.py the second job would continue the first."""
+    start = f"checkpoint.finetune_from_model={encoder('glue')}/model.pt"
+    done = run_command(
+        command("fairseq-hydra-train"), "--config-dir", str(EXAMPLES / "glue" / "config"), "--config-name",
+        "glue", "--multirun", f"hydra.sweep.dir={tmp_path}/jobs", "hydra.sweep.subdir=${hydra.job.num}",
+        f"common.user_dir={PLUGIN}", f"task.data={tiny_data(tmp_path, 'glue')}", start, *SMALL,
+        f"checkpoint.save_dir={tmp_path}/shared", "criterion.adv_lr=0.1,0.3", "model._name=roberta_base",
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "checkpoint_last.pt was made with other options" in done.stderr
+    assert "(--adv-lr: 0.1 → 0.3)" in done.stderr
+
+
+def test_the_command_of_a_sweep(tmp_path: Path, encoder: Encoder) -> None:
+    """A folder is named after what differs alone: no path and no constant key is in its name."""
+    words = [tiny_data(tmp_path, "glue"), encoder("glue"), tmp_path / "save", "--dry-run", "common.seed=1,2"]
+    done = run_py("glue", *words, "method=pgd,freelb", "common.cpu=true")
+    assert done.returncode == 0 and " --multirun " in done.stdout, done.stderr
+    excluded = re.search(r"exclude_keys=\[(\S+)\]", done.stdout)
+    assert excluded is not None
+    names = set(excluded[1].split(","))
+    assert {"common.cpu", "task.data", "checkpoint.save_dir"} <= names and not {
+        "common.seed",
+        "method",
+    } & names
+    done = run_py("glue", *words[:-1], "common.seed=interval(1,2)")
+    assert done.returncode == 2 and "give the values of a sweep" in done.stderr
+
+
+@pytest.mark.fast
+def test_every_recipe_gives_a_job_a_folder() -> None:
+    paths = [*EXAMPLES.glob("*/config/*.yaml"), *EXAMPLES.glob("*/config/*/*.yaml")]
+    recipes = [path for path in paths if path.read_text(encoding="utf-8").startswith("# @package _group_")]
+    assert len(recipes) == 12
+    for path in recipes:
+        found = OmegaConf.to_container(OmegaConf.load(str(path)))["hydra"]
+        assert found["sweep"] == {"subdir": "${hydra.job.override_dirname}"}, path
+        assert "task.data" in found["job"]["config"]["override_dirname"]["exclude_keys"]

@@ -1,0 +1,106 @@
+"""The names of the classes in a checkpoint of ``--task text_classification``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from omegaconf import OmegaConf
+from support import build, train_args, write_task
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.trained import load
+
+
+def names_in(path: Path) -> Any:
+    cfg = checkpoint_utils.load_checkpoint_to_cpu(str(path))["cfg"]
+    return cfg.task.get("class_names")
+
+
+def saved(data: Path, path: Path, classes: int = 3, task: str = "text_classification") -> Path:
+    """A checkpoint as the trainer writes it before the first update."""
+    run = build(train_args(data, None, "standard", classes=classes, task=task))
+    run.trainer.consolidate_optimizer()
+    run.trainer.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}})
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_task(tmp_path_factory.mktemp("data") / "three", classes=3)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(data: Path) -> Path:
+    return saved(data, data.parent / "checkpoint.pt")
+
+
+def without_names(checkpoint: Path, path: Path) -> Path:
+    """As an earlier version wrote it."""
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint))
+    state["cfg"] = OmegaConf.to_container(state["cfg"])
+    del state["cfg"]["task"]["class_names"]
+    torch.save(state, path)
+    return path
+
+
+def renamed(data: Path, folder: Path, *names: str) -> Path:
+    write_task(folder, classes=len(names))
+    (folder / "label" / "dict.txt").write_text("".join(f"{name} 1\n" for name in names))
+    return folder
+
+
+def test_they_are_those_of_the_data_in_their_order(data: Path, checkpoint: Path) -> None:
+    """The padding of fairseq-preprocess's dictionary, five entries here, is left out."""
+    assert len((data / "label/dict.txt").read_text().splitlines()) > 3
+    assert list(names_in(checkpoint)) == ["2", "1", "0"]
+
+
+def test_names_with_spaces(data: Path, tmp_path: Path) -> None:
+    other = renamed(data, tmp_path / "named", "Sci/Tech", "two words", "NUM:date")
+    assert list(names_in(saved(other, tmp_path / "a.pt"))) == ["Sci/Tech", "two words", "NUM:date"]
+
+
+def test_a_regression_has_none(tmp_path: Path) -> None:
+    data = write_task(tmp_path / "numbers", classes=1)
+    assert names_in(saved(data, tmp_path / "a.pt", classes=1)) is None
+
+
+def test_the_stock_task_is_left_alone(data: Path, tmp_path: Path) -> None:
+    path = saved(data, tmp_path / "a.pt", task="sentence_prediction")
+    assert "class_names" not in checkpoint_utils.load_checkpoint_to_cpu(str(path))["cfg"]["task"]
+
+
+def test_fairseq_and_measurements_load_it(data: Path, checkpoint: Path, tmp_path: Path) -> None:
+    """By itself, with other data, and as written by an earlier version."""
+    moved = renamed(data, tmp_path / "moved", "2", "1", "0")
+    old = without_names(checkpoint, tmp_path / "old.pt")
+    for path, overrides in ((checkpoint, {}), (checkpoint, {"data": str(moved)}), (old, {})):
+        models, cfg, task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(path)], arg_overrides=overrides
+        )
+        assert list(task.cfg.class_names) == list(cfg.task.class_names) == ["2", "1", "0"]
+        assert len(models) == 1
+    trained = load(str(checkpoint), None, ["valid"], cpu=True)
+    assert len(list(trained.batches("valid", 4))) == 2
+
+
+def test_a_training_resumes_from_either(data: Path, checkpoint: Path, tmp_path: Path) -> None:
+    for path in (checkpoint, without_names(checkpoint, tmp_path / "old.pt")):
+        run = build(train_args(data, None, "standard", classes=3, task="text_classification"))
+        run.trainer.load_checkpoint(str(path))
+        assert list(run.cfg.task.class_names) == ["2", "1", "0"]
+
+
+def test_classes_in_another_order_are_refused(data: Path, checkpoint: Path, tmp_path: Path) -> None:
+    other = renamed(data, tmp_path / "other", "0", "1", "2")
+    with pytest.raises(DataError, match=r"other/label/dict.txt: lists the classes 0, 1, 2, but .* 2, 1, 0"):
+        checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides={"data": str(other)})
+
+
+def test_a_wrong_count_is_still_refused(data: Path) -> None:
+    with pytest.raises(ValueError, match=r"--num-classes 4, but .*label/dict.txt lists 3 labels"):
+        build(train_args(data, None, "standard", classes=4, task="text_classification"))
