@@ -194,7 +194,7 @@ def _files(
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": trained.longest,
         **{ROLES[symbol]: token for symbol, token in specials.items()},
-        "model_input_names": ["input_ids", "attention_mask"],
+        "model_input_names": ["input_ids", "attention_mask"],  # transformers 4 adds the segments otherwise
         # A text cannot write control tokens, as in fairseq; but that of a masked LM must write masks.
         "split_special_tokens": trained.kind != MASKED_LM,
         "clean_up_tokenization_spaces": False,

@@ -20,6 +20,11 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.export import export_checkpoint
 
 Change = Callable[[dict[str, Any]], None]
+# A hydra configuration has the options of the model that its yaml names; fairseq fills in the others.
+IN_A_YAML = (
+    "_name", "encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads",
+    "max_positions", "dropout", "attention_dropout",
+)  # fmt: skip
 OUT_PROJ = "classification_heads.sentence_classification_head.out_proj.weight"
 
 
@@ -158,7 +163,8 @@ def test_configurations_of_other_fairseqs(trained: Path, tmp_path: Path) -> None
 
     def refer(state: dict[str, Any]) -> None:
         state["cfg"]["task"]["regression_target"] = "${criterion.regression_target}"
-        state["cfg"] = OmegaConf.create({**state["cfg"], "model": vars(state["cfg"]["model"])})
+        named = {name: v for name, v in vars(state["cfg"]["model"]).items() if name in IN_A_YAML}
+        state["cfg"] = OmegaConf.create({**state["cfg"], "model": named})
 
     export_checkpoint(trained, tmp_path / "out")
     for change in (to_namespace, refer):
