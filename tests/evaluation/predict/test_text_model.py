@@ -157,7 +157,7 @@ def test_a_cut_text_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         first = model.predict([long, "a film", "a " * 14])
         assert "reads 16 tokens: longer texts are cut (1 of these 3)" in caplog.text
         model.predict([long])
-    assert len(caplog.records) == 1
+    assert caplog.text.count("longer texts are cut") == 1
     assert first[0] != first[1]
     assert model.predict([]) == []
 
