@@ -7,7 +7,7 @@ curves. With --epsilon the best checkpoints are also attacked. What a run does n
 Examples:
   fairseq-adv compare out/plain out/freelb
   fairseq-adv compare out/* --metric mcc --curves out/curves.png
-  fairseq-adv compare out/plain out/freelb --epsilon 0.1
+  fairseq-adv compare out/plain out/freelb --epsilon 0.01 0.02 --relative
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the --save-dir of a training")
     options.add_argument("--metric", help="validation score to show (default: each run's own)")
     options.add_argument("--curves", type=Path, metavar="OUT.png", help="draw learning curves of all runs")
-    options.add_argument("--epsilon", type=float, help="radius of an attack, per example")
+    options.add_argument(
+        "--epsilon", type=float, nargs="+", default=[], metavar="E", help="radii of an attack, per example"
+    )
+    options.add_argument(
+        "--relative", action="store_true", help="radii are shares of the norm of a text's embeddings"
+    )
+    options.add_argument("--batches", type=int, metavar="N", help="attack only so many mini-batches of 32")
     options.add_argument("--steps", type=int, help="ascent steps of the attack (default: 5)")
     options.add_argument("--step-size", type=float, help="length of an ascent step (default: epsilon / 2)")
     return options
@@ -37,19 +43,28 @@ def compare(options: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.comparison import table
     from fairseq_adv.evaluation.summaries import summarise
 
-    how = None
-    if options.epsilon is not None:
-        step_size = options.epsilon / 2 if options.step_size is None else options.step_size
-        how = Attack(options.epsilon, step_size, 5 if options.steps is None else options.steps)
-    elif options.steps is not None or options.step_size is not None:
-        raise DataError("--steps and --step-size are for an attack: give its radius with --epsilon, too")
+    steps = 5 if options.steps is None else options.steps
+    attacks = [
+        Attack(
+            epsilon,
+            epsilon / 2 if options.step_size is None else options.step_size,
+            steps,
+            relative=options.relative,
+        )
+        for epsilon in options.epsilon
+    ]
+    of_an_attack = (options.steps, options.step_size, options.batches, options.relative or None)
+    if not attacks and any(value is not None for value in of_an_attack):
+        raise DataError(
+            "--steps, --step-size, --relative and --batches are for an attack: give its radius with --epsilon"
+        )
     if options.curves is not None and options.curves.suffix.lower() != ".png":
         raise DataError(f"--curves {options.curves}: give a name that ends in .png")
-    rows = [summarise(run, options.metric, how) for run in options.runs]
+    rows = [summarise(run, options.metric, attacks, batches=options.batches) for run in options.runs]
     if len({row.name for row in rows}) < len(rows):
         for row, run in zip(rows, options.runs):
             row.name = str(run)
-    print(table(rows, how))
+    print(table(rows, attacks))
     if options.curves is not None:
         from fairseq_adv.evaluation.figures.plots import NoMatplotlib, draw_runs
 

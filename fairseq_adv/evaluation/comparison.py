@@ -9,8 +9,13 @@ from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.summaries import Summary
 
 
-def table(rows: Sequence[Summary], how: Attack | None = None) -> str:
-    """The rows as a table for a terminal, with a line that says what was measured."""
+def table(rows: Sequence[Summary], attacks: Sequence[Attack] = ()) -> str:
+    """The rows as a table for a terminal, with a line that says what was measured.
+
+    Args:
+        rows: a run each.
+        attacks: those whose outcomes the rows hold, in the same order.
+    """
     metrics = {row.metric for row in rows if row.metric}
     one = metrics.pop() if len(metrics) == 1 else ""
     head = ["run", "criterion", "updates", f"dev {one or 'score'}", "epoch", "dev loss", "s/update", "sizes"]
@@ -26,13 +31,18 @@ def table(rows: Sequence[Summary], how: Attack | None = None) -> str:
         "Dev loss in nats, of the validation with the best score. fairseq's own lines have it in bits, of "
         "0.693 nats each."
     ]
-    if how is not None:
-        head[6:6] = ["perturbed", "its accuracy"]
+    if attacks:
+        how = attacks[0]
+        head[6:6] = [f"{what} at {one.epsilon:g}" for one in attacks for what in ("loss", "accuracy")]
         for cells, row in zip(body, rows):
-            cells[6:6] = [_shown(row.perturbed_loss, 3), _shown(row.perturbed_accuracy, 2)]
+            shown = [(_shown(loss, 3), _shown(accuracy, 2)) for loss, accuracy in row.attacked]
+            cells[6:6] = [cell for pair in shown for cell in pair]
+                _shown(value, k + 2) for pair in row.attacked for k, value in ((1, pair[0]), (0, pair[1]))
+            ]
+        unit = ", a share of the norm of a text's embeddings" if how.relative else ""
         notes = [
-            f"Losses in nats, of the best checkpoint; perturbed, with its accuracy: after {how.steps} ascent "
-            f"steps within epsilon {how.epsilon:g}."
+            f"Losses in nats, of the best checkpoint; at {how.epsilon:g}: under attack, after {how.steps} ascent "
+            f"steps within that radius{unit}."
         ]
     widths = [max(len(cells[k]) for cells in [head, *body]) for k in range(len(head))]
     left = (0, 1, len(head) - 1)

@@ -18,7 +18,7 @@ from fairseq_adv.evaluation.runs import read_log
 from fairseq_adv.evaluation.trained import attack_checkpoint
 
 LOG, BEST, LAST = "train.log", "checkpoint_best.pt", "checkpoint_last.pt"
-Point = tuple[float, float]  # a number of updates, and what was measured after them
+Point = tuple[float, float]  # two numbers that belong together
 # The scores shown without a --metric where the run has none of its own; and those that are better the lower.
 _SCORES = ("accuracy", "pearson_and_spearman", "mcc", "f1", "ppl")
 _LOWER = ("loss", "nll_loss", "loss_nats", "ppl")
@@ -36,9 +36,8 @@ class Summary:
         metric: the name of the score; "" where there is only a loss.
         score: the best one of a validation, on the first validation set.
         epoch: of that score.
-        loss: of the same validation, in nats; of the attack's clean passes where there was one.
-        perturbed_loss: under attack, in nats.
-        perturbed_accuracy: x 100, under attack.
+        loss: of the same validation, in nats; of the first attack's clean passes where there was one.
+        attacked: (loss in nats, accuracy x 100) under each attack.
         seconds_per_update: wall time, mean over the epochs.
         ratio: mean ||delta||/||X|| of the last epoch; 0 for a run without perturbation.
         train_losses: (updates, training loss in nats), as often as the log has it.
@@ -54,28 +53,32 @@ class Summary:
     score: float = math.nan
     epoch: float = math.nan
     loss: float = math.nan
-    perturbed_loss: float = math.nan
-    perturbed_accuracy: float = math.nan
     seconds_per_update: float = math.nan
     ratio: float = 0.0
+    attacked: list[Point] = field(default_factory=list)
     train_losses: list[Point] = field(default_factory=list)
     dev_losses: list[Point] = field(default_factory=list)
     dev_scores: list[Point] = field(default_factory=list)
 
 
 def summarise(
-    folder: Path, metric: str | None = None, how: Attack | None = None, data: str | None = None
+    folder: Path,
+    metric: str | None = None,
+    attacks: Sequence[Attack] = (),
+    data: str | None = None,
+    batches: int | None = None,
 ) -> Summary:
     """Summarises a run's ``--save-dir``: from its train.log, or without one from its checkpoints.
 
-    An attack's outcome is kept in ``attack.json`` beside the checkpoint and used again for the same attack on
-    the same file.
+    An attack's outcome is kept in ``attack-EPSILON.json`` beside the checkpoint and used again for the same
+    attack on the same file.
 
     Args:
         folder: holds train.log, written with ``--log-format json``, or a checkpoint.
         metric: the score; ``None``: the run's own ``--best-checkpoint-metric``, or one that it logged.
-        how: also attack checkpoint_best.pt; ``None``: don't.
-        data: the data folder of the attack; ``None``: the one in the checkpoint.
+        attacks: on checkpoint_best.pt.
+        data: the data folder of the attacks; ``None``: the one in the checkpoint.
+        batches: attack only so many mini-batches of 32; ``None``: all.
 
     Raises:
         ValueError: the folder holds neither, or what it holds can't be read.
@@ -85,10 +88,10 @@ def summarise(
         summary = _from_log(folder, metric)
     else:
         summary = _from_checkpoints(folder, metric)
-    if how is not None:
-        means = _attack_once(folder, how, data)
-        summary.loss, summary.perturbed_loss = means["loss"], means["perturbed_loss"]
-        summary.perturbed_accuracy = means["perturbed_accuracy"]
+    found = [_attack_once(folder, how, data, batches) for how in attacks]
+    summary.attacked = [(means["perturbed_loss"], means["perturbed_accuracy"]) for means in found]
+    if found:
+        summary.loss = found[0]["loss"]
     return summary
 
 
@@ -216,9 +219,10 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _attack_once(folder: Path, how: Attack, data: str | None) -> dict[str, float]:
+def _attack_once(folder: Path, how: Attack, data: str | None, batches: int | None) -> dict[str, float]:
     checkpoint = folder / BEST
-    made_from = {"attack": asdict(how), "data": data, **stamp(checkpoint)}
+    made_from = {"attack": asdict(how), "data": data, "batches": batches, **stamp(checkpoint)}
+    kept = folder / f"attack-{how.epsilon:g}{'-relative' if how.relative else ''}.json"
     return measured_once(
-        folder / "attack.json", made_from, lambda: attack_checkpoint(str(checkpoint), how, data)
+        kept, made_from, lambda: attack_checkpoint(str(checkpoint), how, data, batches=batches)
     )

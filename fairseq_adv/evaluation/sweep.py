@@ -65,7 +65,7 @@ class Sweep:
             folder = self.options.out / f"{setting.name}-seed{seed}"
             if not (folder / "done").exists():
                 self._train(setting, seed, folder)
-            summary = summarise(folder, self.options.metric, self.attack)
+            summary = summarise(folder, self.options.metric, [self.attack])
             rows.setdefault(setting, []).append(summary)
             (folder / "checkpoint_last.pt").unlink(missing_ok=True)
             self._write(self._table(rows))
@@ -123,7 +123,7 @@ class Sweep:
             columns = [
                 first, *shares, f"{statistics.mean(s.ratio for s in seeds):.4f}" if setting.ratio else "",
                 _spread([s.score for s in seeds], 1), _spread([s.loss for s in seeds], 3),
-                _spread([s.perturbed_loss for s in seeds], 3), str(len(seeds)),
+                _spread([s.attacked[0][0] for s in seeds], 3), str(len(seeds)),
             ]  # fmt: skip
             lines.append("| " + " | ".join(columns) + " |")
         return "\n".join(lines)

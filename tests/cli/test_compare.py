@@ -33,10 +33,10 @@ def test_runs_with_and_without_a_log(runs: Path, run: CommandMain) -> None:
     done = run(runs / "logged", runs / "bare")
     assert done.returncode == 0, done.stderr
     head, _, logged, bare, _ = done.stdout.splitlines()
-    assert "dev accuracy" in head and "perturbed" not in head
+    assert "dev accuracy" in head and "loss at" not in head
     assert logged.split()[:5] == ["logged", *bare.split()[1:5]]  # criterion, updates, accuracy, epoch
     assert bare.split()[5] == "–" and logged.split()[5] != "–"
-    assert not (runs / "logged" / "attack.json").exists()
+    assert not (runs / "logged" / "attack-0.4.json").exists()
 
 
 def test_runs_of_one_name_are_told_by_their_paths(runs: Path, tmp_path: Path, run: CommandMain) -> None:
@@ -48,7 +48,7 @@ def test_runs_of_one_name_are_told_by_their_paths(runs: Path, tmp_path: Path, ru
 def test_an_attack(runs: Path, run: CommandMain) -> None:
     done = run(runs / "logged", "--epsilon", "0.4", "--steps", "2")
     assert done.returncode == 0, done.stderr
-    means = json.loads((runs / "logged" / "attack.json").read_text())["means"]
+    means = json.loads((runs / "logged" / "attack-0.4.json").read_text())["means"]
     assert done.stdout.splitlines()[2].split()[5:7] == [
         f"{means['loss']:.3f}", f"{means['perturbed_loss']:.3f}",
     ]  # fmt: skip
@@ -76,6 +76,7 @@ def test_learning_curves(
     [
         (["RUNS"], "holds neither train.log nor checkpoint_best.pt or checkpoint_last.pt"),
         (["RUNS/logged", "--steps", "2"], "give its radius with --epsilon"),
+        (["RUNS/logged", "--relative"], "give its radius with --epsilon"),
         (["RUNS/logged", "--epsilon", "0"], "an attack needs epsilon > 0"),
         (["RUNS/logged", "--curves", "out.pdf"], "give a name that ends in .png"),
     ],

@@ -134,21 +134,21 @@ def test_sizes(options: dict[str, str], expected: str) -> None:
 
 
 def test_an_attack_is_kept(runs: Path) -> None:
-    first = summarise(runs / "freelb", how=HOW)
+    first = summarise(runs / "freelb", attacks=[HOW])
     assert first.score == summarise(runs / "freelb").score
-    assert first.perturbed_loss > first.loss
-    kept = runs / "freelb" / "attack.json"
+    assert first.attacked[0][0] > first.loss
+    kept = runs / "freelb" / "attack-0.4.json"
     changed = json.loads(kept.read_text())
     changed["means"]["loss"] = 123.0
     kept.write_text(json.dumps(changed))
-    assert summarise(runs / "freelb", how=HOW).loss == 123.0  # read, not measured again
+    assert summarise(runs / "freelb", attacks=[HOW]).loss == 123.0  # read, not measured again
     other = Attack(epsilon=0.5, step_size=0.2, steps=2)
-    assert summarise(runs / "freelb", how=other).loss == first.loss  # another attack is measured anew
+    assert summarise(runs / "freelb", attacks=[other]).loss == first.loss  # another attack is measured anew
 
 
 def test_the_clean_loss_is_the_one_that_fairseq_validated(runs: Path) -> None:
     args = train_args(runs / "data", None, "freelb", "--max-epoch", "1", "--lr", "0")
     restored = ["--finetune-from-model", str(runs / "freelb" / "checkpoint_best.pt")]
     bits = logged(fairseq_train(*args, *restored), "valid")[-1]["valid_loss"]
-    assert summarise(runs / "freelb", how=HOW).loss / math.log(2) == pytest.approx(bits, abs=6e-4)
+    assert summarise(runs / "freelb", attacks=[HOW]).loss / math.log(2) == pytest.approx(bits, abs=6e-4)
     assert summarise(runs / "freelb").loss / math.log(2) == pytest.approx(bits, abs=6e-4)
