@@ -37,12 +37,10 @@ def table(rows: Sequence[Summary], attacks: Sequence[Attack] = ()) -> str:
         for cells, row in zip(body, rows):
             shown = [(_shown(loss, 3), _shown(accuracy, 2)) for loss, accuracy in row.attacked]
             cells[6:6] = [cell for pair in shown for cell in pair]
-                _shown(value, k + 2) for pair in row.attacked for k, value in ((1, pair[0]), (0, pair[1]))
-            ]
         unit = ", a share of the norm of a text's embeddings" if how.relative else ""
         notes = [
-            f"Losses in nats, of the best checkpoint; at {how.epsilon:g}: under attack, after {how.steps} ascent "
-            f"steps within that radius{unit}."
+            f"Losses in nats, of the best checkpoint; at {how.epsilon:g}: under attack, after {how.steps} "
+            f"ascent steps within that radius{unit}."
         ]
     widths = [max(len(cells[k]) for cells in [head, *body]) for k in range(len(head))]
     left = (0, 1, len(head) - 1)
