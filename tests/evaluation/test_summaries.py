@@ -143,7 +143,8 @@ def test_an_attack_is_kept(runs: Path) -> None:
     kept.write_text(json.dumps(changed))
     assert summarise(runs / "freelb", attacks=[HOW]).loss == 123.0  # read, not measured again
     other = Attack(epsilon=0.5, step_size=0.2, steps=2)
-    assert summarise(runs / "freelb", attacks=[other]).loss == first.loss  # another attack is measured anew
+    assert summarise(runs / "freelb", attacks=[other]).loss == first.loss  # another attack is measured
+    kept.unlink()
 
 
 def test_the_clean_loss_is_the_one_that_fairseq_validated(runs: Path) -> None:
