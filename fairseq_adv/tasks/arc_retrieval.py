@@ -35,8 +35,8 @@ class ArcRetrievalTask(MultipleChoiceTask):
 
 def statement(stem: str, answer: str) -> str:
     """Question and answer in one text; an answer fills the blanks of a cloze, as fairseq's RACE recipe has
-    it. Without a question the answer stands alone.
+    it.
     """
     if "_" in stem:
         return _BLANK.sub(lambda _: answer, stem)
-    return f"{stem} {answer}" if stem else answer
+    return f"{stem} {answer}"

@@ -45,7 +45,9 @@ def test_files_in_any_order_of_words(classification: CommandMain, encoder: Path,
     assert "classification: 100%" in done.stderr  # the bar
     again = classification(*COLUMNS, "--encoder", encoder, "--test", test, train, out)
     assert again.stdout.splitlines()[0].endswith("is already there and made from these files; nothing to do")
-    other = [*COLUMNS, "--encoder", encoder, "--valid-share", "0.5", "--seed", "3", train, out]
+    seed = [*COLUMNS, "--encoder", encoder, "--test", test, train, out, "--seed"]
+    assert [classification(*seed, number).returncode for number in (1, 2)] == [0, 2]
+    other = [*COLUMNS, "--encoder", encoder, "--valid-share", "0.5", train, out]
     refused = classification(*other)
     assert refused.returncode == 2 and refused.stderr.startswith(f"error: {out}: was made from other files")
     assert "(train 10, valid 10)" in classification(*other, "--overwrite").stdout

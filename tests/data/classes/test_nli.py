@@ -68,7 +68,7 @@ def ids(out: Path, part: str, split: str) -> list[int]:
 def test_snli_without_the_rows_that_have_no_gold_label(tokenizer: TokenToIds, tmp_path: Path) -> None:
     files = {
         "snli_1.0_train_jsonl": snli(*THREE, "-", "neutral"),
-        "snli_1.0_train_txt": "the second layout of the same rows is left alone",
+        "a_train_txt": "the second layout of the same rows is left alone",
         "snli_1.0_dev_jsonl": snli("neutral"),
         "snli_1.0_test_jsonl": snli("-", "entailment", "-"),
         "README_txt": "train",
