@@ -7,7 +7,6 @@ command is called inside other command lines, ``--user-dir "$(fairseq-adv user-d
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 from collections.abc import Sequence
 
 from .script import run_verb
@@ -58,6 +57,8 @@ class _Version(argparse.Action):
     """Looks the version up only when asked: that takes longer than all else here."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        import importlib.metadata
+
         try:
             version = importlib.metadata.version("fairseq_adv")
         except importlib.metadata.PackageNotFoundError:

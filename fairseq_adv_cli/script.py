@@ -39,11 +39,12 @@ def run_verb(
         the verb's exit status.
     """
     words = sys.argv[1:] if argv is None else list(argv)
-    commands = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
-    for name, (_, text) in verbs.items():
-        commands.add_parser(name, help=text, add_help=False)
-    verb = parser.parse_args(words[:1]).verb
-    module = importlib.import_module(f".{verbs[verb][0]}", __package__)
+    if not words or words[0] not in verbs:  # a mistake, or the help
+        commands = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
+        for name, (_, text) in verbs.items():
+            commands.add_parser(name, help=text, add_help=False)
+        parser.parse_args(words[:1])  # ends the process
+    module = importlib.import_module(f".{verbs[words[0]][0]}", __package__)
     status: int = module.main(words[1:])
     return status
 

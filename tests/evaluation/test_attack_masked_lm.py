@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from corpus_shards import pretraining_args, write_shards
-from support import build, run_command
+from support import build, run_command, verb
 
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.trained import attack_checkpoint
 
 HOW = Attack(epsilon=0.5, step_size=0.2, steps=3)
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "loss_under_perturbation.py"
 
 
 @pytest.fixture
@@ -68,8 +66,6 @@ def test_only_so_many_batches(checkpoint: Path) -> None:
 def test_a_missing_split_and_no_batches_are_told(checkpoint: Path) -> None:
     with pytest.raises(ValueError, match=r"shard0: has no split 'other' \(other.idx\)"):
         attack_checkpoint(str(checkpoint), HOW, split="other", cpu=True)
-    done = run_command(
-        sys.executable, str(SCRIPT), str(checkpoint), "--epsilon", "0.1", "--batches", "0", "--cpu"
-    )
+    done = run_command(*verb("attack"), str(checkpoint), "--epsilon", "0.1", "--batches", "0", "--cpu")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == "error: --batches 0: pass 1 or more"

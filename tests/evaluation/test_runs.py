@@ -1,14 +1,13 @@
-"""What a training's log says; and what scripts/loss_under_perturbation.py measures of its checkpoint."""
+"""What a training's log says; and what fairseq-adv attack measures of its checkpoint."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
-from support import run_command
+from support import run_command, verb
 
 from fairseq_adv.evaluation.runs import read_log
 
@@ -23,14 +22,14 @@ def test_reads_every_epoch_of_fairseq_s_log(runs: Path) -> None:
     assert 0 < log.train[-1]["adv_ratio"] < 1 and log.train[-1]["num_updates"] == 24
 
 
-def script(repo: Path, name: str, *args: str) -> tuple[int, str, str]:
-    done = run_command(sys.executable, str(repo / "scripts" / name), *args)
+def attack(*args: str) -> tuple[int, str, str]:
+    done = run_command(*verb("attack"), *args)
     return done.returncode, done.stdout, done.stderr
 
 
-def test_the_script_prints_its_means(repo: Path, runs: Path) -> None:
+def test_the_script_prints_its_means(runs: Path) -> None:
     checkpoint = str(runs / "freelb" / "checkpoint_best.pt")
-    code, out, err = script(repo, "loss_under_perturbation.py", checkpoint, "--epsilon", "0.4", "--json")
+    code, out, err = attack(checkpoint, "--epsilon", "0.4", "--json")
     assert code == 0, err
     means = json.loads(out.splitlines()[-1])
     assert means["examples"] == 8 and means["perturbed_loss"] > means["loss"]
@@ -46,6 +45,6 @@ def test_the_script_prints_its_means(repo: Path, runs: Path) -> None:
 )
 def test_mistakes_are_told_without_a_traceback(repo: Path, runs: Path, args: list[str], message: str) -> None:
     words = [str(runs / "freelb" / "checkpoint_best.pt") if a == "CHECKPOINT" else a for a in args]
-    code, _, err = script(repo, "loss_under_perturbation.py", *words)
+    code, _, err = attack(*words)
     assert code == 2
     assert message in err and "Traceback" not in err

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-from support import batch, build, fairseq_train, run_command, train_args, weights, write_task
+from support import batch, build, fairseq_train, run_command, train_args, verb, weights, write_task
 
 from fairseq_adv.evaluation.sweep import embedding_norm
 
@@ -38,9 +37,9 @@ def test_the_norm_is_that_of_the_embedded_sentences(folder: Path) -> None:
     assert embedding_norm(folder / "data", folder / "encoder") == pytest.approx(expected, rel=1e-5)
 
 
-def test_runs_every_setting_once_and_writes_the_table(repo: Path, folder: Path) -> None:
+def test_runs_every_setting_once_and_writes_the_table(folder: Path) -> None:
     words = [
-        sys.executable, str(repo / "scripts" / "sweep_perturbation.py"), str(folder / "data"),
+        *verb("sweep"), str(folder / "data"),
         str(folder / "encoder"), str(folder / "out"), "--ratios", "0.1", "--seeds", "1", "--epochs", "1",
         "--batch-size", "4",
     ]  # fmt: skip

@@ -7,21 +7,20 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from bm25 import scores
 from retrieval_samples import SENTENCES
-from support import slow
+from support import slow, verb
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.retrieval.query import Query, ladder, text_analyzer
 from fairseq_adv.retrieval.sentences import survey
 from fairseq_adv.retrieval.tantivy_index import TantivyIndex, build, open_index, slice_ends
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "build_arc_index.py"
+COMMAND = verb("retrieve index")
 
 
 def built(path: Path, out: Path) -> TantivyIndex:
@@ -143,7 +142,7 @@ def committed_in(folder: Path) -> int:
 
 def killed_build(large_corpus: Path, out: Path, after: int) -> int:
     """Starts the command and kills it when ``after`` commits are there; the sentences that are committed."""
-    command = [sys.executable, str(SCRIPT), str(large_corpus), str(out)]
+    command = [*COMMAND, str(large_corpus), str(out)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     folder = out.with_name(out.name + ".partial") / "tantivy"
     try:
@@ -187,9 +186,7 @@ def test_killed_and_continued(large_corpus: Path, tmp_path: Path, after: int) ->
 
 def test_second_process_is_refused(large_corpus: Path, corpus_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "index"
-    process = subprocess.Popen(
-        [sys.executable, str(SCRIPT), str(large_corpus), str(out)], stderr=subprocess.PIPE
-    )
+    process = subprocess.Popen([*COMMAND, str(large_corpus), str(out)], stderr=subprocess.PIPE)
     try:
         while not (tmp_path / "index.partial" / "tantivy").exists():
             assert process.poll() is None

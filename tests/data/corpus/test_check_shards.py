@@ -49,7 +49,7 @@ def test_a_missing_file_is_named(tmp_path: Path, shard: int, name: str) -> None:
     path = split_of(data)[shard] / name
     path.unlink()
     message = refusal(str(data))
-    assert f"{path}: no such file" in message and "prepare_corpus.py" in message
+    assert f"{path}: no such file" in message and "fairseq-adv corpus" in message
 
 
 def test_validation_is_asked_of_the_first_folder_alone(tmp_path: Path) -> None:

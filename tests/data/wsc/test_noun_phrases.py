@@ -65,7 +65,7 @@ def test_what_overlaps_the_query_goes() -> None:
 def test_without_spacy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "spacy", None)
     load_pipeline.cache_clear()
-    with pytest.raises(DataError, match=r"needs spaCy.*pip install 'fairseq_adv\[wsc\]'.*prepare_wsc"):
+    with pytest.raises(DataError, match=r"needs spaCy.*pip install 'fairseq_adv\[wsc\]'.*prepare wsc"):
         load_pipeline()
 
 

@@ -99,7 +99,7 @@ def test_without_candidates_and_without_a_model(tmp_path: Path) -> None:
     for part in (
         "train.jsonl:2: has no candidates",
         "pip install 'fairseq_adv[wsc]'",
-        "prepare_wsc.py",
+        "prepare wsc",
         "download no_",
     ):
         assert part in str(caught.value)

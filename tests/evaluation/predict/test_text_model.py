@@ -18,7 +18,6 @@ from fairseq_adv import load
 from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.prepare_glue import prepare
-from fairseq_adv.data.tokenizers.kept import keep_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 from fairseq_adv.evaluation.predict.predict import Request, predict
 from fairseq_adv.evaluation.predict.running import Running
@@ -37,8 +36,6 @@ def make(folder: Path, encoder: str, task: str, *extra: str) -> Path:
     tokenizer = tokenizer_for_encoder(ENCODERS[encoder](folder / "encoder"))
     TASKS[task](folder / "raw")
     prepare(folder / "raw", task, folder / "data", tokenizer, progress=False)
-    (folder / "data" / "tokenizer").mkdir()
-    keep_tokenizer(folder / "data" / "tokenizer", tokenizer)
     save(folder / "data", folder / "a.pt", *extra, classes=1 if task == "STS-B" else 2)
     return folder
 
