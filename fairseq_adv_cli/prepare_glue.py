@@ -50,7 +50,11 @@ def _prepare(args: argparse.Namespace) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    if not is_known(args.task, (*GLUE_TASKS, "ALL"), f"no GLUE task is called {args.task!r}. Choose one of"):
+    problem = (
+        f"no GLUE task is called {args.task!r} (your own data: fairseq-adv prepare classification). "
+        "Choose one of"
+    )
+    if not is_known(args.task, (*GLUE_TASKS, "ALL"), problem):
         return 2
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
     return exit_status(lambda: _prepare(args), stopped=RESUMABLE)

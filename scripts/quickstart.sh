@@ -1,21 +1,20 @@
 #!/usr/bin/env bash
 # Fine-tunes a real pre-trained encoder with FreeLB and without, and compares the two.
-# Sets up .venv first. What an earlier call has finished is used again.
+# Sets up .venv first. What an earlier call has finished is used again. What the commands print goes into OUT/quickstart.log.
 #
 #   scripts/quickstart.sh                        the sentiment sentences in examples/quickstart/data
 #   scripts/quickstart.sh --glue DIR             a GLUE task folder instead, such as glue_data/RTE
 #   scripts/quickstart.sh --encoder HF_FOLDER    another BERT or RoBERTa folder instead of MiniLM-L6
 #   scripts/quickstart.sh --out DIR              where everything goes (default: out/quickstart)
-#   scripts/quickstart.sh --epochs N             training epochs (default: 3)
+#   scripts/quickstart.sh --epochs N             training epochs (default: 4)
 set -euo pipefail
 here=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
-say() { printf '\n== %s\n' "$*"; }
 absolute() { case "$1" in /*) printf '%s' "$1" ;; *) printf '%s/%s' "$here" "$1" ;; esac; }
 
-glue='' encoder='' out=$PWD/out/quickstart epochs=3
+glue='' encoder='' out=$PWD/out/quickstart epochs=4
 while [ $# -gt 0 ]; do
     case "$1" in
         -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
@@ -33,69 +32,72 @@ while [ $# -gt 0 ]; do
 done
 [ -z "$glue" ] || [ -d "$glue" ] || die "--glue $glue: no such folder"
 [ -z "$encoder" ] || [ -f "$encoder/config.json" ] || die "--encoder $encoder: no config.json in it, so no Hugging Face folder"
-case "$epochs" in '' | *[!0-9]* | 0) die "--epochs $epochs: pass 1 or more" ;; esac
+case "$epochs" in '' | *[!0-9]* | 0*) die "--epochs $epochs: pass 1 or more" ;; esac
 
-scripts/setup_env.sh --no-test
+task=SST-2
+if [ -n "$glue" ]; then
+    task=$(basename "$glue")
+    case "$task" in
+        CoLA | SST-2 | MRPC | STS-B | QQP | MNLI | QNLI | RTE | WNLI) ;;
+        *) die "--glue $glue: the folder must be named after its task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI" ;;
+    esac
+fi
+mkdir -p "$out" 2>/dev/null || die "--out $out: can't be made"
+log=$out/quickstart.log
+: 2>/dev/null >>"$log" || die "--out $out: can't be written"
+step() {  # step "what is done" COMMAND...: its output goes into the log
+    local begun=$SECONDS
+    printf '%s … ' "$1"
+    shift
+    printf '\n== %s\n' "$*" >>"$log"
+    if ! "$@" >>"$log" 2>&1; then
+        printf 'failed\n'
+        tail -n 5 "$log" >&2
+        die "see $log"
+    fi
+    printf '%d s\n' $((SECONDS - begun))
+}
+
+name=minilm
+[ -z "$encoder" ] || name=$(basename "$encoder")
+data=$out/data-$name-${glue:+glue-}$task
+runs=$out/runs-$name-${glue:+glue-}$task-$epochs
+
+step "1/6 the environment (.venv)" scripts/setup_env.sh --no-test
 export PATH="${VENV:-$PWD/.venv}/bin:$PATH" PYTHONWARNINGS=ignore
 # Where other programs use the same cores, threads that spin while they wait make training several times slower.
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 
-say "1/4 the encoder: a pre-trained BERT as a fairseq checkpoint"
-name=minilm
-[ -z "$encoder" ] || name=$(basename "$encoder")
-[ -n "$encoder" ] || { encoder=$out/minilm-hf; fairseq-adv fetch "$encoder"; }
-[ -f "$out/encoder-$name/model.pt" ] || fairseq-adv convert "$encoder" "$out/encoder-$name"
-encoder=$out/encoder-$name
-
-# A task: its name, classes, and the score that picks the best checkpoint.
-task=SST-2 metric=accuracy classes=2 regression=''
-if [ -n "$glue" ]; then
-    task=$(basename "$glue")
-    case "$task" in
-        CoLA) metric=mcc ;;
-        MNLI) classes=3 ;;
-        STS-B) metric=pearson classes=1 regression=--regression-target ;;
-        SST-2 | MRPC | QQP | QNLI | RTE | WNLI) ;;
-        *) die "--glue $glue: the folder must be named after its task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI" ;;
-    esac
-fi
-say "2/4 the text: tokenised and binarised as fairseq reads it"
-data=$out/data-$name-${glue:+glue-}$task
-fairseq-adv prepare glue "${glue:-examples/quickstart/data}" "$task" "$data" --encoder "$encoder"
-
-rows=$(python -c 'import sys; from fairseq.data.indexed_dataset import MMapIndexedDataset as D; print(len(D(sys.argv[1])))' "$data/input0/train" 2>/dev/null)
-updates=$(((rows + 15) / 16 * epochs))
-runs=$out/runs-$name-${glue:+glue-}$task-$epochs
-score=(--best-checkpoint-metric "$metric" --maximize-best-checkpoint-metric)
-
-train() {  # train NAME CRITERION [its options]
-    local run=$runs/$1 criterion=$2
-    shift 2
-    say "3/4 fine-tuning: $(basename "$run") ($epochs epochs, $updates updates)"
-    if [ -f "$run/done" ]; then
-        echo "already there: $run"
-        return
-    fi
-    mkdir -p "$run"
-    # shellcheck disable=SC2046
-    fairseq-train "$data" --user-dir "$(fairseq-adv user-dir)" \
-        --task sentence_prediction --num-classes "$classes" --init-token 0 --separator-token 2 $regression \
-        --criterion "$criterion" "$@" \
-        $(cat "$encoder/model_args.txt") --finetune-from-model "$encoder/model.pt" \
-        --dropout 0.1 --attention-dropout 0.1 --weight-decay 0.1 --clip-norm 1.0 \
-        --optimizer adam --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --lr 5e-05 \
-        --lr-scheduler polynomial_decay --warmup-updates $((updates * 6 / 100)) --total-num-update "$updates" \
-        --batch-size 16 --required-batch-size-multiple 1 --max-epoch "$epochs" --seed 1 \
-        --shorten-method truncate "${score[@]}" --no-epoch-checkpoints \
-        --save-dir "$run" --log-file "$run/train.log" --log-format json --log-interval 20
-    touch "$run/done"
+convert() {
+    [ ! -f "$out/encoder-$name/model.pt" ] || return 0
+    [ -n "$encoder" ] || { encoder=$out/minilm-hf && fairseq-adv fetch "$encoder"; } || return
+    fairseq-adv convert "$encoder" "$out/encoder-$name"
 }
-# Sizes for MiniLM-L6, whose embeddings are small; examples/glue/README.md tells how they were found.
-train freelb freelb --adv-steps 3 --adv-lr 0.016 --adv-max-norm 0.05 --adv-init-mag 0.025
-[ "$metric" != accuracy ] && plain=freelb plain_options=(--adv-steps 1) || plain=sentence_prediction plain_options=()
-train plain "$plain" ${plain_options[@]+"${plain_options[@]}"}
+step "2/6 the encoder: a pre-trained BERT as a fairseq checkpoint" convert
 
-say "4/4 side by side"
-fairseq-adv compare "$runs/plain" "$runs/freelb" --metric "$metric" --epsilon 0.1
+step "3/6 the text: tokenised and binarised" \
+    fairseq-adv prepare glue "${glue:-examples/quickstart/data}" "$task" "$data" --encoder "$out/encoder-$name"
+
+# What the two runs share. FreeLB's sizes are shares of the embeddings; examples/glue/README.md says how to choose them.
+train() {
+    local run=$runs/$1
+    shift
+    [ ! -f "$run/done" ] || return 0
+    fairseq-adv train "$data" --encoder "$out/encoder-$name" --save-dir "$run" --lr 1e-4 --max-epoch "$epochs" --seed 1 "$@" &&
+        touch "$run/done"
+}
+step "4/6 fine-tuning without perturbation" train plain --criterion standard
+step "5/6 fine-tuning with FreeLB" train freelb --criterion freelb --adv-relative --adv-steps 3 \
+    --adv-max-norm 0.02 --adv-lr 0.0067 --adv-init-mag 0.01
+
+compare() {
+    fairseq-adv compare "$runs/plain" "$runs/freelb" --epsilon 0.01 0.02 --relative --batches 4 \
+        --curves "$runs/curves.png" >"$runs/table.txt"
+}
+step "6/6 both under attack, side by side" compare
+
 echo
-echo "checkpoints and logs: $runs/{plain,freelb}/{checkpoint_best.pt,train.log}"
+cat "$runs/table.txt"
+echo
+echo "learning curves: $runs/curves.png; checkpoints and logs: $runs/{plain,freelb}; what was run: $log"
+echo "try: echo 'I want my money back.' | ${VENV:-.venv}/bin/fairseq-adv predict $runs/freelb/checkpoint_best.pt --stdin"
