@@ -28,7 +28,10 @@ def test_the_names_are_the_packages() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["prepare", "glue", "in", "AGNews", "out"], "no GLUE task is called 'AGNews'. Choose one of CoLA, "),
+        (
+            ["prepare", "glue", "in", "AGNews", "out"],
+            "no GLUE task is called 'AGNews' (your own data: fairseq-adv prepare classification). Choose one of CoLA, ",
+        ),
         (["options", "nope"], "no criterion 'nope' in fairseq_adv; it has alum_vat, "),
         (["predict", "a.pt", "--task", "nope", "--out", "out"], "--task nope: no such task. Choose one of "),
     ],
