@@ -30,7 +30,7 @@ def test_the_names_are_the_packages() -> None:
     [
         (
             ["prepare", "glue", "in", "AGNews", "out"],
-            "no GLUE task is called 'AGNews' (your own data: fairseq-adv prepare classification). Choose one of CoLA, ",
+            "no GLUE task is called 'AGNews' (your own data: fairseq-adv prepare classification). Choose one",
         ),
         (["options", "nope"], "no criterion 'nope' in fairseq_adv; it has alum_vat, "),
         (["predict", "a.pt", "--task", "nope", "--out", "out"], "--task nope: no such task. Choose one of "),
