@@ -112,6 +112,7 @@ setup(
             "setuptools>=64",
             "transformers",
             *CORPUS,
+            *DATASETS,
             *PLOTS,
             *RETRIEVAL,
             *WSC,

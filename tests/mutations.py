@@ -214,8 +214,8 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/tasks/multiple_choice.py",
-        "weights=self._training_weights() if training else None",
-        "weights=self._training_weights()",
+        "weights = self._training_weights() if training else None",
+        "weights = self._training_weights()",
         "tests/tasks/test_multiple_choice_tasks.py"
         "::test_a_checkpoint_of_several_data_sets_is_evaluated_on_one",
         "validation samples its questions as training does",
