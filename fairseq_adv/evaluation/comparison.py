@@ -33,13 +33,13 @@ def table(rows: Sequence[Summary], attacks: Sequence[Attack] = ()) -> str:
     ]
     if attacks:
         how = attacks[0]
-        head[6:6] = [f"{what} at {one.epsilon:g}" for one in attacks for what in ("loss", "accuracy")]
+        head[6:6] = [f"{what}@{one.epsilon:g}" for one in attacks for what in ("loss", "acc")]
         for cells, row in zip(body, rows):
             shown = [(_shown(loss, 3), _shown(accuracy, 2)) for loss, accuracy in row.attacked]
             cells[6:6] = [cell for pair in shown for cell in pair]
         unit = ", a share of the norm of a text's embeddings" if how.relative else ""
         notes = [
-            f"Losses in nats, of the best checkpoint; at {how.epsilon:g}: under attack, after {how.steps} "
+            f"Losses in nats, of the best checkpoint; @{how.epsilon:g}: under attack, after {how.steps} "
             f"ascent steps within that radius{unit}."
         ]
     widths = [max(len(cells[k]) for cells in [head, *body]) for k in range(len(head))]

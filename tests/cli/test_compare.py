@@ -33,7 +33,7 @@ def test_runs_with_and_without_a_log(runs: Path, run: CommandMain) -> None:
     done = run(runs / "logged", runs / "bare")
     assert done.returncode == 0, done.stderr
     head, _, logged, bare, _ = done.stdout.splitlines()
-    assert "dev accuracy" in head and "loss at" not in head
+    assert "dev accuracy" in head and "loss@" not in head
     assert logged.split()[:5] == ["logged", *bare.split()[1:5]]  # criterion, updates, accuracy, epoch
     assert bare.split()[5] == "–" and logged.split()[5] != "–"
     assert not (runs / "logged" / "attack-0.4.json").exists()

@@ -44,6 +44,6 @@ def test_an_attack_has_two_columns() -> None:
     attacked = Summary("a", "pgd", loss=0.5, attacked=[(1.25, 12.5), (2.5, 1.0)])
     attacks = [Attack(epsilon=size, step_size=0.2, steps=2, relative=True) for size in (0.4, 0.8)]
     head, _, row, note = table([attacked], attacks).splitlines()
-    assert "loss at 0.4  accuracy at 0.4  loss at 0.8  accuracy at 0.8  s/update" in head
+    assert "loss@0.4  acc@0.4  loss@0.8  acc@0.8  s/update" in head
     assert row.split() == ["a", "pgd", *"–––", "0.500", "1.250", "12.50", "2.500", "1.00", "–", "–"]
     assert "after 2 ascent steps within that radius, a share" in note
