@@ -18,6 +18,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .engine_options import add_engine_options, server_of
 from .script import RESUMABLE, command_parser, exit_status
 
 if TYPE_CHECKING:
@@ -46,26 +47,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: one a core)"
     )
-    parser.add_argument("--engine", choices=["tantivy", "opensearch"], default="tantivy")
-    parser.add_argument("--url", help="opensearch: the server, such as https://localhost:9200")
-    parser.add_argument("--ca-certs", type=Path, metavar="FILE", help="opensearch: the certificates to trust")
+    add_engine_options(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace an output that was made otherwise")
     return parser
 
 
 def _engine(args: argparse.Namespace) -> Engine:
-    from fairseq_adv.data.errors import DataError
+    server = server_of(args)
+    if server is None:
+        from fairseq_adv.retrieval import tantivy_index
 
-    if args.engine == "tantivy":
-        from fairseq_adv.retrieval.tantivy_index import open_index
-
-        for option in ("url", "ca_certs"):
-            if getattr(args, option):
-                raise DataError(f"--{option.replace('_', '-')} is for --engine opensearch. Leave it out.")
-        return open_index(Path(args.index))
+        return tantivy_index.open_index(Path(args.index))
     from fairseq_adv.retrieval import opensearch_index
 
-    return opensearch_index.open_index(opensearch_index.connect(args.url, args.ca_certs), args.index)
+    return opensearch_index.open_index(server, args.index)
 
 
 def _targets(questions: list[Path], out: Path) -> list[Path]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .engine_options import add_engine_options, server_of
 from .script import RESUMABLE, command_parser, exit_status
 
 
@@ -23,9 +24,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("retrieve index", __doc__)
     parser.add_argument("corpus", nargs="+", metavar="CORPUS", help="text files, or patterns in quotes")
     parser.add_argument("out", metavar="OUT", help="the index to make: a folder, or a name on the server")
-    parser.add_argument("--engine", choices=["tantivy", "opensearch"], default="tantivy")
-    parser.add_argument("--url", help="opensearch: the server, such as https://localhost:9200")
-    parser.add_argument("--ca-certs", type=Path, metavar="FILE", help="opensearch: the certificates to trust")
+    add_engine_options(parser)
     parser.add_argument(
         "--encoding-errors",
         choices=["strict", "replace"],
@@ -37,23 +36,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _build(args: argparse.Namespace) -> None:
-    from fairseq_adv.data.errors import DataError
     from fairseq_adv.retrieval.sentences import survey
 
-    if args.engine == "tantivy":
-        from fairseq_adv.retrieval.tantivy_index import build
+    server, corpus = server_of(args), survey(args.corpus, args.encoding_errors)
+    if server is None:
+        from fairseq_adv.retrieval import tantivy_index
 
-        for option in ("url", "ca_certs"):
-            if getattr(args, option):
-                raise DataError(f"--{option.replace('_', '-')} is for --engine opensearch. Leave it out.")
-        built = build(survey(args.corpus, args.encoding_errors), Path(args.out), args.overwrite)
+        built = tantivy_index.build(corpus, Path(args.out), args.overwrite)
     else:
         from fairseq_adv.retrieval import opensearch_index
 
-        client = opensearch_index.connect(args.url, args.ca_certs)
-        built = opensearch_index.build(
-            client, survey(args.corpus, args.encoding_errors), args.out, args.overwrite
-        )
+        built = opensearch_index.build(server, corpus, args.out, args.overwrite)
     if built.reused:
         print(f"{args.out} is already there and made from these files; nothing to do")
         return

@@ -10,6 +10,7 @@ from typing import Optional
 import torch
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.binarize import class_names
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 from fairseq_adv.data.workspace import finished, workspace
 from fairseq_adv.hub.export_card import model_card
@@ -124,5 +125,4 @@ def _named_classes(state: TrainedState, labels: Optional[str]) -> tuple[str, lis
     file = Path((state.data or "").split(":")[0]) / "label" / "dict.txt"
     if state.data is None or not file.is_file():
         return "", []
-    symbols = load_dictionary(file).symbols[4:]  # behind fairseq's special ones
-    return str(file), [name for name in symbols if name != "<mask>" and not name.startswith("madeupword")]
+    return str(file), class_names(load_dictionary(file))

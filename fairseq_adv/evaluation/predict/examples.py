@@ -18,6 +18,7 @@ from fairseq_adv.data.choices.questions import Question
 from fairseq_adv.data.choices.splits import find_split
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
+from fairseq_adv.data.text.binarize import class_names
 from fairseq_adv.data.wsc.superglue import PronounExample
 from fairseq_adv.evaluation.predict.decisions import BoolArray
 from fairseq_adv.evaluation.predict.ensemble import StringArray
@@ -93,7 +94,7 @@ def known_labels(cfg: Any) -> list[str]:
     if names:
         return [str(name) for name in names]
     file = Path(str(getattr(cfg.task, "data", "") or "")) / "label" / "dict.txt"
-    return _labels(Dictionary.load(str(file))) if file.is_file() else []
+    return class_names(Dictionary.load(str(file))) if file.is_file() else []
 
 
 def _sentences(
@@ -131,7 +132,7 @@ def _sentences(
 def _checked_labels(
     dictionary: Dictionary, task: PredictionTask, data: Path, known: Sequence[str]
 ) -> list[str]:
-    labels, file = _labels(dictionary), data / "label" / "dict.txt"
+    labels, file = class_names(dictionary), data / "label" / "dict.txt"
     wanted = known if task.glue is None else task.glue.classes
     if wanted and sorted(labels) != sorted(wanted):
         owner = "the checkpoint" if task.glue is None else task.name
@@ -146,11 +147,6 @@ def _checked_labels(
             f"({', '.join(known)}). Prepare the data beside the same training file."
         )
     return labels
-
-
-def _labels(dictionary: Dictionary) -> list[str]:
-    symbols = [str(dictionary[i]) for i in range(dictionary.nspecial, len(dictionary))]
-    return [one for one in symbols if one != "<mask>" and not one.startswith("madeupword")]
 
 
 def _gold_of_sentences(
