@@ -13,9 +13,8 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.kept import measured_once, stamp
 from fairseq_adv.evaluation.log_lines import log_lines, logged_options, loss_nats
-from fairseq_adv.evaluation.predict.running import read_checkpoint
 from fairseq_adv.evaluation.runs import read_log
-from fairseq_adv.evaluation.trained import attack_checkpoint
+from fairseq_adv.evaluation.trained import attack_checkpoint, read_checkpoint
 
 LOG, BEST, LAST = "train.log", "checkpoint_best.pt", "checkpoint_last.pt"
 Point = tuple[float, float]  # two numbers that belong together

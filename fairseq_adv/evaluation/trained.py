@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +20,7 @@ from torch import nn
 from tqdm import tqdm
 
 from fairseq_adv.criterions.method_options import ObjectiveConfig
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
@@ -104,6 +107,30 @@ class Trained:
             yield utils.move_to_cuda(sample) if on_gpu else sample
 
 
+def read_checkpoint(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A checkpoint's content; nothing in it is run.
+
+    Args:
+        path: the file.
+        overrides: options to put in place of those in it.
+
+    Raises:
+        DataError: there is no such file, or it is not a checkpoint of fairseq-train.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such checkpoint")
+    try:
+        state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path), overrides)
+        for name in ("task", "criterion", "model"):
+            if state["cfg"][name] is None or not state["model"]:
+                raise KeyError(name)
+    except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError, AttributeError, TypeError) as error:
+        raise DataError(f"{path}: is not a checkpoint written by fairseq-train ({error})") from error
+    # What an old checkpoint has as "args" fairseq would take instead of the cfg, which callers change.
+    state["args"] = None
+    return state
+
+
 def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) -> Trained:
     """Loads a checkpoint that fairseq-train wrote, and splits of its data.
 
@@ -114,13 +141,13 @@ def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) 
         cpu: don't use a GPU.
 
     Raises:
-        ValueError: the checkpoint's task has no objective here, or a split is not there.
+        ValueError: it is no checkpoint, its task has no objective here, or a split is not there.
         FileNotFoundError: there is no such checkpoint.
     """
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: no such checkpoint")
     overrides = {} if data is None else {"data": data}
-    state = checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
+    state = read_checkpoint(Path(path), overrides)
     updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates", 0)
     models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([path], state=state)
     for split in splits:

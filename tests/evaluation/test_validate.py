@@ -87,3 +87,9 @@ def test_mistakes(saved: Path, validate: CommandMain, more: list[str], message: 
     assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("error: ")
     assert message in done.stderr and "Traceback" not in done.stderr
     assert "no such checkpoint" in validate(saved / "none.pt").stderr
+
+
+def test_what_is_no_checkpoint_is_named(tmp_path: Path, validate: CommandMain) -> None:
+    (tmp_path / "junk.pt").write_bytes(bytes(range(256)) * 9)
+    done = validate(tmp_path / "junk.pt")
+    assert done.returncode == 2 and f"error: {tmp_path}/junk.pt: is not a checkpoint" in done.stderr

@@ -19,10 +19,10 @@ from fairseq_adv.evaluation.predict.kinds import OWN_DATA, TASK_NAMES, Predictio
 from fairseq_adv.evaluation.predict.running import (
     Running,
     load_model,
-    read_checkpoint,
     reported_as_data_error,
     run_model,
 )
+from fairseq_adv.evaluation.trained import read_checkpoint
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,26 +68,6 @@ class Running:
         return torch.device("cuda" if torch.cuda.is_available() and not self.cpu else "cpu")
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
-    """A checkpoint's content; nothing in it is run.
-
-    Raises:
-        DataError: there is no such file, or it is not a checkpoint of fairseq-train.
-    """
-    if not path.is_file():
-        raise DataError(f"{path}: no such checkpoint")
-    try:
-        state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
-        for name in ("task", "criterion", "model"):
-            if state["cfg"][name] is None or not state["model"]:
-                raise KeyError(name)
-    except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError, AttributeError, TypeError) as error:
-        raise DataError(f"{path}: is not a checkpoint written by fairseq-train ({error})") from error
-    # What an old checkpoint has as "args" fairseq would take instead of the cfg, which callers change.
-    state["args"] = None
-    return state
-
-
 def load_model(
     path: Path, state: dict[str, Any], task: FairseqTask, how: Running
 ) -> tuple[Objective, torch.nn.Module]:
@@ -96,7 +75,7 @@ def load_model(
 
     Args:
         path: for messages.
-        state: what :func:`read_checkpoint` read.
+        state: what :func:`fairseq_adv.evaluation.trained.read_checkpoint` read.
         task: with the dictionaries that belong to the model.
         how: device and precision.
 
