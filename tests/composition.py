@@ -22,47 +22,80 @@ from hydra.experimental import compose as compose_from_scratch
 from hydra.experimental import initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-# (the groups chosen, the names of all options) -> the configuration, and the options that made it
-_composed: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[DictConfig, list[str]]] = {}
+# the choices of groups, such as "task=masked_lm" -> the configuration with their defaults alone
+_bases: dict[tuple[str, ...], DictConfig] = {}
+# the same -> a configuration with all options, and what they are
+_composed: dict[tuple[str, ...], tuple[DictConfig, list[str]]] = {}
 _primary: dict[str, Any] = {}
 _tell: Callable[[list[str]], None] | None = None
 _load_primary = ConfigLoaderImpl._load_primary_config
 
 
 def remember(tell: Callable[[list[str]], None] | None = None) -> None:
-    """From now on, in this process. ``tell`` gets the options of what hydra had to compose."""
+    """From now on, in this process. ``tell`` gets the options of what was not remembered yet."""
     global _tell
-    utils.compose, _tell = compose, tell
+    utils.compose, utils.initialize, _tell = compose, initialize, tell
+
+
+def initialize(config_path: str) -> Any:
+    """hydra's own searches the stack for the file that calls it, which takes longer than the rest."""
+    return initialize_config_dir(str((Path(utils.__file__).parent / config_path).resolve()))
 
 
 def compose(config_name: str, overrides: list[str], strict: bool) -> DictConfig:
-    """What hydra composes, as ``fairseq.dataclass.utils`` asks for it."""
-    names = tuple(line.partition("=")[0] for line in overrides)
-    key = (tuple(line for name, line in zip(names, overrides) if "." not in name), names)
-    if key in _composed:
-        earlier, lines = _composed[key]
-        changed = OverridesParser.create().parse_overrides(
-            [new for old, new in zip(lines, overrides) if old != new]
-        )
+    """What hydra composes, as ``fairseq.dataclass.utils`` asks for it: with all options of the groups."""
+    groups = tuple(line for line in overrides if "." not in line.partition("=")[0])
+    if groups in _composed:
+        earlier, lines = _composed[groups]
+        changed = _parsed([new for old, new in zip(lines, overrides) if old != new])
         # hydra merges a dictionary into the one that is there, so the earlier one would shine through.
-        if not any(isinstance(override.value(), dict) for override in changed):
-            made = copy.deepcopy(earlier)
-            OmegaConf.set_struct(made, strict)
-            ConfigLoaderImpl._apply_overrides_to_config(changed, made)
-            return made
-    with mock.patch.object(ConfigLoaderImpl, "_load_primary_config", load_primary):
-        made = compose_from_scratch(config_name, overrides=overrides, strict=strict)
-    _composed[key] = (copy.deepcopy(made), list(overrides))
+        same = [line.partition("=")[0] for line in lines] == [line.partition("=")[0] for line in overrides]
+        if same and changed is not None and not any(isinstance(one.value(), dict) for one in changed):
+            return _with_values(earlier, changed, strict)
+    values = _parsed([line for line in overrides if line not in groups])
+    if values is None:
+        return compose_from_scratch(config_name, overrides=overrides, strict=strict)  # says what is wrong
+    made = _with_values(_base(config_name, groups), values, strict)
+    _composed[groups] = (copy.deepcopy(made), list(overrides))
     if _tell is not None:
         _tell(list(overrides))
+    return made
+
+
+def _base(config_name: str, groups: tuple[str, ...]) -> DictConfig:
+    """The parts that groups choose are independent: each choice is composed once, and put beside others."""
+    if groups not in _bases:
+        if len(groups) < 2:
+            with mock.patch.object(ConfigLoaderImpl, "_load_primary_config", load_primary):
+                _bases[groups] = compose_from_scratch(config_name, overrides=list(groups), strict=False)
+        else:
+            made = copy.deepcopy(_base(config_name, ()))
+            for line in groups:
+                name = line.partition("=")[0]
+                part = copy.deepcopy(_base(config_name, (line,))._get_node(name))
+                made.__dict__["_content"][name] = part
+                part._set_parent(made)
+            _bases[groups] = made
+    return _bases[groups]
+
+
+def _parsed(lines: list[str]) -> list[Any] | None:
+    """As hydra understands them; ``None`` where it would refuse."""
+    overrides = OverridesParser.create().parse_overrides(lines)
+    return None if any(override.is_sweep_override() for override in overrides) else overrides
+
+
+def _with_values(earlier: DictConfig, overrides: list[Any], strict: bool) -> DictConfig:
+    made = copy.deepcopy(earlier)
+    OmegaConf.set_struct(made, strict)
+    ConfigLoaderImpl._apply_overrides_to_config(overrides, made)
     return made
 
 
 def compose_ahead(overrides: list[str]) -> None:
     """What a forked process had to compose, for those that are forked from this one later."""
     GlobalHydra.instance().clear()
-    directory = str(Path(utils.__file__).parent.parent / "config")
-    with mock.patch.object(sys.modules[__name__], "_tell", None), initialize_config_dir(directory):
+    with mock.patch.object(sys.modules[__name__], "_tell", None), initialize("../config"):
         compose("config", overrides, strict=False)
 
 

@@ -197,7 +197,7 @@ def test_two_workers_train_and_resume(tmp_path: Path) -> None:
     data = write_task(tmp_path / "data")
     words = [command("torchrun"), "--standalone", "--nproc_per_node", "2", command("fairseq-train")]
     gloo = ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
-    check(run_from_scratch(*words, *sentence_args(data, tmp_path / "save", 2), *gloo), "done training")
+    check(run_command(*words, *sentence_args(data, tmp_path / "save", 2), *gloo), "done training")
     resumed = run_command(*words, *sentence_args(data, tmp_path / "save", 4), *gloo)
     check(resumed, "Loaded checkpoint", "@ 2 updates", "num_updates 4")
 
@@ -246,7 +246,7 @@ def hydra_train(folder: Path, criterion: str, further: str = "") -> subprocess.C
     (folder / "run.yaml").write_text(
         YAML.format(user_dir=plugin, data=data, criterion=criterion, further=further)
     )
-    return run_from_scratch(
+    return run_command(
         command("fairseq-hydra-train"), "--config-dir", str(folder), "--config-name", "run",
         f"hydra.run.dir={folder / 'out'}",
     )  # fmt: skip

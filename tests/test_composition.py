@@ -10,6 +10,7 @@ import composition
 import pytest
 from fairseq import options
 from fairseq.dataclass import utils
+from hydra import experimental as hydra_experimental
 from omegaconf import DictConfig, OmegaConf
 from support import ADVERSARIAL, VIRTUAL, train_args
 
@@ -28,6 +29,8 @@ LINES = {
 def from_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
     """hydra's own ``compose`` until a test has compared with it, and nothing remembered."""
     monkeypatch.setattr(utils, "compose", composition.compose_from_scratch)
+    monkeypatch.setattr(utils, "initialize", hydra_experimental.initialize)
+    monkeypatch.setattr(composition, "_bases", {})
     monkeypatch.setattr(composition, "_composed", {})
     monkeypatch.setattr(composition, "_primary", {})
 
@@ -54,8 +57,11 @@ def test_a_remembered_configuration_is_hydra_s(tmp_path: Path, monkeypatch: pyte
     lines = [parsed(name, tmp_path / name) for name in LINES]
     expected = [plain(utils.convert_namespace_to_omegaconf(line)) for line in lines]
     monkeypatch.setattr(utils, "compose", composition.compose)
+    monkeypatch.setattr(utils, "initialize", composition.initialize)
     made = [plain(utils.convert_namespace_to_omegaconf(line)) for line in lines]
     assert len(composition._composed) == 3  # one for each choice of groups; the other four are copies
+    # Each choice was composed once: two criterions, two schedules, a task, an optimizer, a scoring.
+    assert sum(len(groups) == 1 for groups in composition._bases) == 7
     for name, ours, theirs in zip(LINES, made, expected):
         assert repr(ours) == repr(theirs), name
 

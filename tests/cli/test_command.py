@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import command, run_from_scratch
+from support import command, run_command, run_from_scratch
 
 import fairseq_adv_cli
 from fairseq_adv_cli import doctor, prepare, retrieve, user_dir
@@ -106,7 +106,7 @@ def test_user_dir_is_a_folder_that_fairseq_imports() -> None:
         f"utils.import_user_module(Namespace(user_dir={found!r}));"
         "print('freelb' in criterions.CRITERION_REGISTRY)"
     )
-    assert run_from_scratch(sys.executable, "-c", code).stdout.splitlines()[-1] == "True"
+    assert run_command(sys.executable, "-c", code).stdout.splitlines()[-1] == "True"
 
 
 def test_user_dir_without_the_package(
@@ -258,7 +258,7 @@ def test_doctor_shows_why_torch_cannot_be_imported(tmp_path: Path) -> None:
 
 
 def test_options_lists_what_fairseq_s_help_leaves_out() -> None:
-    done = python_cli("options", "freelb")
+    done = run_command(sys.executable, "-m", "fairseq_adv_cli", "options", "freelb")
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
     assert "--adv-max-norm" in text and "epsilon, radius of the ball" in text and "(default: 3)" in text

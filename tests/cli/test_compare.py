@@ -54,6 +54,17 @@ def test_an_attack(runs: Path, run: CommandMain) -> None:
     ]  # fmt: skip
 
 
+def test_a_relative_attack_is_another_one_with_a_file_of_its_own(runs: Path, run: CommandMain) -> None:
+    found = []
+    for relative in ([], ["--relative"]):
+        done = run(runs / "logged", "--epsilon", "0.2", "--steps", "2", *relative)
+        assert done.returncode == 0, done.stderr
+        found.append(done.stdout.splitlines()[2].split()[6])
+    kept = [runs / "logged" / name for name in ("attack-0.2.json", "attack-0.2-relative.json")]
+    assert found == [f"{json.loads(path.read_text())['means']['perturbed_loss']:.3f}" for path in kept]
+    assert found[0] != found[1]
+
+
 def test_learning_curves(
     runs: Path, tmp_path: Path, run: CommandMain, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from types import ModuleType
 import pytest
 from corpus_samples import awkward_corpus, row_lengths, split_bytes
 from glue_samples import AWKWARD, small_bpe, small_wordpiece
-from support import handle_interrupts, verb
+from support import handle_interrupts, run_command, start_command, verb
 
 from fairseq_adv_cli import corpus
 
@@ -37,12 +37,12 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """16 MB of plain words in documents of four lines: seconds of work."""
+    """8 MB of plain words in documents of four lines: seconds of work."""
     path = tmp_path_factory.mktemp("large") / "text"
     words = [word for row in AWKWARD if row.isascii() for word in row.split()]
     rows = [" ".join(words[(i * 7 + k) % len(words)] for k in range(40)) + f" {i}" for i in range(2000)]
     block = "".join(row + "\n" + "\n" * (i % 4 == 3) for i, row in enumerate(rows)).encode()
-    path.write_bytes(block * (16_000_000 // len(block)))
+    path.write_bytes(block * (8_000_000 // len(block)))
     return path
 
 
@@ -147,10 +147,10 @@ def test_killed_for_real_and_run_again(encoder: Path, large: Path, tmp_path: Pat
         time.sleep(0.01)
     assert not (out / "shard1").exists()  # the worker noticed that it is alone
     before = {0: identity(out / "shard0")}
-    again = subprocess.run(command(*words), capture_output=True, text=True, check=True)
+    again = run_command(*command(*words))
     assert "already there:" in again.stdout
     assert before == {0: identity(out / "shard0")}
-    subprocess.run(command(large, tmp_path / "whole", "--encoder", encoder), capture_output=True, check=True)
+    assert run_command(*command(large, tmp_path / "whole", "--encoder", encoder)).returncode == 0
     folders = [out / f"shard{i}" for i in range(3)]
     assert split_bytes(folders) == split_bytes([tmp_path / "whole" / "shard0"])
     assert sorted(path.name for path in out.iterdir()) == [f"shard{i}" for i in range(3)]
@@ -169,9 +169,9 @@ def test_a_killed_worker_costs_its_own_shard_only(encoder: Path, large: Path, tm
     assert "1 of 4 shards are not made" in stderr and "Traceback" not in stderr
     assert not (out / "shard1").exists() and stdout.splitlines()[-1].startswith("train: ")
     kept = {i: identity(out / f"shard{i}") for i in (0, 2, 3)}
-    check = subprocess.run(command(*words, "--check"), capture_output=True, text=True)
+    check = run_command(*command(*words, "--check"))
     assert check.returncode == 1 and check.stderr.startswith(f"error: {out}/shard1: is missing\n")
-    assert subprocess.run(command(*words), capture_output=True).returncode == 0
+    assert run_command(*command(*words)).returncode == 0
     assert kept == {i: identity(out / f"shard{i}") for i in (0, 2, 3)}
 
 
@@ -187,7 +187,7 @@ def test_interrupted(encoder: Path, large: Path, tmp_path: Path) -> None:
     # One worker may have finished a shard before the other began. What looks whole is whole.
     made = {i for i in range(6) if (out / f"shard{i}").exists()}
     assert len(made) <= 4
-    check = subprocess.run(command(*words, "--check"), capture_output=True, text=True)
+    check = run_command(*command(*words, "--check"))
     faults = check.stderr.splitlines()[:-1]
     assert faults == [f"error: {out}/shard{i}: is missing" for i in range(6) if i not in made]
 
@@ -229,8 +229,8 @@ def test_a_slurm_array(
 ) -> None:
     text, out = awkward_corpus(tmp_path / "text"), tmp_path / "out"
     words = [text, out, "--shards", 5, "--encoder", encoder, "--valid", text]
-    tasks = [start(*words, "--task-index", index, "--task-count", 3) for index in (0, 2)]
-    for task in tasks:
+    lines = [command(*words, "--task-index", index, "--task-count", 3) for index in (0, 2)]
+    for task in [start_command(line, text=True) for line in lines]:
         assert "the same command with --check" in task.communicate()[0] and task.returncode == 0
     assert run(script, *words, "--check") == 1
     errors = capfd.readouterr().err.splitlines()
@@ -250,7 +250,7 @@ def test_the_bar_on_a_terminal(encoder: Path, large: Path, tmp_path: Path) -> No
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
     words = command(large, tmp_path / "out", "--shards", 2, "--encoder", encoder)
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=theirs) as process:
+    with start_command(words, stdout=subprocess.DEVNULL, stderr=theirs) as process:
         os.close(theirs)
         shown = b""
         while True:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
-from support import verb
+import pytest
+from support import CommandMain
 
-COMMAND = verb("prepare qnli-ranking")
 
-
-def run(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True)
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> CommandMain:
+    return CommandMain("prepare qnli-ranking", capsys)
 
 
 def write(folder: Path, label: str = "not_entailment") -> Path:
@@ -22,7 +21,7 @@ def write(folder: Path, label: str = "not_entailment") -> Path:
     return folder
 
 
-def test_says_what_it_made_and_what_has_no_partner(tmp_path: Path) -> None:
+def test_says_what_it_made_and_what_has_no_partner(tmp_path: Path, run: CommandMain) -> None:
     done = run(write(tmp_path / "QNLI"), tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "train: 1 questions from 3 rows\n  rows without a partner: 1, left out" in done.stdout
@@ -32,7 +31,7 @@ def test_says_what_it_made_and_what_has_no_partner(tmp_path: Path) -> None:
     assert again.returncode == 0 and "nothing to do" in again.stdout
 
 
-def test_a_mistake_ends_without_a_traceback(tmp_path: Path) -> None:
+def test_a_mistake_ends_without_a_traceback(tmp_path: Path, run: CommandMain) -> None:
     done = run(write(tmp_path / "QNLI", "no"), tmp_path / "out")
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert f"error: {tmp_path}/QNLI/train.tsv:3: unknown label 'no'" in done.stderr

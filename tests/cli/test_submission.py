@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
-from support import CommandMain, verb
+from support import CommandMain, run_command, verb
 
 COMMAND = verb("submission")
 # What https://gluebenchmark.com asks for.
@@ -113,5 +112,5 @@ def test_missing_and_extra_rows_are_named(run: CommandMain, tmp_path: Path) -> N
 
 def test_as_a_command(tmp_path: Path) -> None:
     words = [*COMMAND, write(tmp_path / "answers", "WNLI"), tmp_path / "out", "--allow-missing"]
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
+    done = run_command(*map(str, words))
     assert done.returncode == 2 and "GLUE takes a zip" in done.stderr and "Traceback" not in done.stderr

@@ -380,6 +380,6 @@ def test_fairseq_train_makes_the_logs_folder(data: Path, tmp_path: Path) -> None
     """Also where --user-dir is its only tie to this project: the traceback of a missing folder came late."""
     log = tmp_path / "new" / "folder" / "train.log"
     args = train_args(data, None, "freelb", "--log-file", str(log), "--max-update", "1")
-    done = subprocess.run([command("fairseq-train"), *args], capture_output=True, text=True)
+    done = run_command(command("fairseq-train"), *args)
     assert done.returncode == 0, done.stderr[-2000:]
     assert re.search('"train_num_updates": "1"', log.read_text())

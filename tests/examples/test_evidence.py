@@ -107,6 +107,7 @@ def read(folder: Path, split: str) -> list[tuple[str, str]]:
     return list(zip(*parts))
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_the_splits_of_a_task(data: Path, tmp_path: Path) -> None:
     write_small_encoder(tmp_path / "encoder")
     for rows in (100, 40):
