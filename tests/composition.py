@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Callable
 from unittest import mock
 
+import quick_copies
 from fairseq.dataclass import utils
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
@@ -35,6 +36,8 @@ def remember(tell: Callable[[list[str]], None] | None = None) -> None:
     """From now on, in this process. ``tell`` gets the options of what was not remembered yet."""
     global _tell
     utils.compose, utils.initialize, _tell = compose, initialize, tell
+    ConfigLoaderImpl._load_primary_config = load_hydra_s_own  # type: ignore[method-assign]
+    quick_copies.use()
 
 
 def initialize(config_path: str) -> Any:
@@ -97,6 +100,12 @@ def compose_ahead(overrides: list[str]) -> None:
     GlobalHydra.instance().clear()
     with mock.patch.object(sys.modules[__name__], "_tell", None), initialize("../config"):
         compose("config", overrides, strict=False)
+
+
+def load_hydra_s_own(self: ConfigLoaderImpl, cfg_filename: str, record_load: bool = True) -> Any:
+    """hydra's own defaults are the same for all, also where a recipe is composed."""
+    load = load_primary if cfg_filename == "hydra_config" else _load_primary
+    return load(self, cfg_filename, record_load)
 
 
 def load_primary(self: ConfigLoaderImpl, cfg_filename: str, record_load: bool = True) -> Any:
