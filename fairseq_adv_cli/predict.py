@@ -43,6 +43,11 @@ _TASKS = (
     "sentence_prediction or a qnli_ranking model), WNLI (by a sentence_prediction or a wsc model), "
     "commonsense_qa, arc, race, openbookqa, qnli_ranking, wsc. Left out: data of your own"
 )
+_INPUT = (
+    "answer the texts of a table (csv, tsv, jsonl, parquet) or of a .txt, or the questions of a file that "
+    "prepare choices reads"
+)
+_OF_INPUT = ("text", "text_pair", "no_header", "encoding")
 _OF_A_FOLDER = ("task", "split", "vote", "scores", "wnli_test", "gold")
 
 
@@ -51,9 +56,11 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("checkpoints", type=Path, nargs="*", metavar="CHECKPOINT", help="what fairseq-train wrote")
     add("--stdin", action="store_true", help="answer the texts of standard input; - among CHECKPOINT, too")
-    add("--input", type=Path, metavar="FILE", help="answer the texts of a .csv, .tsv, .jsonl or .txt file")
+    add("--input", type=Path, metavar="FILE", help=_INPUT)
     add("--text", metavar="COL", help="--input: the column of the text; a .txt has a text a line")
     add("--text-pair", metavar="COL", help="--input: the column of the second text")
+    add("--no-header", action="store_true", help="--input: the columns have no names but 1, 2, …")
+    add("--encoding", metavar="NAME", help="--input: of csv, tsv and lines, such as latin-1 (default: utf-8)")
     add("--data", type=Path, help="answer a split of this folder; for texts: the training data, if it moved")
     add("--task", help=_TASKS)
     add("--out", type=Path, help="the folder for the file of answers and for scores/")
@@ -106,7 +113,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.stdin:
         refuse(("out",), "is for --data and --input; --stdin prints its answers")
     if not args.input:
-        refuse(("text", "text_pair"), "is for --input")
+        refuse(_OF_INPUT, "is for --input")
     if not (args.stdin or args.input or args.out):
         raise DataError("--out is missing: the folder for the file of answers")
 
@@ -125,14 +132,15 @@ def _predict_folder(args: argparse.Namespace, running: Running) -> int:
 def _predict_texts(args: argparse.Namespace, running: Running) -> int:
     from fairseq_adv.data.io import write_whole
     from fairseq_adv.evaluation.predict.loading import load
-    from fairseq_adv.evaluation.predict.text_files import answer_file, answer_lines
+    from fairseq_adv.evaluation.predict.text_files import TextFile, answer_file, answer_lines
 
     model = load(args.checkpoints, data=args.data, how=running)
     try:
         if args.stdin:
             answer_lines(model, sys.stdin.buffer, sys.stdout)
             return 0
-        answers, rows = answer_file(model, args.input, args.text, args.text_pair)
+        header, encoding = not args.no_header, args.encoding or "utf-8"
+        answers, rows = answer_file(model, TextFile(args.input, args.text, args.text_pair, header, encoding))
         if args.out is None:
             sys.stdout.write(answers)
             sys.stdout.flush()

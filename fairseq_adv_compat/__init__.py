@@ -18,6 +18,8 @@ PATCHED_MODULES = {
     "hydra.core.plugins": ("", "hydra_plugins"),
     "fairseq.checkpoint_utils": ("", "checkpoints"),
     "fairseq.distributed.utils": ("", "checkpoints"),
+    "fairseq.file_utils": ("", "archives"),
+    "fairseq.data.fasta_dataset": ("", "fasta_names"),
     "fairseq.data.data_utils": ("", "numpy_names"),
     "fairseq.data.language_pair_dataset": ("", "numpy_names"),
     "fairseq.data.token_block_dataset": ("", "numpy_names"),

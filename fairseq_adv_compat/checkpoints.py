@@ -2,29 +2,74 @@
 
 fairseq 0.12.2 calls ``torch.load(f)``. torch >= 2.6 then refuses its checkpoints, because they hold a
 Namespace and omegaconf containers; older torch runs whatever the file says. Here both load what
-:mod:`fairseq_adv_compat.allow_list` names and refuse all else, by an error that says what and where.
+:mod:`fairseq_adv_compat.allow_list` names and refuse all else, by an error that says what and where. What
+they load :mod:`fairseq_adv_compat.configurations` looks through.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import pickle
 import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import ModuleType
-from typing import IO, Any
+from typing import IO, Any, Callable
 
 import torch
 
+from . import configurations
 from .allow_list import fairseq_globals, plain_globals
 from .module_view import ModuleView
 
+_KINDS = {"TorchScript": "a TorchScript program", "legacy .tar": "of torch's old format, a tar archive"}
 OPT_OUT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"  # torch >= 2.6 knows the same variable
+_looks: ContextVar[tuple[Callable[[Any], None], ...]] = ContextVar(
+    "looks", default=(configurations.check_strings,)
+)  # at what a checkpoint holds, before it is used
 NATIVE = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
 
 
+class Refused(pickle.UnpicklingError):
+    """A checkpoint that might run code, or take all memory."""
+
+
 def apply(module: ModuleType) -> None:
-    """Makes ``torch.load`` the load below, for the one module of fairseq that is given."""
-    module.torch = ModuleView(torch, load=load)  # type: ignore[attr-defined]
+    """Makes ``torch.load`` the load below, for the one module of fairseq that is given.
+
+    In ``fairseq.checkpoint_utils`` what a model is about to be built from is looked at more closely.
+    """
+    patched: Any = module
+    patched.torch = ModuleView(torch, load=load)
+    if hasattr(patched, "load_model_ensemble_and_task"):
+        patched.load_model_ensemble_and_task = _building(patched.load_model_ensemble_and_task)
+
+
+def _building(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """fairseq's ``load_model_ensemble_and_task``, which may be given the content of its file."""
+
+    @functools.wraps(plain)
+    def load_model_ensemble_and_task(*args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(plain).bind(*args, **kwargs).arguments
+        if given.get("state") is not None:
+            _look_at(given["state"], given["filenames"][0], [configurations.check_before_building])
+        with to_build_from():
+            return plain(*args, **kwargs)
+
+    return load_model_ensemble_and_task
+
+
+@contextmanager
+def to_build_from() -> Iterator[None]:
+    """In the block, checkpoints are read to build a model from them, so their names and sizes matter too."""
+    token = _looks.set((configurations.check_strings, configurations.check_before_building))
+    try:
+        yield
+    finally:
+        _looks.reset(token)
 
 
 def load(f: IO[bytes], map_location: Any = None) -> Any:
@@ -34,15 +79,33 @@ def load(f: IO[bytes], map_location: Any = None) -> Any:
         what ``torch.load(f, map_location)`` returns.
 
     Raises:
-        pickle.UnpicklingError: if it names anything that a fairseq checkpoint does not hold, with the
-            name, the file and the opt-out in the message. Nothing of it has been run then.
+        Refused: if it names anything that a fairseq checkpoint does not hold, or its
+            configuration may run code, with the name, the file and the opt-out in the message. Nothing of
+            it has been run then.
+        pickle.UnpicklingError: if it is no checkpoint.
     """
-    if os.environ.get(OPT_OUT, "").lower() in ("1", "y", "yes", "true"):
+    if _is_trusted():
         return torch.load(f, map_location=map_location, weights_only=False)
     try:
-        return _load_native(f, map_location) if NATIVE else _load_restricted(f, map_location)
+        state = _load_native(f, map_location) if NATIVE else _load_restricted(f, map_location)
     except pickle.UnpicklingError as error:
-        raise pickle.UnpicklingError(_refusal(f, str(error))) from None
+        raise _error(f, str(error)) from None
+    _look_at(state, _source(f), _looks.get())
+    return state
+
+
+def _is_trusted() -> bool:
+    return os.environ.get(OPT_OUT, "").lower() in ("1", "y", "yes", "true")
+
+
+def _look_at(state: Any, source: str, looks: Iterable[Callable[[Any], None]]) -> None:
+    if _is_trusted():
+        return
+    try:
+        for look in looks:
+            look(state)
+    except configurations.Refused as error:
+        raise _refusal(source, str(error)) from None
 
 
 def mark_plain_globals() -> None:
@@ -71,15 +134,28 @@ def _load_restricted(f: IO[bytes], map_location: Any) -> Any:
         return readers._load(archive, map_location, restricted_pickle, encoding="utf-8")
 
 
-def _refusal(f: IO[bytes], reason: str) -> str:
-    name = re.search(r"GLOBAL ([\w.]+)", reason)
+def _source(f: IO[bytes]) -> str:
+    return str(getattr(f, "name", "the state that another worker sent"))
+
+
+def _error(f: IO[bytes], told: str) -> pickle.UnpicklingError:
+    """For what a reader of pickles said, without torch's advice to read the file unsafely."""
+    name = re.search(r"GLOBAL ([\w.]+)", told)
     if name:
-        found = f"it names `{name.group(1)}`"
-    else:
-        # torch wraps the reason in advice that does not fit here.
-        found = f"it cannot be read ({reason.rpartition('WeightsUnpickler error: ')[2].splitlines()[0]})"
-    source = getattr(f, "name", "the state that another worker sent")
-    return (
-        f"{source} was not loaded: {found}, which fairseq's checkpoints do not hold and which might run "
-        f"code. Nothing of it was run. To load it all the same, set {OPT_OUT}=1: only for files you trust."
+        what = f"it names `{name.group(1)}`, which fairseq's checkpoints do not hold and which might run code"
+        return _refusal(_source(f), what)
+    for sign, what in _KINDS.items():
+        if sign in told:
+            return _refusal(_source(f), f"it is {what}")
+    reason = (told.rpartition("WeightsUnpickler error: ")[2].strip().splitlines() or ["empty"])[0]
+    f.seek(0)
+    if f.read(1) in (b"P", b"\x80"):  # of a zip file, of a pickle
+        return _refusal(_source(f), f"it cannot be read as data alone ({reason})")
+    return pickle.UnpicklingError(f"{_source(f)}: is not a checkpoint")
+
+
+def _refusal(source: str, reason: str) -> Refused:
+    return Refused(
+        f"{source} was not loaded: {reason}. Nothing of it was run. "
+        f"To load it all the same, set {OPT_OUT}=1: only for files you trust."
     )

@@ -24,6 +24,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
+from fairseq_adv_compat import checkpoints
 
 
 def attack_checkpoint(
@@ -108,23 +109,26 @@ class Trained:
 
 
 def read_checkpoint(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A checkpoint's content; nothing in it is run.
+    """The content of a checkpoint that a model is to be built from; nothing in it is run.
 
     Args:
         path: the file.
         overrides: options to put in place of those in it.
 
     Raises:
-        DataError: there is no such file, or it is not a checkpoint of fairseq-train.
+        DataError: there is no such file, it is not a checkpoint of fairseq-train, or it may run code.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such checkpoint")
     try:
-        state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path), overrides)
+        with checkpoints.to_build_from():
+            state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path), overrides)
         for name in ("task", "criterion", "model"):
             if state["cfg"][name] is None or not state["model"]:
                 raise KeyError(name)
-    except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError, AttributeError, TypeError) as error:
+    except pickle.UnpicklingError as error:
+        raise DataError(str(error)) from error  # it names the file
+    except (RuntimeError, EOFError, KeyError, AttributeError, TypeError) as error:
         raise DataError(f"{path}: is not a checkpoint written by fairseq-train ({error})") from error
     # What an old checkpoint has as "args" fairseq would take instead of the cfg, which callers change.
     state["args"] = None

@@ -174,6 +174,11 @@ def test_a_file_of_texts(films: Path, tmp_path: Path, run: CommandMain) -> None:
     assert sorted(head[2:]) == ["0", "1"] and [first[0], second[0]] == ["0", "1"]
     for row in (first, second):
         assert row[1] == head[2 + (float(row[3]) > float(row[2]))]
+    # The same rows in a table without a header, in another encoding.
+    other = tmp_path / "reviews.tsv"
+    other.write_bytes('7\tA film, and "more"\n8\tTwice before\n'.encode("utf-16"))
+    words = ["--input", other, "--no-header", "--text", "2", "--encoding", "utf-16", "--cpu"]
+    assert run(checkpoint(films), *words).stdout.splitlines() == lines
 
 
 def test_a_prepared_folder_without_a_task(films: Path, tmp_path: Path, run: CommandMain) -> None:
@@ -185,13 +190,23 @@ def test_a_prepared_folder_without_a_task(films: Path, tmp_path: Path, run: Comm
     assert done.stdout == f"wrote {tmp_path}/predictions.tsv (26 rows, 1 model)\n"
 
 
-def test_questions_of_a_file(trained: Path, run: CommandMain) -> None:
+def test_questions_of_a_file(trained: Path, tmp_path: Path, run: CommandMain) -> None:
     model, file = trained / "save" / "checkpoint_best.pt", trained / "data" / "valid.jsonl"
     rows = run(model, "--input", file, "--cpu").stdout.splitlines()
     assert [row.split("\t")[0] for row in rows[1:]] == [f"valid-{i}" for i in range(8)]
     assert rows[1].split("\t")[1] in "ABC"
     done = run(model, "--input", file, "--text", "stem", "--cpu")
-    assert done.returncode == 2 and "--text and --text-pair are for models of texts" in done.stderr
+    assert done.returncode == 2 and "--text, --text-pair, --no-header and --encoding are for" in done.stderr
+    # As people write their own, and as prepare choices reads them.
+    own = [json.loads(line) for line in file.read_text().splitlines()]
+    own = [
+        {"question": row["question"]["stem"], "choices": [one["text"] for one in row["question"]["choices"]]}
+        for row in own
+    ]
+    plain = tmp_path / "own.jsonl"
+    plain.write_text("".join(json.dumps(row) + "\n" for row in own))
+    answers = run(model, "--input", plain, "--cpu").stdout.splitlines()
+    assert [row.split("\t")[0] for row in answers[1:]] == [f"own-{i}" for i in range(1, 9)]
 
 
 @pytest.mark.parametrize(
@@ -205,6 +220,7 @@ def test_questions_of_a_file(trained: Path, run: CommandMain) -> None:
         (["CHECKPOINT", "--input", "a.txt", "--vote"], "--vote is for --data, not for --input"),
         (["CHECKPOINT", "--stdin", "--out", "OUT"], "--out is for --data and --input; --stdin prints"),
         (["CHECKPOINT", "--data", "DATA", "--out", "OUT", "--text", "a"], "--text is for --input"),
+        (["CHECKPOINT", "--stdin", "--no-header"], "--no-header is for --input"),
         (["CHECKPOINT", "--input", "a.csv"], "a.csv: no such file"),
         (["CHECKPOINT", "--stdin", "--tokenizer-dir", "OUT"], "holds neither vocab.txt"),
         (["gone.pt", "--stdin"], "gone.pt: no such checkpoint"),

@@ -11,8 +11,7 @@ from itertools import chain
 from typing import Any, Optional
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import check_text
-from fairseq_adv.data.tables.table_files import PlacedRow
+from fairseq_adv.data.tables.table_files import PlacedRow, no_column, text_cell
 from fairseq_adv.data.text.labelled_rows import LabelledRows
 
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
@@ -64,7 +63,7 @@ def read_texts(name: str, rows: Iterable[PlacedRow], columns: Columns) -> Placed
     missing: Optional[DataError] = None  # of the first row without a label
     for where, row in rows:
         for texts, column in zip(inputs, columns.texts):
-            texts.append(_text(row, column, where))
+            texts.append(text_cell(row, column, where))
         label = _label(row, columns, where)
         if label is not None:
             labels.append(label)
@@ -76,25 +75,9 @@ def read_texts(name: str, rows: Iterable[PlacedRow], columns: Columns) -> Placed
     return PlacedTexts(name, inputs, labels, places)
 
 
-def _text(row: dict[str, Any], column: str, where: str) -> str:
-    if column not in row:
-        raise _no_column(row, column, where)
-    value = row[column]
-    if not isinstance(value, str):
-        raise DataError(
-            f"{where}: column {column!r} is no text: {value!r:.40}. Put it in quotes, or remove it."
-        )
-    check_text(value, f"{where}: column {column!r}")
-    return value
-
-
-def _no_column(row: dict[str, Any], column: str, where: str) -> DataError:
-    return DataError(f"{where}: there is no column {column!r}. The columns: {', '.join(map(repr, row))}.")
-
-
 def _no_label(row: dict[str, Any], column: str, where: str) -> DataError:
     if column not in row:
-        return _no_column(row, column, where)
+        return no_column(row, column, where)
     return DataError(f"{where}: no label in column {column!r}. Fill it in, or remove the row.")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import file_bytes, json_lines
+from fairseq_adv.data.io import check_text, file_bytes, json_lines
 
 PlacedRow = tuple[str, dict[str, Any]]
 """("file:line", the row's cells by their columns' names)."""
@@ -38,23 +38,57 @@ def read_table(path: Path, header: bool = True, encoding: str = "utf-8") -> Iter
     if ending not in ENDINGS:
         raise DataError(f"{path}: its name must end in {', '.join(ENDINGS)} (or .gz after them). Rename it.")
     if ending in (".csv", ".tsv"):
-        cells = (_csv_cells if ending == ".csv" else _tsv_cells)(path, _text(path, encoding))
+        cells = (_csv_cells if ending == ".csv" else _tsv_cells)(path, text_of_file(path, encoding))
         yield from _named(path, cells, header)
         return
     if not header:
         raise DataError(f"{path}: --no-header is for csv and tsv. Leave it out.")
     if ending in CLASS_LINES:
-        yield from _class_lines(path, _text(path, encoding))
+        yield from _class_lines(path, text_of_file(path, encoding))
     else:
         yield from json_lines(path) if ending == ".jsonl" else _parquet_rows(path)
 
 
 def tab_separated(path: Path, header: bool) -> Iterator[PlacedRow]:
     """As :func:`read_table`, of a file of any name whose cells are separated by tabs."""
-    return _named(path, _tsv_cells(path, _text(path, "utf-8")), header)
+    return _named(path, _tsv_cells(path, text_of_file(path, "utf-8")), header)
 
 
-def _text(path: Path, encoding: str) -> str:
+def text_cell(row: dict[str, Any], column: str, where: str) -> str:
+    """The text in a row's column, as it is.
+
+    Args:
+        row: the cells by their columns' names.
+        column: one of them.
+        where: the row's place, for messages.
+
+    Raises:
+        DataError: there is no such column, or no text in it, or one that can't be written as UTF-8.
+    """
+    if column not in row:
+        raise no_column(row, column, where)
+    value = row[column]
+    if not isinstance(value, str):
+        raise DataError(
+            f"{where}: column {column!r} is no text: {value!r:.40}. Put it in quotes, or remove it."
+        )
+    check_text(value, f"{where}: column {column!r}")
+    return value
+
+
+def no_column(row: dict[str, Any], column: str, where: str) -> DataError:
+    """The error that says which columns there are."""
+    return DataError(f"{where}: there is no column {column!r}. The columns: {', '.join(map(repr, row))}.")
+
+
+def text_of_file(path: Path, encoding: str = "utf-8") -> str:
+    """A text file's content, which may be packed with gzip, without a byte order mark.
+
+    Raises:
+        DataError: there is no such file or encoding, or bytes are not of this encoding (names the line).
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
     raw = file_bytes(path)
     try:
         text = raw.decode(encoding)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from fairseq_adv.data.choices.questions import read_questions
+from fairseq_adv.data.choices.question_layouts import read_any_questions
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import text_lines
+from fairseq_adv.data.tables.table_files import read_table, text_cell, text_of_file
 from fairseq_adv.evaluation.predict.decisions import decide
 from fairseq_adv.evaluation.predict.output import probability_lines
 from fairseq_adv.evaluation.predict.text_model import Row, TextModel
@@ -19,32 +17,51 @@ from fairseq_adv.evaluation.predict.text_model import Row, TextModel
 _BLOCK = 1 << 16  # bytes of a stream that are answered together, at most
 
 
-def read_rows(path: Path, text: str | None, text_pair: str | None = None) -> list[tuple[str, ...]]:
-    """The texts, or pairs of texts, in a file.
+@dataclass(frozen=True)
+class TextFile:
+    """A file of texts to answer.
 
-    Args:
-        path: csv or tsv with a header, jsonl, or txt with a text a line (a tab between the two of a pair).
-        text: the column, or the key, of the text; ``None`` for txt.
+    Attributes:
+        path: csv, tsv, jsonl, parquet, or .label or .all (a class, a space and a text in a line), as
+            :func:`fairseq_adv.data.tables.table_files.read_table` reads them; .txt: a text a line, with a tab
+            between the two of a pair. For a model of multiple choice: a file that ``prepare choices`` reads.
+        text: the column, or the key, of the text; ``None`` for .txt and for questions.
         text_pair: that of the second text; ``None``: single texts.
+        header: whether the first row of a csv or tsv names the columns; else they are "1", "2", ….
+        encoding: of a csv, tsv or lines.
+    """
+
+    path: Path
+    text: str | None = None
+    text_pair: str | None = None
+    header: bool = True
+    encoding: str = "utf-8"
+
+
+def read_rows(file: TextFile) -> list[tuple[str, ...]]:
+    """The texts, or pairs of texts, in a file.
 
     Raises:
         DataError: naming file and line: the file can't be read, or has no such column.
     """
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
-    ending = path.suffix.lower()
-    if ending not in (".csv", ".tsv", ".jsonl", ".txt"):
-        raise DataError(f"{path}: expected a name that ends in .csv, .tsv, .jsonl or .txt")
-    lines = [line.lstrip("\ufeff") if number == 0 else line for number, line in enumerate(text_lines(path))]
-    if ending == ".txt":
+    path, text, text_pair = file.path, file.text, file.text_pair
+    if path.name.lower().endswith((".txt", ".txt.gz")):
         if text or text_pair:
             raise DataError(f"{path}: a .txt file has no columns. Leave --text and --text-pair out.")
-        rows = [_split(line, f"{path}:{number}") for number, line in enumerate(lines, start=1)]
-    elif text is None:
+        return _one_width(path, text_of_file(path, file.encoding))
+    if text is None:
         raise DataError(f"{path}: say which column holds the text, with --text")
-    else:
-        wanted = [text] if text_pair is None else [text, text_pair]
-        rows = list((_of_objects if ending == ".jsonl" else _of_table)(path, lines, wanted))
+    columns = [text] if text_pair is None else [text, text_pair]
+    return [
+        tuple(text_cell(row, column, where) for column in columns)
+        for where, row in read_table(path, file.header, file.encoding)
+    ]
+
+
+def _one_width(path: Path, content: str) -> list[tuple[str, ...]]:
+    """The texts of a .txt."""
+    lines = content.removesuffix("\n").split("\n") if content else []
+    rows = [_split(line.removesuffix("\r"), f"{path}:{number}") for number, line in enumerate(lines, start=1)]
     if not rows:
         raise DataError(f"{path}: holds no texts")
     odd = next((number for number, row in enumerate(rows, start=1) if len(row) != len(rows[0])), None)
@@ -53,30 +70,27 @@ def read_rows(path: Path, text: str | None, text_pair: str | None = None) -> lis
     return rows
 
 
-def answer_file(
-    model: TextModel, path: Path, text: str | None, text_pair: str | None, progress: bool = True
-) -> tuple[str, int]:
+def answer_file(model: TextModel, file: TextFile, progress: bool = True) -> tuple[str, int]:
     """A TSV with the answer to each row of a file, and how many they are.
 
     Args:
         model: answers.
-        path: as for :func:`read_rows`; for a model of multiple choice jsonl in ARC's layout.
-        text: as there.
-        text_pair: as there.
+        file: its texts or questions.
         progress: show a bar for each model.
 
     Raises:
-        DataError: as there.
+        DataError: as :func:`read_rows`.
     """
     rows: Sequence[Row]
     if model.takes_questions:
-        if text or text_pair:
+        if file != TextFile(file.path):
             raise DataError(
-                f"{path}: --text and --text-pair are for models of texts; this one takes questions"
+                f"{file.path}: --text, --text-pair, --no-header and --encoding are for models of texts; this "
+                "one takes questions. Leave them out."
             )
-        rows = read_questions(path)
+        rows = read_any_questions(file.path, file.path.stem)
     else:
-        rows = read_rows(path, text, text_pair)  # type: ignore[assignment]
+        rows = read_rows(file)  # type: ignore[assignment]
     ensemble = model.scores(rows, progress=progress)
     assert ensemble is not None  # there are rows
     return probability_lines(ensemble.first, decide(ensemble).answers), len(rows)
@@ -135,51 +149,3 @@ def _split(line: str, where: str) -> tuple[str, ...]:
     if len(parts) > 2:
         raise DataError(f"{where}: has {len(parts) - 1} tabs; one stands between the two texts of a pair")
     return parts
-
-
-def _of_table(path: Path, lines: list[str], wanted: list[str]) -> Iterator[tuple[str, ...]]:
-    is_csv = path.suffix.lower() == ".csv"
-    text = io.StringIO("\n".join(lines), newline="")
-    # In a tsv a quote is a letter, as in GLUE's files.
-    reader = csv.reader(text) if is_csv else csv.reader(text, delimiter="\t", quoting=csv.QUOTE_NONE)
-    try:
-        header = next(reader, [])
-        at = [_column(path, header, name) for name in wanted]
-        for row in reader:
-            if len(row) != len(header) and row:
-                raise DataError(
-                    f"{path}:{reader.line_num}: has {len(row)} columns, the header has {len(header)}"
-                )
-            if row:
-                yield tuple(row[column] for column in at)
-    except csv.Error as error:
-        raise DataError(f"{path}:{reader.line_num}: not {path.suffix[1:]} ({error})") from error
-
-
-def _column(path: Path, header: list[str], name: str) -> int:
-    if header.count(name) != 1:
-        raise DataError(f"{path}:1: has no column {name!r}, or two; its columns: {', '.join(header)}")
-    return header.index(name)
-
-
-def _of_objects(path: Path, lines: list[str], wanted: list[str]) -> Iterator[tuple[str, ...]]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            found = tuple(row[name] for name in wanted)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataError(f"{path}:{number}: not a json object with {' and '.join(wanted)}") from error
-        if not all(_is_text(one) for one in found):
-            raise DataError(f"{path}:{number}: {' or '.join(wanted)} is not a text")
-        yield found
-
-
-def _is_text(value: object) -> bool:
-    """Whether it can be written: JSON's \\ud800 alone is half a character."""
-    try:
-        str(value).encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return isinstance(value, str)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.predict.text_files import answer_lines, read_rows
+from fairseq_adv.evaluation.predict.text_files import TextFile, answer_lines, read_rows
 from fairseq_adv.evaluation.predict.text_model import Prediction
 
 
@@ -20,6 +20,8 @@ from fairseq_adv.evaluation.predict.text_model import Prediction
         ("a.csv", "\ufefftext,b\r\nx,y\r\n", ["text", "b"], [("x", "y")]),
         ("a.tsv", 'text\tb\n"open\tit"s\n', ["text", "b"], [('"open', 'it"s')]),
         ("a.jsonl", '{"b": "1", "text": "x\\ty"}\n\n{"text": "z", "b": "2"}', ["text"], [("x\ty",), ("z",)]),
+        ("a.tsv", "x\ty\n\n1\tz\n", ["2", None, False], [("y",), ("z",)]),
+        ("a.label", "HUM who was it\nNUM how many\n", ["text"], [("who was it",), ("how many",)]),
         ("a.txt", "one\n\nthree\u2028still\n", [None], [("one",), ("",), ("three\u2028still",)]),
         ("a.txt", "one\ttwo\nthree\tfour", [None], [("one", "two"), ("three", "four")]),
     ],
@@ -27,32 +29,34 @@ from fairseq_adv.evaluation.predict.text_model import Prediction
 def test_rows(name: str, content: str, columns: list[Any], expected: list[Any], tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(content.encode())
-    assert read_rows(path, *columns) == expected
+    assert read_rows(TextFile(path, *columns)) == expected
 
 
 @pytest.mark.parametrize(
     ("name", "content", "columns", "message"),
     [
-        ("a.csv", b"text,b\n1,2\n3\n", ["text"], "a.csv:3: has 1 columns, the header has 2"),
+        ("a.csv", b"text,b\n1,2\n3\n", ["text"], "a.csv:3: 1 cells instead of 2 (text, b)."),
+        ("a.csv", b'text\n"open\n', ["text"], "a.csv:2: not CSV"),
         (
             "a.csv",
             b"text,b\n1,2\n",
             ["review"],
-            "a.csv:1: has no column 'review', or two; its columns: text, b",
+            "a.csv:2: there is no column 'review'. The columns: 'text', 'b'.",
         ),
-        ("a.csv", b"text,text\n1,2\n", ["text"], "a.csv:1: has no column 'text', or two"),
-        ("a.csv", b"text\n", ["text"], "a.csv: holds no texts"),
-        ("a.csv", b"", ["text"], "a.csv:1: has no column 'text'"),
+        ("a.csv", b"text,text\n1,2\n", ["text"], "a.csv:1: two columns are named 'text'."),
+        ("a.csv", b"text\n", ["text"], "a.csv: has no rows"),
+        ("a.csv", b"", ["text"], "a.csv: has no rows"),
         ("a.csv", b"text\nx\n", [None], "a.csv: say which column holds the text, with --text"),
-        ("a.csv", b"text\n\xff\n", ["text"], "a.csv:2: not UTF-8"),
-        ("a.jsonl", b'{"text": "x"}\n{"b": "x"}\n', ["text"], "a.jsonl:2: not a json object with text"),
-        ("a.jsonl", b'{"text": 3}\n', ["text"], "a.jsonl:1: text is not a text"),
-        ("a.jsonl", b'{"text": "\\ud800"}\n', ["text"], "a.jsonl:1: text is not a text"),
-        ("a.jsonl", b'["text"]\n', ["text"], "a.jsonl:1: not a json object"),
+        ("a.csv", b"text\n\xff\n", ["text"], "a.csv:2: not utf-8"),
+        ("a.jsonl", b'{"text": "x"}\n{"b": "x"}\n', ["text"], "a.jsonl:2: there is no column 'text'."),
+        ("a.jsonl", b'{"text": 3}\n', ["text"], "a.jsonl:1: column 'text' is no text: 3."),
+        ("a.jsonl", b'{"text": "\\ud800"}\n', ["text"], "a.jsonl:1: column 'text'"),
+        ("a.jsonl", b'["text"]\n', ["text"], "a.jsonl:1: expected a json object"),
         ("a.txt", b"x\n", ["text"], "a.txt: a .txt file has no columns"),
         ("a.txt", b"x\ty\nz\n", [None], "a.txt:2: pairs (with a tab) and single texts can't be mixed"),
         ("a.txt", b"x\ty\tz\n", [None], "a.txt:1: has 2 tabs"),
-        ("a.xml", b"x", ["text"], "a.xml: expected a name that ends in .csv, .tsv, .jsonl or .txt"),
+        ("a.txt", b"x\n\xff", [None], "a.txt:2: not utf-8"),
+        ("a.xml", b"x", ["text"], "a.xml: its name must end in .csv, .tsv, .jsonl, .parquet, "),
     ],
 )
 def test_mistakes_name_file_and_line(
@@ -60,10 +64,10 @@ def test_mistakes_name_file_and_line(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as error:
-        read_rows(tmp_path / name, *columns)
+        read_rows(TextFile(tmp_path / name, *columns))
     assert f"{tmp_path}/{message}" in str(error.value)
     with pytest.raises(DataError, match="no such file"):
-        read_rows(tmp_path / "none.csv", "text")
+        read_rows(TextFile(tmp_path / "none.csv", "text"))
 
 
 class Echo:

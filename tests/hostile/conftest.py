@@ -1,0 +1,53 @@
+"""A trained model, and what an attacker makes of its checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import glue_samples
+import pytest
+import torch
+from support import fairseq_train, train_args
+
+from fairseq_adv.data.glue.prepare_glue import prepare
+from fairseq_adv.data.tokenizers.kept import keep_tokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from fairseq_adv_compat import checkpoints
+
+Change = Callable[[dict[str, Any], Path], None]
+
+
+@pytest.fixture(scope="session")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """data/, and save/checkpoint_best.pt of text_classification with its tokenizer beside it."""
+    folder = tmp_path_factory.mktemp("films")
+    tokenizer = tokenizer_for_encoder(glue_samples.small_wordpiece(folder / "encoder"))
+    glue_samples.sst2(folder / "raw")
+    prepare(folder / "raw", "SST-2", folder / "data", tokenizer, progress=False)
+    more = ["--max-positions", "64", "--max-update", "1", "--no-epoch-checkpoints"]
+    args = train_args(folder / "data", folder / "save", "standard", *more, task="text_classification")
+    fairseq_train(*args)
+    (folder / "save" / "tokenizer").mkdir()
+    keep_tokenizer(folder / "save" / "tokenizer", tokenizer)
+    return folder
+
+
+@pytest.fixture
+def hostile(films: Path, tmp_path: Path) -> Callable[[Change], Path]:
+    """Makes a copy of the model's folder whose checkpoint was changed; returns the checkpoint.
+
+    The change gets the content of the checkpoint and the path of a canary, a file that code in it would make.
+    """
+
+    def made(change: Change) -> Path:
+        folder = shutil.copytree(films / "save", tmp_path / "save", dirs_exist_ok=True)
+        with (films / "save" / "checkpoint_best.pt").open("rb") as file:
+            state = checkpoints.load(file, "cpu")
+        change(state, tmp_path / "canary")
+        torch.save(state, folder / "checkpoint_best.pt")
+        return folder / "checkpoint_best.pt"
+
+    return made

@@ -1,0 +1,205 @@
+"""A configuration in a checkpoint runs nothing and takes no memory, whichever command reads it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import pickle
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fairseq import checkpoint_utils
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models.roberta import RobertaModel
+from fairseq.optim import OPTIMIZER_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
+from hostile_configurations import BUILD, RUN_CODE, in_roberta_s_attention
+from support import PLUGIN, CommandMain, command, run_command, train_args
+
+from fairseq_adv import load
+from fairseq_adv_compat import checkpoints, configurations
+
+Hostile = Callable[[Any], Path]
+
+# Each makes what a person would type, of the folder with data and encoder, and the checkpoint.
+VERBS: dict[str, Callable[[Path, Path], list[object]]] = {
+    "predict --stdin": lambda films, bad: ["predict", bad, "--stdin"],
+    "predict --input": lambda films, bad: [
+        "predict", bad, "--input", films / "raw" / "dev.tsv", "--text", "sentence",
+    ],
+    "predict --data": lambda films, bad: [
+        "predict", bad, "--data", films / "data", "--out", bad.parent / "out",
+    ],
+    "predict --task": lambda films, bad: [
+        "predict", bad, "--data", films / "data", "--out", bad.parent / "out", "--task", "SST-2",
+    ],
+    "validate": lambda films, bad: ["validate", bad],
+    "attack": lambda films, bad: ["attack", bad, "--epsilon", "0.1"],
+    "compare": lambda films, bad: ["compare", bad.parent],
+    "compare --epsilon": lambda films, bad: ["compare", bad.parent, "--epsilon", "0.1"],
+    "figures noise": lambda films, bad: ["figures", "noise", bad, bad.parent / "figure", "--stds", "0,0.1"],
+    "figures checkpoints": lambda films, bad: ["figures", "checkpoints", bad, bad.parent / "figure"],
+    "export": lambda films, bad: ["export", bad, bad.parent / "hf"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> CommandMain:
+    return CommandMain("", capsys)
+
+
+@pytest.fixture(autouse=True)
+def two_gigabytes_more() -> Any:
+    """An attack on memory fails the test instead of the machine."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def refused(words: list[object], run: CommandMain, bad: Path) -> str:
+    done = run(*words)
+    assert done.returncode == 2, done.stdout + done.stderr
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(f"error: {bad} was not loaded: ") and f"{checkpoints.OPT_OUT}=1" in line
+    assert "Traceback" not in done.stderr and not (bad.parent.parent / "canary").exists()
+    return str(line)
+
+
+@pytest.mark.parametrize("name", [*RUN_CODE, *BUILD])
+def test_nothing_is_built_from_it(name: str, hostile: Hostile) -> None:
+    """By fairseq's own function, through which fairseq-validate and the hub load models."""
+    bad = hostile({**RUN_CODE, **BUILD}[name])
+    with pytest.raises(pickle.UnpicklingError, match=r"was not loaded: (cfg|args)"):
+        checkpoint_utils.load_model_ensemble_and_task([str(bad)])
+    assert not (bad.parent.parent / "canary").exists()
+
+
+@pytest.mark.parametrize("name", RUN_CODE)
+def test_not_even_read_for_training(name: str, hostile: Hostile) -> None:
+    """--restore-file and --finetune-from-model read a checkpoint with this function."""
+    bad = hostile(RUN_CODE[name])
+    with pytest.raises(pickle.UnpicklingError, match=r"was not loaded: (cfg|args).*set TORCH_FORCE"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(bad))
+    assert not (bad.parent.parent / "canary").exists()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("name", ["in roberta s attention", "in old args", "layers"])
+def test_every_command_refuses_it_with_one_line(
+    name: str, verb: str, films: Path, hostile: Hostile, run: CommandMain
+) -> None:
+    bad = hostile({**RUN_CODE, **BUILD}[name])
+    if verb in ("compare", "export") and name == "layers":
+        pytest.skip("builds no model")
+    refused(VERBS[verb](films, bad), run, bad)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in ("compare", "export")])
+@pytest.mark.parametrize("name", [*RUN_CODE, *BUILD])
+def test_every_command_refuses_each(
+    name: str, verb: str, films: Path, hostile: Hostile, run: CommandMain
+) -> None:
+    bad = hostile({**RUN_CODE, **BUILD}[name])
+    refused(VERBS[verb](films, bad), run, bad)
+
+
+def test_from_python(films: Path, hostile: Hostile) -> None:
+    bad = hostile(in_roberta_s_attention)
+    with pytest.raises(ValueError, match=r"encoder_xformers_att_config is .* and is no literal"):
+        load(bad)
+    with pytest.raises(pickle.UnpicklingError, match="encoder_xformers_att_config"):
+        RobertaModel.from_pretrained(str(bad.parent), bad.name, str(films / "data"), bpe=None)
+    assert not (bad.parent.parent / "canary").exists()
+
+
+@pytest.mark.parametrize("how", ["--restore-file", "--finetune-from-model"])
+def test_fairseq_train_and_validate(how: str, films: Path, hostile: Hostile) -> None:
+    bad = hostile(in_roberta_s_attention)
+    more = ["--max-positions", "64", "--max-update", "2"]
+    args = train_args(films / "data", None, "standard", *more, how, str(bad), task="text_classification")
+    lines = [[command("fairseq-train"), *args]]
+    if how == "--restore-file":
+        words = ["--path", str(bad), "--task", "text_classification", "--user-dir", PLUGIN, "--cpu"]
+        words += ["--criterion", "standard", "--num-classes", "2", "--batch-size", "4"]
+        lines.append([command("fairseq-validate"), str(films / "data"), *words])
+    for line in lines:
+        done = run_command(*line)
+        assert done.returncode != 0 and f"{bad} was not loaded: cfg.model.encoder_xformers" in done.stderr
+    assert not (bad.parent.parent / "canary").exists()
+
+
+def test_trusted_it_runs(hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The payloads are real ones."""
+    for name in ("fconv_lm", "in roberta s attention", "in old args"):
+        bad = hostile(RUN_CODE[name])
+        canary = bad.parent.parent / "canary"
+        with monkeypatch.context() as patch:
+            patch.setenv(checkpoints.OPT_OUT, "1")
+            with contextlib.suppress(TypeError, AttributeError):  # what the code returns is no list
+                checkpoint_utils.load_model_ensemble_and_task([str(bad)])
+        assert canary.exists(), name
+        canary.unlink()
+
+
+def test_fairseq_s_own_defaults_pass() -> None:
+    """Training and loading other architectures in the same environment is not disturbed."""
+    checked = 0
+    for defaults in ARCH_CONFIG_REGISTRY.values():
+        options = argparse.Namespace()
+        with contextlib.suppress(AttributeError):  # some expect options that others set
+            defaults(options)
+        checked += sum(name in configurations.EVALUATED and isinstance(value, str)
+                       for name, value in vars(options).items())  # fmt: skip
+        configurations.check_strings({"cfg": {"model": options}, "args": None})
+    registries = (TASK_REGISTRY, CRITERION_REGISTRY, OPTIMIZER_REGISTRY, ARCH_MODEL_REGISTRY)
+    for kind in (kind for registry in registries for kind in registry.values()):
+        parser = argparse.ArgumentParser(allow_abbrev=False)
+        if hasattr(kind, "add_args"):
+            kind.add_args(parser)
+        for action in parser._actions:
+            value = {action.dest: action.default}
+            checked += action.dest in configurations.EVALUATED and isinstance(action.default, str)
+            configurations.check_strings({"cfg": {"part": value}})
+    assert checked > 20
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("decoder_layers", "[(1268, 4)] + [(1268, 4)] * 12"),
+        ("decoder_layers", "12"),
+        ("encoder_layers", "((512, 3),) * 20"),
+        ("conv_feature_layers", "[(512, 10, 5)] + [(512, 3, 2)] * 4 + [(512,2,2)] + [(512,2,2)]"),
+        ("adaptive_softmax_cutoff", "10000,50000,200000"),
+        ("adam_betas", "(0.9, 0.98)"),
+        ("adafactor_eps", "(1e-30, -1e-3)"),
+        ("left_pad_source", "True"),
+        ("encoder_xformers_att_config", '{"name": "scaled_dot_product"}'),
+        ("pretrained", "False"),
+    ],
+)
+def test_literals_pass(name: str, text: str) -> None:
+    configurations.check_strings({"cfg": {"model": argparse.Namespace(**{name: text})}})
+
+
+def test_every_eval_of_fairseq_is_known() -> None:
+    """Each option that a line of fairseq hands to eval is in the table."""
+    import re
+
+    import fairseq
+
+    root, found = Path(fairseq.__file__).parent, set()
+    pattern = re.compile(
+        r"\b(?:eval|eval_bool|eval_str_list|eval_str_dict)\(\s*(?:self\.)?(?:args|cfg)\.(\w+)"
+    )
+    for path in root.rglob("*.py"):
+        if "examples" not in path.relative_to(root).parts:
+            found |= set(pattern.findall(path.read_text(encoding="utf-8")))
+    assert len(found) > 20 and found <= set(configurations.EVALUATED)
