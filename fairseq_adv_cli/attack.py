@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from .number_types import count, not_negative, positive
 from .script import command_parser, exit_status
 
 
@@ -17,18 +18,18 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("checkpoint", help="a checkpoint that fairseq-train wrote")
     options.add_argument("--data", help="binarised data folder (default: the one it was trained on)")
     options.add_argument("--split", default="valid", help="which split")
-    options.add_argument("--epsilon", type=float, required=True, help="radius of the l2 ball, per example")
+    options.add_argument("--epsilon", type=positive, required=True, help="radius of the l2 ball, per example")
     options.add_argument(
         "--relative", action="store_true", help="sizes are shares of the norm of each example's embeddings"
     )
-    options.add_argument("--step-size", type=float, help="length of an ascent step (default: epsilon / 4)")
-    options.add_argument("--steps", type=int, default=20, help="number of ascent steps")
+    options.add_argument("--step-size", type=positive, help="length of an ascent step (default: epsilon / 4)")
+    options.add_argument("--steps", type=count, default=20, help="number of ascent steps")
     options.add_argument(
-        "--start", type=float, default=0.0, help="m of the random start; 0: from the clean text"
+        "--start", type=not_negative, default=0.0, help="m of the random start; 0: from the clean text"
     )
     options.add_argument("--seed", type=int, default=1, help="of the random start")
-    options.add_argument("--batch-size", type=int, default=32, help="sentences in a mini-batch")
-    options.add_argument("--batches", type=int, help="attack only so many mini-batches (default: all)")
+    options.add_argument("--batch-size", type=count, default=32, help="sentences in a mini-batch")
+    options.add_argument("--batches", type=count, help="attack only so many mini-batches (default: all)")
     options.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
     options.add_argument("--json", action="store_true", help="print one line of json instead of a table")
     return options

@@ -17,6 +17,7 @@ import logging
 import sys
 from pathlib import Path
 
+from .number_types import count, positive
 from .script import command_parser, exit_status
 
 
@@ -26,14 +27,14 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("--metric", help="validation score to show (default: each run's own)")
     options.add_argument("--curves", type=Path, metavar="OUT.png", help="draw learning curves of all runs")
     options.add_argument(
-        "--epsilon", type=float, nargs="+", default=[], metavar="E", help="radii of an attack, per example"
+        "--epsilon", type=positive, nargs="+", default=[], metavar="E", help="radii of an attack, per example"
     )
     options.add_argument(
         "--relative", action="store_true", help="radii are shares of the norm of a text's embeddings"
     )
-    options.add_argument("--batches", type=int, metavar="N", help="attack only so many mini-batches of 32")
-    options.add_argument("--steps", type=int, help="ascent steps of the attack (default: 5)")
-    options.add_argument("--step-size", type=float, help="length of an ascent step (default: epsilon / 2)")
+    options.add_argument("--batches", type=count, metavar="N", help="attack only so many mini-batches of 32")
+    options.add_argument("--steps", type=count, help="ascent steps of the attack (default: 5)")
+    options.add_argument("--step-size", type=positive, help="length of an ascent step (default: epsilon / 2)")
     return options
 
 

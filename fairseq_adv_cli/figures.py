@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .number_types import count, with_commas
 from .script import RESUMABLE, HelpFormatter, command_parser, exit_status
 
 if TYPE_CHECKING:
@@ -28,15 +29,6 @@ if TYPE_CHECKING:
 
 DIRECTIONS = ("up", "down", "any")
 OUT_HELP = "where to write: OUT.png and OUT.csv"
-
-
-def numbers(text: str) -> list[float]:
-    try:
-        return [float(word) for word in text.split(",")]
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: pass numbers with commas between them, such as 0,0.01,0.02"
-        ) from error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,8 +49,8 @@ def _parser() -> argparse.ArgumentParser:
         "checkpoints", nargs="+", type=Path, metavar="CKPT", help="checkpoints of one training"
     )
     probe.add_argument("--data", help="binarised data folder (default: the one it was trained on)")
-    probe.add_argument("--batches", type=int, default=10, help="N, probe mini-batches")
-    probe.add_argument("--batch-size", type=int, default=32, help="sentences in a mini-batch")
+    probe.add_argument("--batches", type=count, default=10, help="N, probe mini-batches")
+    probe.add_argument("--batch-size", type=count, default=32, help="sentences in a mini-batch")
     probe.add_argument("--seed", type=int, default=1, help="of the draw of the probe batches")
     probe.add_argument("--dropout", action="store_true", help="measure with dropout")
     probe.add_argument("--split", default="train", help="where the probe batches come from")
@@ -76,13 +68,13 @@ def _parser() -> argparse.ArgumentParser:
     noise = add("noise", from_noise, "Figure 1 from checkpoints, one of each training to compare")
     noise.add_argument("checkpoints", nargs="+", type=Path, metavar="CKPT", help="checkpoints to compare")
     noise.add_argument(
-        "--stds", type=numbers, required=True, help="standard deviations of the noise: 0,0.01,0.02"
+        "--stds", type=with_commas, required=True, help="standard deviations of the noise: 0,0.01,0.02"
     )
     noise.add_argument("--labels", help="a name for each checkpoint, with commas (default: folder/file)")
     noise.add_argument("--data", help="binarised data folder (default: the one each was trained on)")
     noise.add_argument("--split", default="valid", help="a labelled split")
-    noise.add_argument("--batch-size", type=int, default=32, help="sentences in a mini-batch")
-    noise.add_argument("--draws", type=int, default=1, help="draws of the noise to average over")
+    noise.add_argument("--batch-size", type=count, default=32, help="sentences in a mini-batch")
+    noise.add_argument("--draws", type=count, default=1, help="draws of the noise to average over")
     noise.add_argument("--seed", type=int, default=1, help="of the noise")
     noise.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
 

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .names import PREDICTION_TASKS, is_known
+from .number_types import count
 from .script import RESUMABLE, command_parser, exit_status
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--scores", type=Path, nargs="+", default=[], metavar="FILE", help="scores of earlier runs to join in"
     )
-    add("--batch-size", type=int, metavar="N", help="most examples of a mini-batch")
-    add("--max-tokens", type=int, metavar="N", help="most tokens of a mini-batch (default: 16384)")
+    add("--batch-size", type=count, metavar="N", help="most examples of a mini-batch")
+    add("--max-tokens", type=count, metavar="N", help="most tokens of a mini-batch (default: 16384)")
     add("--cpu", action="store_true", help="don't use a GPU")
     add("--fp16", action="store_true", help="half precision, on a GPU")
     add("--tokenizer-dir", type=Path, metavar="DIR", help="the encoder's files, if they moved since training")

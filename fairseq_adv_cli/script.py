@@ -7,6 +7,8 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from .number_types import finite
+
 RESUMABLE = "stopped; run the same command again to resume"
 
 
@@ -19,10 +21,12 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescript
 
 
 def command_parser(verb: str, description: str | None) -> argparse.ArgumentParser:
-    """The parser of ``fairseq-adv VERB``, without options."""
-    return argparse.ArgumentParser(
+    """The parser of ``fairseq-adv VERB``, without options. A ``type=float`` takes finite numbers alone."""
+    parser = argparse.ArgumentParser(
         prog=f"fairseq-adv {verb}", description=description, formatter_class=HelpFormatter
     )
+    parser.register("type", float, finite)
+    return parser
 
 
 def run_verb(

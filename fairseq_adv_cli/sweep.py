@@ -8,11 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .number_types import count, positive, with_commas
 from .script import command_parser, exit_status
-
-
-def floats(text: str) -> list[float]:
-    return [float(word) for word in text.split(",")]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -21,18 +18,20 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("encoder", type=Path, help="folder made by fairseq-adv convert")
     options.add_argument("out", type=Path, help="folder for the runs and RESULTS.md")
     options.add_argument(
-        "--ratios", type=floats, default=[0.005, 0.01, 0.02, 0.04, 0.08], help="epsilon / ||X||"
+        "--ratios", type=with_commas, default=[0.005, 0.01, 0.02, 0.04, 0.08], help="epsilon / ||X||"
     )
-    options.add_argument("--alphas", type=floats, default=[0.33], help="alpha / epsilon")
-    options.add_argument("--starts", type=floats, default=[0.5], help="m / epsilon")
-    options.add_argument("--attack-ratio", type=float, help="of the attack (default: the median of --ratios)")
-    options.add_argument("--seeds", type=int, default=2, help="runs of each setting, seeds 1, 2, …")
+    options.add_argument("--alphas", type=with_commas, default=[0.33], help="alpha / epsilon")
+    options.add_argument("--starts", type=with_commas, default=[0.5], help="m / epsilon")
+    options.add_argument(
+        "--attack-ratio", type=positive, help="of the attack (default: the median of --ratios)"
+    )
+    options.add_argument("--seeds", type=count, default=2, help="runs of each setting, seeds 1, 2, …")
     options.add_argument("--method", default="freelb", help="criterion")
-    options.add_argument("--steps", type=int, default=3, help="--adv-steps")
-    options.add_argument("--num-classes", type=int, default=2)
-    options.add_argument("--epochs", type=int, default=3)
-    options.add_argument("--batch-size", type=int, default=16)
-    options.add_argument("--lr", type=float, default=5e-5)
+    options.add_argument("--steps", type=count, default=3, help="--adv-steps")
+    options.add_argument("--num-classes", type=count, default=2)
+    options.add_argument("--epochs", type=count, default=3)
+    options.add_argument("--batch-size", type=count, default=16)
+    options.add_argument("--lr", type=positive, default=5e-5)
     options.add_argument(
         "--metric", default="accuracy", help="validation score that picks the best checkpoint"
     )

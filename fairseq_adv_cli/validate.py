@@ -10,6 +10,7 @@ import argparse
 import json
 import logging
 
+from .number_types import count
 from .script import command_parser, exit_status
 
 
@@ -19,15 +20,13 @@ def _parser() -> argparse.ArgumentParser:
     add("checkpoint", metavar="CHECKPOINT", help="what fairseq-train wrote")
     add("--data", metavar="DATA", help="data folder (default: the one it was trained on)")
     add("--split", default="valid", help="of the data; one with labels")
-    add("--batch-size", type=int, default=32, metavar="N", help="sentences in a mini-batch")
+    add("--batch-size", type=count, default=32, metavar="N", help="sentences in a mini-batch")
     add("--cpu", action="store_true", help="don't use a GPU")
     add("--json", action="store_true", help="print one line of json instead of a table")
     return parser
 
 
 def _validate(args: argparse.Namespace) -> None:
-    if args.batch_size < 1:
-        raise ValueError(f"--batch-size {args.batch_size}: pass 1 or more")
     from fairseq_adv.evaluation.validate import IN_BITS, validate
 
     scores = validate(args.checkpoint, args.data, args.split, args.batch_size, args.cpu)

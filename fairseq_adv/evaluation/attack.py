@@ -5,6 +5,7 @@ FreeLB, eq. 5: max over ||delta|| <= epsilon of L(X + delta), approached by many
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -40,9 +41,11 @@ class Attack:
     relative: bool = False
 
     def __post_init__(self) -> None:
-        if not self.epsilon > 0 or not self.step_size > 0 or self.steps < 1 or self.start < 0:
+        sizes_fit = all(math.isfinite(size) and size > 0 for size in (self.epsilon, self.step_size))
+        if not sizes_fit or self.steps < 1 or not (math.isfinite(self.start) and self.start >= 0):
             raise ValueError(
-                f"an attack needs epsilon > 0, step size > 0, steps >= 1 and start >= 0, not {self}"
+                "an attack needs epsilon > 0, step size > 0, steps >= 1 and start >= 0, all finite, not "
+                f"epsilon {self.epsilon}, step size {self.step_size}, steps {self.steps}, start {self.start}"
             )
 
 

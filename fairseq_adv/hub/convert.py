@@ -63,7 +63,14 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
         )
     with tqdm(total=4, desc="convert", unit="step") as bar:
         bar.set_postfix_str("vocabulary")
-        vocabulary = read_vocabulary(folder)
+        try:
+            vocabulary = read_vocabulary(folder)
+        except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(
+                f"{folder}: the tokenizer's files are not as transformers writes them: {repr(error)[:90]}"
+            ) from error
         _check_rows(vocabulary, sizes, family, folder)
         bar.update()
         bar.set_postfix_str("weights")
@@ -87,10 +94,11 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
 
 def _family_of(config: dict[str, Any], folder: Path) -> tuple[Family, Callable[[Path], Vocabulary]]:
     kind = config.get("model_type")
-    if kind not in _FAMILIES:
+    if not isinstance(kind, str) or kind not in _FAMILIES:
         raise DataError(
-            f"{folder / 'config.json'}: model_type is {kind!r}; supported are {', '.join(sorted(_FAMILIES))} "
-            "(not models with a SentencePiece vocabulary, shared layers or relative positions)"
+            f"{folder / 'config.json'}: model_type is {kind!r:.40}; supported are "
+            f"{', '.join(sorted(_FAMILIES))} (not models with a SentencePiece vocabulary, shared layers or "
+            "relative positions)"
         )
     return _FAMILIES[kind]
 

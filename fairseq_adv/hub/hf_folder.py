@@ -11,6 +11,7 @@ import torch
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import json_object, sha256_of
+from fairseq_adv_compat import checkpoints
 
 # In the order of preference: safetensors cannot hold code at all.
 WEIGHT_FILES = (
@@ -98,14 +99,13 @@ def _weight_files(path: Path) -> list[str]:
     shards = json_object(path / found).get("weight_map")
     if not isinstance(shards, dict) or not shards:
         raise DataError(f"{path / found}: has no weight_map; fetch the file again")
-    names = sorted(set(shards.values()), key=str)
-    for name in names:
+    for name in shards.values():
         # A shard's name comes from a downloaded file: it must not lead out of the folder.
         if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
             raise DataError(f"{path / found}: {name!r} is not the name of a file in the same folder")
         if not (path / name).is_file():
             raise DataError(f"{path / found}: names the file {name}, which is not in the folder; fetch it")
-    return names
+    return sorted(set(shards.values()))
 
 
 def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
@@ -130,13 +130,10 @@ def _read_safetensors(path: Path) -> dict[str, torch.Tensor]:
 
 def _read_bin(path: Path) -> dict[str, Any]:
     try:
-        state = torch.load(str(path), map_location="cpu", weights_only=True)
+        with path.open("rb") as file:
+            state = checkpoints.load(file, "cpu")
     except pickle.UnpicklingError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise DataError(
-            f"{path}: refused, because it holds more than tensors and loading it could run code ({reason}); "
-            "use the model's safetensors file, or let someone who trusts the file save its plain state dict"
-        ) from error
+        raise DataError(f"{error} Better: use the model's safetensors file.") from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         raise DataError(f"{path}: not readable as a PyTorch file ({error}); fetch the file again") from error
     if not isinstance(state, dict):

@@ -15,6 +15,9 @@ ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
 # The architecture that gives the sizes not named by a flag; every size is named, so it only names the model.
 ARCH = "roberta_base"
 
+_LARGEST = 10_000_000  # of a size
+_MOST_LAYERS = 1000
+
 _FLAGS = (
     "arch",
     "encoder_layers",
@@ -40,8 +43,10 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
 
     def size(key: str, at_least: int = 1) -> int:
         value = config.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-            raise DataError(f"{source}: {key} is {value!r}, expected a whole number of at least {at_least}")
+        if not isinstance(value, int) or isinstance(value, bool) or not at_least <= value <= _LARGEST:
+            raise DataError(
+                f"{source}: {key} is {value!r:.40}, expected a whole number from {at_least} to {_LARGEST}"
+            )
         return value
 
     first_position = size("pad_token_id", 0) + 1 if family.positions_skip_pad else 0
@@ -57,6 +62,8 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         # transformers' default is yes.
         tied=config.get("tie_word_embeddings") is not False,
     )
+    if sizes.layers > _MOST_LAYERS:
+        raise DataError(f"{source}: num_hidden_layers is {sizes.layers}; at most {_MOST_LAYERS} are taken")
     if sizes.width % sizes.heads:
         raise DataError(
             f"{source}: hidden_size {sizes.width} is not a multiple of num_attention_heads {sizes.heads}"
@@ -67,10 +74,14 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
             f"{source}: position_embedding_type is {position_type!r}; fairseq's RobertaModel only has "
             "'absolute'"
         )
-    if config.get("hidden_act") not in ACTIVATIONS:
+    for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        share = config.get(key, 0.1)
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < 1:
+            raise DataError(f"{source}: {key} is {share!r:.40}, expected a number from 0 to below 1")
+    if config.get("hidden_act") not in list(ACTIVATIONS):
         raise DataError(
-            f"{source}: hidden_act is {config.get('hidden_act')!r}, which fairseq's RobertaModel does not "
-            f"have in the same form; supported: {', '.join(sorted(ACTIVATIONS))}"
+            f"{source}: hidden_act is {config.get('hidden_act')!r:.40}, which fairseq's RobertaModel does "
+            f"not have in the same form; supported: {', '.join(sorted(ACTIVATIONS))}"
         )
     if config.get("is_decoder") or config.get("add_cross_attention"):
         raise DataError(f"{source}: is_decoder or add_cross_attention is set; only encoders are converted")

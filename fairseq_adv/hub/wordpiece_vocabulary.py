@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def wordpiece_vocabulary(folder: Path) -> Vocabulary:
         source = folder / "vocab.txt"
         lines = text_lines(source)
         if len(set(lines)) != len(lines):
-            twice = next(token for token in lines if lines.count(token) > 1)
+            twice = Counter(lines).most_common(1)[0][0]
             raise DataError(f"{source}: token {twice!r} occurs twice, first in line {lines.index(twice) + 1}")
         ranks = {token: row for row, token in enumerate(lines)}
     elif fast:
@@ -71,7 +72,14 @@ def _normalizer(folder: Path, fast: dict[str, Any]) -> dict[str, Any]:
     said = folder / "tokenizer_config.json"
     slow = json_object(said) if said.is_file() else {}
     normalizer = fast.get("normalizer") or {}
-    return {
+    found = {
         key: slow.get(key, normalizer.get(fast_key, default))
         for key, (fast_key, default) in _NORMALIZER.items()
     }
+    for key, value in found.items():
+        if not isinstance(value, bool) and not (value is None and key == "strip_accents"):
+            raise DataError(
+                f"{said if key in slow else folder / 'tokenizer.json'}: {key} is {value!r:.40}, "
+                "expected true or false"
+            )
+    return found

@@ -39,8 +39,14 @@ def refused(folder: Path, message: str) -> None:
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"hidden_act": "gelu_new"}, "hidden_act is 'gelu_new'.*supported: gelu, relu"),
         ({"num_attention_heads": 5}, "hidden_size 24 is not a multiple of num_attention_heads 5"),
-        ({"num_attention_heads": 0}, "num_attention_heads is 0, expected a whole number of at least 1"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0, expected a whole number from 1"),
         ({"hidden_size": "24"}, "hidden_size is '24', expected a whole number"),
+        ({"model_type": ["bert"]}, r"model_type is \['bert'\]"),
+        ({"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]"),
+        ({"num_hidden_layers": 1_000_000_000}, "num_hidden_layers is 1000000000, expected a whole number"),
+        ({"num_hidden_layers": 10_000_000}, "num_hidden_layers is 10000000; at most 1000 are taken"),
+        ({"hidden_dropout_prob": "much"}, "hidden_dropout_prob is 'much', expected a number from 0"),
+        ({"hidden_dropout_prob": float("nan")}, "hidden_dropout_prob is nan, expected a number from 0"),
         ({"is_decoder": True}, "is_decoder or add_cross_attention is set"),
         ({"vocab_size": 7}, r"the tokeniser has \d+ tokens but config.json has vocab_size 7"),
         (
@@ -65,6 +71,30 @@ def test_padding_token_of_roberta(tmp_path: Path) -> None:
     refused(
         tmp_path / "hf", r"the padding token is row 1 in the vocabulary, but pad_token_id in config.json is 3"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("tokenizer.json", {"added_tokens": 5, "model": {"type": "WordPiece"}}, "not as transformers writes"),
+        (
+            "tokenizer.json",
+            {"added_tokens": [[]], "model": {"type": "WordPiece"}},
+            "not as transformers writes",
+        ),
+        ("tokenizer.json", {"normalizer": 5, "model": {"type": "WordPiece"}}, "not as transformers writes"),
+        ("added_tokens.json", {"new token": "y"}, "rows of the"),
+        ("added_tokens.json", {"new token": [1]}, "not as transformers writes"),
+        ("tokenizer_config.json", {"do_lower_case": "yes"}, "do_lower_case is 'yes', expected true or false"),
+        ("tokenizer_config.json", {"cls_token": {"content": {}}}, None),
+    ],
+)
+def test_tokenizer_files(bert: Path, name: str, content: Any, message: str | None) -> None:
+    (bert / name).write_text(json.dumps(content))
+    if message is None:  # what has no name is called as in BERT
+        assert convert_hf_checkpoint(bert, bert.parent / "out")
+    else:
+        refused(bert, message)
 
 
 def drop(tensors: dict[str, torch.Tensor]) -> None:
@@ -115,7 +145,9 @@ def test_bin_with_code_is_refused_and_not_run(bert: Path) -> None:
     (bert / "model.safetensors").unlink()
     mark = bert / "code-was-run"
     torch.save({**tensors, "extra": Payload(mark)}, bert / "pytorch_model.bin")
-    refused(bert, r"pytorch_model.bin: refused, because it holds more than tensors and loading it could run")
+    refused(
+        bert, r"pytorch_model.bin was not loaded: it names `posix.mkdir`.*Better: use the model's safetensors"
+    )
     assert not mark.exists()
 
 
@@ -124,6 +156,7 @@ def test_bin_with_code_is_refused_and_not_run(bert: Path) -> None:
     [
         ("pytorch_model.bin", b"no such format", "pytorch_model.bin: "),
         ("pytorch_model.bin", b"", "pytorch_model.bin: not readable as a PyTorch file"),
+        ("model.safetensors.index.json", b'{"weight_map": {"a": [1]}}', r"\[1\] is not the name of a file"),
         ("model.safetensors", b"\x08\0\0\0\0\0\0\0{}", "model.safetensors: not readable as safetensors"),
         ("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid", "a Git LFS pointer"),
         ("model.safetensors.index.json", b"{}", "has no weight_map"),

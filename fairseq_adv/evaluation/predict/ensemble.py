@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +25,7 @@ StringArray = npt.NDArray[np.str_]
 KINDS = ("classes", "values", "choices", "phrases")
 _ARRAYS = ("ids", "labels", "log_probs", "raw", "gold")
 _FORMAT = 1
+_LARGEST = 2 << 30  # bytes of a file's arrays: those of QQP are some 30 MB
 
 
 @dataclass(frozen=True)
@@ -54,17 +57,37 @@ class Scores:
     name: str = "scores"
 
     def __post_init__(self) -> None:
-        n, columns = self.log_probs.shape
-        shapes_fit = (
-            self.ids.shape == self.gold.shape == (n,)
-            and self.raw.shape == (n, columns)
-            and self.labels.shape in ((n, columns), (1, columns))
-        )
-        if not shapes_fit or self.kind not in KINDS:
+        if not self._fits() or self.kind not in KINDS:
             raise DataError(f"{self.name}: its arrays don't fit together. Make the file again.")
+        self._check_values()
         repeated = [one for one, count in Counter(self.ids.tolist()).items() if count > 1]
         if repeated:
             raise DataError(f"{self.name}: the id {repeated[0]} stands for two examples. Give each its own.")
+
+    def _fits(self) -> bool:
+        """Whether shapes and dtypes are those of the class's description, and there are examples."""
+        if self.log_probs.ndim != 2 or 0 in self.log_probs.shape:
+            return False
+        n, columns = self.log_probs.shape
+        return (
+            self.ids.shape == self.gold.shape == (n,)
+            and self.raw.shape == (n, columns)
+            and self.labels.shape in ((n, columns), (1, columns))
+            and all(names.dtype.kind == "U" for names in (self.ids, self.labels, self.gold))
+            and all(scores.dtype == np.float32 for scores in (self.log_probs, self.raw))
+        )
+
+    def _check_values(self) -> None:
+        there = np.isfinite(self.log_probs)
+        bad = ~(there | np.isneginf(self.log_probs)) | (there & ~np.isfinite(self.raw))
+        bad |= ~there.any(axis=1, keepdims=True)
+        if bad.any():
+            row = self.ids[int(bad.any(axis=1).argmax())]
+            raise DataError(f"{self.name}: the scores of row {row} are not finite. Did the training diverge?")
+        for names in (self.ids, self.labels, self.gold):
+            odd = next((one for one in np.unique(names).tolist() if _breaks_a_line(one)), None)
+            if odd is not None:
+                raise DataError(f"{self.name}: {odd!r:.60} can't be written as a label. Rename it.")
 
     def row_labels(self, row: int) -> StringArray:
         """The names of a row's columns."""
@@ -99,6 +122,9 @@ class Scores:
         if not path.is_file():
             raise DataError(f"{path}: no such file")
         try:
+            with zipfile.ZipFile(path) as archive:
+                if sum(entry.file_size for entry in archive.infolist()) > _LARGEST:
+                    raise ValueError(f"unpacked it is larger than {_LARGEST >> 20} MiB")
             with np.load(path, allow_pickle=False) as file:
                 about = json.loads(str(file["about"]))
                 arrays = {name: file[name] for name in _ARRAYS}
@@ -106,11 +132,19 @@ class Scores:
                     raise ValueError("another format")
                 kind, task, split = about["kind"], about["task"], about["split"]
                 made_from = dict(about["made_from"])
-        except (ValueError, KeyError, TypeError, OSError, EOFError, zipfile.BadZipFile) as error:
+        except (
+            ValueError, KeyError, TypeError, OSError, EOFError, MemoryError, RecursionError, zlib.error,
+            zipfile.BadZipFile,
+        ) as error:  # fmt: skip
             raise DataError(
                 f"{path}: is not a file of scores ({error}). Give the .npz that fairseq-adv predict writes."
             ) from error
         return Scores(kind, task, split, **arrays, made_from=made_from, name=str(path))
+
+
+def _breaks_a_line(name: str) -> bool:
+    """Whether it holds a control, such as a tab, half a character or an end of a line."""
+    return any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in name)
 
 
 @dataclass(frozen=True)
