@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
@@ -21,6 +22,7 @@ from tqdm import tqdm
 
 from fairseq_adv.criterions.method_options import ObjectiveConfig
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.folder_check import check_folder
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
@@ -135,6 +137,23 @@ def read_checkpoint(path: Path, overrides: Mapping[str, Any] | None = None) -> d
     return state
 
 
+@contextmanager
+def reported_as_data_error(path: Path) -> Iterator[None]:
+    """fairseq reports a user's mistakes by assertions and RuntimeErrors."""
+    try:
+        yield
+    except DataError:
+        raise
+    except (RuntimeError, AssertionError, ValueError, KeyError) as error:
+        text = str(error).strip().replace("\n", " ")
+        if "size mismatch" in text:
+            text = (
+                "its weights don't fit the data's dictionary or number of labels. Prepare the data with the "
+                f"encoder's own dict.txt. fairseq says: {text[:300]}"
+            )
+        raise DataError(f"{path}: {text}") from error
+
+
 def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) -> Trained:
     """Loads a checkpoint that fairseq-train wrote, and splits of its data.
 
@@ -153,7 +172,8 @@ def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) 
     overrides = {} if data is None else {"data": data}
     state = read_checkpoint(Path(path), overrides)
     updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates", 0)
-    models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([path], state=state)
+    with reported_as_data_error(Path(path)):
+        models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([path], state=state)
     for split in splits:
         _check_split(task, cfg.task.data, split)
         task.load_dataset(split)
@@ -179,6 +199,10 @@ def _check_split(task: FairseqTask, data: str, split: str) -> None:
     """This project's own tasks report what is missing; fairseq's do not."""
     if isinstance(task, SentencePredictionTask):
         folder, index = data, os.path.join("input0", f"{split}.idx")
+        labels = Path(data) / "label" / (f"{split}.label" if task.cfg.regression_target else f"{split}.idx")
+        check_folder(Path(data), bool(task.cfg.regression_target))
+        if (Path(data) / index).is_file() and not labels.is_file():
+            raise ValueError(f"{data}: its split {split!r} has no labels ({labels}); pass another --split")
     elif isinstance(task, MaskedLMTask):
         folder, index = utils.split_paths(data)[0], f"{split}.idx"
     else:

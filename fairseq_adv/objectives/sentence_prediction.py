@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import Tensor, distributed, nn
 
 from fairseq_adv.data.text.binarize import class_names
+from fairseq_adv.data.text.folder_check import check_folder
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.divergence import squared_difference
@@ -36,7 +38,8 @@ class SentencePrediction(Objective):
     Options: ``classification_head_name``, ``regression_target``, ``positive_label``.
 
     Raises:
-        ValueError: ``label/dict.txt`` does not hold ``--num-classes`` labels.
+        ValueError: ``label/dict.txt`` does not hold ``--num-classes`` labels, or files of the data folder are
+            missing, cut short or don't belong together.
     """
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
@@ -47,6 +50,7 @@ class SentencePrediction(Objective):
         self.positive_class = None if self.is_regression else self._positive_class()
         if not self.is_regression:
             self._check_labels()
+        check_folder(Path(task.cfg.data), self.is_regression)
 
     def check_model(self, model: nn.Module) -> None:
         check_classification_head(model, self.head)

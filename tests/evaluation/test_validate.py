@@ -78,7 +78,6 @@ def test_a_masked_lm(tmp_path: Path, validate: CommandMain) -> None:
     ("more", "message"),
     [
         (["--split", "dev"], "has no split 'dev'"),
-        (["--batch-size", "0"], "--batch-size 0: pass 1 or more"),
         (["--data", "/nowhere"], "/nowhere"),
     ],
 )

@@ -19,10 +19,9 @@ from fairseq_adv.evaluation.predict.kinds import OWN_DATA, TASK_NAMES, Predictio
 from fairseq_adv.evaluation.predict.running import (
     Running,
     load_model,
-    reported_as_data_error,
     run_model,
 )
-from fairseq_adv.evaluation.trained import read_checkpoint
+from fairseq_adv.evaluation.trained import read_checkpoint, reported_as_data_error
 
 logger = logging.getLogger(__name__)
 

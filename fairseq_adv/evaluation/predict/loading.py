@@ -21,10 +21,9 @@ from fairseq_adv.evaluation.predict.examples import known_labels
 from fairseq_adv.evaluation.predict.running import (
     Running,
     load_model,
-    reported_as_data_error,
 )
 from fairseq_adv.evaluation.predict.text_model import Member, TextModel
-from fairseq_adv.evaluation.trained import read_checkpoint
+from fairseq_adv.evaluation.trained import read_checkpoint, reported_as_data_error
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
 
 Checkpoint = Union[str, "os.PathLike[str]"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from tqdm import tqdm
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.predict.ensemble import FloatArray
 from fairseq_adv.evaluation.predict.examples import Examples
-from fairseq_adv.evaluation.trained import objective_options
+from fairseq_adv.evaluation.trained import objective_options, reported_as_data_error
 from fairseq_adv.objectives import Objective, build_objective
 
 MAX_TOKENS = 16384  # of a mini-batch, where neither its rows nor its tokens are given
@@ -140,23 +138,6 @@ def run_model(
             + (" Run without --fp16." if how.fp16 else " Did the training diverge?")
         )
     return log_probs, raw
-
-
-@contextmanager
-def reported_as_data_error(path: Path) -> Iterator[None]:
-    """fairseq reports a user's mistakes by assertions and RuntimeErrors."""
-    try:
-        yield
-    except DataError:
-        raise
-    except (RuntimeError, AssertionError, ValueError, KeyError) as error:
-        text = str(error).strip().replace("\n", " ")
-        if "size mismatch" in text:
-            text = (
-                "its weights don't fit the data's dictionary or number of labels. Prepare the data with the "
-                f"encoder's own dict.txt. fairseq says: {text[:300]}"
-            )
-        raise DataError(f"{path}: {text}") from error
 
 
 def _batches(examples: Examples, how: Running) -> list[Any]:

@@ -1,0 +1,102 @@
+"""Looks through a binarised folder of ``sentence_prediction`` before it is trained on.
+
+fairseq reads it without checks: a shortened file ends in an error deep in numpy, or in other rows, and a
+split without its index of labels has none, which shows in the first update.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+from fairseq.data.huffman import HuffmanMMapIndex
+from fairseq.data.indexed_dataset import IndexedDataset
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import text_lines
+from fairseq_adv.data.text.mmap_index import LENGTHS_AT, read_mmap_index
+from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
+
+_OLDER = (IndexedDataset._HDR_MAGIC, HuffmanMMapIndex._HDR_MAGIC[:8])
+_AGAIN = "Was the folder copied in part? Prepare it again."
+
+
+def check_folder(folder: Path, is_regression: bool) -> None:
+    """Checks all splits that are there.
+
+    Only a split named test… may lack labels, or all splits: a folder for predictions. Files of fairseq's
+    older formats are looked at no further.
+
+    Args:
+        folder: holds ``input0``, maybe ``input1``, and ``label``; one that is gone is not checked.
+        is_regression: labels are numbers, in ``label/SPLIT.label``.
+
+    Raises:
+        DataError: naming the file: it is missing, cut short, or does not belong to the others.
+    """
+    inputs = [part for part in (folder / "input0", folder / "input1") if part.is_dir()]
+    if not inputs:
+        return
+    words = [len(load_dictionary(part / "dict.txt")) for part in inputs]
+    classes = 0 if is_regression else len(load_dictionary(folder / "label" / "dict.txt"))
+    ending = ".label" if is_regression else ".idx"
+    is_labelled = any((folder / "label").glob(f"*{ending}"))
+    for index in sorted(inputs[0].glob("*.idx")):
+        rows = check_indexed(index, words[0])
+        for part, size in zip(inputs[1:], words[1:]):
+            _same(index, rows, part / index.name, check_indexed(part / index.name, size))
+        labels = folder / "label" / f"{index.stem}{ending}"
+        if is_labelled and not labels.is_file() and not index.stem.startswith("test"):
+            raise DataError(f"{labels}: no such file, but there are {index}'s rows. {_AGAIN}")
+        if labels.is_file():
+            found = _lines(labels) if is_regression else check_indexed(labels, classes)
+            _same(index, rows, labels, found)
+
+
+def check_indexed(index: Path, words: int) -> int | None:
+    """Checks an ``.idx`` and its ``.bin``; how many rows they have, ``None`` for an older format.
+
+    Args:
+        index: the ``.idx``.
+        words: the size of the dictionary, fairseq's special ones included (``<mask>`` is one more).
+
+    Raises:
+        DataError: naming the file.
+    """
+    tokens = index.with_suffix(".bin")
+    for file in (index, tokens):
+        if not file.is_file():
+            raise DataError(f"{file}: no such file. {_AGAIN}")
+    try:
+        with index.open("rb") as stream:
+            head = read_mmap_index(stream)
+            stream.seek(0)
+            if head is None and stream.read(8) not in _OLDER:
+                raise KeyError("another format")
+    except (struct.error, KeyError) as error:
+        raise DataError(f"{index}: is cut short, or no index of fairseq. {_AGAIN}") from error
+    if head is None:
+        return None
+    if index.stat().st_size != head.size:
+        raise DataError(f"{index}: has {index.stat().st_size} bytes instead of {head.size}. {_AGAIN}")
+    lengths = np.fromfile(index, np.int32, head.rows, offset=LENGTHS_AT)
+    expected = int(lengths.sum(dtype=np.int64)) * head.itemsize
+    if tokens.stat().st_size != expected:
+        raise DataError(f"{tokens}: has {tokens.stat().st_size} bytes instead of {expected}. {_AGAIN}")
+    ids = np.memmap(tokens, np.dtype(f"u{head.itemsize}"), "r") if expected else np.zeros(1)
+    if int(ids.max()) > words:
+        raise DataError(
+            f"{tokens}: holds the token {int(ids.max())}, but {index.parent / 'dict.txt'} makes {words}. Do "
+            "they belong together?"
+        )
+    return head.rows
+
+
+def _lines(labels: Path) -> int:
+    return len(text_lines(labels))
+
+
+def _same(index: Path, rows: int | None, other: Path, found: int | None) -> None:
+    if rows is not None and found is not None and rows != found:
+        raise DataError(f"{other}: has {found} rows, but {index} has {rows}. {_AGAIN}")
