@@ -29,21 +29,6 @@ class Mutation:
 
 
 MUTATIONS = [
-    # --- checkpoints of others ----------------------------------------------------------------------
-    Mutation(
-        "fairseq_adv_compat/configurations.py",
-        "isinstance(value, (str, bytes))",
-        "isinstance(value, str)",
-        "tests/hostile/test_configurations.py::test_not_even_read_for_training[in bytes]",
-        "code as bytes in a configuration is evaluated",
-    ),
-    Mutation(
-        "fairseq_adv_compat/configurations.py",
-        "if is_multiple and right * len(left) <= _LONGEST:",
-        "if is_multiple:",
-        "tests/hostile/test_configurations.py::test_not_even_read_for_training[a list of a billion]",
-        "a list in a configuration takes all memory",
-    ),
     # --- perturbation -------------------------------------------------------------------------------
     Mutation(
         "fairseq_adv/perturbation/geometry.py",
