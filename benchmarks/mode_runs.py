@@ -32,7 +32,7 @@ Result = dict[str, Any]
 SENTENCES, WORDS = 16, 40
 LAYERS = 4.0  # the layers' first weights are so many times fairseq's
 # An option that a criterion of ours, or fairseq, names in what it says no to.
-REFUSAL = re.compile(r"^ValueError: .*--[a-z]")
+REFUSAL = re.compile(r"^error: .*--[a-z]")
 
 
 @dataclass(frozen=True)

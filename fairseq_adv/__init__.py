@@ -1,8 +1,8 @@
 """Adversarial training of language models as a fairseq plug-in.
 
 This is what ``fairseq-train --user-dir`` imports. Importing it registers the criterions, the tasks,
-the optimizer and the WordPiece tokeniser with fairseq, and puts the one patch in place that a training
-needs before a criterion is built. :func:`load` brings a trained model back, for texts.
+the optimizer and the WordPiece tokeniser with fairseq, and puts the patches in place that a training needs
+before a criterion is built. :func:`load` brings a trained model back, for texts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_adv import criterions, optim, tasks
 from fairseq_adv.data.tokenizers import wordpiece_bpe
+from fairseq_adv.fairseq_patches.errors_in_one_line import report_mistakes_in_one_line
 from fairseq_adv.fairseq_patches.run_after_run import start_runs_afresh
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ __all__ = ["criterions", "load", "optim", "tasks", "wordpiece_bpe"]
 __version__ = "0.1.0"
 
 start_runs_afresh()
+report_mistakes_in_one_line()
 
 
 def load(checkpoints: Any, tokenizer_dir: Any = None, device: Any = None, data: Any = None) -> TextModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +18,10 @@ from fairseq.distributed import LegacyDistributedDataParallel
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
-from support import ADVERSARIAL, batch, build, train_args, write_task
+from support import ADVERSARIAL, batch, build, command, run_command, train_args, write_task
 
+from fairseq_adv.evaluation.attack import Attack
+from fairseq_adv.fairseq_patches import errors_in_one_line
 from fairseq_adv.fairseq_patches.replace import replace
 
 STOCK = ["--store-ema"]  # what smart's change of a checkpoint would show in
@@ -169,3 +172,29 @@ def test_a_second_run_of_a_process_forgets_the_first(data: Path, tmp_path: Path,
         assert bar.handlers == [console]
     finally:
         bar.handlers.clear()
+
+
+def test_a_mistake_ends_a_command_in_one_line(data: Path, tmp_path: Path) -> None:
+    args = train_args(data, tmp_path / "save", "freelb", "--adv-steps", "0")
+    done = run_command(command("fairseq-train"), *args)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: ") and "adv_steps" in done.stderr.replace("-", "_")
+    # What others raise is shown as Python shows it.
+    other = run_command(command("fairseq-train"), str(tmp_path / "nowhere"), *args[1:-2])
+    assert other.returncode == 1 and "Traceback" in other.stderr and "FileNotFoundError" in other.stderr
+
+
+def test_elsewhere_errors_are_python_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[BaseException] = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: shown.append(error))
+    errors_in_one_line.report_mistakes_in_one_line()
+    with pytest.raises(ValueError, match="an attack needs") as mistake:
+        Attack(0, 0)
+    errors = [mistake.value, ZeroDivisionError(), ValueError("of nobody")]
+    for error in errors:  # the program is pytest
+        sys.excepthook(type(error), error, error.__traceback__)
+    assert shown == errors
+    monkeypatch.setattr(sys, "argv", ["/some/where/fairseq-train"])
+    for error in errors:
+        sys.excepthook(type(error), error, error.__traceback__)
+    assert shown == [*errors, *errors[1:]]

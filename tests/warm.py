@@ -267,7 +267,7 @@ def run(argv: list[str]) -> int:
         traceback.print_exc()
         status = -signal.SIGINT
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
         status = 1
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

@@ -68,7 +68,7 @@ def test_cells_run_once_and_a_broken_method_fails(
     assert "from the reference's" in kept(out, "yopo-fp32-update-freq")["why"]
     assert row(wrong.stdout, "fp32", "`--update-freq 2`")[4] == "failed [1]"
     assert refused.returncode == 0
-    assert "[1] ValueError: --no-adv-share-dropout" in refused.stdout
+    assert "[1] error: --no-adv-share-dropout" in refused.stdout
     assert main(out, *ONE).returncode == 1  # a failed cell is left as it is
     assert main(out, *ONE, "--again").returncode == 0
     assert not list(out.glob("run-*"))
@@ -84,7 +84,7 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
         "freelb-fp32-update-freq": {**gpu, "state": "ok", "distance": 3e-6},
         "freelb-amp-pytorch_ddp": {**gpu, "state": "failed", "why": "RuntimeError: a | b"},
         "pgd-amp-pytorch_ddp": {**gpu, "state": "failed", "why": "RuntimeError: a | b"},
-        "smart-amp-single": {**gpu, "state": "refused", "why": "ValueError: --store-ema"},
+        "smart-amp-single": {**gpu, "state": "refused", "why": "error: --store-ema"},
     }
     for name, result in made.items():
         path = tmp_path / "cells" / f"{name}.json"
@@ -102,7 +102,7 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
     assert ddp == [missing, "failed [2]", "failed [2]"] + [missing] * 5
     assert row(done.stdout, "`--amp`", "1 process")[6] == "refused [1]"
     assert row(done.stdout, "`--fp16`") == [missing] + [""] * 7
-    assert "- [1] ValueError: --store-ema" in done.stdout and "- [2] RuntimeError: a \\| b" in done.stdout
+    assert "- [1] error: --store-ema" in done.stdout and "- [2] RuntimeError: a \\| b" in done.stdout
     assert "run on: CPU (torch 2.0), H200 (torch 2.1)" in done.stdout
     assert "fp32: largest distance 3.0e-06" in done.stdout and "tolerance 0.0001" in done.stdout
     text = page.read_text()
@@ -175,6 +175,7 @@ def test_a_process_that_fails_ends_the_other(tmp_path: Path, main: ScriptMain) -
     [
         ("a\n[rank1]: torch.AcceleratorError: CUDA error\nmore\n", "torch.AcceleratorError: CUDA error"),
         ("ValueError: first\nValueError: second\n[W] left over\n", "ValueError: second"),
+        ("ValueError: first\nerror: --a is wrong\n", "error: --a is wrong"),
         ("something\nSegmentation fault\n", "Segmentation fault"),
         ("", "ended with exit status 7 without a word"),
     ],
