@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from fairseq_adv.criterions.method_options import ObjectiveConfig
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.folder_check import check_folder
+from fairseq_adv.data.text.folder_check import check_folder, labels_of
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
@@ -199,8 +199,9 @@ def _check_split(task: FairseqTask, data: str, split: str) -> None:
     """This project's own tasks report what is missing; fairseq's do not."""
     if isinstance(task, SentencePredictionTask):
         folder, index = data, os.path.join("input0", f"{split}.idx")
-        labels = Path(data) / "label" / (f"{split}.label" if task.cfg.regression_target else f"{split}.idx")
-        check_folder(Path(data), bool(task.cfg.regression_target))
+        is_regression = bool(task.cfg.regression_target)
+        labels = labels_of(Path(data), split, is_regression)
+        check_folder(Path(data), is_regression)
         if (Path(data) / index).is_file() and not labels.is_file():
             raise ValueError(f"{data}: its split {split!r} has no labels ({labels}); pass another --split")
     elif isinstance(task, MaskedLMTask):

@@ -21,7 +21,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import Tensor, distributed, nn
 
 from fairseq_adv.data.text.binarize import class_names
-from fairseq_adv.data.text.folder_check import check_folder
+from fairseq_adv.data.text.folder_check import check_folder, check_labels
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.divergence import squared_difference
@@ -51,6 +51,9 @@ class SentencePrediction(Objective):
         if not self.is_regression:
             self._check_labels()
         check_folder(Path(task.cfg.data), self.is_regression)
+
+    def check_data(self) -> None:
+        check_labels(Path(self.task.cfg.data), self.task.datasets, self.is_regression)
 
     def check_model(self, model: nn.Module) -> None:
         check_classification_head(model, self.head)

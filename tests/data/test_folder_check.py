@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import build, train_args, write_task
+from support import build, command, run_command, train_args, write_task
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.folder_check import check_folder
@@ -40,10 +40,6 @@ def fewer_words(data: Path) -> None:
 
 
 CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "no index of labels": (
-        gone("label/valid.idx"),
-        r"label/valid\.idx: no such file, but there are .*'s rows",
-    ),
     "no labels": (gone("label/train.bin"), r"label/train\.bin: no such file"),
     "no texts": (gone("input0/valid.bin"), r"input0/valid\.bin: no such file"),
     "shorter texts": (cut("input0/train.bin", 2), r"input0/train\.bin: has \d+ bytes instead of \d+"),
@@ -66,9 +62,18 @@ def test_it_is_named(name: str, whole: Path, tmp_path: Path) -> None:
 
 def test_before_training(whole: Path, tmp_path: Path) -> None:
     data = shutil.copytree(whole, tmp_path / "data")
-    (data / "label" / "valid.idx").unlink()
-    with pytest.raises(DataError, match=r"label/valid\.idx: no such file"):
+    (data / "input0" / "valid.bin").unlink()
+    with pytest.raises(DataError, match=r"input0/valid\.bin: no such file"):
         build(train_args(data, None, "freelb"))
+
+
+def test_before_the_first_update(whole: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(whole, tmp_path / "data")
+    (data / "label" / "valid.idx").unlink()
+    done = run_command(command("fairseq-train"), *train_args(data, None, "freelb"))
+    assert done.returncode == 1 and "num_updates" not in done.stdout + done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {data}/label/valid.idx: no such file: the split 'valid' has no labels.")
 
 
 def test_a_test_split_needs_no_labels_and_a_folder_that_is_gone_is_not_checked(

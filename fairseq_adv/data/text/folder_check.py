@@ -7,6 +7,7 @@ split without its index of labels has none, which shows in the first update.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,9 @@ _AGAIN = "Was the folder copied in part? Prepare it again."
 
 
 def check_folder(folder: Path, is_regression: bool) -> None:
-    """Checks all splits that are there.
+    """Checks all splits that are there, with labels or without.
 
-    Only a split named test… may lack labels, or all splits: a folder for predictions. Files of fairseq's
-    older formats are looked at no further.
+    Files of fairseq's older formats are looked at no further.
 
     Args:
         folder: holds ``input0``, maybe ``input1``, and ``label``; one that is gone is not checked.
@@ -40,18 +40,31 @@ def check_folder(folder: Path, is_regression: bool) -> None:
         return
     words = [len(load_dictionary(part / "dict.txt")) for part in inputs]
     classes = 0 if is_regression else len(load_dictionary(folder / "label" / "dict.txt"))
-    ending = ".label" if is_regression else ".idx"
-    is_labelled = any((folder / "label").glob(f"*{ending}"))
     for index in sorted(inputs[0].glob("*.idx")):
         rows = check_indexed(index, words[0])
         for part, size in zip(inputs[1:], words[1:]):
             _same(index, rows, part / index.name, check_indexed(part / index.name, size))
-        labels = folder / "label" / f"{index.stem}{ending}"
-        if is_labelled and not labels.is_file() and not index.stem.startswith("test"):
-            raise DataError(f"{labels}: no such file, but there are {index}'s rows. {_AGAIN}")
+        labels = labels_of(folder, index.stem, is_regression)
         if labels.is_file():
             found = _lines(labels) if is_regression else check_indexed(labels, classes)
             _same(index, rows, labels, found)
+
+
+def labels_of(folder: Path, split: str, is_regression: bool) -> Path:
+    """The file that says whether a split has labels."""
+    return folder / "label" / (f"{split}.label" if is_regression else f"{split}.idx")
+
+
+def check_labels(folder: Path, splits: Iterable[str], is_regression: bool) -> None:
+    """Checks that splits which are there have labels, for training and validation.
+
+    Raises:
+        DataError: naming the file that is missing.
+    """
+    for split in splits:
+        labels = labels_of(folder, split, is_regression)
+        if (folder / "input0" / f"{split}.idx").is_file() and not labels.is_file():
+            raise DataError(f"{labels}: no such file: the split {split!r} has no labels. {_AGAIN}")
 
 
 def check_indexed(index: Path, words: int) -> int | None:
