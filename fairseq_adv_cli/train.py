@@ -130,18 +130,14 @@ def _run(command: list[str], log: Path) -> None:
         # fairseq's own checks raise Exception itself, or fail an assertion.
         if not (isinstance(error, (ValueError, OSError)) or type(error) in (Exception, AssertionError)):
             raise
+        from fairseq_adv.fairseq_patches.errors_in_one_line import raised_here
+
         text = " ".join(str(error).split())
-        if not _is_ours(error):
+        if not raised_here(error):
             with open(log, "a", encoding="utf-8") as file:
                 traceback.print_exc(file=file)
             text += f" (traceback: {log})"
         raise ValueError(text) from error
-
-
-def _is_ours(error: BaseException) -> bool:
-    """Whether a line of this project raised an error."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    return bool(frames) and str(frames[-1][0].f_globals.get("__name__")).startswith("fairseq_adv")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -33,8 +33,8 @@ _looks: ContextVar[tuple[Callable[[Any], None], ...]] = ContextVar(
 NATIVE = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
 
 
-class Refused(pickle.UnpicklingError):
-    """A checkpoint that might run code, or take all memory."""
+class Refused(pickle.UnpicklingError, ValueError):
+    """A file that is no checkpoint, or one that might run code or take all memory."""
 
 
 def apply(module: ModuleType) -> None:
@@ -79,10 +79,9 @@ def load(f: IO[bytes], map_location: Any = None) -> Any:
         what ``torch.load(f, map_location)`` returns.
 
     Raises:
-        Refused: if it names anything that a fairseq checkpoint does not hold, or its
-            configuration may run code, with the name, the file and the opt-out in the message. Nothing of
-            it has been run then.
-        pickle.UnpicklingError: if it is no checkpoint.
+        Refused: if it names anything that a fairseq checkpoint does not hold, or its configuration may run
+            code, with the name, the file and the opt-out in the message; or if it is no checkpoint. Nothing
+            of it has been run then.
     """
     if _is_trusted():
         return torch.load(f, map_location=map_location, weights_only=False)
@@ -138,7 +137,7 @@ def _source(f: IO[bytes]) -> str:
     return str(getattr(f, "name", "the state that another worker sent"))
 
 
-def _error(f: IO[bytes], told: str) -> pickle.UnpicklingError:
+def _error(f: IO[bytes], told: str) -> Refused:
     """For what a reader of pickles said, without torch's advice to read the file unsafely."""
     name = re.search(r"GLOBAL ([\w.]+)", told)
     if name:
@@ -151,7 +150,7 @@ def _error(f: IO[bytes], told: str) -> pickle.UnpicklingError:
     f.seek(0)
     if f.read(1) in (b"P", b"\x80"):  # of a zip file, of a pickle
         return _refusal(_source(f), f"it cannot be read as data alone ({reason})")
-    return pickle.UnpicklingError(f"{_source(f)}: is not a checkpoint")
+    return Refused(f"{_source(f)}: is not a checkpoint")
 
 
 def _refusal(source: str, reason: str) -> Refused:

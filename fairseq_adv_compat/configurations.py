@@ -129,12 +129,9 @@ def _names(state: Any) -> Iterator[tuple[str, Any]]:
         yield "args.task", args.get("task")
         yield "args.arch", args.get("arch")
     if cfg:
-        for part in ("task", "model"):
+        for part, before in (("task", "task"), ("model", "arch")):
             options = _plain(cfg.get(part))
-            yield (
-                f"cfg.{part}._name",
-                options.get("_name", options.get("arch" if part == "model" else "task")),
-            )
+            yield f"cfg.{part}._name", options.get("_name", options.get(before))
 
 
 def _check_sizes(state: Any, where: str) -> None:

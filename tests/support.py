@@ -290,6 +290,13 @@ def verb(name: str) -> list[str]:
     return [sys.executable, "-m", "fairseq_adv_cli", *name.split()]
 
 
+def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where it is not installed."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+
 class MainOf:
     """A command's main in this process; called with words, it returns what a process would."""
 

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import tempfile
+import unicodedata
 import zlib
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -225,6 +226,11 @@ def check_text(text: str, what: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise DataError(f"{what} holds half a character ({error.reason}). Remove it.") from error
+
+
+def breaks_a_line(text: str) -> bool:
+    """Whether it holds a control, such as a tab, half a character or an end of a line."""
+    return any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in text)
 
 
 def text_of(row: Dict[str, Any], key: str, where: str, prefix: str = "") -> str:

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from fairseq_adv.criterions.method_options import ObjectiveConfig
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.folder_check import check_folder, labels_of
+from fairseq_adv.data.text.folder_check import check_labels
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
@@ -174,11 +174,12 @@ def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) 
     updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates", 0)
     with reported_as_data_error(Path(path)):
         models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([path], state=state)
+    objective = build_objective(objective_options(cfg), task)
+    objective.check_files()
     for split in splits:
         _check_split(task, cfg.task.data, split)
         task.load_dataset(split)
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
-    objective = build_objective(objective_options(cfg), task)
     skips_too_long = bool(cfg.dataset.skip_invalid_size_inputs_valid_test)
     return Trained(models[0].to(device), objective, task, int(updates), skips_too_long, cfg)
 
@@ -199,11 +200,7 @@ def _check_split(task: FairseqTask, data: str, split: str) -> None:
     """This project's own tasks report what is missing; fairseq's do not."""
     if isinstance(task, SentencePredictionTask):
         folder, index = data, os.path.join("input0", f"{split}.idx")
-        is_regression = bool(task.cfg.regression_target)
-        labels = labels_of(Path(data), split, is_regression)
-        check_folder(Path(data), is_regression)
-        if (Path(data) / index).is_file() and not labels.is_file():
-            raise ValueError(f"{data}: its split {split!r} has no labels ({labels}); pass another --split")
+        check_labels(Path(data), [split], bool(task.cfg.regression_target))
     elif isinstance(task, MaskedLMTask):
         folder, index = utils.split_paths(data)[0], f"{split}.idx"
     else:

@@ -7,11 +7,11 @@ line for what this project reports to a user, and is as it was for all else.
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
 from types import TracebackType
 
 COMMANDS = ("fairseq-train", "fairseq-validate")
-_OURS = ("fairseq_adv", "fairseq_adv_compat")
 
 
 def report_mistakes_in_one_line() -> None:
@@ -19,7 +19,8 @@ def report_mistakes_in_one_line() -> None:
     plain = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if Path(sys.argv[0]).name in COMMANDS and is_mistake(error, trace):
+        is_mistake = isinstance(error, (ValueError, OSError)) and raised_here(error)
+        if Path(sys.argv[0]).name in COMMANDS and is_mistake:
             print(f"error: {error}", file=sys.stderr)
         else:
             plain(kind, error, trace)
@@ -27,18 +28,7 @@ def report_mistakes_in_one_line() -> None:
     sys.excepthook = report
 
 
-def is_mistake(error: BaseException, trace: TracebackType | None) -> bool:
-    """Whether this project raised the error itself, as one whose text is for the user."""
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return False
-    raised_in = str(trace.tb_frame.f_globals.get("__name__", ""))
-    # Its own errors for users are ValueErrors, FileNotFoundErrors, and refusals of checkpoints.
-    return raised_in.split(".")[0] in _OURS and isinstance(error, (ValueError, OSError, _refused()))
-
-
-def _refused() -> type[Exception]:
-    from fairseq_adv_compat.checkpoints import Refused
-
-    return Refused
+def raised_here(error: BaseException) -> bool:
+    """Whether a line of this project raised the error."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return bool(frames) and str(frames[-1][0].f_globals.get("__name__")).startswith("fairseq_adv")

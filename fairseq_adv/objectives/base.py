@@ -34,6 +34,9 @@ class Objective(ABC):
     def check_model(self, model: nn.Module) -> None:  # noqa: B027 - a task may take any encoder
         """Raises ValueError if ``model`` can't be trained with this objective; called before training."""
 
+    def check_files(self) -> None:  # noqa: B027 - most tasks check what they read when they load it
+        """Raises DataError for files that fairseq would find faulty too late; called before it reads data."""
+
     def check_data(self) -> None:  # noqa: B027 - most tasks check what they read when they load it
         """Raises DataError for training data that fairseq would find faulty only later; called before
         training.

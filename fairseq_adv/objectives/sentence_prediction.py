@@ -38,8 +38,7 @@ class SentencePrediction(Objective):
     Options: ``classification_head_name``, ``regression_target``, ``positive_label``.
 
     Raises:
-        ValueError: ``label/dict.txt`` does not hold ``--num-classes`` labels, or files of the data folder are
-            missing, cut short or don't belong together.
+        ValueError: ``label/dict.txt`` does not hold ``--num-classes`` labels.
     """
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
@@ -50,7 +49,9 @@ class SentencePrediction(Objective):
         self.positive_class = None if self.is_regression else self._positive_class()
         if not self.is_regression:
             self._check_labels()
-        check_folder(Path(task.cfg.data), self.is_regression)
+
+    def check_files(self) -> None:
+        check_folder(Path(self.task.cfg.data), self.is_regression)
 
     def check_data(self) -> None:
         check_labels(Path(self.task.cfg.data), self.task.datasets, self.is_regression)

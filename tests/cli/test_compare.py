@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
-from support import CommandMain, fairseq_train, train_args, write_task
+from support import CommandMain, fairseq_train, train_args, without_matplotlib, write_task
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +72,7 @@ def test_learning_curves(
     assert done.stdout.endswith(f"wrote {tmp_path}/new/curves.png\n")
     assert done.stderr == "note: bare has no train.log, so it has no curve\n"
     assert (tmp_path / "new" / "curves.png").read_bytes().startswith(b"\x89PNG")
-    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    without_matplotlib(monkeypatch)
     done = run(runs / "logged", "--curves", tmp_path / "none.png")
     assert done.returncode == 2 and done.stdout.startswith("run ")
     assert done.stderr.startswith("error: no figure was drawn: it needs matplotlib.")

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from support import (
     start_command,
     train_args,
     verb,
+    without_matplotlib,
     write_task,
 )
 
@@ -205,9 +205,7 @@ def test_malformed_numbers_and_commands_end_with_2(trained: Path, run: CommandMa
 def test_without_matplotlib_the_csv_is_written(
     trained: Path, tmp_path: Path, run: CommandMain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    without_matplotlib(monkeypatch)
     done = run("log", trained / "measured", tmp_path / "f")
     assert done.returncode == 0 and f"wrote {tmp_path}/f.csv\n" in done.stdout, done.stderr
     assert "note: no figure was drawn: it needs matplotlib" in done.stderr and "Traceback" not in done.stderr

@@ -9,7 +9,6 @@ import signal
 import sys
 from pathlib import Path
 
-import glue_samples
 import pytest
 from support import (
     PLUGIN,
@@ -22,10 +21,7 @@ from support import (
     verb,
     write_questions,
 )
-
-from fairseq_adv.data.glue.prepare_glue import prepare
-from fairseq_adv.data.tokenizers.kept import keep_tokenizer
-from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from trained_films import train_films
 
 COMMAND = verb("predict")
 
@@ -118,15 +114,7 @@ def test_a_mistake_ends_without_a_traceback(trained: Path, tmp_path: Path) -> No
 @pytest.fixture(scope="module")
 def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of single texts, save/checkpoint_best.pt, with its tokenizer beside it."""
-    folder = tmp_path_factory.mktemp("films")
-    tokenizer = tokenizer_for_encoder(glue_samples.small_wordpiece(folder / "encoder"))
-    glue_samples.sst2(folder / "raw")
-    prepare(folder / "raw", "SST-2", folder / "data", tokenizer, progress=False)
-    more = ["--max-positions", "64", "--max-update", "2", "--no-epoch-checkpoints"]
-    fairseq_train(*train_args(folder / "data", folder / "save", "standard", *more))
-    (folder / "save" / "tokenizer").mkdir()
-    keep_tokenizer(folder / "save" / "tokenizer", tokenizer)
-    return folder
+    return train_films(tmp_path_factory.mktemp("films"))
 
 
 @pytest.fixture

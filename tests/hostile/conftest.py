@@ -7,14 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import glue_samples
 import pytest
 import torch
-from support import fairseq_train, train_args
+from trained_films import train_films
 
-from fairseq_adv.data.glue.prepare_glue import prepare
-from fairseq_adv.data.tokenizers.kept import keep_tokenizer
-from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 from fairseq_adv_compat import checkpoints
 
 Change = Callable[[dict[str, Any], Path], None]
@@ -23,16 +19,7 @@ Change = Callable[[dict[str, Any], Path], None]
 @pytest.fixture(scope="session")
 def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """data/, and save/checkpoint_best.pt of text_classification with its tokenizer beside it."""
-    folder = tmp_path_factory.mktemp("films")
-    tokenizer = tokenizer_for_encoder(glue_samples.small_wordpiece(folder / "encoder"))
-    glue_samples.sst2(folder / "raw")
-    prepare(folder / "raw", "SST-2", folder / "data", tokenizer, progress=False)
-    more = ["--max-positions", "64", "--max-update", "1", "--no-epoch-checkpoints"]
-    args = train_args(folder / "data", folder / "save", "standard", *more, task="text_classification")
-    fairseq_train(*args)
-    (folder / "save" / "tokenizer").mkdir()
-    keep_tokenizer(folder / "save" / "tokenizer", tokenizer)
-    return folder
+    return train_films(tmp_path_factory.mktemp("films"), "text_classification")
 
 
 @pytest.fixture

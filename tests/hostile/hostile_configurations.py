@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,29 @@ def code(canary: Path) -> str:
     return f"__import__('pathlib').Path('{canary}').touch()"
 
 
-def _model(name: str, option: str) -> Any:
+def _model(name: str, option: str, expression: Callable[[str], str | bytes] = str) -> Any:
+    """A model with one option, which is made of the code that makes the canary."""
+
     def change(state: State, canary: Path) -> None:
-        state["cfg"]["model"] = Namespace(_name=name, arch=name, **{option: code(canary)})
+        state["cfg"]["model"] = Namespace(_name=name, arch=name, **{option: expression(code(canary))})
 
     return change
+
+
+# Ways to write the layers of fconv_lm.
+EXPRESSIONS: dict[str, Callable[[str], str | bytes]] = {
+    "in bytes": str.encode,
+    "behind a list": lambda code: f"[(1, 1)] + [{code}]",
+    "as an attribute of a literal": lambda code: "().__class__.__base__.__subclasses__()",
+    "as a lambda": lambda code: f"(lambda: {code})()",
+    "as a comprehension": lambda code: f"[{code} for _ in [1]]",
+    "as a formatted string": lambda code: f'f"{{{code}}}"',
+    "of another kind": lambda code: "{'a': 1}",
+    "a list of a trillion": lambda code: "[(1, 1)] * 10 ** 12",
+    "a list of a billion": lambda code: "[(1, 1)] * 1000000000",
+    "a thousand brackets": lambda code: "[" * 1000 + "]" * 1000,
+    "a long text": lambda code: "1," * 10_000_000,
+}
 
 
 def _added(part: str, option: str) -> Any:
@@ -56,10 +75,6 @@ def in_a_task(state: State, canary: Path) -> None:
     )
 
 
-def in_bytes(state: State, canary: Path) -> None:
-    state["cfg"]["model"] = Namespace(_name="fconv_lm", decoder_layers=code(canary).encode())
-
-
 def by_interpolation(state: State, canary: Path) -> None:
     state["cfg"]["common"]["tensorboard_logdir"] = code(canary)
     state["cfg"]["model"] = OmegaConf.create(
@@ -77,48 +92,6 @@ def in_a_config_of_omegaconf(state: State, canary: Path) -> None:
 def in_a_namespace_in_a_list(state: State, canary: Path) -> None:
     inner = Namespace(_name="wav2vec2", conv_feature_layers=code(canary))
     state["cfg"]["model"] = Namespace(_name="wav2vec_ctc", w2v_path="x", w2v_args=[inner])
-
-
-def behind_a_list(state: State, canary: Path) -> None:
-    state["cfg"]["model"] = Namespace(_name="fconv_lm", decoder_layers=f"[(1, 1)] + [{code(canary)}]")
-
-
-def as_an_attribute_of_a_literal(state: State, canary: Path) -> None:
-    state["cfg"]["model"] = Namespace(
-        _name="fconv_lm", decoder_layers="().__class__.__base__.__subclasses__()"
-    )
-
-
-def as_a_lambda(state: State, canary: Path) -> None:
-    state["cfg"]["model"] = Namespace(_name="fconv_lm", decoder_layers=f"(lambda: {code(canary)})()")
-
-
-def as_a_comprehension(state: State, canary: Path) -> None:
-    state["cfg"]["model"] = Namespace(_name="fconv_lm", decoder_layers=f"[{code(canary)} for _ in [1]]")
-
-
-def as_a_formatted_string(state: State, canary: Path) -> None:
-    state["cfg"]["model"] = Namespace(_name="fconv_lm", decoder_layers=f'f"{{{code(canary)}}}"')
-
-
-def of_another_kind(state: State, canary: Path) -> None:
-    state["cfg"]["model"] = Namespace(_name="fconv_lm", decoder_layers="{'a': 1}")
-
-
-def a_list_of_a_trillion(state: State, canary: Path) -> None:
-    state["cfg"]["model"] = Namespace(_name="fconv_lm", decoder_layers="[(1, 1)] * 10 ** 12")
-
-
-def a_list_of_a_billion(state: State, canary: Path) -> None:
-    state["cfg"]["model"] = Namespace(_name="fconv_lm", decoder_layers="[(1, 1)] * 1000000000")
-
-
-def a_thousand_brackets(state: State, canary: Path) -> None:
-    state["cfg"]["model"] = Namespace(_name="fconv_lm", decoder_layers="[" * 1000 + "]" * 1000)
-
-
-def a_long_text(state: State, canary: Path) -> None:
-    state["cfg"]["model"] = Namespace(_name="fconv_lm", decoder_layers="1," * 10_000_000)
 
 
 def parts_within_parts(state: State, canary: Path) -> None:
@@ -174,14 +147,12 @@ RUN_CODE = {
     "criterion": _added("criterion", "wer_args"),
     "optimizer": _added("optimizer", "adam_betas"),
     "pipelines": _added("distributed_training", "pipeline_balance"),
+    **{name: _model("fconv_lm", "decoder_layers", expression) for name, expression in EXPRESSIONS.items()},
     **{
         change.__name__.replace("_", " "): change
         for change in (
-            in_roberta_s_attention, in_old_args, in_old_args_beside_a_clean_cfg, in_a_task, in_bytes,
-            by_interpolation, in_a_config_of_omegaconf, in_a_namespace_in_a_list, behind_a_list,
-            as_an_attribute_of_a_literal, as_a_lambda, as_a_comprehension, as_a_formatted_string,
-            of_another_kind, a_list_of_a_trillion, a_list_of_a_billion, a_thousand_brackets, a_long_text,
-            parts_within_parts,
+            in_roberta_s_attention, in_old_args, in_old_args_beside_a_clean_cfg, in_a_task, by_interpolation,
+            in_a_config_of_omegaconf, in_a_namespace_in_a_list, parts_within_parts,
         )
     },
 }  # fmt: skip

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Optional
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import breaks_a_line
 from fairseq_adv.data.tables.table_files import PlacedRow, no_column, text_cell
 from fairseq_adv.data.text.labelled_rows import LabelledRows
 
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _RESERVED = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-_BREAKING = ("Cc", "Cs", "Zl", "Zp")  # Unicode categories: controls such as tab, surrogates, line ends
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def _number(label: str, where: str) -> str:
 
 
 def _class_name(label: str, where: str) -> str:
-    odd = any(unicodedata.category(character) in _BREAKING for character in label)
+    odd = breaks_a_line(label)
     if odd or label in _RESERVED or label.startswith("madeupword") or label.endswith("#fairseq:overwrite"):
         raise DataError(f"{where}: fairseq can't hold a class of the name {label!r:.40}. Rename it.")
     return label

@@ -98,8 +98,8 @@ def text_of_file(path: Path, encoding: str = "utf-8") -> str:
             f"{path}:{line}: not {encoding} ({error.reason}). Name the file's own --encoding, such as "
             "latin-1, or save it as UTF-8."
         ) from error
-    except LookupError as error:
-        raise DataError(f"--encoding {encoding}: there is no such encoding") from error
+    except (LookupError, UnicodeError) as error:
+        raise DataError(f"--encoding {encoding}: there is no such encoding of texts") from error
     return text[1:] if text.startswith("\ufeff") else text
 
 

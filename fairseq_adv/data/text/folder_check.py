@@ -44,27 +44,24 @@ def check_folder(folder: Path, is_regression: bool) -> None:
         rows = check_indexed(index, words[0])
         for part, size in zip(inputs[1:], words[1:]):
             _same(index, rows, part / index.name, check_indexed(part / index.name, size))
-        labels = labels_of(folder, index.stem, is_regression)
+        labels = _labels_of(folder, index.stem, is_regression)
         if labels.is_file():
-            found = _lines(labels) if is_regression else check_indexed(labels, classes)
+            found = len(text_lines(labels)) if is_regression else check_indexed(labels, classes)
             _same(index, rows, labels, found)
 
 
-def labels_of(folder: Path, split: str, is_regression: bool) -> Path:
-    """The file that says whether a split has labels."""
-    return folder / "label" / (f"{split}.label" if is_regression else f"{split}.idx")
-
-
 def check_labels(folder: Path, splits: Iterable[str], is_regression: bool) -> None:
-    """Checks that splits which are there have labels, for training and validation.
+    """Checks that splits which are there have labels, for training and measuring.
 
     Raises:
         DataError: naming the file that is missing.
     """
     for split in splits:
-        labels = labels_of(folder, split, is_regression)
+        labels = _labels_of(folder, split, is_regression)
         if (folder / "input0" / f"{split}.idx").is_file() and not labels.is_file():
-            raise DataError(f"{labels}: no such file: the split {split!r} has no labels. {_AGAIN}")
+            raise DataError(
+                f"{labels}: no such file: the split {split!r} has no labels. {_AGAIN} Or choose another one."
+            )
 
 
 def check_indexed(index: Path, words: int) -> int | None:
@@ -106,8 +103,9 @@ def check_indexed(index: Path, words: int) -> int | None:
     return head.rows
 
 
-def _lines(labels: Path) -> int:
-    return len(text_lines(labels))
+def _labels_of(folder: Path, split: str, is_regression: bool) -> Path:
+    """The file that says whether a split has labels."""
+    return folder / "label" / (f"{split}.label" if is_regression else f"{split}.idx")
 
 
 def _same(index: Path, rows: int | None, other: Path, found: int | None) -> None:

@@ -12,6 +12,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
+from fairseq_adv.data.text.folder_check import check_folder
 from fairseq_adv.data.tokenizers.kept import FOLDER
 from fairseq_adv.evaluation.predict.ensemble import Scores
 from fairseq_adv.evaluation.predict.examples import examples_of, known_labels
@@ -97,11 +98,13 @@ def _set_up(path: Path, cfg: Any, task: PredictionTask) -> FairseqTask:
     data = Path(str(cfg.task.data))
     if cfg.task._name in ("sentence_prediction", "text_classification"):
         needed = [data / "input0" / "dict.txt"]
-        needed += [] if getattr(cfg.task, "regression_target", False) else [data / "label" / "dict.txt"]
+        is_regression = bool(getattr(cfg.task, "regression_target", False))
+        needed += [] if is_regression else [data / "label" / "dict.txt"]
         verb = "classification" if task is OWN_DATA else "glue"
         for file in needed:
             if not file.is_file():
                 raise DataError(f"{file}: no such file. Make the folder with fairseq-adv prepare {verb}.")
+        check_folder(data, is_regression)
     wanted = [TASK_NAMES[one] for one in task.trained_with]
     if cfg.task._name not in wanted:
         raise DataError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 import zipfile
 import zlib
 from collections import Counter
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import written_whole
+from fairseq_adv.data.io import breaks_a_line, written_whole
 
 FloatArray = npt.NDArray[np.float32]
 StringArray = npt.NDArray[np.str_]
@@ -85,7 +84,7 @@ class Scores:
             row = self.ids[int(bad.any(axis=1).argmax())]
             raise DataError(f"{self.name}: the scores of row {row} are not finite. Did the training diverge?")
         for names in (self.ids, self.labels, self.gold):
-            odd = next((one for one in np.unique(names).tolist() if _breaks_a_line(one)), None)
+            odd = next((one for one in np.unique(names).tolist() if breaks_a_line(one)), None)
             if odd is not None:
                 raise DataError(f"{self.name}: {odd!r:.60} can't be written as a label. Rename it.")
 
@@ -140,11 +139,6 @@ class Scores:
                 f"{path}: is not a file of scores ({error}). Give the .npz that fairseq-adv predict writes."
             ) from error
         return Scores(kind, task, split, **arrays, made_from=made_from, name=str(path))
-
-
-def _breaks_a_line(name: str) -> bool:
-    """Whether it holds a control, such as a tab, half a character or an end of a line."""
-    return any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in name)
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import pytest
+from support import without_matplotlib
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'fairseq_adv[plots]'")
 
@@ -143,9 +143,7 @@ def test_the_file_is_a_png_that_appears_whole(tmp_path: Path) -> None:
 def test_without_matplotlib_it_is_said_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    without_matplotlib(monkeypatch)
     with pytest.raises(
         plots.NoMatplotlib, match=r"no figure was drawn: it needs matplotlib\..*'\.\[plots\]'"
     ):
