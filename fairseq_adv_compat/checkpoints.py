@@ -23,9 +23,13 @@ import torch
 
 from . import configurations
 from .allow_list import fairseq_globals, plain_globals
+from .checksums import Damaged, check_parts
 from .module_view import ModuleView
 
 _KINDS = {"TorchScript": "a TorchScript program", "legacy .tar": "of torch's old format, a tar archive"}
+# What a reader of pickles raises for bytes that are none, besides its own error.
+_UNREADABLE = (AttributeError, EOFError, LookupError, OverflowError, TypeError, ValueError)
+_READING = "PytorchStreamReader|inline_container"  # torch's RuntimeErrors for damaged files
 OPT_OUT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"  # torch >= 2.6 knows the same variable
 _looks: ContextVar[tuple[Callable[[Any], None], ...]] = ContextVar(
     "looks", default=(configurations.check_strings,)
@@ -80,15 +84,23 @@ def load(f: IO[bytes], map_location: Any = None) -> Any:
 
     Raises:
         Refused: if it names anything that a fairseq checkpoint does not hold, or its configuration may run
-            code, with the name, the file and the opt-out in the message; or if it is no checkpoint. Nothing
-            of it has been run then.
+            code, with the name, the file and the opt-out in the message; or if it is no checkpoint, or was
+            damaged since it was written. Nothing of it has been run then.
     """
     if _is_trusted():
         return torch.load(f, map_location=map_location, weights_only=False)
     try:
+        check_parts(f)
         state = _load_native(f, map_location) if NATIVE else _load_restricted(f, map_location)
     except pickle.UnpicklingError as error:
         raise _error(f, str(error)) from None
+    except Damaged as error:
+        told = f"is damaged, or no checkpoint: {error}. Copy it again, or use an earlier one."
+        raise Refused(f"{_source(f)} {told}") from None
+    except (RuntimeError, *_UNREADABLE) as error:
+        if isinstance(error, RuntimeError) and not re.search(_READING, str(error)):
+            raise  # it is of the machine: no GPU, no memory
+        raise Refused(f"{_source(f)}: is not a checkpoint ({type(error).__name__}: {error})") from None
     _look_at(state, _source(f), _looks.get())
     return state
 

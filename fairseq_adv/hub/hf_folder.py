@@ -134,7 +134,7 @@ def _read_bin(path: Path) -> dict[str, Any]:
             state = checkpoints.load(file, "cpu")
     except pickle.UnpicklingError as error:
         raise DataError(f"{error} Better: use the model's safetensors file.") from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+    except RuntimeError as error:
         raise DataError(f"{path}: not readable as a PyTorch file ({error}); fetch the file again") from error
     if not isinstance(state, dict):
         raise DataError(f"{path}: holds a {type(state).__name__}, expected a state dict (names with tensors)")

@@ -155,7 +155,7 @@ def test_bin_with_code_is_refused_and_not_run(bert: Path) -> None:
     ("name", "content", "message"),
     [
         ("pytorch_model.bin", b"no such format", "pytorch_model.bin: "),
-        ("pytorch_model.bin", b"", "pytorch_model.bin: not readable as a PyTorch file"),
+        ("pytorch_model.bin", b"", "pytorch_model.bin: is not a checkpoint"),
         ("model.safetensors.index.json", b'{"weight_map": {"a": [1]}}', r"\[1\] is not the name of a file"),
         ("model.safetensors", b"\x08\0\0\0\0\0\0\0{}", "model.safetensors: not readable as safetensors"),
         ("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid", "a Git LFS pointer"),
