@@ -101,6 +101,7 @@ setup(
         "test": [
             "check-jsonschema",
             "codespell",
+            "hypothesis",
             "mypy",
             "pre-commit",
             "pytest",

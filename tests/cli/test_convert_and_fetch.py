@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
+import hf_models
 import pytest
 from support import run_command, verb
 
@@ -14,10 +14,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return run_command(*verb(words[0]), *words[1:])
 
 
-def test_converts_and_reuses(repo: Path, tmp_path: Path) -> None:
-    sys.path.insert(0, str(repo / "tests" / "hub"))
-    import hf_models
-
+def test_converts_and_reuses(tmp_path: Path) -> None:
     hf_models.save_bert(tmp_path / "hf")
     words = ["convert", str(tmp_path / "hf"), str(tmp_path / "out")]
     first = run(*words)

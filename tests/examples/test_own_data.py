@@ -6,13 +6,13 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fairseq.data import data_utils
-from recipes import EXAMPLES, ROOT
+from hf_models import save_bert
+from recipes import EXAMPLES
 from support import environment, slow
 
 import fairseq_adv_cli
@@ -76,9 +76,6 @@ DATA: dict[str, tuple[Callable[[int, str], dict[str, str]], list[str]]] = {
 @pytest.fixture(scope="module")
 def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Converted from a tiny random BERT."""
-    sys.path.insert(0, str(ROOT / "tests" / "hub"))
-    from hf_models import save_bert
-
     folder = tmp_path_factory.mktemp("encoder")
     save_bert(folder / "hf")
     convert_hf_checkpoint(folder / "hf", folder / "minilm")

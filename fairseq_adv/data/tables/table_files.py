@@ -117,7 +117,7 @@ def _csv_cells(path: Path, text: str) -> Iterator[tuple[str, list[str]]]:
 
 def _tsv_cells(path: Path, text: str) -> Iterator[tuple[str, list[str]]]:
     for line, row in enumerate(text.split("\n"), start=1):
-        if row.strip():
+        if row.strip(" \r"):  # a row of empty cells is not a blank line
             yield f"{path}:{line}", row.rstrip("\r").split("\t")
 
 

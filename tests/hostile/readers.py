@@ -1,0 +1,250 @@
+"""Every reader of files that people or other programs make, each with a good folder to damage."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import glue_samples
+import hf_models
+import numpy as np
+from support import question, write_json_lines, write_task, wsc_line
+
+from fairseq_adv.data.choices.question_layouts import read_any_questions
+from fairseq_adv.data.choices.race import read_race
+from fairseq_adv.data.choices.regents import read_regents
+from fairseq_adv.data.classes.labelled_texts import Columns, read_texts
+from fairseq_adv.data.classes.nli_layouts import NliFile, read_nli
+from fairseq_adv.data.corpus.cuts import fingerprint, inputs, plan
+from fairseq_adv.data.corpus.reader import Reading, rows_of
+from fairseq_adv.data.glue.layouts import TASKS, task_layout
+from fairseq_adv.data.glue.tsv import read_split
+from fairseq_adv.data.io import text_lines
+from fairseq_adv.data.tables.table_files import read_table
+from fairseq_adv.data.text.folder_check import check_folder
+from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary, tokenizer_for_encoder
+from fairseq_adv.data.workspace import finished
+from fairseq_adv.data.wsc.superglue import detokenised, read_wsc
+from fairseq_adv.data.wsc.wnli import read_wnli
+from fairseq_adv.evaluation.figures.accordance_log import read_accordance
+from fairseq_adv.evaluation.predict.submission import check_file
+from fairseq_adv.evaluation.runs import read_log
+from fairseq_adv.hub.convert import convert_hf_checkpoint
+from fairseq_adv.retrieval.sentences import survey
+
+
+@dataclass(frozen=True)
+class Reader:
+    """``make`` fills a folder; ``file`` in it is damaged; ``read`` is called with the folder."""
+
+    file: str
+    make: Callable[[Path], object]
+    read: Callable[[Path], object]
+
+
+def _text(file: str, content: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / file).write_text(content, encoding="utf-8", newline="")
+
+
+def _lines(file: str, *rows: dict[str, Any]) -> Callable[[Path], object]:
+    return lambda folder: write_json_lines(folder / file, rows)
+
+
+def _table(ending: str, content: str, columns: Columns, header: bool = True) -> Reader:
+    file = f"a{ending}"
+    return Reader(
+        file,
+        _text(file, content),
+        lambda folder: read_texts("train", read_table(folder / file, header), columns),
+    )
+
+
+ARC = [question(np.random.default_rng(0), f"q{k}", 3, para=True) for k in range(2)]
+PLAIN = {
+    "choices": ["one", "two", "three"],
+    "answer": 1,
+    "context": "It rains.",
+    "question": "And then?",
+    "id": "7",
+}
+HELLASWAG = {"ind": 4, "ctx_a": "A man sits.", "ctx_b": "he", "endings": ["sings.", "runs."], "label": "1"}
+SWAG = 'sent1,sent2,ending0,ending1,label\r\nA man sits.,He,sings.,"runs, far.",1\r\n'
+REGENTS = 'questionID,AnswerKey,isMultipleChoiceQuestion,question\r\nA1,B,1,"Which? (A) ice (B) steam"\r\n'
+ANLI = {"uid": "a", "context": "It rains.", "hypothesis": "It is wet.", "label": "e"}
+SNLI = {"sentence1": "It rains.", "sentence2": "It is wet.", "gold_label": "entailment"}
+RACE = {"article": "A story.", "questions": ["Who?", "When?"], "options": [["he", "she"], ["now", "then"]],
+        "answers": ["A", "B"], "id": "x"}  # fmt: skip
+LOG = "".join(
+    f"2026-01-01 00:00:00 | INFO | {kind} | {json.dumps(values)}\n"
+    for kind, values in [
+        ("train_inner", {"epoch": 1, "update": 0.5, "loss": "1.2", "num_updates": "2"}),
+        ("train", {"epoch": 1, "train_loss": "1.1", "train_num_updates": "4", "train_ups": "2.5",
+                   "train_accordance_update": "4", "train_accordance_all": "0.1",
+                   "train_accordance_loss_nats": "1"}),
+        ("valid", {"epoch": 1, "valid_loss": "1.0", "valid_num_updates": "4", "valid_accuracy": "50"}),
+    ]
+)  # fmt: skip
+PREDICTIONS = "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
+
+
+def _glue(name: str, split: str, rows: Sequence[str]) -> Reader:
+    task = task_layout(name)
+    layout = next(one for one in task.splits if one.name == split)
+    head = ["\t".join(layout.columns)] if layout.has_header else []
+    content = "\n".join([*head, *rows]) + "\n"
+    return Reader(
+        layout.file,
+        _text(layout.file, content),
+        lambda folder: read_split(folder / layout.file, task, layout),
+    )
+
+
+def _glue_rows(name: str) -> Reader:
+    """The training split, or AX's only one; two rows."""
+    task = task_layout(name)
+    layout = task.splits[0]
+    label = task.classes[-1] if task.classes else "2.5"
+    row = [label if column == layout.label else f"text {column}" for column in range(len(layout.columns))]
+    return _glue(name, layout.name, ["\t".join(row)] * 2)
+
+
+def _corpus(folder: Path) -> object:
+    pieces = inputs([folder / "a.txt"])
+    shards = plan(pieces, 2, "blank-line")
+    return fingerprint(pieces), [list(rows_of(piece, Reading())) for shard in shards for piece in shard]
+
+
+def _packed(name: str) -> Callable[[Path], object]:
+    import gzip
+
+    import zstandard
+
+    pack = gzip.compress if name.endswith(".gz") else zstandard.ZstdCompressor().compress
+    return lambda folder: (folder / name).write_bytes(pack(b"one line\nand another\n\nmore\n"))
+
+
+def _tokenizer(folder: Path) -> object:
+    tokenizer = tokenizer_for_encoder(folder)
+    return tokenizer.fingerprint(), tokenizer.encode(["A text, and [SEP] more.", "é ²\u2028x", ""])
+
+
+def _bert(folder: Path) -> object:
+    """With its weights in two files, and what a fast tokenizer adds."""
+    from safetensors.torch import load_file, save_file
+
+    hf_models.save_bert(folder)
+    state = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    parts = {"a.safetensors": list(state)[::2], "b.safetensors": list(state)[1::2]}
+    for file, names in parts.items():
+        save_file({name: state[name] for name in names}, folder / file)
+    shards = {name: file for file, names in parts.items() for name in names}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "mask_token": "[MASK]"}))
+    vocabulary = {token: row for row, token in enumerate(hf_models.bert_vocabulary())}
+    fast = {
+        "added_tokens": [{"id": vocabulary["[CLS]"], "content": "[CLS]", "special": True}],
+        "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None},
+        "model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": vocabulary},
+    }
+    return (folder / "tokenizer.json").write_text(json.dumps(fast))
+
+
+def _fast_bert(folder: Path) -> object:
+    _bert(folder)
+    return (folder / "vocab.txt").unlink()
+
+
+def _convert(folder: Path) -> object:
+    out = folder.parent / "out"
+    try:
+        return convert_hf_checkpoint(folder, out)
+    finally:
+        shutil.rmtree(out, ignore_errors=True)
+
+
+def _manifest(folder: Path) -> object:
+    (folder / "b").write_text("abc")
+    return (folder / "manifest.json").write_text(json.dumps({"made_from": {"a": 1}, "files": {"b": 3}}))
+
+
+def _index(folder: Path) -> object:
+    return write_task(folder, train=3, valid=2)
+
+
+READERS: dict[str, Reader] = {
+    "csv": _table(".csv", 'text,label\r\n"a, b",yes\r\nc,no\r\n', Columns(("text",), "label")),
+    "tsv": _table(".tsv", "text\tpair\tlabel\na\tb\t1.5\nc\td\t2\n",
+                  Columns(("text", "pair"), "label", True)),
+    "no header": _table(".tsv", "a\tyes\nc\tno\n", Columns(("1",), "2"), header=False),
+    "jsonl": _table(".jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": 0}\n',
+                    Columns(("text",), "label")),
+    "classes": _table(".label", "DESC:manner How ?\nNUM:date When ?\n", Columns(("text",), "label")),
+    **{task.name: _glue_rows(task.name) for task in TASKS},
+    "RTE test": _glue("RTE", "test", ["0\ta\tb", "1\tc\td"]),
+    "wnli": Reader("train.tsv",
+                   _text("train.tsv", "index\tsentence1\tsentence2\tlabel\n0\tHe ran.\tJo ran.\t1\n"),
+                   lambda folder: read_wnli(folder / "train.tsv")),
+    "anli": Reader("train.jsonl", _lines("train.jsonl", ANLI, {**ANLI, "label": "n"}),
+                   lambda folder: read_nli(NliFile(folder / "train.jsonl", "train", "R1"))),
+    "snli": Reader("train.txt", _lines("train.txt", SNLI, {**SNLI, "gold_label": "-"}),
+                   lambda folder: read_nli(NliFile(folder / "train.txt", "train", ""))),
+    "scitail": Reader("train.tsv", _text("train.tsv", "It rains.\tIt is wet.\tentails\nA\tB\tneutral\n"),
+                      lambda folder: read_nli(NliFile(folder / "train.tsv", "train", ""))),
+    "nli samples": Reader("test.json", _text("test.json", json.dumps({"0": SNLI, "1": SNLI})),
+                          lambda folder: read_nli(NliFile(folder / "test.json", "test", ""))),
+    "arc": Reader("a.jsonl", _lines("a.jsonl", *ARC),
+                  lambda folder: read_any_questions(folder / "a.jsonl", "train")),
+    "own questions": Reader("a.jsonl", _lines("a.jsonl", PLAIN),
+                            lambda folder: read_any_questions(folder / "a.jsonl", "train")),
+    "hellaswag": Reader("a.jsonl", _lines("a.jsonl", HELLASWAG, {**HELLASWAG, "ind": 5}),
+                        lambda folder: read_any_questions(folder / "a.jsonl", "train")),
+    "swag": Reader("a.csv", _text("a.csv", SWAG),
+                   lambda folder: read_any_questions(folder / "a.csv", "train")),
+    "race": Reader("1.txt", _text("1.txt", json.dumps(RACE)), read_race),
+    "regents": Reader("a.csv", _text("a.csv", REGENTS), lambda folder: read_regents(folder / "a.csv")),
+    "wsc": Reader("a.jsonl", _lines("a.jsonl", wsc_line(np.random.default_rng(0), 0, True)),
+                  lambda folder: list(map(detokenised, read_wsc(folder / "a.jsonl", with_candidates=False)))),
+    "corpus": Reader("a.txt", _text("a.txt", "one line\nand another\n\nmore\n\nand more\n"), _corpus),
+    "corpus.gz": Reader("a.gz", _packed("a.gz"),
+                        lambda folder: list(rows_of(inputs([folder / "a.gz"])[0], Reading()))),
+    "corpus.zst": Reader("a.zst", _packed("a.zst"),
+                         lambda folder: list(rows_of(inputs([folder / "a.zst"])[0], Reading()))),
+    "sentences": Reader("a.txt", _text("a.txt", "One sentence.\nAnd é one.\n"),
+                        lambda folder: list(survey([str(folder / "a.txt")]).sentences())),
+    "sentences.gz": Reader("a.gz", _packed("a.gz"),
+                           lambda folder: list(survey([str(folder / "a.gz")]).sentences())),
+    "dict.txt": Reader("dict.txt", _text("dict.txt", "a 5\nb 3 #fairseq:overwrite\nmadeupword0000 0\n"),
+                       lambda folder: load_dictionary(folder / "dict.txt")),
+    "wordpiece vocab.txt": Reader("vocab.txt", glue_samples.small_wordpiece, _tokenizer),
+    "wordpiece dict.txt": Reader("dict.txt", glue_samples.small_wordpiece, _tokenizer),
+    "wordpiece settings": Reader(
+        "tokenizer_config.json",
+        lambda folder: (glue_samples.small_wordpiece(folder), _text("tokenizer_config.json", json.dumps(
+            {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}))(folder)),
+        _tokenizer),
+    "encoder.json": Reader("encoder.json", glue_samples.small_bpe, _tokenizer),
+    "vocab.bpe": Reader("vocab.bpe", glue_samples.small_bpe, _tokenizer),
+    "lines": Reader("a", _text("a", "one\r\ntwo\n"), lambda folder: text_lines(folder / "a")),
+    "index": Reader("input0/train.idx", _index, lambda folder: check_folder(folder, False)),
+    "ids": Reader("label/valid.bin", _index, lambda folder: check_folder(folder, False)),
+    "label dictionary": Reader("label/dict.txt", _index, lambda folder: check_folder(folder, False)),
+    "manifest": Reader(
+        "manifest.json", _manifest, lambda folder: finished(folder, {"a": 1}, False)),
+    "log": Reader("train.log", _text("train.log", LOG), lambda folder: read_log(folder / "train.log")),
+    "accordance": Reader("train.log", _text("train.log", LOG), read_accordance),
+    "submission": Reader("RTE.tsv", _text("RTE.tsv", PREDICTIONS), lambda folder: check_file(
+        folder / "RTE.tsv", (folder / "RTE.tsv").read_bytes(), 2, "RTE")),
+    "config.json": Reader("config.json", _bert, _convert),
+    "index of shards": Reader("model.safetensors.index.json", _bert, _convert),
+    "safetensors": Reader("b.safetensors", _bert, _convert),
+    "tokenizer_config.json": Reader("tokenizer_config.json", _bert, _convert),
+    "bert vocab.txt": Reader("vocab.txt", _bert, _convert),
+    "tokenizer.json": Reader("tokenizer.json", _fast_bert, _convert),
+    "vocab.json": Reader("vocab.json", hf_models.save_roberta, _convert),
+    "merges.txt": Reader("merges.txt", hf_models.save_roberta, _convert),
+}  # fmt: skip

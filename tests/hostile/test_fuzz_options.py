@@ -1,0 +1,129 @@
+"""Options of any value are taken as they are or refused by name, on the command line and in yaml."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+from argparse import ArgumentTypeError
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fuzzing import ODD_TEXTS, fuzz
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from support import build, slow, train_args, write_task
+
+from fairseq_adv.data.corpus.mask_schedule import MaskSchedule
+from fairseq_adv.data.errors import DataError
+from fairseq_adv_cli import number_types
+
+METHODS = ("alum_vat", "flooding", "freeat", "freelb", "pgd", "smart", "standard", "yopo")
+NUMBERS = st.sampled_from(
+    ["0", "-0", "1", "-1", "3", "0.5", "1e400", "-1e400", "nan", "inf", "-inf", "1e-400", "1e308", "1e-45",
+     "9" * 30, "9" * 5000, "", " 1", "1 ", "1_0", "0x10", "1,2", "²", "None", "true", "auto", "1e3", ".5"]
+)  # fmt: skip
+VALUES = NUMBERS | st.integers().map(str) | st.floats().map(repr) | ODD_TEXTS
+
+
+def is_told(error: ValueError, *names: str) -> bool:
+    """False: the value was refused, in a line that names one of the options."""
+    assert any(f"--{name.replace('_', '-')}" in str(error) for name in names), repr(error)
+    assert "\n" not in str(error) and len(str(error)) < 1000, repr(error)
+    assert type(error) in (ValueError, DataError), repr(error)
+    return False
+
+
+@pytest.mark.parametrize("examples", [100, slow(5000)])
+@pytest.mark.parametrize("name", ["finite", "positive", "not_negative", "count"])
+def test_numbers(name: str, examples: int) -> None:
+    kind = getattr(number_types, name)
+
+    def check(text: str) -> bool:
+        try:
+            value = kind(text)
+        except (ArgumentTypeError, ValueError):  # which argparse shows in one line
+            return False
+        assert math.isfinite(value) and value == (int if name == "count" else float)(text)
+        assert value > 0 or (value == 0 and name == "not_negative") or name == "finite"
+        return True
+
+    assert fuzz(check, VALUES, examples)
+
+
+@pytest.mark.parametrize("examples", [100, slow(5000)])
+def test_mask_schedules(examples: int) -> None:
+    def check(drawn: tuple[list[str], int]) -> bool:
+        words, epochs = drawn
+        try:
+            schedule = MaskSchedule.parse(",".join(words), epochs)
+        except DataError as error:
+            return is_told(error, "mask_prob_schedule")
+        assert all(0 < rate < 1 for rate in schedule.rates) and schedule.first_epochs[0] == 1
+        assert schedule.rates == tuple(float(word.partition("@")[0]) for word in ",".join(words).split(","))
+        assert list(schedule.first_epochs) == sorted(set(schedule.first_epochs))
+        return True
+
+    rates = st.sampled_from(["0.05", "0.1", "0.5"]) | VALUES
+    placed = st.sampled_from(["0.05@1", "0.1@3", "0.2@9", "0.2@-1", "0.2@", "@1", "0.1@1e3"]) | rates
+    assert fuzz(check, st.tuples(st.lists(placed, min_size=1, max_size=3), st.integers(-1, 20)), examples)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_task(tmp_path_factory.mktemp("classes"))
+
+
+class Quiet(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SystemExit(message)
+
+
+def own_options(method: str) -> list[str]:
+    """Those that a person sets, and not fairseq itself; of flooding those that all methods have."""
+    kind = CRITERION_DATACLASS_REGISTRY["standard" if method == "flooding" else method]
+    return [one.name for one in dataclasses.fields(kind) if "help" in one.metadata and one.type is not bool]
+
+
+@pytest.mark.parametrize("examples", [40, slow(1500)])
+@pytest.mark.parametrize("how", ["yaml", "command line"])
+@pytest.mark.parametrize("method", METHODS)
+def test_criterions(method: str, how: str, examples: int, data: Path) -> None:
+    """A value that is taken is finite and the one that was given; one that isn't is refused by its name."""
+    more = ["--store-ema", "--ema-decay", "0.9", "--ema-fp32"] if method == "smart" else []
+    run = build(train_args(data, None, method, "--flood-level", "0.1", *more))
+    kind = CRITERION_DATACLASS_REGISTRY[method]
+    good = OmegaConf.merge(
+        OmegaConf.structured(kind()), OmegaConf.to_container(run.cfg.criterion, resolve=True)
+    )
+    parser = Quiet(allow_abbrev=False)
+    gen_parser_from_dataclass(parser, kind())
+
+    def parsed(given: dict[str, str]) -> dict[str, Any]:
+        if how == "yaml":
+            return dict(given)
+        words = parser.parse_args([f"--{name.replace('_', '-')}={value}" for name, value in given.items()])
+        return {name: getattr(words, name) for name in given}
+
+    def check(given: dict[str, str]) -> bool:
+        try:
+            cfg = OmegaConf.merge(good, parsed(given))
+            CRITERION_REGISTRY[method](cfg, run.task)
+        except (OmegaConfBaseException, SystemExit):  # no number, or none of the choices: told in one line
+            return False
+        except ValueError as error:
+            return is_told(error, *given)
+        for name, text in given.items():
+            value = cfg[name]
+            assert value == type(value)(text) if isinstance(value, (int, float)) else str(value) == text
+            assert not isinstance(value, float) or math.isfinite(value), (name, value)
+        return True
+
+    likely = st.sampled_from(["1", "2", "0.5", "0.1", "all", "up", "update", "l2", "kl"])
+    values = st.booleans().flatmap(lambda is_likely: likely if is_likely else VALUES)
+    names = st.sampled_from(own_options(method))
+    assert fuzz(check, st.dictionaries(names, values, min_size=1, max_size=2), examples)
