@@ -166,10 +166,12 @@ def train_and_measure(run: Run, out: Path, processes: Processes, resumes: bool =
     Raises:
         ValueError: a command failed.
     """
+    from fairseq_adv.data.full_disk import full_disk_named
     from fairseq_adv.evaluation.runs import read_log
 
     folder = out / run.name
-    starts = _start(run, folder, resumes)
+    with full_disk_named(folder):
+        starts = _start(run, folder, resumes)
     print(f"== {run.name}" + (f" (start {starts})" if starts > 1 else ""), flush=True)
     record: Record = {**asdict(run), "outcomes": {}, "starts": starts}
     with open(folder / "output.txt", "ab") as output:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from fairseq_adv import criterions, optim, tasks
 from fairseq_adv.data.tokenizers import wordpiece_bpe
 from fairseq_adv.fairseq_patches.errors_in_one_line import report_mistakes_in_one_line
+from fairseq_adv.fairseq_patches.log_on_a_full_disk import end_where_the_log_has_no_room
 from fairseq_adv.fairseq_patches.run_after_run import start_runs_afresh
+from fairseq_adv.fairseq_patches.whole_checkpoints import keep_checkpoints_whole
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.predict.text_model import TextModel
@@ -22,6 +24,8 @@ __version__ = "0.1.0"
 
 start_runs_afresh()
 report_mistakes_in_one_line()
+end_where_the_log_has_no_room()
+keep_checkpoints_whole()
 
 
 def load(checkpoints: Any, tokenizer_dir: Any = None, device: Any = None, data: Any = None) -> TextModel:

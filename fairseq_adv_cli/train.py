@@ -93,7 +93,9 @@ def _train(args: argparse.Namespace, own: list[str]) -> None:
 
 def _keep_tokenizer(data: Path, words: Words) -> None:
     """Copies the data's tokenizer beside the checkpoints, whole or not at all."""
-    save, source = Path(words.value("--save-dir")), data / "tokenizer"
+    from fairseq_adv.data.io import whole_folder
+
+    target, source = Path(os.path.abspath(words.value("--save-dir"))) / "tokenizer", data / "tokenizer"
     names = [path.name for path in source.iterdir()] if source.is_dir() else []
     if not names and words.value("--task") in CHOICES and words.has("--tokenizer-dir"):
         source = Path(words.value("--tokenizer-dir"))
@@ -101,13 +103,10 @@ def _keep_tokenizer(data: Path, words: Words) -> None:
         names = [name for name in files if (source / name).is_file()]
     if not names:
         return
-    beside, target = save / "tokenizer.tmp", save / "tokenizer"
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
-    for name in names:
-        shutil.copyfile(source / name, beside / name)
-    shutil.rmtree(target, ignore_errors=True)
-    beside.rename(target)
+    with whole_folder(target) as beside:
+        for name in names:
+            shutil.copyfile(source / name, beside / name)
+        shutil.rmtree(target, ignore_errors=True)  # an earlier run's
 
 
 def _run(command: list[str], log: Path) -> None:

@@ -20,7 +20,6 @@ from fairseq_adv.fairseq_patches.checkpoint_reading import let_criterions_read_c
 from fairseq_adv.fairseq_patches.inference_copies import drop_inference_copies, freeze_inference_copies
 from fairseq_adv.fairseq_patches.no_sync_after_an_error import end_no_sync_after_an_error
 from fairseq_adv.fairseq_patches.one_seed_at_a_time import seed_one_thread_at_a_time
-from fairseq_adv.fairseq_patches.whole_copies import copy_checkpoints_whole
 from fairseq_adv.fairseq_patches.zeros_after_out_of_memory import log_zeros_after_out_of_memory
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample
@@ -78,7 +77,6 @@ class Method(FairseqCriterion):
         let_criterions_read_checkpoints()
         end_no_sync_after_an_error()
         log_zeros_after_out_of_memory()
-        copy_checkpoints_whole()
         seed_one_thread_at_a_time()
 
     def step(self, batch: MiniBatch) -> Log:

@@ -23,12 +23,12 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.full_disk import full_disk_named
 
 LOCK = ".lock"
 """What the name of a lock's file ends in."""
 _BLOCK = 1 << 20
 _SHOW_FROM = 256 << 20
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CANNOT_LOCK = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _ONE_A_LINE = "Each line must be one json object; was the file cut short?"
 _JSON_NAMES: Dict[type, str] = {dict: "object", list: "array", str: "string"}
@@ -41,26 +41,29 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
     It is written beside ``path`` and flushed to the disk before it is renamed.
 
     Raises:
-        OSError: as the block; that of a full disk names the file.
+        FullDisk: there is no room for it. Other errors are the block's and the system's.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".tmp")
-    try:
-        with open(beside, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException as error:
-        with suppress(OSError):
-            beside.unlink()
-        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
-            error.filename = str(path)  # the system's own message names no file
-        raise
+    with full_disk_named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(beside, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        except BaseException:
+            with suppress(OSError):
+                beside.unlink()
+            raise
 
 
 def write_whole(path: Path, content: Union[str, bytes]) -> None:
-    """Writes a file, a text as UTF-8, that appears whole or not at all."""
+    """Writes a file, a text as UTF-8, that appears whole or not at all.
+
+    Raises:
+        FullDisk: there is no room for it.
+    """
     with written_whole(path) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
@@ -71,18 +74,22 @@ def whole_folder(out: Path) -> Iterator[Path]:
 
     ``out`` is an absolute path that must not exist, or be an empty folder. The only step that shows is a
     rename within one file system.
+
+    Raises:
+        FullDisk: there is no room for it. Other errors are the block's and the system's.
     """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-    try:
-        yield scratch
-        # mkdtemp makes a private folder; the result gets the rights that a plain mkdir would have given.
-        mask = os.umask(0)
-        os.umask(mask)
-        scratch.chmod(0o777 & ~mask)
-        os.replace(scratch, out)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with full_disk_named(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        try:
+            yield scratch
+            # mkdtemp makes a private folder; the result gets the rights that a plain mkdir would have given.
+            mask = os.umask(0)
+            os.umask(mask)
+            scratch.chmod(0o777 & ~mask)
+            os.replace(scratch, out)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager

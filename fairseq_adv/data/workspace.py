@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.full_disk import full_disk_named
 from fairseq_adv.data.io import LOCK, as_json, json_object_or_none, locked, write_whole
 
 MANIFEST = "manifest.json"
@@ -38,13 +39,15 @@ class Workspace:
         scratch = self.folder / _WRITING
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
-        writer(scratch)
-        for name in files:
-            source, target = scratch / Path(name).name, self.folder / name
-            _flush(source)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(source, target)
-        shutil.rmtree(scratch)
+        try:
+            writer(scratch)
+            for name in files:
+                source, target = scratch / Path(name).name, self.folder / name
+                _flush(source)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(source, target)
+        finally:  # what is incomplete is of no use, and takes space on a full disk
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
@@ -91,25 +94,40 @@ def workspace(out: Path, made_from: Mapping[str, Any]) -> Iterator[Workspace]:
     Raises:
         DataError: another process is preparing the same folder, or ``OUT.partial`` was not made by this
             program.
+        FullDisk: there is no room for it; what was complete stays in ``OUT.partial``.
     """
     out, folder = Path(os.path.abspath(out)), _partial(out)
+    with full_disk_named(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with locked(folder), _folder_with_content(folder):
+            manifest = _read_manifest(folder)
+            if manifest is None and {path.name for path in folder.iterdir()} - {*_NEW_MANIFESTS}:
+                raise DataError(
+                    f"{folder}: is in the way and was not made by this program. Move it elsewhere."
+                )
+            if manifest is None or manifest["made_from"] != as_json(made_from):
+                _clear(folder)
+                _write_manifest(folder, {"made_from": made_from})
+            yield Workspace(folder)
+            shutil.rmtree(folder / _WRITING, ignore_errors=True)
+            sizes = {
+                str(path.relative_to(folder)): path.stat().st_size
+                for path in sorted(folder.rglob("*"))
+                if path.is_file() and path.name not in (MANIFEST, *_NEW_MANIFESTS)
+            }
+            _write_manifest(folder, {"made_from": made_from, "files": sizes})
+            _publish(folder, out)
+
+
+@contextmanager
+def _folder_with_content(folder: Path) -> Iterator[None]:
+    """Makes the folder, and removes it if it is empty at the end."""
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder):
-        manifest = _read_manifest(folder)
-        if manifest is None and {path.name for path in folder.iterdir()} - {*_NEW_MANIFESTS}:
-            raise DataError(f"{folder}: is in the way and was not made by this program. Move it elsewhere.")
-        if manifest is None or manifest["made_from"] != as_json(made_from):
-            _clear(folder)
-            _write_manifest(folder, {"made_from": made_from})
-        yield Workspace(folder)
-        shutil.rmtree(folder / _WRITING, ignore_errors=True)
-        sizes = {
-            str(path.relative_to(folder)): path.stat().st_size
-            for path in sorted(folder.rglob("*"))
-            if path.is_file() and path.name not in (MANIFEST, *_NEW_MANIFESTS)
-        }
-        _write_manifest(folder, {"made_from": made_from, "files": sizes})
-        _publish(folder, out)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # it has content, or was renamed
+            folder.rmdir()
 
 
 def _publish(folder: Path, out: Path) -> None:

@@ -59,7 +59,12 @@ class Sweep:
             yield Setting(ratio, alpha, start)
 
     def run(self) -> str:
-        """Trains, measures and returns the table, which is also written to ``RESULTS.md``."""
+        """Trains, measures and returns the table, which is also written to ``RESULTS.md``.
+
+        Raises:
+            ValueError: a training failed.
+            FullDisk: there is no room for the outputs.
+        """
         rows: dict[Setting, list[Summary]] = {}
         for seed, setting in itertools.product(range(1, self.options.seeds + 1), self.settings()):
             folder = self.options.out / f"{setting.name}-seed{seed}"
@@ -72,10 +77,14 @@ class Sweep:
         return self._table(rows)
 
     def _train(self, setting: Setting, seed: int, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         command = self.command(setting, seed, folder)
-        (folder / "command.txt").write_text(shlex.join(command) + "\n")
-        subprocess.run(command, check=True)
+        write_whole(folder / "command.txt", shlex.join(command) + "\n")
+        status = subprocess.run(command).returncode
+        if status:
+            raise ValueError(
+                f"{folder}: fairseq-train ended with status {status}; what it said stands above. Fix that "
+                "and run the same command again; finished runs are kept."
+            )
         (folder / "done").touch()
 
     def command(self, setting: Setting, seed: int, folder: Path) -> list[str]:

@@ -169,7 +169,8 @@ def _write(
     (scratch / "model_args.txt").write_bytes((shlex.join(flags) + "\n").encode("utf-8"))
     (scratch / "model.yaml").write_bytes(hydra_model(model_config).encode("utf-8"))
     check_with_fairseq(scratch / "dict.txt", converted.model, vocabulary, model_config)
-    torch.save(checkpoint_state(converted.model, model_config), str(scratch / "model.pt"))
+    with open(scratch / "model.pt", "wb") as file:  # given a name, torch would hide why it can't write
+        torch.save(checkpoint_state(converted.model, model_config), file)
     sha256 = {path.name: sha256_of(path) for path in sorted(scratch.iterdir())}
     (scratch / "conversion.json").write_bytes(write_json({**about, "sha256": sha256}))
 

@@ -12,6 +12,7 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Optional
@@ -21,6 +22,7 @@ from tqdm import tqdm
 from fairseq_adv.data.choices.questions import Question, question_of, row_of
 from fairseq_adv.data.choices.regents import read_regents
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.full_disk import full_disk_named
 from fairseq_adv.data.io import as_json, json_lines, json_object_or_none, locked, sha256_of, write_whole
 from fairseq_adv.retrieval.documents import Options, retrieve
 from fairseq_adv.retrieval.query import Engine
@@ -73,6 +75,7 @@ def fill(
     Raises:
         DataError: a question that can't be used, an ``out`` that was made otherwise, or another process
             writes it.
+        FullDisk: there is no room for it; what was found stays in ``OUT.partial``.
     """
     if workers < 1:
         raise DataError(f"--workers {workers}: give a number of threads, 1 or more.")
@@ -84,13 +87,12 @@ def fill(
     old = _finished(out, manifest, overwrite)
     if old:
         return Filled(**old, reused=True, continued_at=0)
-    out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(out.name + ".partial")
 
     def work(task: tuple[dict[str, Any], str, list[str]]) -> _Record:
         return _filled(engine, *task, options)
 
-    with locked(partial), open(partial, "ab+") as journal:
+    with _journal(out, partial) as journal:
         journal.seek(0)
         records = _taken_up(journal, partial, made_from, [row for row, _ in rows])
         done = len(records)
@@ -113,6 +115,14 @@ def fill(
         _publish(out, [row for row, _, _ in records], manifest, counts)
         partial.unlink()
     return Filled(**counts, reused=False, continued_at=done)
+
+
+@contextmanager
+def _journal(out: Path, path: Path) -> Iterator[BinaryIO]:
+    with full_disk_named(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with locked(path), open(path, "ab+") as journal:
+            yield journal
 
 
 def _rows(source: Path) -> list[tuple[dict[str, Any], Question]]:

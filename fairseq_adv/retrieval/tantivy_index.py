@@ -58,7 +58,9 @@ def build(corpus: Corpus, out: Path, overwrite: bool = False) -> Built:
     the next one resumes.
 
     Raises:
-        DataError: ``out`` is something else, another process builds it, or tantivy isn't installed.
+        DataError: ``out`` is something else, another process builds it, or tantivy isn't installed or can't
+            write.
+        FullDisk: there is no room for it.
     """
     tantivy = import_extra("tantivy")
     made_from = {
@@ -73,7 +75,15 @@ def build(corpus: Corpus, out: Path, overwrite: bool = False) -> Built:
     with workspace(out, made_from) as space:
         index = _opened(tantivy, space.folder / _FOLDER)
         start = index.searcher().num_docs
-        _add(tantivy, index, corpus, start)
+        try:
+            _add(tantivy, index, corpus, start)
+        except ValueError as error:
+            if "writer was killed" not in str(error):  # else its thread keeps the reason to itself
+                raise
+            raise DataError(
+                f"{out}: tantivy can't write it. If there is no space left on the disk, free some, and run "
+                "the same command again."
+            ) from error
         index.reload()
         searcher = index.searcher()
         if searcher.num_docs != corpus.size:

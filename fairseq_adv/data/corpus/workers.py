@@ -18,6 +18,7 @@ from tqdm import tqdm
 from fairseq_adv.data.corpus.corpus import Corpus
 from fairseq_adv.data.corpus.reader import Reading
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.full_disk import FullDisk
 
 _LOG_SECONDS = 30.0  # between two lines where there is no terminal
 
@@ -54,7 +55,7 @@ def make(
 
     Raises:
         DataError: something else is in a shard's place; nothing is begun then.
-        KeyboardInterrupt: after Ctrl-C, when all workers are gone.
+        KeyboardInterrupt: after Ctrl-C, or a SIGTERM that is heeded, when all workers are gone.
     """
     corpus.check_out()
     result = Made()
@@ -66,7 +67,7 @@ def make(
     counter = multiprocessing.RawArray("q", max(shards, default=0) + 1)
     running: Dict[Any, Tuple[int, BaseProcess, Connection]] = {}
     meter = _Meter(sum(corpus.size(shard) for shard in waiting), log_seconds)
-    interrupted, before = _note_interrupts()
+    interrupted, before = _note_signals()
     try:
         while (waiting or running) and not interrupted:
             while waiting and len(running) < workers and not result.mistakes:
@@ -85,23 +86,26 @@ def make(
         for _, process, _ in running.values():
             process.join()
         meter.close()
-        if before is not None:
-            signal.signal(signal.SIGINT, before)
-    if interrupted:
-        raise KeyboardInterrupt
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for number in interrupted:
+        before[number](number, None)  # raises
     return result
 
 
-def _note_interrupts() -> Tuple[List[int], Any]:
-    """A list that is filled by Ctrl-C, and the handler to put back.
+def _note_signals() -> Tuple[List[int], Dict[int, Any]]:
+    """A list that is filled by Ctrl-C and SIGTERM, and the handlers, of those that are heeded, to put back.
 
     A KeyboardInterrupt that is raised while a process is forked would be lost.
     """
     noted: List[int] = []
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return noted, None
-    return noted, signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+    if threading.current_thread() is not threading.main_thread():
+        return noted, {}
+    before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded: Dict[int, Any] = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in heeded:
+        signal.signal(number, lambda number, _: noted.append(number))
+    return noted, heeded
 
 
 def _start(corpus: Corpus, shard: int, counter: Any) -> Tuple[BaseProcess, Connection]:
@@ -153,6 +157,8 @@ def _work(corpus: Corpus, shard: int, counter: Any, sender: Connection) -> None:
     try:
         corpus.write(shard, reading)
     except DataError as error:
+        _end(sender, str(error))
+    except FullDisk as error:
         _end(sender, str(error))
     except OSError as error:
         name = error.filename or corpus.folder(shard)

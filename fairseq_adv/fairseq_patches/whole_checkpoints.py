@@ -1,0 +1,65 @@
+"""Checkpoints are written and copied beside their place and renamed; a full disk leaves nothing there.
+
+fairseq/checkpoint_utils.py, line 125: fairseq writes the first checkpoint of a moment beside its place and
+renames it, but copies it straight over the others (fairseq/file_io.py, line 71). A job killed in that copy
+leaves a ``checkpoint_last.pt`` that can't be read, and does not start again.
+
+fairseq/checkpoint_utils.py, line 549: where the first can't be written, fairseq tries three times into one
+open file, behind what is there already, logs a traceback that names no file, and leaves ``.pt.tmp``, which
+takes the space of a checkpoint.
+
+What is written is the same for every criterion.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+
+from fairseq_adv.data.full_disk import full_disk_named
+from fairseq_adv.data.io import written_whole
+from fairseq_adv.fairseq_patches.replace import replace
+
+
+def keep_checkpoints_whole() -> None:
+    """Puts the patches in place."""
+    replace(PathManager, "copy", _beside)
+    replace(checkpoint_utils, "torch_persistent_save", _whole)
+
+
+def _whole(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def save(obj: Any, filename: str, async_write: bool = False) -> Any:
+        if async_write or not PathManager.supports_rename(filename):
+            return plain(obj, filename, async_write)
+        with written_whole(Path(filename)) as file:
+            torch.save(obj, file)
+        return None
+
+    return save
+
+
+def _beside(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
+        if not overwrite or not PathManager.supports_rename(dst_path):
+            return plain(src_path, dst_path, overwrite)
+        target = os.path.realpath(dst_path)  # a link stays one
+        beside = f"{target}.tmp"
+        try:
+            with full_disk_named(Path(dst_path)):
+                done = plain(src_path, beside, overwrite=True)
+            if done:
+                os.replace(beside, target)
+        except BaseException:
+            with suppress(OSError):
+                os.remove(beside)
+            raise
+        return dst_path if done == beside else done
+
+    return copy

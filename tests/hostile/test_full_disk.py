@@ -1,0 +1,288 @@
+"""Every verb that writes, on a disk that is too small: one line, nothing that looks whole, and no litter.
+
+The disk grows a page at a time, and the same command is given again and again, until it succeeds: each of its
+writes fails once. Where no small disk can be mounted, the largest size of a file grows instead.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import glue_samples
+import pytest
+from corpus_samples import awkward_corpus
+from support import CommandMain, write_questions, write_wsc
+
+import fairseq_adv_cli
+
+ROOM = 64 << 20
+PAGE = 4096
+
+
+class SmallDisk:
+    """A disk of its own in memory, whose size can be set; it is full of something else but for ``room``."""
+
+    full = "No space left"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> SmallDisk:
+        words = ["mount", "-t", "tmpfs", "-o", f"size={PAGE}", "tmpfs", str(self.folder)]
+        subprocess.run(words, check=True, capture_output=True)
+        (self.folder / "other").write_bytes(b"x" * PAGE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
+
+    @contextmanager
+    def room(self, size: int) -> Iterator[None]:
+        """There is room for so many bytes, whatever lies there already."""
+        words = ["mount", "-o", f"remount,size={PAGE + size}", str(self.folder)]
+        subprocess.run(words, check=True, capture_output=True)
+        yield
+
+
+class SmallFiles(SmallDisk):
+    """No file may be larger: what the system offers where nothing can be mounted."""
+
+    full = "File too large"
+
+    def __enter__(self) -> SmallDisk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    @contextmanager
+    def room(self, size: int) -> Iterator[None]:
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def can_mount() -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with SmallDisk(Path(folder)):
+                return True
+        except (OSError, subprocess.CalledProcessError):
+            return False
+
+
+KIND = SmallDisk if sys.platform == "linux" and can_mount() else SmallFiles
+pytestmark = [
+    pytest.mark.parametrize("kind", [KIND], ids=["a-small-disk" if KIND is SmallDisk else "small-files"]),
+    pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture
+def disk(kind: type[SmallDisk], tmp_path: Path) -> Iterator[SmallDisk]:
+    (tmp_path / "disk").mkdir()
+    with kind(tmp_path / "disk") as made:
+        yield made
+
+
+def encoder(folder: Path) -> Path:
+    return glue_samples.small_wordpiece(folder / "encoder")
+
+
+def classification(folder: Path, out: Path) -> list[object]:
+    rows = "".join(f'"a, b {number}",{"pos" if number % 3 else "neg"}\n' for number in range(20))
+    (folder / "train.csv").write_text("text,label\n" + rows)
+    columns = ["--text", "text", "--label", "label"]
+    return [folder / "train.csv", *columns, "--encoder", encoder(folder), out]
+
+
+def nli(folder: Path, out: Path) -> list[object]:
+    (folder / "R1").mkdir(parents=True)
+    for split in ("train", "dev"):
+        rows = [{"context": f"a {label}", "hypothesis": "b", "label": label} for label in "enc"]
+        (folder / "R1" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return [folder, "--encoder", encoder(folder), out]
+
+
+def choices(folder: Path, out: Path) -> list[object]:
+    return [f"train={write_questions(folder / 'arc', train=40)}/train.jsonl", out]
+
+
+def glue(folder: Path, out: Path) -> list[object]:
+    glue_samples.sst2(folder / "SST-2")
+    return [folder, "SST-2", out, "--encoder", encoder(folder)]
+
+
+def wsc(folder: Path, out: Path) -> list[object]:
+    write_wsc(folder / "WSC", train=40)
+    (folder / "WSC" / "valid.jsonl").rename(folder / "WSC" / "val.jsonl")
+    return [folder / "WSC", out, "--candidates", "spans"]
+
+
+def ranking(folder: Path, out: Path) -> list[object]:
+    (folder / "QNLI").mkdir()
+    rows = "0\tA?\tb\tentailment\n1\tA?\tc\tnot_entailment\n2\tD?\te\tentailment\n"
+    for name in ("train", "dev"):
+        (folder / "QNLI" / f"{name}.tsv").write_text(f"index\tquestion\tsentence\tlabel\n{rows}")
+    return [folder / "QNLI", out]
+
+
+def corpus(folder: Path, out: Path) -> list[object]:
+    text = awkward_corpus(folder / "text")
+    return [text, out, "--encoder", glue_samples.small_bpe(folder / "encoder"), "--valid", text]
+
+
+def submission(folder: Path, out: Path) -> list[object]:
+    (folder / "WNLI.tsv").write_text("index\tprediction\n" + "".join(f"{i}\t{i % 2}\n" for i in range(146)))
+    return [folder, out.with_suffix(".zip"), "--allow-missing"]
+
+
+def index(folder: Path, out: Path) -> list[object]:
+    pytest.importorskip("tantivy", reason="needs tantivy: pip install 'fairseq_adv[retrieval]'")
+    rng = random.Random(1)  # what can't be packed is written while the index is built, by a thread
+    lines = [" ".join(f"{rng.random():.16f}" for _ in range(8)) + "\n" for _ in range(1500)]
+    (folder / "corpus.txt").write_text("".join(lines))
+    return [folder / "corpus.txt", out]
+
+
+def documents(folder: Path, out: Path) -> list[object]:
+    assert fairseq_adv_cli.main(["retrieve", "index", *map(str, index(folder, folder / "index"))]) == 0
+    return [folder / "index", write_questions(folder / "arc", train=30) / "train.jsonl", out]
+
+
+def converted(folder: Path) -> Path:
+    sys.path.insert(0, str(Path(__file__).parents[1] / "hub"))
+    try:
+        import export_samples
+
+        return export_samples.encoder(folder, "bert")
+    finally:
+        del sys.path[0]
+
+
+def convert(folder: Path, out: Path) -> list[object]:
+    converted(folder)
+    return [folder / "hf", out]
+
+
+def export(folder: Path, out: Path) -> list[object]:
+    return [converted(folder) / "model.pt", out]
+
+
+VERBS: dict[str, Callable[[Path, Path], list[object]]] = {
+    "prepare classification": classification, "prepare nli": nli, "prepare choices": choices,
+    "prepare glue": glue, "prepare wsc": wsc, "prepare qnli-ranking": ranking, "corpus": corpus,
+    "submission": submission, "retrieve index": index, "retrieve documents": documents, "convert": convert,
+    "export": export,
+}  # fmt: skip
+
+
+def predict(films: Path, folder: Path, out: Path) -> list[object]:
+    return [films / "save" / "checkpoint_best.pt", "--data", films / "data", "--out", out, "--cpu"]
+
+
+def predict_input(films: Path, folder: Path, out: Path) -> list[object]:
+    (folder / "texts.txt").write_text("".join(f"a film of {number}\n" for number in range(200)))
+    model = films / "save" / "checkpoint_best.pt"
+    return [model, "--input", folder / "texts.txt", "--out", out, "--cpu"]
+
+
+def figures(films: Path, folder: Path, out: Path) -> list[object]:
+    return ["noise", films / "save" / "checkpoint_best.pt", "--stds", "0,0.1", "--cpu", out]
+
+
+OF_A_MODEL: dict[str, tuple[str, Callable[[Path, Path, Path], list[object]]]] = {
+    "predict --data": ("predict", predict), "predict --input": ("predict", predict_input),
+    "figures noise": ("figures", figures),
+}  # fmt: skip
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """What stands under the names that an output has when it is whole."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not any(".partial" in part for part in path.relative_to(folder).parts)
+    }
+
+
+def litter(folder: Path) -> list[str]:
+    """Scratch files and folders, and locks; tantivy has some of its own in its unfinished folder."""
+    paths = [path for path in folder.rglob("*") if path.parent.name != "tantivy" or "tmp" in path.name]
+    marks = re.compile(r"^\.|tmp|\.lock$")
+    return [str(path.relative_to(folder)) for path in paths if marks.search(path.name)]
+
+
+def comparable(files: dict[str, bytes]) -> object:
+    """Without the names that tantivy draws, and its counts of commits."""
+    if not any("tantivy" in name for name in files):
+        return files
+    return sorted((Path(name).suffix, len(data)) for name, data in files.items() if Path(name).stem != "meta")
+
+
+def grows_until_it_succeeds(
+    disk: SmallDisk, words: Callable[[Path], list[object]], run: CommandMain, large: Path
+) -> int:
+    """Returns how often the command failed.
+
+    Args:
+        disk: where it is too small first.
+        words: the command's, by the folder of the output.
+        run: the command.
+        large: a folder on another disk, for the same command.
+    """
+    large.mkdir()
+    assert run(*words(large)).returncode == 0
+    whole = content(large)
+    out, room, failures = disk.folder / "out", 0, 0
+    while room < ROOM:
+        with disk.room(room):
+            done = run(*words(out))
+        if done.returncode == 0:
+            break
+        failures += 1
+        errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert done.returncode == 2 and len(errors) == 1 and "Traceback" not in done.stderr, done.stderr
+        assert str(out) in errors[0] and "run the same command again" in errors[0], errors
+        assert disk.full.lower() in errors[0].lower(), errors
+        assert not litter(out) and content(out).items() <= whole.items()
+        room += max(PAGE, room // 2) if disk.full.startswith("No") else max(16, room // 2)
+    assert comparable(content(out)) == comparable(whole)
+    assert not litter(out) and not list(out.glob("*.partial"))
+    return failures
+
+
+def beside(words: list[object]) -> Callable[[Path], list[object]]:
+    """The words by the folder of the output, which they call NAME."""
+    return lambda folder: [
+        folder / Path(word).name if isinstance(word, Path) and word.stem == "NAME" else word for word in words
+    ]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb(verb: str, disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in").mkdir()
+    words = beside(VERBS[verb](tmp_path / "in", Path("NAME")))
+    assert grows_until_it_succeeds(disk, words, CommandMain(verb, capsys), tmp_path / "large") >= 1
+
+
+@pytest.mark.parametrize("name", OF_A_MODEL)
+def test_a_verb_that_takes_a_model(
+    name: str, films: Path, disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    verb, words_of = OF_A_MODEL[name]
+    words = beside(words_of(films, tmp_path / "in", Path("NAME")))
+    assert grows_until_it_succeeds(disk, words, CommandMain(verb, capsys), tmp_path / "large") >= 1
