@@ -7,7 +7,6 @@ import math
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from argparse import Namespace
@@ -102,7 +101,6 @@ def command(
             around(options.into)
         if not options.table:
             check_files(options.data, needs)
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
             options.out.mkdir(parents=True, exist_ok=True)
             options.encoder = _encoder(options)
             work(options)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from .script import run_verb
+from .script import exit_status, run_verb
 from .user_dir import find_user_dir
 
 __all__ = ["find_user_dir", "main"]
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="fairseq-adv COMMAND --help says more.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print it and end")
-    return run_verb(parser, VERBS, argv)
+    return exit_status(lambda: run_verb(parser, VERBS, argv), mistakes=())
 
 
 class _Version(argparse.Action):

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -136,18 +135,13 @@ def _predict_texts(args: argparse.Namespace, running: Running) -> int:
     from fairseq_adv.evaluation.predict.text_files import TextFile, answer_file, answer_lines
 
     model = load(args.checkpoints, data=args.data, how=running)
-    try:
-        if args.stdin:
-            answer_lines(model, sys.stdin.buffer, sys.stdout)
-            return 0
-        header, encoding = not args.no_header, args.encoding or "utf-8"
-        answers, rows = answer_file(model, TextFile(args.input, args.text, args.text_pair, header, encoding))
-        if args.out is None:
-            sys.stdout.write(answers)
-            sys.stdout.flush()
-            return 0
-    except BrokenPipeError:  # such as head, which has what it wants
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more
+    if args.stdin:
+        answer_lines(model, sys.stdin.buffer, sys.stdout)
+        return 0
+    header, encoding = not args.no_header, args.encoding or "utf-8"
+    answers, rows = answer_file(model, TextFile(args.input, args.text, args.text_pair, header, encoding))
+    if args.out is None:
+        sys.stdout.write(answers)
         return 0
     file = args.out / f"predictions-{args.input.stem}.tsv"
     write_whole(file, answers)

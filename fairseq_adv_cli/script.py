@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
+import os
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from .number_types import finite
 
 RESUMABLE = "stopped; run the same command again to resume"
+# Errors of standard output, which has no name. All files that are written are named (data/full_disk.py).
+_OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
@@ -56,30 +63,104 @@ def run_verb(
 def exit_status(
     work: Callable[[], int | None],
     mistakes: tuple[type[Exception], ...] | None = None,
-    stopped: str | None = None,
+    stopped: str = "stopped",
 ) -> int:
     """Does a command's work; a user's mistake ends it with a line that begins ``error: `` and no traceback.
+
+    Standard output is written to its end here. A reader that has gone, such as head, has what it wants,
+    unless there is work that would resume.
 
     Args:
         work: returns the exit status; None is 0.
         mistakes: the errors whose text is for the user. None: ``DataError`` and ``OSError``. All others are
             faults of the program and pass through.
-        stopped: the line for a user who pressed Ctrl-C; None: ``KeyboardInterrupt`` passes through too.
+        stopped: the line for a user who pressed Ctrl-C, or sent SIGTERM.
 
     Returns:
-        the process's exit status: the work's, 2 after a mistake, 130 when stopped.
+        the process's exit status: the work's, 2 after a mistake or where standard output can't be written,
+        130 after Ctrl-C, 143 after SIGTERM.
     """
     if mistakes is None:
         from fairseq_adv.data.errors import DataError  # here: it brings torch, which --help does without
 
         mistakes = (DataError, OSError)
+    caught: tuple[type[Exception], ...] = (OSError, *mistakes)
     try:
-        return work() or 0
-    except mistakes as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        if stopped is None:
-            raise
+        with sigterm_as_ctrl_c():
+            return _to_the_end_of_its_output(work)
+    except KeyboardInterrupt as how:
         print(stopped, file=sys.stderr)
-        return 130
+        return 143 if isinstance(how, Terminated) else 130
+    except caught as error:
+        text, may_end = str(error), False
+        if isinstance(error, OSError) and error.errno in _OUTPUT and error.filename is None:
+            _discard_output()
+            may_end = isinstance(error, BrokenPipeError) and stopped != RESUMABLE
+            text = f"standard output: {error.strerror}. Run the same command again where it can be written."
+        elif not isinstance(error, mistakes):
+            raise
+        if may_end:
+            return 0
+        print(f"error: {text}", file=sys.stderr)
+        return 2
+
+
+def _to_the_end_of_its_output(work: Callable[[], int | None]) -> int:
+    """The work's status, once its output is written: Python would tell a failure later, in its own lines."""
+    try:
+        status = work() or 0
+    except SystemExit:  # argparse has printed its help
+        _flush_output()
+        raise
+    _flush_output()
+    return status
+
+
+def _flush_output() -> None:
+    try:
+        if sys.stdout:  # None: closed by the shell
+            sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
+
+
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM."""
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """Raises :class:`Terminated` in the block at the first SIGTERM, unless the caller handles that signal.
+
+    Processes that the block has started with multiprocessing are ended, as a terminal's Ctrl-C ends them.
+    """
+    owner, seen = os.getpid(), False
+
+    def stop(number: int, _: object) -> None:
+        nonlocal seen
+        if os.getpid() != owner:  # a fork, which has nothing to clean up
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        if not seen:  # timeout sends two, and the second must not cut the clean-up short
+            seen = True
+            raise Terminated
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    except Terminated:
+        import multiprocessing  # here: --help does without
+
+        for child in multiprocessing.active_children():
+            child.terminate()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -18,7 +18,6 @@ import json
 import os
 import platform
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -222,7 +221,6 @@ def fill(options: argparse.Namespace) -> None:
     (options.out / "cells").mkdir(parents=True, exist_ok=True)
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with FileLock(options.out / "encoder.lock"):
         small.fetch_encoder(options.out)
     filler = Filler(options)

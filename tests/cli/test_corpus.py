@@ -175,14 +175,20 @@ def test_a_killed_worker_costs_its_own_shard_only(encoder: Path, large: Path, tm
     assert kept == {i: identity(out / f"shard{i}") for i in (0, 2, 3)}
 
 
-def test_interrupted(encoder: Path, large: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted(encoder: Path, large: Path, tmp_path: Path, number: signal.Signals, status: int) -> None:
     out = tmp_path / "out"
     words = [large, out, "--shards", 6, "--workers", 2, "--encoder", encoder]
     process = start(*words, preexec_fn=handle_interrupts, start_new_session=True)
     until(lambda: any(out.glob("shard*.partial")), process)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the workers too
+    workers = children(process)
+    if number is signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does it: to the workers too
+    else:
+        process.send_signal(number)
     _, stderr = process.communicate()
-    assert process.returncode == 130 and stderr.endswith("stopped; run the same command again to resume\n")
+    assert not any(Path("/proc", str(worker)).exists() for worker in workers)
+    assert process.returncode == status and stderr.endswith("stopped; run the same command again to resume\n")
     assert "Traceback" not in stderr
     # One worker may have finished a shard before the other began. What looks whole is whole.
     made = {i for i in range(6) if (out / f"shard{i}").exists()}

@@ -16,6 +16,7 @@ from support import (
     fairseq_train,
     handle_interrupts,
     run_command,
+    slow,
     start_command,
     train_args,
     verb,
@@ -60,7 +61,10 @@ def test_trained_model_to_file_and_the_score_that_training_logged(trained: Path,
     )
 
 
-def test_stopped_in_the_middle_and_run_again(trained: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), slow(signal.SIGTERM, 143)])
+def test_stopped_in_the_middle_and_run_again(
+    trained: Path, tmp_path: Path, number: signal.Signals, status: int
+) -> None:
     # So many questions, one at a time, that it takes seconds.
     rows = (trained / "data" / "test.jsonl").read_text().splitlines()
     many = [json.dumps({**json.loads(rows[i % 5]), "id": f"q{i}"}) for i in range(4000)]
@@ -73,9 +77,9 @@ def test_stopped_in_the_middle_and_run_again(trained: Path, tmp_path: Path) -> N
         block = process.stderr.read1(1000)  # type: ignore[attr-defined]
         assert block, seen.decode()
         seen += block
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, rest = process.communicate()
-    assert process.returncode == 130 and b"stopped; run the same command again to resume" in rest
+    assert process.returncode == status and b"stopped; run the same command again to resume" in rest
     assert b"Traceback" not in rest and not (tmp_path / "out").exists()
     again = run_command(*words)
     assert again.returncode == 0, again.stderr

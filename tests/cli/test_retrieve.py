@@ -151,7 +151,7 @@ def test_without_tantivy(
     assert "pip install 'fairseq_adv[retrieval]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals) -> None:
     source = questions(tmp_path / "in.jsonl", 300)
     assert run(retrieve, index, source, tmp_path / "whole.jsonl") == 0
@@ -173,8 +173,9 @@ def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals)
         error = process.communicate(timeout=60)[1]
     finally:
         process.kill()
-    assert process.returncode == (130 if how is signal.SIGINT else -signal.SIGKILL)
-    assert ("run the same command again to resume" in error) is (how is signal.SIGINT)
+    status = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, signal.SIGTERM: 143}[how]
+    assert process.returncode == status
+    assert ("run the same command again to resume" in error) is (how is not signal.SIGKILL)
     assert "Traceback" not in error
     assert not out.exists()
     done = run_command(*command)

@@ -20,6 +20,7 @@ from support import (
     command,
     fairseq_train,
     run_command,
+    start_command,
     train_args,
     weights,
     write_corpus,
@@ -303,6 +304,23 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
     )
     assert "--adv-steps: 3 → 2" in other.stderr and "Traceback" not in other.stderr + other.stdout
     assert (save / "checkpoint_last.pt").read_bytes() == before
+
+
+def test_sigterm_ends_it_as_ctrl_c_does(data: Path, encoder: Path, tmp_path: Path) -> None:
+    words = [data, "--encoder", encoder, "--save-dir", tmp_path / "save", "--cpu", "--num-workers", "2"]
+    command = [sys.executable, "-m", "fairseq_adv_cli", "train", *map(str, words), "--max-epoch", "5000"]
+    process = start_command(command, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if "Saved checkpoint" in line:
+            process.terminate()
+            break
+    said += process.communicate(timeout=120)[0]  # ends when no worker has the pipe any more
+    assert process.returncode == 143 and "Traceback" not in said, said
+    assert said.splitlines()[-1] == "stopped; run the same command again to resume"
+    assert not list((tmp_path / "save").glob("*.tmp")) and weights(tmp_path / "save" / "checkpoint_last.pt")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import json
 import random
 import re
 import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -19,8 +20,19 @@ from pathlib import Path
 
 import glue_samples
 import pytest
+import torch
 from corpus_samples import awkward_corpus
-from support import CommandMain, write_questions, write_wsc
+from support import (
+    CommandMain,
+    fairseq_train,
+    run_command,
+    train_args,
+    verb,
+    weights,
+    write_questions,
+    write_task,
+    write_wsc,
+)
 
 import fairseq_adv_cli
 
@@ -219,10 +231,11 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def litter(folder: Path) -> list[str]:
-    """Scratch files and folders, and locks; tantivy has some of its own in its unfinished folder."""
+    """Scratch, locks and folders that resume nothing; tantivy has its own in its unfinished folder."""
     paths = [path for path in folder.rglob("*") if path.parent.name != "tantivy" or "tmp" in path.name]
     marks = re.compile(r"^\.|tmp|\.lock$")
-    return [str(path.relative_to(folder)) for path in paths if marks.search(path.name)]
+    empty = [path for path in folder.rglob("*.partial") if path.is_dir() and not any(path.iterdir())]
+    return [str(path.relative_to(folder)) for path in paths if marks.search(path.name) or path in empty]
 
 
 def comparable(files: dict[str, bytes]) -> object:
@@ -271,11 +284,11 @@ def beside(words: list[object]) -> Callable[[Path], list[object]]:
     ]
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_verb(verb: str, disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb(name: str, disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in").mkdir()
-    words = beside(VERBS[verb](tmp_path / "in", Path("NAME")))
-    assert grows_until_it_succeeds(disk, words, CommandMain(verb, capsys), tmp_path / "large") >= 1
+    words = beside(VERBS[name](tmp_path / "in", Path("NAME")))
+    assert grows_until_it_succeeds(disk, words, CommandMain(name, capsys), tmp_path / "large") >= 1
 
 
 @pytest.mark.parametrize("name", OF_A_MODEL)
@@ -283,6 +296,76 @@ def test_a_verb_that_takes_a_model(
     name: str, films: Path, disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "in").mkdir()
-    verb, words_of = OF_A_MODEL[name]
+    command, words_of = OF_A_MODEL[name]
     words = beside(words_of(films, tmp_path / "in", Path("NAME")))
-    assert grows_until_it_succeeds(disk, words, CommandMain(verb, capsys), tmp_path / "large") >= 1
+    assert grows_until_it_succeeds(disk, words, CommandMain(command, capsys), tmp_path / "large") >= 1
+
+
+# A limit on files would not be that of the warm process.
+MOUNTED = pytest.mark.skipif(KIND is SmallFiles, reason="no small disk can be mounted here")
+SIZES = shlex.split(
+    "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
+    "--encoder-attention-heads 2 --max-positions 16 --cpu --num-workers 0 --max-epoch 2"
+)
+
+
+def check_checkpoints(save: Path) -> None:
+    assert not litter(save)
+    for path in save.glob("*.pt"):
+        weights(path)
+
+
+@pytest.mark.slow
+@MOUNTED
+def test_training(disk: SmallDisk, tmp_path: Path) -> None:
+    """Each checkpoint that is there can be read, and the run ends as one that always had room."""
+    data = write_task(tmp_path / "data", train=12)
+    words = [*verb("train"), str(data), *SIZES, "--save-dir"]
+    assert run_command(*words, str(tmp_path / "save")).returncode == 0
+    save, room, failures = disk.folder / "save", 0, 0
+    while room < ROOM:
+        with disk.room(room):
+            done = run_command(*words, str(save))
+        if done.returncode == 0:
+            break
+        failures += 1
+        said = done.stdout + done.stderr
+        assert done.returncode == 2 and "Traceback" not in said and "Logging error" not in said, said
+        (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert str(save) in error and disk.full in error and "run the same command again" in error
+        check_checkpoints(save)
+        room = max(PAGE, 2 * room)
+    check_checkpoints(save)
+    left, right = (weights(folder / "checkpoint_last.pt") for folder in (save, tmp_path / "save"))
+    assert failures > 4 and all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.slow
+@MOUNTED
+def test_a_sweep_of_trainings(disk: SmallDisk, tmp_path: Path) -> None:
+    data = write_task(tmp_path / "data", train=12)
+    fairseq_train(*train_args(data, tmp_path / "encoder", "freelb", "--max-update", "1"))
+    (tmp_path / "encoder" / "checkpoint_last.pt").rename(tmp_path / "encoder" / "model.pt")
+    (tmp_path / "encoder" / "model_args.txt").write_text(shlex.join(SIZES[:12]))
+    words = [*verb("sweep"), str(data), str(tmp_path / "encoder")]
+    options = ["--ratios", "0.1", "--seeds", "1", "--epochs", "1"]
+    assert run_command(*words, str(tmp_path / "out"), *options).returncode == 0
+    out = disk.folder / "out"
+    for room in (0, 8 * PAGE, 128 * PAGE, ROOM):
+        with disk.room(room):
+            done = run_command(*words, str(out), *options)
+        assert (done.returncode == 0) is (room == ROOM) and "Traceback" not in done.stderr, done.stderr
+        errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert not litter(out) and all(str(out) in line for line in errors), errors
+        if room < ROOM:
+            assert done.returncode == 2 and disk.full in errors[0]
+    assert (out / "RESULTS.md").read_bytes() == (tmp_path / "out" / "RESULTS.md").read_bytes()
+
+
+@pytest.mark.slow
+def test_curves(disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save = tmp_path / "save"
+    words = [*verb("train"), str(write_task(tmp_path / "data", train=12)), *SIZES, "--save-dir", str(save)]
+    assert run_command(*words).returncode == 0
+    picture = beside([save, "--curves", Path("NAME.png")])
+    grows_until_it_succeeds(disk, picture, CommandMain("compare", capsys), tmp_path / "large")
