@@ -126,6 +126,15 @@ def test_copies_hold_what_fairseqs_do(tmp_path: Path, patched: None) -> None:
     assert target.read_bytes() == b"checkpoint" and sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
 
 
+def test_a_checkpoint_holds_what_fairseqs_does(tmp_path: Path, patched: None) -> None:
+    save: Any = checkpoint_utils.torch_persistent_save
+    (tmp_path / "ours").write_bytes(b"older")
+    for write, name in ((save, "ours"), (save.__wrapped__, "theirs")):
+        write({"model": {"weight": torch.arange(5.0)}}, str(tmp_path / name))
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["ours", "theirs"]
+
+
 def test_a_thread_that_loads_data_keeps_its_random_numbers(patched: None) -> None:
     """Without the lock, a second thread seeds in the middle of the first one's block."""
 

@@ -1,6 +1,6 @@
 """A training whose ``--log-file`` can't be written for want of space ends, and says so in one line.
 
-fairseq_cli/train.py, line 53: the log is a plain handler of Python's logging, which prints a traceback for
+fairseq_cli/train.py, line 64: the log is a plain handler of Python's logging, which prints a traceback for
 each line that it can't write, and goes on. The run would end at its next checkpoint at the latest.
 """
 

@@ -206,9 +206,8 @@ def test_a_full_disk(encoder: Path, large: Path, tmp_path: Path) -> None:
     process = start(*words, preexec_fn=small_files)
     _, stderr = process.communicate()
     assert process.returncode == 2 and "Traceback" not in stderr
-    for shard in (0, 1):
-        assert f"error: {tmp_path}/out/shard{shard}: File too large. Raise the limit" in stderr
-    assert stderr.count("run the same command again") == 2
+    assert "error: " in stderr and f"File too large, so {tmp_path}/out/shard0 is not made." in stderr
+    assert "run the same command again" in stderr
     left = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert {path.name for path in left} <= {"manifest.json", "dict.txt"}
     assert not (tmp_path / "out" / "shard0").exists() and not (tmp_path / "out" / "shard1").exists()

@@ -18,7 +18,6 @@ from tqdm import tqdm
 from fairseq_adv.data.corpus.corpus import Corpus
 from fairseq_adv.data.corpus.reader import Reading
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.full_disk import FullDisk
 
 _LOG_SECONDS = 30.0  # between two lines where there is no terminal
 
@@ -157,8 +156,6 @@ def _work(corpus: Corpus, shard: int, counter: Any, sender: Connection) -> None:
     try:
         corpus.write(shard, reading)
     except DataError as error:
-        _end(sender, str(error))
-    except FullDisk as error:
         _end(sender, str(error))
     except OSError as error:
         name = error.filename or corpus.folder(shard)
