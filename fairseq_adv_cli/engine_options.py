@@ -12,6 +12,11 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=["tantivy", "opensearch"], default="tantivy")
     parser.add_argument("--url", help="opensearch: the server, such as https://localhost:9200")
     parser.add_argument("--ca-certs", type=Path, metavar="FILE", help="opensearch: the certificates to trust")
+    parser.add_argument(
+        "--login-over-http",
+        action="store_true",
+        help="opensearch: send name and password over plain http too, where the network can read them",
+    )
 
 
 def server_of(args: argparse.Namespace) -> Any:
@@ -25,8 +30,8 @@ def server_of(args: argparse.Namespace) -> Any:
     if args.engine == "opensearch":
         from fairseq_adv.retrieval.opensearch_index import connect
 
-        return connect(args.url, args.ca_certs)
-    for option in ("url", "ca_certs"):
+        return connect(args.url, args.ca_certs, args.login_over_http)
+    for option in ("url", "ca_certs", "login_over_http"):
         if getattr(args, option):
             raise DataError(f"--{option.replace('_', '-')} is for --engine opensearch. Leave it out.")
     return None

@@ -1,8 +1,8 @@
 """Indexes text files, one sentence per line, for fairseq-adv retrieve documents.
 
 Files can be gzip. OUT is a folder; with --engine opensearch, it is the name of an index on the server at
---url. A user's name and password go into OPENSEARCH_USER and OPENSEARCH_PASSWORD. An interrupted build
-resumes.
+--url. A user's name and password go into OPENSEARCH_USER and OPENSEARCH_PASSWORD; they need https, or
+--login-over-http. An interrupted build resumes.
 
 Examples:
   fairseq-adv retrieve index ARC_Corpus.txt arc-index

@@ -9,12 +9,14 @@ k1 + 1, which Lucene leaves out. What the index is made from, and how far a buil
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
+from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
@@ -54,22 +56,28 @@ _FIELDS = {
 }
 
 
-def connect(url: Optional[str], ca_certs: Optional[Path] = None) -> Any:
+def connect(url: Optional[str], ca_certs: Optional[Path] = None, login_over_http: bool = False) -> Any:
     """A client for the server; the user's name and password come from the environment.
 
     Args:
         url: such as https://localhost:9200.
         ca_certs: certificates to trust instead of the system's.
+        login_over_http: the name and password may go over plain http, where the network can read them.
 
     Raises:
-        DataError: no URL, or not a URL; opensearch-py isn't installed.
+        DataError: no URL, or not a URL; it holds a name or password; there is a login for plain http;
+            opensearch-py isn't installed.
     """
     if not url:
         raise DataError(
             "--url is missing; --engine opensearch needs it, such as --url https://localhost:9200."
         )
-    if not url.startswith(("http://", "https://")):
-        raise DataError(f"--url {url}: begin it with https:// or http://.")
+    _check_url(url)
+    if "OPENSEARCH_USER" in os.environ and url.startswith("http://") and not login_over_http:
+        raise DataError(
+            f"--url {url}: plain http shows OPENSEARCH_USER and OPENSEARCH_PASSWORD to the network. Use "
+            "https://, unset both, or pass --login-over-http if nobody else can read that network."
+        )
     opensearch = import_extra("opensearchpy")
     options: dict[str, Any] = {
         "timeout": 120,
@@ -83,7 +91,25 @@ def connect(url: Optional[str], ca_certs: Optional[Path] = None) -> Any:
         if not ca_certs.is_file():
             raise DataError(f"--ca-certs {ca_certs}: no such file")
         options["ca_certs"] = str(ca_certs)
+    # It logs each failed request with a traceback; _told says what the user needs to know.
+    logging.getLogger("opensearch").setLevel(logging.CRITICAL)
     return opensearch.OpenSearch(hosts=[url], **options)
+
+
+def _check_url(url: str) -> None:
+    if "@" in url:  # the message must not repeat it
+        raise DataError(
+            "--url: holds a name or a password. Put them into OPENSEARCH_USER and OPENSEARCH_PASSWORD."
+        )
+    if not url.startswith(("http://", "https://")):
+        raise DataError(f"--url {url}: begin it with https:// or http://.")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise DataError(f"--url {url}: not a URL ({error}).") from error
+    if not host:
+        raise DataError(f"--url {url}: names no server. Pass one such as https://localhost:9200.")
 
 
 def build(client: Any, corpus: Corpus, name: str, overwrite: bool = False) -> Built:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -131,6 +132,7 @@ def test_bad_questions_and_options(index: Path, tmp_path: Path, capsys: pytest.C
         ([index, tmp_path / "none.jsonl", tmp_path / "out"], "none.jsonl: no such file"),
         ([index, source, tmp_path / "out", "--top", "0"], "--top 0"),
         ([index, source, tmp_path / "out", "--url", "http://localhost"], "--url is for --engine opensearch"),
+        ([index, source, tmp_path / "out", "--login-over-http"], "--login-over-http is for --engine opens"),
         (["name", source, tmp_path / "out", "--engine", "opensearch"], "--url is missing"),
     ]:
         assert run(retrieve, *arguments) == 2
@@ -140,6 +142,29 @@ def test_bad_questions_and_options(index: Path, tmp_path: Path, capsys: pytest.C
     assert run(retrieve, index, source, tmp_path / "out") == 2
     assert "in.jsonl:4: not json" in capsys.readouterr().err
     assert not list(tmp_path.glob("out*"))
+
+
+def test_opensearch_that_is_not_there(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as free:  # bound, and nothing listens
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        words = ["name", questions(tmp_path / "in.jsonl"), tmp_path / "out"]
+        words += ["--engine", "opensearch", "--url", url]
+        assert run(retrieve, *words) == 2
+        shown = capsys.readouterr().err
+        assert shown.startswith("error: --url: the server does not answer") and shown.count("\n") == 1
+        monkeypatch.setenv("OPENSEARCH_USER", "me")
+        assert run(retrieve, *words) == 2
+        assert f"error: --url {url}: plain http shows" in capsys.readouterr().err
+        assert run(retrieve, *words, "--login-over-http") == 2
+        assert "the server does not answer" in capsys.readouterr().err
+    # Where no handler is set up, Python itself prints a library's warnings, with their tracebacks.
+    assert not caplog.records
 
 
 def test_without_tantivy(

@@ -140,4 +140,27 @@ def test_no_server_and_no_password(
         monkeypatch.setenv("OPENSEARCH_USER", "someone")
         monkeypatch.setenv("OPENSEARCH_PASSWORD", "secret")
         with pytest.raises(DataError, match="no such index"):
-            open_index(connect(url), "science")
+            open_index(connect(url, login_over_http=True), "science")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("http://localhost:9200", r"plain http shows .* or pass --login-over-http"),
+        ("http://search.example.org", r"plain http shows .* or pass --login-over-http"),
+        ("http://me:secret@localhost", "^--url: holds a name or a password"),
+        ("me:secret@localhost", "^--url: holds a name or a password"),
+        ("https://me:secret@localhost", "^--url: holds a name or a password"),
+        ("https://", "names no server"),
+        ("https://localhost:x", "not a URL"),
+    ],
+)
+def test_a_login_goes_over_https_alone(monkeypatch: pytest.MonkeyPatch, url: str, message: str) -> None:
+    monkeypatch.setenv("OPENSEARCH_USER", "me")
+    monkeypatch.setenv("OPENSEARCH_PASSWORD", "secret")
+    with pytest.raises(DataError, match=message) as refused:
+        connect(url)
+    assert "secret" not in str(refused.value)
+    assert connect("https://localhost:9200") is not None
+    monkeypatch.delenv("OPENSEARCH_USER")
+    assert connect("http://localhost:9200") is not None
