@@ -15,6 +15,7 @@ from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
+from fairseq_adv.data.text.rows_dataset import check_labelled
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.first_token import passes_for_a_head
 from fairseq_adv.objectives.heads import check_classification_head
@@ -37,6 +38,9 @@ class SentenceRanking(Objective):
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         super().__init__(cfg, task)
         self.passes = passes_for_a_head(task)
+
+    def check_data(self) -> None:
+        check_labelled(self.task.datasets.values())
 
     def check_model(self, model: nn.Module) -> None:
         check_classification_head(model, self.cfg.classification_head_name)

@@ -17,6 +17,7 @@ from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
+from fairseq_adv.data.text.rows_dataset import check_labelled
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.divergence import divergence
 from fairseq_adv.objectives.heads import check_masked_lm_head
@@ -38,6 +39,9 @@ class WSC(Objective):
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         super().__init__(cfg, task)
         self.mask_index: int = task.mask_index
+
+    def check_data(self) -> None:
+        check_labelled(self.task.datasets.values())
 
     def check_model(self, model: nn.Module) -> None:
         check_masked_lm_head(model)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,17 @@ from fairseq_adv.data.text.segments import IntArray
 class RowsDataset(FairseqDataset):
     """Examples that come into a batch with all their rows.
 
+    Attributes:
+        targets: (examples,) the label or answer of each, -1 where it is not known.
+
     Args:
         examples: each with ``where``, "file:line".
         counts: (examples,) rows of each.
         sizes: (examples,) tokens of the longest row of each.
         group_by_length: mini-batches are of examples of like length; for a shuffled training split.
     """
+
+    targets: Sequence[int] | IntArray
 
     def __init__(
         self, examples: Sequence[Any], counts: IntArray, sizes: IntArray, group_by_length: bool = False
@@ -77,3 +82,20 @@ class RowsDataset(FairseqDataset):
             numbers = self._sizes * self._counts
             indices = in_pools_by_length(indices, self._sizes, numbers, max_tokens, max_sentences)
         return super().batch_by_size(indices, max_tokens, max_sentences, **others)
+
+
+def check_labelled(datasets: Iterable[Any]) -> None:
+    """Checks that splits have labels at all, for training.
+
+    Args:
+        datasets: of the splits; those that are no :class:`RowsDataset` are left to others.
+
+    Raises:
+        DataError: no example of one has a label; names the file.
+    """
+    for data in datasets:
+        if isinstance(data, RowsDataset) and not (np.asarray(data.targets) >= 0).any():
+            raise DataError(
+                f"{data.examples[0].where}: has no label, and neither has any other of the split's {len(data)} "
+                "examples. Add them, or choose another split: --train-subset, --valid-subset."
+            )

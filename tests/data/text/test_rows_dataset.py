@@ -1,0 +1,60 @@
+"""Splits without labels in the tasks whose examples have several rows: found before the first update."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support import build, command, run_command, train_args, write_json_lines, write_questions, write_wsc
+
+from fairseq_adv.data.errors import DataError
+
+NO_LABEL = r"{}.jsonl:1: has no label, and neither has any other of the split's {} examples. Add them, or"
+
+
+def without(path: Path, key: str) -> None:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    write_json_lines(path, [{name: value for name, value in row.items() if name != key} for row in rows])
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "examples"),
+    [("wsc", "valid", 8), ("wsc", "test", 4), ("commonsense_qa", "test", 5), ("arc_retrieval", "test", 5)],
+)
+def test_no_label_at_all(task: str, split: str, examples: int, tmp_path: Path) -> None:
+    data = write_wsc(tmp_path) if task == "wsc" else write_questions(tmp_path)
+    if task == "wsc" and split == "valid":
+        without(data / "valid.jsonl", "label")
+    run = build(train_args(data, None, "standard", task=task))
+    run.task.load_dataset(split)
+    with pytest.raises(DataError, match=NO_LABEL.format(split, examples)):
+        run.criterion.check_before_training(run.model)
+
+
+@pytest.mark.parametrize("task", ["commonsense_qa", "arc_retrieval", "qnli_ranking"])
+def test_a_question_without_an_answer(task: str, tmp_path: Path) -> None:
+    data = write_questions(tmp_path, choices=(2,))
+    without(data / "valid.jsonl", "answerKey")
+    with pytest.raises(DataError, match=r"valid\.jsonl:1: no answerKey, but the valid split needs one"):
+        build(train_args(data, None, "standard", task=task))
+
+
+def test_some_labels_are_enough(tmp_path: Path) -> None:
+    data = write_wsc(tmp_path)
+    rows = [json.loads(line) for line in (data / "valid.jsonl").read_text().splitlines()]
+    for row in rows[1:]:
+        del row["label"]
+    write_json_lines(data / "valid.jsonl", rows)
+    run = build(train_args(data, None, "standard", task="wsc"))
+    run.criterion.check_before_training(run.model)
+
+
+def test_it_is_one_line_before_the_first_update(tmp_path: Path) -> None:
+    data = write_wsc(tmp_path)
+    without(data / "valid.jsonl", "label")
+    done = run_command(command("fairseq-train"), *train_args(data, None, "freelb", task="wsc"))
+    assert done.returncode == 1 and "num_updates" not in done.stdout + done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {data}/valid.jsonl:1: has no label"), done.stderr
+    assert "Traceback" not in done.stderr
