@@ -18,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from measuring import MODELS, add_options, clock, machine, memory_in_new_process, peak_memory, spread
 from update_cost import build, write_data
 
+from fairseq_adv_cli.number_types import count
+
 GROUPINGS = {"all": ["all"], "all,encoder,head": ["all", "encoder", "head"]}
 SIDES = ("plain", *GROUPINGS)
 
@@ -27,10 +29,10 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add_options(options, SIDES)
-    options.add_argument("--sentences", type=int, default=16, help="sentences in a batch")
-    options.add_argument("--tokens", type=int, default=128, help="tokens of a sentence")
-    options.add_argument("--batches", type=int, default=10, help="N")
-    options.add_argument("--rounds", type=int, default=5, help="turns, after one that doesn't count")
+    options.add_argument("--sentences", type=count, default=16, help="sentences in a batch")
+    options.add_argument("--tokens", type=count, default=128, help="tokens of a sentence")
+    options.add_argument("--batches", type=count, default=10, help="N")
+    options.add_argument("--rounds", type=count, default=5, help="turns, after one that doesn't count")
     return options
 
 

@@ -25,6 +25,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairseq_adv_cli.number_types import count
+
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS_MB = 82_000
 
@@ -50,9 +52,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--bpe", type=Path, default=shared / "gpt2_bpe", help="encoder.json, vocab.bpe, dict.txt"
     )
-    options.add_argument("--sizes", type=int, nargs="+", default=[64, 512, 1000], help="MB, repeated")
-    options.add_argument("--slice", type=int, default=10, help="MB for fairseq's side (default: 10)")
-    options.add_argument("--runs", type=int, default=3, help="turns on the slice; medians are told")
+    options.add_argument("--sizes", type=count, nargs="+", default=[64, 512, 1000], help="MB, repeated")
+    options.add_argument("--slice", type=count, default=10, help="MB for fairseq's side (default: 10)")
+    options.add_argument("--runs", type=count, default=3, help="turns on the slice; medians are told")
     return options
 
 

@@ -23,6 +23,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from measuring import build_trainer, clock, machine
 
+from fairseq_adv_cli.number_types import count
+
 HEAD = "sentence_classification_head"
 
 
@@ -36,11 +38,11 @@ def parser() -> argparse.ArgumentParser:
         "--task", default="commonsense_qa", help="commonsense_qa (default), arc_retrieval, qnli_ranking"
     )
     options.add_argument(
-        "--tokens-per-sample", type=int, default=128, help="cut documents to this (default: 128)"
+        "--tokens-per-sample", type=count, default=128, help="cut documents to this (default: 128)"
     )
-    options.add_argument("--questions", type=int, default=16, help="questions in a batch (default: 16)")
+    options.add_argument("--questions", type=count, default=16, help="questions in a batch (default: 16)")
     options.add_argument(
-        "--batches", type=int, default=6, help="batches, after one that doesn't count (default: 6)"
+        "--batches", type=count, default=6, help="batches, after one that doesn't count (default: 6)"
     )
     options.add_argument("--fp16", action="store_true", help="half precision (needs a GPU)")
     return options

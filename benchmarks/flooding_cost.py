@@ -18,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from measuring import MODELS, add_options, clock, machine, spread
 from update_cost import build, write_data
 
+from fairseq_adv_cli.number_types import count
+
 SIDES = {
     "standard": ["--criterion", "standard"],
     "flooding, above b": ["--criterion", "flooding", "--flood-level", "1e-9"],
@@ -30,9 +32,9 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add_options(options, ())
-    options.add_argument("--sentences", type=int, default=16, help="sentences in a batch")
-    options.add_argument("--tokens", type=int, default=128, help="tokens of a sentence")
-    options.add_argument("--rounds", type=int, default=15, help="turns, after two that don't count")
+    options.add_argument("--sentences", type=count, default=16, help="sentences in a batch")
+    options.add_argument("--tokens", type=count, default=128, help="tokens of a sentence")
+    options.add_argument("--rounds", type=count, default=15, help="turns, after two that don't count")
     return options
 
 

@@ -21,6 +21,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from measuring import MODELS, add_options, clock, encoder_words, first_batch, machine, peak_memory, spread
 
+from fairseq_adv_cli.number_types import count
+
 SIDES = {"sentence_prediction": "fairseq's own, copies trained", "standard": "ours, copies frozen"}
 
 
@@ -31,9 +33,9 @@ def parser() -> argparse.ArgumentParser:
     add_options(options, SIDES)
     options.set_defaults(model="large")
     options.add_argument("--bf16", action="store_true", help="half precision, also on a CPU")
-    options.add_argument("--sentences", type=int, default=8, help="sentences in a batch")
-    options.add_argument("--tokens", type=int, default=64, help="tokens of a sentence")
-    options.add_argument("--updates", type=int, default=9, help="that count, after two that don't")
+    options.add_argument("--sentences", type=count, default=8, help="sentences in a batch")
+    options.add_argument("--tokens", type=count, default=64, help="tokens of a sentence")
+    options.add_argument("--updates", type=count, default=9, help="that count, after two that don't")
     return options
 
 

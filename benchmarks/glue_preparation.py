@@ -23,6 +23,8 @@ import time
 from pathlib import Path
 from typing import Callable
 
+from fairseq_adv_cli.number_types import count
+
 ROOT = Path(__file__).resolve().parents[1]
 TASK = "QNLI"
 SPLITS = {"train": "train", "dev": "valid", "test": "test"}
@@ -40,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         help="folder with encoder.json, vocab.bpe and dict.txt (default: gpt2_bpe beside --data)",
     )
-    options.add_argument("--runs", type=int, default=5, help="turns of each side")
+    options.add_argument("--runs", type=count, default=5, help="turns of each side")
     return options
 
 

@@ -38,7 +38,7 @@ while [ $# -gt 0 ]; do
     esac
 done
 case $device in cpu | cuda) ;; *) die "--device $device: pass cuda or cpu" ;; esac
-case $minutes in '' | *[!0-9]*) die "--minutes $minutes: pass a whole number" ;; esac
+case $minutes in '' | *[!0-9]* | 0?* | ?????*) die "--minutes $minutes: pass a whole number, such as 28" ;; esac
 [ ! -x .venv/bin/python ] || PATH=$PWD/.venv/bin:$PATH
 if [ "$device" = cpu ]; then
     export CUDA_VISIBLE_DEVICES='' OMP_NUM_THREADS=1

@@ -31,6 +31,7 @@ from mode_runs import Runs, this_machine
 from mode_table import table
 from tables import write_between
 
+from fairseq_adv_cli.number_types import count, positive
 from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
 MARKERS = ("<!-- mode matrix: begin -->", "<!-- mode matrix: end -->")
@@ -43,8 +44,8 @@ def parser() -> argparse.ArgumentParser:
     for name, known in (("method", METHODS), ("precision", PRECISIONS), ("mode", MODES)):
         add(f"--{name}s", nargs="+", choices=known, default=list(known), metavar=name.upper(),
             help=f"run only these, of {', '.join(known)}; references that they need are run too")  # fmt: skip
-    add("--jobs", type=int, default=1, help="cells that run side by side")
-    add("--limit", type=float, default=600.0, help="seconds that one run may take")
+    add("--jobs", type=count, default=1, help="cells that run side by side")
+    add("--limit", type=positive, default=600.0, help="seconds that one run may take")
     add("--again", action="store_true", help="run the cells that failed or were refused again")
     add("--list", action="store_true", help="tell the state of the cells and run none")
     add(
@@ -117,8 +118,6 @@ def main(words: Sequence[str] | None = None) -> int:
     options = parser().parse_args(words)
 
     def work() -> int:
-        if options.jobs < 1:
-            raise ValueError(f"--jobs {options.jobs}: pass 1 or more")
         chosen = [
             cell
             for cell in all_cells()

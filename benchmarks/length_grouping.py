@@ -18,6 +18,7 @@ import small_setup as small
 from driver import Record, Run, make
 from tables import Column, last, table
 
+from fairseq_adv_cli.number_types import count, positive, whole
 from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
 ORDERS = {"grouped": [], "shuffled": ["--no-group-by-length"]}
@@ -29,16 +30,16 @@ def parser() -> argparse.ArgumentParser:
     add("data", metavar="DATA", type=Path)
     add("encoder", metavar="ENCODER", type=Path)
     add("out", metavar="OUT", type=Path)
-    add("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
-    add("--epochs", type=small.positive, default=3)
+    add("--seeds", type=whole, nargs="+", default=[1, 2, 3, 4, 5])
+    add("--epochs", type=count, default=3)
     add(
         "--updates",
-        type=small.positive,
+        type=count,
         default=96,
         help="in all; the learning rate falls to 0 with the last",
     )
-    add("--lr", type=float, default=2e-4)
-    add("--jobs", type=small.positive, default=1, help="runs at a time, each on one thread")
+    add("--lr", type=positive, default=2e-4)
+    add("--jobs", type=count, default=1, help="runs at a time, each on one thread")
     return options
 
 

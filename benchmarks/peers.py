@@ -48,6 +48,7 @@ from peers_sides import (
     hugging_face_side,
 )
 
+from fairseq_adv_cli.number_types import count
 from fairseq_adv_cli.script import HelpFormatter, exit_status
 
 # Side, what it is held against, and the bound of the ratio.
@@ -68,10 +69,10 @@ def parser() -> argparse.ArgumentParser:
     add("--precision", choices=("fp32", "fp16", "bf16"), default="fp32", help="fp16 needs a GPU")
     add("--sides", nargs="+", choices=[*FAIRSEQ, *HUGGING_FACE], default=[*FAIRSEQ, *HUGGING_FACE])
     add("--fork", type=Path, help="the authors' folder fairseq-RoBERTa; fp32 on a CPU")
-    add("--sentences", type=int, default=32, help="sentences, or pairs, of a mini-batch")
-    add("--rows", type=int, default=6400, help="the first of the data")
-    add("--updates", type=int, default=8, help="of a side in a turn")
-    add("--rounds", type=int, default=7, help="turns of each side, after one that doesn't count")
+    add("--sentences", type=count, default=32, help="sentences, or pairs, of a mini-batch")
+    add("--rows", type=count, default=6400, help="the first of the data")
+    add("--updates", type=count, default=8, help="of a side in a turn")
+    add("--rounds", type=count, default=7, help="turns of each side, after one that doesn't count")
     return options
 
 

@@ -25,6 +25,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fairseq_adv_cli.number_types import count
+
 ARC_SENTENCES, ARC_QUERIES = 14_300_000, 31_133
 
 
@@ -34,9 +36,9 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("text", type=Path, metavar="TEXT", help="a text file, a sentence a line")
     options.add_argument("--questions", type=Path, nargs="+", required=True, help="jsonl files of ARC")
-    options.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000, 3_000_000])
-    options.add_argument("--pairs", type=int, default=1000, help="question-choice pairs that are looked up")
-    options.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    options.add_argument("--sizes", type=count, nargs="+", default=[100_000, 1_000_000, 3_000_000])
+    options.add_argument("--pairs", type=count, default=1000, help="question-choice pairs that are looked up")
+    options.add_argument("--threads", type=count, nargs="+", default=[1, 2])
     options.add_argument("--step", nargs="+", help=argparse.SUPPRESS)
     return options
 

@@ -47,6 +47,7 @@ from measuring import (
     write_words,
 )
 
+from fairseq_adv_cli.number_types import count
 from fairseq_adv_cli.script import HelpFormatter
 
 # What each method's passes are counted in: forward-backwards, or whole updates.
@@ -61,12 +62,12 @@ def parser() -> argparse.ArgumentParser:
     add = options.add_argument
     add_options(options, SIDES)
     add("--methods", nargs="+", choices=BASES, default=list(BASES), help="measure these")
-    add("--sentences", type=int, default=16, help="sentences in a batch")
-    add("--tokens", type=int, default=128, help="tokens of a sentence")
+    add("--sentences", type=count, default=16, help="sentences in a batch")
+    add("--tokens", type=count, default=128, help="tokens of a sentence")
     add("--padded", action="store_true", help="sentences of different lengths")
-    add("--steps", type=int, default=3, help="K, of yopo m")
-    add("--yopo-steps", type=int, default=2, help="n of yopo")
-    add("--rounds", type=int, default=15, help="turns of each side, after one that doesn't count")
+    add("--steps", type=count, default=3, help="K, of yopo m")
+    add("--yopo-steps", type=count, default=2, help="n of yopo")
+    add("--rounds", type=count, default=15, help="turns of each side, after one that doesn't count")
     return options
 
 

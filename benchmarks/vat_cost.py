@@ -37,6 +37,7 @@ from measuring import (
     write_words,
 )
 
+from fairseq_adv_cli.number_types import count
 from fairseq_adv_cli.script import HelpFormatter
 
 SIDES = {
@@ -50,12 +51,12 @@ SIDES = {
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     add_options(options, SIDES)
-    options.add_argument("--rows", type=int, default=8, help="rows in a batch")
-    options.add_argument("--tokens", type=int, default=128, help="tokens of a row, 15%% are masked")
+    options.add_argument("--rows", type=count, default=8, help="rows in a batch")
+    options.add_argument("--tokens", type=count, default=128, help="tokens of a row, 15%% are masked")
     options.add_argument("--padded", action="store_true", help="rows of different lengths")
-    options.add_argument("--steps", type=int, default=1, help="K")
+    options.add_argument("--steps", type=count, default=1, help="K")
     options.add_argument(
-        "--rounds", type=int, default=7, help="turns of each side, after one that doesn't count"
+        "--rounds", type=count, default=7, help="turns of each side, after one that doesn't count"
     )
     return options
 

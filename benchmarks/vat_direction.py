@@ -32,6 +32,7 @@ from fairseq_adv.perturbation import DropoutReplay, Perturbation, find_token_emb
 from fairseq_adv.perturbation.geometry import Groups, example_norm, gaussian_start, per_row, row_seeds
 from fairseq_adv.perturbation.passes import use_differentiable_layers
 from fairseq_adv.perturbation.vat_steps import cosine, vat_step
+from fairseq_adv_cli.number_types import count, not_negative, positive, whole
 from fairseq_adv_cli.script import HelpFormatter, exit_status
 
 # The name of a row, its projection, and whether the divergence is a mean over the predictions, as in mt-dnn's
@@ -53,13 +54,13 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     options.add_argument("checkpoints", nargs="+", metavar="CHECKPOINT", help="of any task with an objective")
     options.add_argument("--data", help="data folder (default: the one each was trained on)")
-    options.add_argument("--batches", type=int, default=8, help="mini-batches of the training split")
-    options.add_argument("--batch-size", type=int, default=16, help="sentences in a mini-batch")
-    options.add_argument("--dropout", type=float, default=0.1, help="in the model and its attention")
-    options.add_argument("--step-size", type=float, default=1e-3, help="eta")
-    options.add_argument("--epsilon", type=float, default=1e-5, help="epsilon")
-    options.add_argument("--init-std", type=float, default=1e-5, help="sigma")
-    options.add_argument("--seed", type=int, default=1, help="of batches, noise and dropout")
+    options.add_argument("--batches", type=count, default=8, help="mini-batches of the training split")
+    options.add_argument("--batch-size", type=count, default=16, help="sentences in a mini-batch")
+    options.add_argument("--dropout", type=not_negative, default=0.1, help="in the model and its attention")
+    options.add_argument("--step-size", type=positive, default=1e-3, help="eta")
+    options.add_argument("--epsilon", type=positive, default=1e-5, help="epsilon")
+    options.add_argument("--init-std", type=positive, default=1e-5, help="sigma")
+    options.add_argument("--seed", type=whole, default=1, help="of batches, noise and dropout")
     return options
 
 

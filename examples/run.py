@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv_cli import find_user_dir
+from fairseq_adv_cli.number_types import count
 from fairseq_adv_cli.script import exit_status
 
 EXAMPLES = Path(__file__).resolve().parent
@@ -269,8 +270,6 @@ def command(args: argparse.Namespace) -> list[str]:
         raise ValueError(f"{recipe}: no such recipe. There are\n{shipped()}")
     if plugin is None:
         raise ValueError("the package fairseq_adv was not found: activate the project's environment")
-    if gpus is not None and gpus < 1:
-        raise ValueError(f"--gpus {gpus}: pass 1 or more")
     first, swept = first_job(args.overrides)
     chosen, keys = split(recipe, first)
     base = composed(recipe, chosen)
@@ -310,21 +309,25 @@ def command(args: argparse.Namespace) -> list[str]:
     return ["fairseq-hydra-train", "--config-dir", folder, "--config-name", recipe.stem, *words]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(
         description=__doc__, epilog=f"recipes and what can be chosen in each:\n{shipped()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="%(prog)s RECIPE DATA ENCODER_DIR SAVE_DIR [--gpus N] [--dry-run] [key=value ...]",
     )  # fmt: skip
-    add = parser.add_argument
+    add = options.add_argument
     add("recipe", metavar="RECIPE", type=Path, help="a yaml: one of those below, or your own")
     add("data", metavar="DATA", help="what the README of the recipe says; several folders joined by colons")
     add("encoder", metavar="ENCODER_DIR", help="has model.pt and dict.txt; - for bert_base: random weights")
     add("save", metavar="SAVE_DIR", help="for checkpoints and logs")
-    add("--gpus", type=int, metavar="N", help="share the recipe's update among N GPUs; default: 1")
+    add("--gpus", type=count, metavar="N", help="share the recipe's update among N GPUs; default: 1")
     add("--dry-run", action="store_true", help="show the command only")
     add("overrides", nargs="*", metavar="key=value", help="for hydra; they win over the recipe")
-    args = parser.parse_intermixed_args()
+    return options
+
+
+def main() -> int:
+    args = parser().parse_intermixed_args()
 
     def work() -> None:
         words = command(args)

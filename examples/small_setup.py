@@ -16,6 +16,7 @@ from pathlib import Path
 from driver import Record, read_records
 from tables import BEGIN, END, Column, around, last, outcome, write_between
 
+from fairseq_adv_cli.number_types import count, whole
 from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
 NATS = math.log(2)  # fairseq logs losses in bits
@@ -46,7 +47,7 @@ def parser(about: str | None, data: str) -> argparse.ArgumentParser:
     add("out", metavar="OUT", type=Path, help="folder for prepared data, runs and their records")
     add("--encoder", type=Path, metavar="DIR", help="a folder that fairseq-adv convert wrote "
         "(default: the quickstart's MiniLM, fetched and converted into OUT/encoder)")  # fmt: skip
-    add("--jobs", type=positive, default=2, metavar="N", help="runs at a time, each on one thread")
+    add("--jobs", type=count, default=2, metavar="N", help="runs at a time, each on one thread")
     add("--table", action="store_true", help="train nothing, show the tables of the runs that are finished")
     add("--into", type=Path, metavar="PAGE", help=f"write the tables into PAGE, between {BEGIN} and {END}")
     return options
@@ -54,7 +55,7 @@ def parser(about: str | None, data: str) -> argparse.ArgumentParser:
 
 def add_seeds(options: argparse.ArgumentParser) -> None:
     options.add_argument(
-        "--seeds", type=int, nargs="+", default=[1, 2, 3], metavar="N",
+        "--seeds", type=whole, nargs="+", default=[1, 2, 3], metavar="N",
         help="one after the other, so that what is finished at any time can be compared (default: 1 2 3)",
     )  # fmt: skip
 
@@ -70,14 +71,7 @@ def add_names(options: argparse.ArgumentParser, name: str, known: Sequence[str])
 
 def add_number(options: argparse.ArgumentParser, name: str, about: str, default: int | None = None) -> None:
     """An option with a whole number of 1 or more."""
-    options.add_argument(name, type=positive, default=default, metavar="N", help=about)
-
-
-def positive(text: str) -> int:
-    """A whole number of 1 or more."""
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r}: pass a whole number of 1 or more")
-    return int(text)
+    options.add_argument(name, type=count, default=default, metavar="N", help=about)
 
 
 def command(

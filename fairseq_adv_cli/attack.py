@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from .number_types import count, not_negative, positive
+from .number_types import count, not_negative, positive, whole
 from .script import command_parser, exit_status
 
 
@@ -27,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--start", type=not_negative, default=0.0, help="m of the random start; 0: from the clean text"
     )
-    options.add_argument("--seed", type=int, default=1, help="of the random start")
+    options.add_argument("--seed", type=whole, default=1, help="of the random start")
     options.add_argument("--batch-size", type=count, default=32, help="sentences in a mini-batch")
     options.add_argument("--batches", type=count, help="attack only so many mini-batches (default: all)")
     options.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")

@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .number_types import count, whole
 from .script import RESUMABLE, command_parser, exit_status
 from .tokenizer_options import FILES, add_tokenizer_options, tokenizer_of
 
@@ -35,8 +36,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("texts", type=Path, nargs="+", metavar="INPUT", help="text files; their order is kept")
     add("out", type=Path, metavar="OUT", help="the folder to make, with shard0, shard1, … in it")
-    add("--shards", type=int, default=1, metavar="N", help="how many, about equal in bytes (default: 1)")
-    add("--workers", type=int, default=1, metavar="W", help="processes, one core each (default: 1)")
+    add("--shards", type=count, default=1, metavar="N", help="how many, about equal in bytes (default: 1)")
+    add("--workers", type=count, default=1, metavar="W", help="processes, one core each (default: 1)")
     add("--valid", type=Path, nargs="+", default=[], metavar="FILE", help="becomes valid, in shard0")
     add("--test", type=Path, nargs="+", default=[], metavar="FILE", help="becomes test, in shard0")
     add(
@@ -60,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--max-line-mb",
-        type=int,
+        type=count,
         default=64,
         metavar="MIB",
         help="stop at a longer line (default: 64; one of 64 takes 1.5 GB of memory)",
@@ -68,8 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     add_tokenizer_options(parser, tuple(FILES))
     parts = parser.add_argument_group("several nodes, and runs again")
     add = parts.add_argument
-    add("--task-index", type=int, metavar="I", help="make only each C-th shard, from shard I on; 0 to C - 1")
-    add("--task-count", type=int, metavar="C", help="the number of tasks that share the shards")
+    add(
+        "--task-index", type=whole, metavar="I", help="make only each C-th shard, from shard I on; 0 to C - 1"
+    )
+    add("--task-count", type=count, metavar="C", help="the number of tasks that share the shards")
     add("--check", action="store_true", help="make nothing; say whether all shards are complete")
     add("--overwrite", action="store_true", help="replace shards that were made from something else")
     return parser
@@ -84,9 +87,9 @@ def _shards(args: argparse.Namespace) -> list[int]:
         raise DataError("--task-index and --task-count belong together. Give both, or none.")
     if index is None:
         return list(range(args.shards))
-    if count < 1 or not 0 <= index < count:
+    if index >= count:
         raise DataError(
-            f"--task-index {index} --task-count {count}: the index must be 0 to {max(count, 1) - 1}. A SLURM "
+            f"--task-index {index} --task-count {count}: the index must be 0 to {count - 1}. A SLURM "
             "array must count from 0: --array=0-7."
         )
     return list(range(index, args.shards, count))
@@ -94,11 +97,8 @@ def _shards(args: argparse.Namespace) -> list[int]:
 
 def _make(args: argparse.Namespace, corpus: Corpus) -> int:
     from fairseq_adv.data.corpus.workers import make
-    from fairseq_adv.data.errors import DataError
 
     shards = _shards(args)
-    if args.workers < 1:
-        raise DataError(f"--workers {args.workers}: must be at least 1.")
     if args.workers > len(shards):
         print(f"--workers {args.workers}: there are {len(shards)} shards to make, so as many are used")
     begin = time.monotonic()

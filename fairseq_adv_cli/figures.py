@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .number_types import count, with_commas
+from .number_types import count, whole, with_commas
 from .script import RESUMABLE, HelpFormatter, command_parser, exit_status
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     probe.add_argument("--data", help="binarised data folder (default: the one it was trained on)")
     probe.add_argument("--batches", type=count, default=10, help="N, probe mini-batches")
     probe.add_argument("--batch-size", type=count, default=32, help="sentences in a mini-batch")
-    probe.add_argument("--seed", type=int, default=1, help="of the draw of the probe batches")
+    probe.add_argument("--seed", type=whole, default=1, help="of the draw of the probe batches")
     probe.add_argument("--dropout", action="store_true", help="measure with dropout")
     probe.add_argument("--split", default="train", help="where the probe batches come from")
     probe.add_argument("--valid-split", default="valid", help="whose mean loss is the dev loss")
@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     noise.add_argument("--split", default="valid", help="a labelled split")
     noise.add_argument("--batch-size", type=count, default=32, help="sentences in a mini-batch")
     noise.add_argument("--draws", type=count, default=1, help="draws of the noise to average over")
-    noise.add_argument("--seed", type=int, default=1, help="of the noise")
+    noise.add_argument("--seed", type=whole, default=1, help="of the noise")
     noise.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
 
     for command in (log, probe, levels, noise):  # last in each: the inputs may be many

@@ -38,6 +38,14 @@ def count(text: str) -> int:
     return value
 
 
+def whole(text: str) -> int:
+    """A whole number from 0 to 2**32 - 1, which numpy and torch take as a seed."""
+    value = int(text)
+    if not 0 <= value < 1 << 32:
+        raise ArgumentTypeError(f"must be from 0 to {(1 << 32) - 1}, not {text}")
+    return value
+
+
 def with_commas(text: str) -> list[float]:
     """Numbers, 0 or above, with commas between them."""
     try:
@@ -50,4 +58,4 @@ def with_commas(text: str) -> list[float]:
 
 # argparse names the type where a text is no number at all.
 finite.__name__ = positive.__name__ = not_negative.__name__ = "number"
-count.__name__ = "whole number"
+count.__name__ = whole.__name__ = "whole number"

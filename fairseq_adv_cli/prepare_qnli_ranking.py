@@ -18,6 +18,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .number_types import whole
 from .script import RESUMABLE, command_parser, exit_status
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("prepare qnli-ranking", __doc__)
     parser.add_argument("qnli_dir", type=Path, help="GLUE's QNLI: train.tsv, dev.tsv and perhaps test.tsv")
     parser.add_argument("out", type=Path, help="the folder to make")
-    parser.add_argument("--seed", type=int, default=1, help="of the order of a question's choices")
+    parser.add_argument("--seed", type=whole, default=1, help="of the order of a question's choices")
     parser.add_argument(
         "--overwrite", action="store_true", help="replace an output that was made from other files"
     )

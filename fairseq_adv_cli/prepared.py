@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from .number_types import positive, whole
+
 if TYPE_CHECKING:
     from fairseq_adv.data.classes.prepare_classification import Making
     from fairseq_adv.data.text.labelled_rows import Prepared
@@ -21,9 +23,13 @@ def add_valid_share(parser: argparse.ArgumentParser) -> None:
     """Adds the options that say what becomes the validation split where a data set has none."""
     add = parser.add_argument_group("without a validation split").add_argument
     add(
-        "--valid-share", type=float, default=0.1, metavar="S", help="hold out this share of the training rows"
+        "--valid-share",
+        type=positive,
+        default=0.1,
+        metavar="S",
+        help="hold out this share of the training rows",
     )
-    add("--seed", type=int, default=1, help="of the choice of those rows")
+    add("--seed", type=whole, default=1, help="of the choice of those rows")
 
 
 def making(args: argparse.Namespace) -> Making:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .engine_options import add_engine_options, server_of
+from .number_types import count
 from .script import RESUMABLE, command_parser, exit_status
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "out", type=Path, metavar="OUT", help="the folder to fill; or a file, if it ends in .jsonl"
     )
-    parser.add_argument("--top", type=int, default=10, metavar="N", help="documents a choice (default: 10)")
+    parser.add_argument("--top", type=count, default=10, metavar="N", help="documents a choice (default: 10)")
     parser.add_argument(
         "--choice-terms",
         choices=["any", "all"],
@@ -42,10 +43,14 @@ def _parser() -> argparse.ArgumentParser:
         help="a sentence must hold one of the choice's words (default), or all where one does",
     )
     parser.add_argument(
-        "--longest", type=int, default=300, metavar="N", help="characters of a document (default: 300)"
+        "--longest", type=count, default=300, metavar="N", help="characters of a document (default: 300)"
     )
     parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: one a core)"
+        "--workers",
+        type=count,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="threads (default: one a core)",
     )
     add_engine_options(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace an output that was made otherwise")

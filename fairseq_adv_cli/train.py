@@ -20,6 +20,7 @@ import traceback
 from pathlib import Path
 from unittest import mock
 
+from .number_types import count
 from .script import RESUMABLE, command_parser, exit_status
 from .training_data import CHOICES
 from .training_words import Words, training_command
@@ -51,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("data", metavar="DATA", help="folder that prepare or corpus wrote, or several joined by colons")
     add("--encoder", type=Path, metavar="DIR", help="folder that fairseq-adv convert wrote")
-    add("--workers", type=int, metavar="N", help="train on N GPUs, or with --cpu in N processes; an update "
+    add("--workers", type=count, metavar="N", help="train on N GPUs, or with --cpu in N processes; an update "
         "is of N times as many rows")  # fmt: skip
     add("--dry-run", action="store_true", help="only print the command")
     return parser
@@ -61,8 +62,6 @@ def _workers(own: list[str], workers: int | None) -> tuple[list[str], list[str]]
     """The words before ``fairseq-train`` and after the user's that give it so many workers."""
     if workers is None:
         return [], []
-    if workers < 1:
-        raise ValueError(f"--workers {workers}: pass 1 or more")
     if workers == 1 or "--cpu" not in own:  # on GPUs fairseq starts them itself
         return [], ["--distributed-world-size", str(workers)]
     launcher = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc_per_node"]

@@ -20,6 +20,8 @@ import small_setup as small
 from driver import Record, Run, make
 from tables import Column, last, outcome, table
 
+from fairseq_adv_cli.number_types import positive
+
 TASKS = ("MRPC", "RTE")
 STAGES = ("warmup", "pretrain", "finetune")
 STARTS = {"none": "as published", "plain": "plain", "alum": "ALUM"}
@@ -38,11 +40,11 @@ def parser() -> ArgumentParser:
     about = "plain updates that give the masked-LM head its first training, before the two runs part"
     small.add_number(options, "--warmup-updates", about, 400)
     options.add_argument(
-        "--minutes", type=float, default=15.0, metavar="N",
+        "--minutes", type=positive, default=15.0, metavar="N",
         help="wall time of each pre-training run; both run at once",
     )  # fmt: skip
     options.add_argument(
-        "--epsilons", type=float, nargs="+", default=[0.05, 0.2], metavar="R",
+        "--epsilons", type=positive, nargs="+", default=[0.05, 0.2], metavar="R",
         help="L2 radii, per row of text, of the attack on the pre-trained models (default: 0.05 0.2)",
     )  # fmt: skip
     small.add_number(options, "--updates", "of the fine-tuning", 50)

@@ -34,6 +34,7 @@ import small_setup as small
 import sources
 from driver import PROJECT, Processes, Record, Run, train_and_measure
 
+from fairseq_adv_cli.number_types import count
 from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
 RECORDS = Path(__file__).resolve().parent / "records"
@@ -52,9 +53,9 @@ def parser() -> argparse.ArgumentParser:
     add = options.add_argument
     add("data", metavar="DATA", type=Path)
     add("out", metavar="OUT", type=Path, help="folder for the encoder, prepared data and runs at work")
-    add("--jobs", type=small.positive, default=1, metavar="N", help="cells at a time, each on one thread")
+    add("--jobs", type=count, default=1, metavar="N", help="cells at a time, each on one thread")
     add("--device", choices=("cpu", "cuda"), default="cpu", help="where the models compute")
-    add("--stop-after", type=small.positive, metavar="MINUTES", help="interrupt what runs then, and end")
+    add("--stop-after", type=count, metavar="MINUTES", help="interrupt what runs then, and end")
     add("--only", choices=list(grid.TASKS), help="cells of one task")
     add("--records", type=Path, default=RECORDS, help="folder of the records")
     return options

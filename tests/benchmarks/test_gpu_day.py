@@ -14,6 +14,8 @@ from support import run_command
         ([], "give the folder for the results"),
         (["{out}", "--device", "tpu"], "--device tpu: pass cuda or cpu"),
         (["{out}", "--minutes", "ten"], "--minutes ten: pass a whole number"),
+        (["{out}", "--minutes", "08"], "--minutes 08: pass a whole number"),  # octal to the shell's $(( ))
+        (["{out}", "--minutes", "99999999999999999999"], "--minutes 99999999999999999999: pass a whole n"),
         (["{out}", "--minutes"], "--minutes needs a value"),
         (["{out}", "--huge"], "unknown option '--huge'"),
         (["{out}", "--tiny"], "torch sees no CUDA GPU; --device cpu --tiny"),

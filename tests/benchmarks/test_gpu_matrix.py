@@ -121,7 +121,6 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
     ("words", "told"),
     [
         (["--into", "no-markers"], "lacks the lines <!-- mode matrix: begin -->"),
-        (["--jobs", "0"], "--jobs 0: pass 1 or more"),
         (["--list"], "standard-fp16-single.json: not a result"),
     ],
 )

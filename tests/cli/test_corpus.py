@@ -294,16 +294,13 @@ BAD_OPTIONS = [
     (["--sentencepiece", "a", "--srcdict", "b", "--vocab-bpe", "c"], "--vocab-bpe does not belong to"),
     (["--sentencepiece", "a", "--srcdict", "b", "--cased"], "--cased is for WordPiece"),
     (["--encoder", "nowhere"], "nowhere: holds neither vocab.txt (WordPiece) nor"),
-    (["--encoder", "{encoder}", "--shards", "0"], "--shards 0: must be at least 1"),
     (["--encoder", "{encoder}", "--shards", "9999"], "--shards 9999: the corpus cannot be cut into so many"),
-    (["--encoder", "{encoder}", "--workers", "0"], "--workers 0: must be at least 1"),
     (["--encoder", "{encoder}", "--task-index", "0"], "--task-index and --task-count belong together"),
     (
         ["--encoder", "{encoder}", "--task-index", "2", "--task-count", "2"],
         "the index must be 0 to 1. A SLURM array",
     ),
     (["--encoder", "{encoder}", "--valid", "nowhere"], "nowhere: no such file"),
-    (["--encoder", "{encoder}", "--max-line-mb", "0"], "--max-line-mb: must be at least 1"),
 ]
 
 

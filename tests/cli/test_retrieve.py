@@ -130,7 +130,7 @@ def test_bad_questions_and_options(index: Path, tmp_path: Path, capsys: pytest.C
             "is not an index. Make one with fairseq-adv retr",
         ),
         ([index, tmp_path / "none.jsonl", tmp_path / "out"], "none.jsonl: no such file"),
-        ([index, source, tmp_path / "out", "--top", "0"], "--top 0"),
+        ([index, source, tmp_path / "out", "--top", "501"], "--top 501"),
         ([index, source, tmp_path / "out", "--url", "http://localhost"], "--url is for --engine opensearch"),
         ([index, source, tmp_path / "out", "--login-over-http"], "--login-over-http is for --engine opens"),
         (["name", source, tmp_path / "out", "--engine", "opensearch"], "--url is missing"),

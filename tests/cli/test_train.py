@@ -360,7 +360,6 @@ def test_a_mistake_is_the_last_line(
         ("{data} --encoder {encoder} --max-tokens 100", "pass --max-update, or --total-num-update"),
         ("{data} --encoder {encoder} --max-epoch 0", "pass --max-update, or --total-num-update"),
         ("{data} --encoder {encoder} --batch-size x", "--batch-size x: pass a whole number"),
-        ("{data} --encoder {encoder} --workers 0", "--workers 0: pass 1 or more"),
         ("{data} --encoder {encoder} --train-subset half", "input0/half.idx: no such file"),
     ],
 )

@@ -163,7 +163,6 @@ def places(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> dict[s
         ("glue {glue} {other}", "another dictionary"),
         ("glue {glue} -", "starts from a pre-trained encoder"),
         ("glue {glue} {glue_encoder} --gpus 2 glue=mnli", "33 examples"),
-        ("glue {glue} {glue_encoder} --gpus 0", "--gpus 0: pass 1 or more"),
         ("glue {glue} {glue_encoder} checkpoint.finetune_from_model=none.pt", "none.pt: no such file"),
         ("flooding {glue} {glue_encoder}", "add criterion.flood_level=… (b in nats"),
         ("wsc {wsc} {bare}", "{bare}/dict.txt: no such file"),

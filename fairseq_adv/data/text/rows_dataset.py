@@ -96,6 +96,6 @@ def check_labelled(datasets: Iterable[Any]) -> None:
     for data in datasets:
         if isinstance(data, RowsDataset) and not (np.asarray(data.targets) >= 0).any():
             raise DataError(
-                f"{data.examples[0].where}: has no label, and neither has any other of the split's {len(data)} "
-                "examples. Add them, or choose another split: --train-subset, --valid-subset."
+                f"{data.examples[0].where}: has no label, and neither has any other of the split's "
+                f"{len(data)} examples. Add them, or choose another split: --train-subset, --valid-subset."
             )
