@@ -69,7 +69,7 @@ run_cell() {
     local target=("$repo")
     [ "$how" != -e ] || target=(-e "$repo")
     if "$python" -m venv "$dir/venv" >>"$log" 2>&1 &&
-        "$bin/python" -m pip install --disable-pip-version-check -q 'pip<24.1' >>"$log" 2>&1 &&
+        "$bin/python" -m pip install --disable-pip-version-check -q 'pip==24.0' >>"$log" 2>&1 &&
         "$bin/python" -m pip install --disable-pip-version-check "$torch" "$numpy" pytest 'setuptools>=64' \
             "${target[@]}" >>"$log" 2>&1; then
         step='smoke'

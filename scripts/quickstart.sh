@@ -12,7 +12,7 @@ here=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
-absolute() { case "$1" in /*) printf '%s' "$1" ;; *) printf '%s/%s' "$here" "$1" ;; esac; }
+absolute() { case "$1" in '' | /*) printf '%s' "$1" ;; *) printf '%s/%s' "$here" "$1" ;; esac; }
 
 glue='' encoder='' out=$PWD/out/quickstart epochs=4
 while [ $# -gt 0 ]; do
@@ -32,7 +32,8 @@ while [ $# -gt 0 ]; do
 done
 [ -z "$glue" ] || [ -d "$glue" ] || die "--glue $glue: no such folder"
 [ -z "$encoder" ] || [ -f "$encoder/config.json" ] || die "--encoder $encoder: no config.json in it, so no Hugging Face folder"
-case "$epochs" in '' | *[!0-9]* | 0*) die "--epochs $epochs: pass 1 or more" ;; esac
+case "$epochs" in '' | *[!0-9]* | 0* | ?????*) die "--epochs $epochs: pass a whole number from 1 to 9999, such as 4" ;; esac
+[ -n "$out" ] || die "--out: names no folder"
 
 task=SST-2
 if [ -n "$glue" ]; then
@@ -41,6 +42,7 @@ if [ -n "$glue" ]; then
         CoLA | SST-2 | MRPC | STS-B | QQP | MNLI | QNLI | RTE | WNLI) ;;
         *) die "--glue $glue: the folder must be named after its task: CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI" ;;
     esac
+    [ -f "$glue/train.tsv" ] || die "--glue $glue: no train.tsv in it"
 fi
 mkdir -p "$out" 2>/dev/null || die "--out $out: can't be made"
 log=$out/quickstart.log

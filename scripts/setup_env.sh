@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Creates .venv with fairseq_adv, installed with -e, and everything that it needs. Run again, it does
-# nothing while setup.py, constraints.txt and the Python are the same.
+# nothing while setup.py, constraints.txt and the Python are the same. uv installs where it is on PATH, else
+# pip; with both, constraints.txt says which versions, and the environment has pip 24.0.
 #
 #   scripts/setup_env.sh              with what the tests need
 #   scripts/setup_env.sh --no-test    only what using it needs
@@ -17,7 +18,7 @@ extras='[test]'
 case "${1:-}" in
     '') ;;
     --no-test) extras='[plots]' ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) die "unknown option '$1' (see $0 --help)" ;;
 esac
 
@@ -62,11 +63,16 @@ if [ ! -x "$venv/bin/python" ] || [ "$("$venv/bin/python" -c 'import platform; p
         die "'$python -m venv' failed (Debian, Ubuntu: apt install python3-venv)"
 fi
 rm -f "$stamp"
-# pip >= 24.1 refuses the metadata of omegaconf 2.0.x, which fairseq 0.12.2 asks for.
-say "installing pip < 24.1"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check 'pip<24.1'
+# The last pip that takes the metadata of omegaconf 2.0.x, which fairseq 0.12.2 asks for; "pip<24.1" would keep
+# an older one. With uv too: fairseq-adv fetch runs pip.
+say "installing pip 24.0"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check 'pip==24.0'
 say "installing fairseq_adv and what it needs; torch is large, and fairseq is built (minutes the first time)"
-"$venv/bin/python" -m pip install --disable-pip-version-check -c constraints.txt -e ".$extras"
+if command -v uv >/dev/null; then
+    uv pip install --python "$venv/bin/python" -c constraints.txt -e ".$extras"
+else
+    "$venv/bin/python" -m pip install --disable-pip-version-check -c constraints.txt -e ".$extras"
+fi
 echo "$made_from $extras" >"$stamp.new"
 mv "$stamp.new" "$stamp"
 say "done: . $venv/bin/activate"
