@@ -166,6 +166,7 @@ def prepare_glue(options: Namespace, task: str, rows: int | None = None) -> tupl
         task: as GLUE calls it.
         rows: how many of its training rows; ``None``: all.
     """
+    check_glue(options.data / "glue" / task, task)
     source, name = options.data / "glue", f"{task}-bin"
     lines = (source / task / "train.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
     head = 0 if task == "CoLA" else 1  # CoLA's files have no head
@@ -181,6 +182,22 @@ def prepare_glue(options: Namespace, task: str, rows: int | None = None) -> tupl
         encoder = options.out / options.encoder
         run_verb("prepare glue", source, task, options.out / name, "--encoder", encoder)
     return name, len(lines) - head
+
+
+def check_glue(folder: Path, task: str) -> None:
+    """Looks for mistakes in a GLUE task's files before some of their rows are copied: a copy has other lines.
+
+    Raises:
+        ValueError: naming file and line, as ``fairseq-adv prepare glue`` does.
+    """
+    from fairseq_adv.data.glue.layouts import task_layout
+    from fairseq_adv.data.glue.tsv import read_split
+
+    layout = task_layout(task)
+    for split in layout.splits:
+        path = split.path(folder)
+        if path.is_file():
+            read_split(path, layout, split)
 
 
 def spread_rows(lines: Sequence[str], rows: int) -> list[str]:

@@ -83,6 +83,7 @@ def prepare(data: Path, out: Path, task: str, rows: int) -> None:
         name, head, parts = "SST-2", _SST_2, movie_reviews(data / "sentence" / "rt-polarity.all")
     else:
         name = task
+        small.check_glue(data / "glue" / task, task)
         head, parts = glue(data / "glue" / task, has_head=task != "CoLA")
     if len(parts["train"]) < rows:
         raise ValueError(f"{data}: {task} has {len(parts['train'])} rows for training, not {rows}")

@@ -158,14 +158,18 @@ def text_lines(path: Path) -> List[str]:
     Raises:
         DataError: not UTF-8; names the line.
     """
-    content = path.read_bytes()
+    # str.splitlines would also split at U+2028 or U+0085, which can stand in tokens.
+    lines = decoded(path.read_bytes(), path).replace("\r\n", "\n").split("\n")
+    return lines if lines[-1] else lines[:-1]
+
+
+def decoded(content: bytes, path: Path) -> str:
+    """What a file holds as text; DataError names file and line where it is not UTF-8."""
     try:
-        # str.splitlines would also split at U+2028 or U+0085, which can stand in tokens.
-        lines = content.decode("utf-8").replace("\r\n", "\n").split("\n")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path}:{number}: not UTF-8 ({error.reason}). Save the file as UTF-8.") from error
-    return lines if lines[-1] else lines[:-1]
 
 
 def as_json(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from argparse import Namespace
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
@@ -134,6 +135,26 @@ def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     (tmp_path / "some.all").write_text("1 good .\n2 bad\n")
     with pytest.raises(ValueError, match=r"some\.all:2: is not '0 TEXT' or '1 TEXT'"):
         sources.movie_reviews(tmp_path / "some.all")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (b"1\t7\t7\tw1 w2", r"data/glue/MRPC/dev\.tsv:4: 4 column\(s\) instead of 5"),
+        ("1\t7\t7\tcaf\xe9\tw1".encode("latin-1"), r"data/glue/MRPC/dev\.tsv:4: not UTF-8"),
+    ],
+)
+def test_a_mistake_is_named_in_the_users_own_file(tmp_path: Path, row: bytes, message: str) -> None:
+    write_glue(tmp_path / "data" / "glue", "MRPC")
+    path = tmp_path / "data" / "glue" / "MRPC" / "dev.tsv"
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:3], row, *lines[4:]]))
+    with pytest.raises(ValueError, match=message):
+        sources.prepare(tmp_path / "data", tmp_path / "out", "MRPC", 100)
+    options = Namespace(data=tmp_path / "data", out=tmp_path / "out", encoder="encoder")
+    with pytest.raises(ValueError, match=message):
+        sources.small.prepare_glue(options, "MRPC", 100)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="wants the real files in ../shared/data")

@@ -1,4 +1,4 @@
-"""scripts/setup_env.sh makes a real environment, for a project that needs nothing (also test_packaging.py)."""
+"""scripts/setup_env.sh makes a real environment, for a project that needs nothing."""
 
 from __future__ import annotations
 

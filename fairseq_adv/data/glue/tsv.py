@@ -12,6 +12,7 @@ from typing import List, Tuple
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import SplitLayout, TaskLayout
+from fairseq_adv.data.io import decoded
 from fairseq_adv.data.text.labelled_rows import LabelledRows
 
 _NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
@@ -37,11 +38,13 @@ def read_split(path: Path, task: TaskLayout, layout: SplitLayout) -> Split:
     """Reads and checks one file.
 
     Raises:
-        DataError: the file has no rows or a wrong header; a row has another number of columns, a carriage
-            return inside, bytes that are not UTF-8, or a label that the task does not have. The message names
-            file and line.
+        DataError: the file has no rows or a wrong header, or is not UTF-8; a row has another number of
+            columns, a carriage return inside, or a label that the task does not have. The message names file
+            and line.
     """
-    rows = path.read_bytes().split(b"\n")
+    content = path.read_bytes()
+    decoded(content, path)  # also the columns that are not read: a file in UTF-16 would be a wrong header
+    rows = content.split(b"\n")
     if not rows[-1]:
         rows.pop()
     if layout.has_header:
@@ -73,7 +76,7 @@ def read_split(path: Path, task: TaskLayout, layout: SplitLayout) -> Split:
 def _check_header(path: Path, layout: SplitLayout, header: bytes) -> None:
     if header.startswith(_BYTE_ORDER_MARK):
         header = header[len(_BYTE_ORDER_MARK) :]
-    found = header.rstrip(b"\r").decode("utf-8", errors="replace").split("\t")
+    found = header.rstrip(b"\r").decode("utf-8").split("\t")
     used = layout.inputs if layout.label is None else (*layout.inputs, layout.label)
     # Only the columns that are read must bear their names; a copy may name the others differently.
     expected = " | ".join(layout.columns)
@@ -112,12 +115,7 @@ def _text(path: Path, number: int, cells: List[bytes], column: int) -> str:
         raise DataError(
             f"{path}:{number}: a carriage return inside column {column + 1}. Replace it by a space."
         )
-    try:
-        return cell.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}:{number}: column {column + 1} is not UTF-8. Save the file as UTF-8."
-        ) from error
+    return cell.decode("utf-8")
 
 
 def _checked_label(path: Path, number: int, task: TaskLayout, cell: str) -> str:

@@ -194,7 +194,10 @@ BAD_ROWS = [
         r"dev.tsv:4: unknown label 'neutral'; RTE has entailment, not_entail",
     ),
     ("RTE", "dev.tsv", 4, b"4\tA\tB\t", r"dev.tsv:4: empty label; RTE has"),
-    ("RTE", "dev.tsv", 9, b"4\tA\tcaf\xe9\tentailment", r"dev.tsv:9: column 3 is not UTF-8"),
+    ("RTE", "dev.tsv", 9, b"4\tA\tcaf\xe9\tentailment", r"dev.tsv:9: not UTF-8 \("),
+    ("RTE", "dev.tsv", 9, b"caf\xe9\tA\tB\tentailment", r"dev.tsv:9: not UTF-8 \("),
+    ("QQP", "train.tsv", 2, b"caf\xe9 alone", r"train.tsv:2: not UTF-8 \("),
+    ("RTE", "dev.tsv", 1, "index\tsentence1".encode("utf-16"), r"dev.tsv:1: not UTF-8 \("),
     ("RTE", "dev.tsv", 9, b"4\tA\rB\tC\tentailment", r"dev.tsv:9: a carriage return inside column 2"),
     ("RTE", "dev.tsv", 9, b"4\tA\tB\tentailment\r\r", r"dev.tsv:9: a carriage return inside column 4"),
     (
