@@ -37,7 +37,11 @@ class FloodSearch:
     """
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask, level: FloodLevel, objective: Objective) -> None:
-        objective.classes()
+        try:
+            objective.classes()
+        except ValueError as error:
+            advice = "Choose a --flood-level, and leave --accordance-interval out."
+            raise ValueError(f"{error} {advice}") from error
         self.cfg = cfg
         self.task = task
         self.level = level

@@ -65,8 +65,8 @@ def log_lines(path: Path) -> list[LogLine]:
     lines = [found for line in text.splitlines() if (found := _log_line(line)) is not None]
     if not lines:
         raise ValueError(
-            f"{path}: holds no json line of numbers; train with --log-format json and --log-file, and give "
-            "that file"
+            f"{path}: no json line of numbers; run fairseq-train with --log-format json and --log-file, "
+            "and give that file"
         )
     return lines
 

@@ -146,7 +146,9 @@ def _from_checkpoints(folder: Path, metric: str | None) -> Summary:
     """Validations are in a checkpoint as the one number that it was chosen by."""
     paths = [path for path in (folder / BEST, folder / LAST) if path.is_file()]
     if not paths:
-        raise DataError(f"{folder}: holds neither {LOG} nor {BEST} or {LAST}. Give a run's --save-dir.")
+        raise DataError(
+            f"{folder}: holds neither {LOG} nor {BEST} or {LAST}. Give the --save-dir of a fairseq-train."
+        )
     best, last = read_checkpoint(paths[0]), read_checkpoint(paths[-1])
     saving, criterion = best["cfg"].checkpoint, _options(best["cfg"].criterion)
     own = str(getattr(saving, "best_checkpoint_metric", "loss"))

@@ -206,4 +206,4 @@ def _check_split(task: FairseqTask, data: str, split: str) -> None:
     else:
         return
     if not os.path.isfile(os.path.join(folder, index)):
-        raise ValueError(f"{folder}: has no split {split!r} ({index}); pass --data or --split")
+        raise ValueError(f"{folder}: has no split {split!r} ({index}); choose another data folder or split")

@@ -43,7 +43,9 @@ def usable_rows(task: FairseqTask, split: str, max_positions: Any) -> list[int]:
     return sorted(int(row) for row in rows)
 
 
-def draw_rows(examples: int, batches: int, size: int, seed: int, split: str) -> list[list[int]]:
+def draw_rows(
+    examples: int, batches: int, size: int, seed: int, split: str, options: str = "--accordance-"
+) -> list[list[int]]:
     """The rows of each batch, drawn without replacement.
 
     Args:
@@ -52,20 +54,19 @@ def draw_rows(examples: int, batches: int, size: int, seed: int, split: str) -> 
         size: examples a batch.
         seed: of the draw.
         split: its name, for the message.
+        options: what the names of the options begin with, which the message tells.
 
     Raises:
         ValueError: a number is out of range, or there are not enough examples for two batches.
     """
     if batches < 2:
-        raise ValueError(
-            f"--accordance-batches {batches}: pass 2 or more, since accordance is between batches"
-        )
+        raise ValueError(f"{options}batches {batches}: pass 2 or more, since accordance is between batches")
     if size < 1:
-        raise ValueError(f"--accordance-batch-size {size}: pass 1 or more")
+        raise ValueError(f"{options}batch-size {size}: pass 1 or more")
     batches = min(batches, examples // size)
     if batches < 2:
         raise ValueError(
-            f"--accordance-batch-size {size}: the split {split!r} has {examples} examples that fit the "
+            f"{options}batch-size {size}: the split {split!r} has {examples} examples that fit the "
             f"model, too few for two batches. Pass {max(examples // 2, 1)} or less, or use a larger split."
         )
     order = np.random.RandomState(seed % 2**32).permutation(examples)

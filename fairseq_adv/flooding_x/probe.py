@@ -69,6 +69,7 @@ class AccordanceProbe:
         groups: some of :data:`GROUPS`.
         max_positions: rows longer than this are not drawn, as training leaves them out
             (``fairseq.utils.resolve_max_positions``).
+        options: what the names of the options for ``batches`` and ``batch_size`` begin with, for messages.
 
     Raises:
         ValueError: the objective has no classes, a number is out of range, or the split is not loaded, has
@@ -78,6 +79,7 @@ class AccordanceProbe:
     def __init__(
         self, objective: Objective, task: FairseqTask, split: str, *, batches: int, batch_size: int,
         seed: int, dropout: bool = False, groups: Sequence[str] = GROUPS, max_positions: Any = None,
+        options: str = "--accordance-",
     ) -> None:  # fmt: skip
         check_groups(groups)
         self.objective = objective
@@ -90,7 +92,7 @@ class AccordanceProbe:
                 f"gradient accordance: the split {split!r} is not loaded, only {', '.join(task.datasets)}"
             )
         usable = usable_rows(task, split, max_positions)
-        drawn = draw_rows(len(usable), batches, batch_size, seed, split)
+        drawn = draw_rows(len(usable), batches, batch_size, seed, split, options)
         rows = [[usable[place] for place in batch] for batch in drawn]
         self.batches = len(rows)
         self._mine, self._words = read_batches(objective, task, split, rows, *_rank_and_workers())

@@ -136,8 +136,7 @@ class Objective(ABC):
     def _without_classes(self, reason: str) -> ValueError:
         return ValueError(
             "gradient accordance lies between the gradients of different classes (Flooding-X, eq. 11), and "
-            f"{reason}: {type(self.task).__name__}, objective {type(self).__name__}. Choose a --flood-level, "
-            "and leave --accordance-interval out."
+            f"{reason}: {type(self.task).__name__}, objective {type(self).__name__}."
         )
 
     def row_ids(self, sample: Sample) -> list[int]:

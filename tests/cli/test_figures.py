@@ -165,7 +165,7 @@ def test_the_loss_under_noise(trained: Path, tmp_path: Path, run: CommandMain) -
     ("words", "message"),
     [
         (["log", "gone", "f"], "error: gone: no such log"),
-        (["log", "FOLDER/data/label/dict.txt", "f"], "train with --log-format json"),
+        (["log", "FOLDER/data/label/dict.txt", "f"], "run fairseq-train with --log-format json"),
         (["log", "FOLDER/measured", "f", "--group", "body"], "--group body: was not measured"),
         (
             ["log", "FOLDER/measured", "FOLDER/flooded"],
@@ -173,7 +173,13 @@ def test_the_loss_under_noise(trained: Path, tmp_path: Path, run: CommandMain) -
         ),
         (["checkpoints", "a.pt", "b.pt"], "the last word is the beginning of the outputs' names"),
         (["checkpoints", "gone.pt", "f"], "error: gone.pt: no such checkpoint"),
-        (["checkpoints", "BEST", "f", "--batches", "1"], "--accordance-batches"),
+        (["checkpoints", "BEST", "f", "--batches", "1"], "error: --batches 1: pass 2 or more"),
+        (["checkpoints", "BEST", "f", "--batch-size", "99"], "error: --batch-size 99: the split 'train'"),
+        (["checkpoints", "BEST", "f", "--split", "gone"], "(input0/gone.idx); choose another data folder or"),
+        (
+            ["checkpoints", "BEST", "f", "--valid-split", "gone"],
+            "(input0/gone.idx); choose another data fold",
+        ),
         (["levels", "FOLDER/measured", "f"], "needs two flood levels or more"),
         (["levels", "FOLDER/measured", "FOLDER/flooded", "f", "--metric", "mcc2"], "no validation score"),
         (["noise", "gone.pt", "f", "--stds", "0,1"], "error: gone.pt: no such checkpoint"),

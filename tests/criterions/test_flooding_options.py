@@ -75,3 +75,8 @@ def test_too_little_data_is_refused_before_the_first_update(data: Path) -> None:
     run = build(train_args(data, None, "flooding", *AUTO, "--accordance-batch-size", "16"))
     with pytest.raises(ValueError, match="--accordance-batch"):
         run.trainer.begin_epoch(1)
+
+
+def test_training_without_classes_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"this task has none.* Choose a --flood-level, and leave --accorda"):
+        build(train_args(write_questions(tmp_path), None, "flooding", *AUTO, task="commonsense_qa"))

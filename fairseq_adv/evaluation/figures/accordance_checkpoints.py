@@ -81,7 +81,7 @@ def _measure(path: Path, how: Probing, cpu: bool) -> dict[str, float]:
     trained = load(str(path), how.data, [how.split, how.valid_split], cpu)
     probe = AccordanceProbe(
         trained.objective, trained.task, how.split, batches=how.batches, batch_size=how.batch_size,
-        seed=how.seed, dropout=how.dropout, max_positions=trained.longest,
+        seed=how.seed, dropout=how.dropout, max_positions=trained.longest, options="--",
     )  # fmt: skip
     measured = probe.measure(trained.model)
     samples = trained.batches(how.valid_split, how.batch_size, doing=f"{path.name}, {how.valid_split}")

@@ -125,7 +125,7 @@ def report(curve: Curve, group: str = "all", direction: str = "any") -> str:
     if curve.missing:
         lines.append(
             f"  {curve.missing} more were made that the log has no line of: a crossing may be earlier than "
-            "it seems. Train with a --log-interval no longer than --accordance-interval"
+            "it seems. Run fairseq-train with a --log-interval no longer than --accordance-interval"
         )
     for name in curve.groups:
         found = curve.suggestions(name, direction)

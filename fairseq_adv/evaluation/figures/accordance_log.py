@@ -41,8 +41,8 @@ def read_accordance(run: Path) -> Curve:
     }
     if not measured:
         raise ValueError(
-            f"{path}: no gradient accordance in this log; --accordance-interval N measures and logs it (with "
-            "--flood-level 0 it does nothing else)"
+            f"{path}: no gradient accordance in this log; fairseq-train --accordance-interval N measures and "
+            "logs it (with --flood-level 0 it does nothing else)"
         )
     measurements = [_measurement(update, measured[update]) for update in sorted(measured)]
     if len({tuple(one.cosine) for one in measurements}) > 1:

@@ -142,7 +142,7 @@ def test_the_csv_has_a_row_for_each_update(log: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (['{"loss": "1", "num_updates": "5"}'], r"no gradient accordance in this log; --accordance-interval"),
+        (['{"loss": "1", "num_updates": "5"}'], r"no gradient accordance in this log; fairseq-train --acc"),
         (["epoch 001 | accordance_all 1 | num_updates 5"], r"no json line .*--log-format json"),
         ([line(1, 0.1, 0.1, 0.5), line(2, 0.1, 0.1, 0.5).replace("head", "tail")], r"different groups"),
     ],
