@@ -25,12 +25,17 @@ from mode_cells import PRECISIONS, Cell, commands, configuration
 from mode_processes import RunFailed, run_side_by_side
 from torch import Tensor
 
-from fairseq_adv.data.io import write_whole, written_whole
+from fairseq_adv.data.io import decoded, write_whole, written_whole
+from fairseq_adv.data.own_json import FLAG, SIZE, TEXT, own_object
 
 Weights = dict[str, Tensor]
 Result = dict[str, Any]
 SENTENCES, WORDS = 16, 40
 LAYERS = 4.0  # the layers' first weights are so many times fairseq's
+RESULT = {
+    "state": ("ok, reference, failed or refused", ("ok", "reference", "failed", "refused").__contains__),
+    "cuda": FLAG, "device": TEXT, "torch": TEXT,
+}  # fmt: skip
 # An option that a criterion of ours, or fairseq, names in what it says no to.
 REFUSAL = re.compile(r"^error: .*--[a-z]")
 
@@ -130,14 +135,17 @@ class Runs:
             ValueError: the file can't be read.
         """
         path = self.out / "cells" / f"{cell.name}.json"
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
-        except FileNotFoundError:
+        if not path.is_file():
             return None
-        except ValueError as error:
-            raise ValueError(
-                f"{path}: not a result ({error}). Delete the file, and the cell runs again"
-            ) from error
+        fix = "Delete the file, and the cell runs again."
+        text = decoded(path.read_bytes(), path)
+        kinds = dict(RESULT)
+        if '"distance"' in text:
+            kinds["distance"] = SIZE
+        result = own_object(text, kinds, str(path), fix)
+        if result["state"] in ("failed", "refused"):
+            own_object(text, {"why": TEXT}, str(path), fix)
+        return result
 
     def reference_path(self, cell: Cell) -> Path:
         """Of a cell's reference, which is one for each kind of device: a GPU draws other noise."""

@@ -117,11 +117,32 @@ def read_records(out: Path) -> list[Record]:
 
 
 def _read(path: Path) -> Record:
-    try:
-        record: Record = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: is no json ({error}); remove it, and its run is made again") from error
-    return record
+    from fairseq_adv.data.io import decoded
+    from fairseq_adv.data.own_json import COUNT, OBJECT, SIZE, TEXT, own_object
+
+    kinds = {
+        "name": TEXT, "labels": LABELS, "seed": COUNT, "updates": COUNT, "train": EPOCHS, "valid": EPOCHS,
+        "outcomes": OBJECT,  "wall_seconds": SIZE, "cpu_seconds": SIZE, "peak_mib": SIZE,
+    }  # fmt: skip
+    text = decoded(path.read_bytes(), path)
+    return own_object(text, kinds, str(path), "Remove it, and its run is made again.")
+
+
+def are_numbers(value: Any) -> bool:
+    """Of a line of a log; ``None`` stands for NaN."""
+    return isinstance(value, dict) and not any(
+        type(one) not in (int, float, type(None)) for one in value.values()
+    )
+
+
+LABELS = (
+    "an object of texts",
+    lambda value: isinstance(value, dict) and all(isinstance(one, str) for one in value.values()),
+)
+EPOCHS = (
+    "a list of the epochs' numbers",
+    lambda value: isinstance(value, list) and all(map(are_numbers, value)),
+)
 
 
 def _check(runs: Sequence[Run], out: Path) -> None:

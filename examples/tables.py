@@ -54,7 +54,13 @@ def last(part: str, name: str, unit: float = 1.0) -> Callable[[Record], float | 
 
 def outcome(command: str, name: str) -> Callable[[Record], float | None]:
     """Takes a number of what a command after the training found."""
-    return lambda record: record["outcomes"].get(command, {}).get(name)
+
+    def value(record: Record) -> float | None:
+        found = record["outcomes"].get(command)
+        number = found.get(name) if isinstance(found, dict) else None
+        return number if type(number) in (int, float) else None
+
+    return value
 
 
 def table(records: Sequence[Record], by: Mapping[str, Sequence[str]], columns: Sequence[Column]) -> list[str]:

@@ -83,8 +83,9 @@ def _first_row(path: Path | None) -> dict[str, Any]:
 
 
 def _made_from(folder: Path) -> dict[str, Any]:
-    path = folder / "manifest.json"
-    made_from = _object(path.read_text(encoding="utf-8") if path.is_file() else "").get("made_from")
+    from fairseq_adv.data.io import json_object_or_none
+
+    made_from = (json_object_or_none(folder / "manifest.json") or {}).get("made_from")
     return made_from if isinstance(made_from, dict) else {}
 
 

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import grid
 import small_setup as small
 import sources
-from driver import PROJECT, Processes, Record, Run, train_and_measure
+from driver import EPOCHS, LABELS, PROJECT, Processes, Record, Run, are_numbers, train_and_measure
 
 from fairseq_adv_cli.number_types import count
 from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
@@ -43,7 +43,17 @@ KEPT = (  # of the driver's record
     "name", "labels", "seed", "updates", "starts", "wall_seconds", "cpu_seconds", "peak_mib", "train",
     "valid",
 )  # fmt: skip
-KEYS = ("name", "labels", "seed", "options", "starts", "cpu_seconds", "train", "valid", "test", "attacks")
+MEASURED = (
+    "a list of the epochs' numbers, each with a loss",
+    lambda value: (
+        EPOCHS[1](value) and bool(value) and all(type(one.get("loss")) in (int, float) for one in value)
+    ),
+)
+NUMBERS = ("an object of numbers", are_numbers)
+ATTACKS = (
+    "an object of the attacks' numbers",
+    lambda value: isinstance(value, dict) and all(map(are_numbers, value.values())),
+)
 STEPS, LONG = 10, 50  # of the attack; of the one that shows that fewer are enough
 LONG_CELLS = [("movie-reviews", 1000, method, 1) for method in ("standard", "freelb")]
 
@@ -67,18 +77,18 @@ def read_records(folder: Path) -> list[Record]:
     Raises:
         ValueError: a line is damaged.
     """
-    found = []
-    for path in sorted(folder.glob("*.jsonl")):
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{path}:{number}: is not json ({error}); remove the line") from None
-            lacking = [key for key in KEYS if not isinstance(record, dict) or key not in record]
-            if lacking:
-                raise ValueError(f"{path}:{number}: is not a record, lacks {lacking[0]!r}; remove the line")
-            found.append(record)
-    return found
+    from fairseq_adv.data.io import text_lines
+    from fairseq_adv.data.own_json import COUNT, SIZE, TEXT, TEXTS, own_object
+
+    kinds = {
+        "name": TEXT, "labels": LABELS, "seed": COUNT, "options": TEXTS, "starts": COUNT, "cpu_seconds": SIZE,
+        "train": MEASURED, "valid": MEASURED, "test": NUMBERS, "attacks": ATTACKS,
+    }  # fmt: skip
+    return [
+        own_object(line, kinds, f"{path}:{number}", "Remove the line.")
+        for path in sorted(folder.glob("*.jsonl"))
+        for number, line in enumerate(text_lines(path), 1)
+    ]
 
 
 def append(record: Record, folder: Path) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fairseq_adv.data.io import breaks_a_line
+
 INNER, TRAIN, VALID = "train_inner", "train", "valid"
 _UPDATES = "num_updates"
 
@@ -89,6 +91,9 @@ def _log_line(line: str) -> LogLine | None:
     key = next((key for key in values if key.endswith(_UPDATES)), None)
     if key is None:
         return None
+    updates = _number(values[key])
+    if updates is None or not 0 <= updates < math.inf or any(map(breaks_a_line, values)):
+        return None  # not fairseq's
     prefix = key[: -len(_UPDATES)]  # "", "train_", or the split's name and "_"
     names = {name: name[len(prefix) :] for name in values if name.startswith(prefix)}
     numbers = {short: _number(values.get(name)) for name, short in {"epoch": "epoch", **names}.items()}
@@ -101,8 +106,8 @@ def _log_line(line: str) -> LogLine | None:
 def _number(value: Any) -> float | None:
     """fairseq writes its averages as strings."""
     try:
-        return float(value)
-    except (TypeError, ValueError):
+        return None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
@@ -110,6 +115,6 @@ def json_object(line: str) -> dict[str, Any]:
     """The json object that a line ends in; empty if there is none."""
     try:
         found = json.loads(line[line.index("{") :])
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -24,6 +24,7 @@ from fairseq_adv.data.choices.regents import read_regents
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.full_disk import full_disk_named
 from fairseq_adv.data.io import as_json, json_lines, json_object_or_none, locked, sha256_of, write_whole
+from fairseq_adv.data.own_json import COUNT
 from fairseq_adv.retrieval.documents import Options, retrieve
 from fairseq_adv.retrieval.query import Engine
 
@@ -33,6 +34,7 @@ SUFFIX = ".manifest.json"
 # A line of OUT.partial, after the first, which says what they were made from: the row, the number of choices
 # without a document and of choices with a fallback.
 _Record = list[Any]
+_COUNTS = {"questions", "choices", "without", "fallbacks"}
 
 
 @dataclass(frozen=True)
@@ -164,8 +166,8 @@ def _taken_up(journal: BinaryIO, path: Path, made_from: Any, rows: list[dict[str
     end = len(header)
     if lines and lines[0] == header:
         for line, row in zip(lines[1:], rows):
-            record = json.loads(line) if line.endswith(b"\n") else None
-            if record is None or _without_para(record[0]) != _without_para(row):
+            record = _record_in(line, row) if line.endswith(b"\n") else None
+            if record is None:
                 break
             records.append(record)
             end += len(line)
@@ -176,6 +178,20 @@ def _taken_up(journal: BinaryIO, path: Path, made_from: Any, rows: list[dict[str
     journal.truncate(end)
     journal.seek(end)
     return records
+
+
+def _record_in(line: bytes, row: dict[str, Any]) -> Optional[_Record]:
+    """A journal's record of a question; ``None`` if it is damaged or another's: work goes on before it."""
+    try:
+        record: _Record = json.loads(line)
+        written, *counts = record
+        is_of_row = _without_para(written) == _without_para(row)
+        paras = [choice["para"] for choice in written["question"]["choices"]]
+        "".join(paras).encode("utf-8")
+    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        return None
+    are_counts = len(counts) == 2 and all(COUNT[1](count) and count <= len(paras) for count in counts)
+    return record if is_of_row and are_counts else None
 
 
 def _without_para(row: dict[str, Any]) -> dict[str, Any]:
@@ -191,12 +207,15 @@ def _finished(out: Path, made_from: dict[str, Any], overwrite: bool) -> Optional
     if not out.exists():
         return None
     manifest = json_object_or_none(out.with_name(out.name + SUFFIX)) or {}
-    try:
-        before, digest, counts = manifest["made_from"], manifest["sha256"], manifest["counts"]
-    except KeyError:
+    before, counts, digest = manifest.get("made_from"), manifest.get("counts"), manifest.get("sha256")
+    if (
+        not (isinstance(before, dict) and isinstance(counts, dict))
+        or counts.keys() != _COUNTS
+        or not all(map(COUNT[1], counts.values()))
+    ):
         raise DataError(
             f"{out}: exists and was not made by this program (no {out.name}{SUFFIX}). Give another output."
-        ) from None
+        )
     if overwrite:
         return None
     differing = [key for key in made_from if before.get(key) != made_from[key]]

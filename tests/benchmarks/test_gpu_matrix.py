@@ -121,7 +121,7 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
     ("words", "told"),
     [
         (["--into", "no-markers"], "lacks the lines <!-- mode matrix: begin -->"),
-        (["--list"], "standard-fp16-single.json: not a result"),
+        (["--list"], "standard-fp16-single.json: is not json"),
     ],
 )
 def test_mistakes_are_told(
@@ -142,7 +142,7 @@ def test_on_a_gpu_what_a_cpu_has_run_is_open(tmp_path: Path, main: ScriptMain) -
     for name, cuda in (("standard-fp32-single", True), ("freelb-fp32-single", False)):
         path = tmp_path / "cells" / f"{name}.json"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps({"cuda": cuda, "state": "ok"}))
+        path.write_text(json.dumps({"cuda": cuda, "state": "ok", "device": "", "torch": ""}))
     cpu = module.open_cells(cells, runs.Runs(tmp_path, runs.Machine(False, 0, "CPU", ""), 1), False)
     gpu = module.open_cells(cells, runs.Runs(tmp_path, runs.Machine(True, 1, "H200", ""), 1), False)
     assert len(cpu) == 3 * 5 * 8 - 2 and len(gpu) == 5 * 6 * 8 - 1

@@ -199,3 +199,62 @@ def test_a_csv_of_the_regents_becomes_a_jsonl_with_documents(index: TantivyIndex
     assert [(c.label, c.text) for c in row.choices] == [("A", "rust"), ("B", "photosynthesis")]
     assert "photosynthesis" in row.choices[1].context.lower()
     assert fill(index, source, tmp_path / "train.jsonl", Options()).reused
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+# ROW is the question's own row, PARA("x") the same with another para.
+DAMAGES = [
+    "[1]",
+    "{}",
+    "3",
+    "[]",
+    "null",
+    "cut sho",
+    DEEP,
+    "[{}, 0, 0]",
+    '[{"question": 3}, 0, 0]',
+    "[ROW, 0]",
+]
+DAMAGES.append('[{"question": 3}, 0, 0]')
+DAMAGES += [f"[ROW, {count}, 0]" for count in ('"0"', "true", "-1", "1e400", "NaN", "9", "null")]
+DAMAGES += [f"[PARA({para}), 0, 0]" for para in ("3", '"\\ud800"', "null", DEEP)]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=range(len(DAMAGES)))
+def test_a_damaged_journal_is_continued_before_the_damage(
+    index: TantivyIndex, tmp_path: Path, damage: str
+) -> None:
+    rows = [question(f"Which plant is number {i}?", "the moon", "a plant", name=f"q{i}") for i in range(20)]
+    source = write_questions(tmp_path / "in.jsonl", rows)
+    fill(index, source, tmp_path / "whole.jsonl", Options(), workers=1)
+    with pytest.raises(KeyboardInterrupt):
+        fill(_Stopping(index, 24), source, tmp_path / "out.jsonl", Options(), workers=1)
+    partial = tmp_path / "out.jsonl.partial"
+    header, first, second = partial.read_text().splitlines()[:3]
+    row = json.loads(second)[0]
+    if "PARA" in damage:
+        row["question"]["choices"][0]["para"] = "HERE"
+        value = damage[len("[PARA(") : -len("), 0, 0]")]
+        damage = f"[{json.dumps(row)}, 0, 0]".replace('"HERE"', value)
+    damage = damage.replace("ROW", json.dumps(row))
+    partial.write_text("\n".join([header, first, damage, ""]))
+    found = fill(index, source, tmp_path / "out.jsonl", Options(), workers=1)
+    assert found.continued_at == 1
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+COUNTS: dict[str, Any] = {"questions": 1, "choices": 2, "without": 0, "fallbacks": 0}
+CHANGES: list[dict[str, Any]] = [{"made_from": 3}]
+CHANGES += [{"counts": value} for value in (3, None, {}, {"questions": 1})]
+CHANGES += [{"counts": {**COUNTS, "choices": value}} for value in ("2", True, -2, None, [2])]
+
+
+@pytest.mark.parametrize("changed", CHANGES)
+def test_a_manifest_that_is_not_ours(index: TantivyIndex, tmp_path: Path, changed: dict[str, Any]) -> None:
+    source = write_questions(tmp_path / "in.jsonl", [question("Which plant?", "the moon", "a plant")])
+    out = tmp_path / "out.jsonl"
+    fill(index, source, out, Options(), workers=1)
+    (manifest,) = tmp_path.glob("out.jsonl?*")
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **changed}))
+    with pytest.raises(DataError, match=r"out\.jsonl: exists and was not made by this program"):
+        fill(index, source, out, Options(), workers=1)

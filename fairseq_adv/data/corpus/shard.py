@@ -6,7 +6,7 @@ import json
 import os
 import struct
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import chain
 from pathlib import Path
 from typing import Iterator, List, Mapping, Sequence
@@ -19,6 +19,8 @@ from fairseq_adv.data.corpus.cuts import LINE
 from fairseq_adv.data.corpus.reader import Piece, Reading, rows_of
 from fairseq_adv.data.corpus.words import WordCache
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import decoded
+from fairseq_adv.data.own_json import COUNT, own_object
 from fairseq_adv.data.text.binarize import IndexedWriter
 from fairseq_adv.data.text.mmap_index import LENGTHS_AT, read_mmap_index
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
@@ -108,8 +110,16 @@ def split_files(split: str) -> List[str]:
 
 
 def counts_of(folder: Path, split: str) -> Counts:
-    """What a finished split holds."""
-    return Counts(**json.loads((folder / f"{split}.json").read_text()))
+    """What a finished split holds.
+
+    Raises:
+        DataError: its file of counts is not what :func:`write_shard` wrote.
+    """
+    path, names = folder / f"{split}.json", [field.name for field in fields(Counts)]
+    found = own_object(
+        decoded(path.read_bytes(), path), dict.fromkeys(names, COUNT), str(path), "Make the shard again."
+    )
+    return Counts(**{name: found[name] for name in names})
 
 
 def _write_rows(prefix: Path, blocks: Iterator[List[str]], cache: WordCache) -> Counts:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import breaks_a_line, written_whole
+from fairseq_adv.data.own_json import parsed
 
 FloatArray = npt.NDArray[np.float32]
 StringArray = npt.NDArray[np.str_]
@@ -125,14 +126,14 @@ class Scores:
                 if sum(entry.file_size for entry in archive.infolist()) > _LARGEST:
                     raise ValueError(f"unpacked it is larger than {_LARGEST >> 20} MiB")
             with np.load(path, allow_pickle=False) as file:
-                about = json.loads(str(file["about"]))
+                about = parsed(str(file["about"]))
                 arrays = {name: file[name] for name in _ARRAYS}
                 if about["format"] != _FORMAT:
                     raise ValueError("another format")
                 kind, task, split = about["kind"], about["task"], about["split"]
                 made_from = dict(about["made_from"])
         except (
-            ValueError, KeyError, TypeError, OSError, EOFError, MemoryError, RecursionError, zlib.error,
+            ValueError, KeyError, TypeError, OSError, EOFError, MemoryError, zlib.error,
             zipfile.BadZipFile,
         ) as error:  # fmt: skip
             raise DataError(

@@ -75,5 +75,5 @@ def test_a_run_that_has_no_score_is_named(tmp_path: Path) -> None:
     run = write_run(tmp_path / "b", 0.1, 60)
     with pytest.raises(ValueError, match=r"b/train\.log: has no validation score 'mcc'; --metric: accuracy,"):
         read_run(run, "mcc")
-    with pytest.raises(ValueError, match=r"c/train\.log: holds no json line"):
+    with pytest.raises(ValueError, match=r"c/train\.log: no json line"):
         read_run(write_run(tmp_path / "c", 0.1), "accuracy")

@@ -1,0 +1,141 @@
+"""json that this project wrote, changed by another: one line that names file and fix, or "not there"."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BEFORE = list(sys.path)
+sys.path[:0] = [str(ROOT / name) for name in ("benchmarks", "examples", "examples/evidence")]
+import driver  # noqa: E402
+import fill  # noqa: E402
+import mode_runs  # noqa: E402
+from mode_cells import Cell  # noqa: E402
+
+from fairseq_adv.data.corpus.shard import Counts, counts_of  # noqa: E402
+from fairseq_adv.evaluation.log_lines import log_lines  # noqa: E402
+
+sys.path[:] = BEFORE  # examples/ has a small_runs.py, as tests/ has
+DEEP = "[" * 100_000 + "]" * 100_000
+NO_OBJECT = {
+    "deep": DEEP.encode(), "a deep value": b'{"a": %s}' % DEEP.encode(), "a list": b"[1]", "a number": b"3",
+    "empty": b"", "cut short": b'{"a": 1', "Latin-1": b'{"a": "caf\xe9"}', "half": b'{"a": "\\ud800"}',
+    "NaN": b'{"a": NaN}', "without an end": b'{"a": 1e400}', "minus": b'{"a": -Infinity}', "other": b"{}",
+}  # fmt: skip
+NO_NUMBER: list[Any] = ["3", None, True, -1, [3], {}]
+
+
+def counts(folder: Path, content: bytes) -> Any:
+    (folder / "train.json").write_bytes(content)
+    return counts_of(folder, "train")
+
+
+def run(folder: Path, content: bytes) -> Any:
+    (folder / "records").mkdir(exist_ok=True)
+    (folder / "records" / "a.json").write_bytes(content)
+    return driver.read_records(folder)
+
+
+def evidence(folder: Path, content: bytes) -> Any:
+    (folder / "CoLA.jsonl").write_bytes((content or b" ") + b"\n")
+    return fill.read_records(folder)
+
+
+def cell(folder: Path, content: bytes) -> Any:
+    one = Cell("pgd", "fp32", "single")
+    (folder / "cells").mkdir(exist_ok=True)
+    (folder / "cells" / f"{one.name}.json").write_bytes(content)
+    return mode_runs.Runs(folder, mode_runs.Machine(False, 0, "CPU", "2"), 1).result(one)
+
+
+EPOCH = {"loss": 0.5, "mcc": None}
+READERS: dict[str, tuple[Callable[[Path, bytes], Any], str, dict[str, Any]]] = {
+    "counts": (counts, "train.json", {"rows": 3, "tokens": 9, "unknown": 0, "replaced": 0}),
+    "run": (run, "a.json", {
+        "name": "a", "labels": {"task": "CoLA"}, "seed": 1, "updates": 6, "train": [EPOCH], "valid": [EPOCH],
+        "outcomes": {"attack": {"loss": 1}}, "wall_seconds": 1.5, "cpu_seconds": 2, "peak_mib": 900.0,
+    }),
+    "evidence": (evidence, "CoLA.jsonl:1", {
+        "name": "a", "labels": {"task": "CoLA"}, "seed": 1, "options": ["--lr", "1"], "starts": 1,
+        "cpu_seconds": 2, "train": [EPOCH], "valid": [EPOCH], "test": EPOCH, "attacks": {"attack-1": EPOCH},
+    }),
+    "cell": (cell, "pgd-fp32-single.json", {
+        "state": "failed", "why": "it hung", "cuda": False, "device": "CPU", "torch": "2", "distance": 0.1,
+    }),
+}  # fmt: skip
+NUMBERS = {
+    "counts": ["rows", "tokens", "unknown", "replaced"], "run": ["seed", "updates", "cpu_seconds", "peak_mib",
+            "wall_seconds"],
+    "evidence": ["seed", "starts", "cpu_seconds"], "cell": ["distance"],
+}  # fmt: skip
+
+
+def refused(reader: str, folder: Path, content: bytes) -> str:
+    read, where, _ = READERS[reader]
+    with pytest.raises(ValueError, match=where) as error:
+        read(folder, content)
+    text = str(error.value)
+    assert text.startswith(str(folder)) and "\n" not in text and len(text) < 400 + len(str(folder))
+    text.encode("utf-8")
+    return text
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_was_written_is_read(reader: str, tmp_path: Path) -> None:
+    read, _, good = READERS[reader]
+    found = read(tmp_path, json.dumps(good).encode())
+    assert found in (Counts(**good), [good], good) if reader == "counts" else found in ([good], good)
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("content", NO_OBJECT)
+def test_what_is_none_of_them(reader: str, content: str, tmp_path: Path) -> None:
+    refused(reader, tmp_path, NO_OBJECT[content])
+
+
+FIELDS = [(name, key) for name, found in READERS.items() for key in found[2]]
+
+
+@pytest.mark.parametrize(("reader", "key"), FIELDS)
+def test_each_field(reader: str, key: str, tmp_path: Path) -> None:
+    good = READERS[reader][2]
+    without = {name: value for name, value in good.items() if name != key}
+    if key != "distance":
+        assert f"lacks {key!r}" in refused(reader, tmp_path, json.dumps(without).encode())
+    wrong: list[Any] = NO_NUMBER if key in NUMBERS[reader] else [3, None, [[3]], {"a": {"b": "c"}}]
+    for value in wrong:
+        if (key, value) not in [("outcomes", {"a": {"b": "c"}})]:
+            found = refused(reader, tmp_path, json.dumps({**good, key: value}).encode())
+            assert f": {key} must be " in found
+    for value in ("NaN", "1e400", "-Infinity", '"\\ud800"'):
+        content = json.dumps({**good, key: "HERE"}).replace('"HERE"', value)
+        refused(reader, tmp_path, content.encode())
+
+
+LINES = ["{" + DEEP, "[{}]", '{"num_updates": ' + DEEP, '{"num_updates": 5, "\\ud800": 1}']
+LINES += [f'{{"num_updates": {value}}}' for value in ("1e400", "NaN", "-1", "true", "[5]")]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_of_a_log_that_is_not_fairseqs_is_left_out(line: str, tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(f'INFO | {line}\nINFO | {{"loss": "1", "num_updates": "5"}}\n')
+    assert [found.updates for found in log_lines(tmp_path / "train.log")] == [5]
+
+
+@pytest.mark.parametrize("epochs", [[], [{}], [{"loss": None}], [{"loss": True}]])
+@pytest.mark.parametrize("key", ["train", "valid"])
+def test_the_evidence_has_losses(epochs: list[Any], key: str, tmp_path: Path) -> None:
+    good = READERS["evidence"][2]
+    assert f"{key} must be" in refused("evidence", tmp_path, json.dumps({**good, key: epochs}).encode())
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e400", '"\\ud800"', DEEP])
+def test_what_lies_deeper(value: str, tmp_path: Path) -> None:
+    good = json.dumps({**READERS["run"][2], "outcomes": {"attack": {"loss": "HERE"}}})
+    refused("run", tmp_path, good.replace('"HERE"', value).encode())
