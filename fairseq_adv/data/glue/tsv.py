@@ -82,7 +82,7 @@ def _check_header(path: Path, layout: SplitLayout, header: bytes) -> None:
     expected = " | ".join(layout.columns)
     if len(found) < len(layout.columns) or any(found[column] != layout.columns[column] for column in used):
         raise DataError(
-            f"{path}:1: wrong header.\n  expected: {expected}\n  found:    {' | '.join(found):.300}\n"
+            f"{path}:1: wrong header.\n  expected: {expected}\n  found:    {' | '.join(found)}\n"
             "Is it GLUE's own file for this task and split, separated by tabs?"
         )
 
@@ -124,11 +124,11 @@ def _checked_label(path: Path, number: int, task: TaskLayout, cell: str) -> str:
     if task.classes:
         if label not in task.classes:
             raise DataError(
-                f"{path}:{number}: {f'unknown label {label!r:.60}' if label else 'empty label'}; "
+                f"{path}:{number}: {f'unknown label {label!r}' if label else 'empty label'}; "
                 f"{task.name} has {', '.join(task.classes)}.{hint}"
             )
         return label
     if not _NUMBER.fullmatch(label) or not 0.0 <= float(label) <= 5.0:
-        problem = f"score {label!r:.60} is not a number from 0 to 5" if label else "empty score"
+        problem = f"score {label!r} is not a number from 0 to 5" if label else "empty score"
         raise DataError(f"{path}:{number}: {problem}. {task.name} needs one in its last column.")
     return "%.6g" % (float(label) / 5.0)  # as awk prints $1 / 5.0

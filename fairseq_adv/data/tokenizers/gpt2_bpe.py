@@ -29,7 +29,7 @@ class Gpt2Engine:
         for token in tokens:
             if token not in self._exact.encoder:
                 raise DataError(
-                    f"{encoder_json}: lacks {token!r:.60}, which {vocab_bpe} needs. "
+                    f"{encoder_json}: lacks {token!r}, which {vocab_bpe} needs. "
                     "Pass two files of the same model."
                 )
         self.numbers: List[int] = [self._exact.encoder[token] for token in tokens]
