@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_adv import criterions, optim, tasks
 from fairseq_adv.data.tokenizers import wordpiece_bpe
+from fairseq_adv.fairseq_patches.end_with_torchrun import end_with_torchrun
 from fairseq_adv.fairseq_patches.errors_in_one_line import report_mistakes_in_one_line
 from fairseq_adv.fairseq_patches.log_on_a_full_disk import end_where_the_log_has_no_room
 from fairseq_adv.fairseq_patches.run_after_run import start_runs_afresh
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["criterions", "load", "optim", "tasks", "wordpiece_bpe"]
 __version__ = "0.1.0"
 
+end_with_torchrun()
 start_runs_afresh()
 report_mistakes_in_one_line()
 end_where_the_log_has_no_room()

@@ -361,15 +361,14 @@ def killed_training(args: Sequence[str], workers: int, when: Callable[[str], boo
         env=environment(PYTHONUNBUFFERED="1"),
     )  # fmt: skip
     assert process.stdout is not None
-    # A page: on a busy machine the run would otherwise be over before this process has read a line of it.
-    fcntl.fcntl(process.stdout, F_SETPIPE_SZ, 4096)
+    narrow(process.stdout)
     text, deadline = "", time.monotonic() + 400  # of a busy machine
     for line in process.stdout:
         text += line
         if when(line) or time.monotonic() > deadline:
             break
     # Before more is read: what is in the way of a process that has filled the pipe must stay there.
-    while pids := _writers(process.stdout):
+    while pids := writers(process.stdout):
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -378,7 +377,12 @@ def killed_training(args: Sequence[str], workers: int, when: Callable[[str], boo
     return text
 
 
-def _writers(pipe: IO[str]) -> list[int]:
+def narrow(pipe: IO[Any]) -> None:
+    """Makes it a page: on a busy machine a run would otherwise be over before a test has read a line."""
+    fcntl.fcntl(pipe, F_SETPIPE_SZ, 4096)
+
+
+def writers(pipe: IO[Any]) -> list[int]:
     """The processes whose standard output a pipe is: a command's, its workers' and those of warm.py."""
     target, own = f"pipe:[{os.fstat(pipe.fileno()).st_ino}]", os.getpid()
     found = []

@@ -1,0 +1,250 @@
+"""Trainings that are killed at random moments, again and again, end as if they had not been.
+
+The weights, the optimizer and the place in the data are the same to the bit, and no process is left over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import (
+    ADVERSARIAL,
+    VIRTUAL,
+    command,
+    environment,
+    fairseq_train,
+    launched,
+    narrow,
+    slow,
+    start_command,
+    train_args,
+    weights,
+    write_task,
+    writers,
+)  # fmt: skip
+
+SEED = 20261122
+OPTIONS = {"freelb": ADVERSARIAL, "alum_vat": VIRTUAL}
+MOMENTS = {"update": "", "write": r"checkpoint_\d+_\d+\.pt\.tmp", "copy": r"checkpoint_(best|last)\.pt\.tmp"}
+# Who is killed, and when. "training" is fairseq-train alone, without the process that loads its data; of
+# several workers rank 0 writes the checkpoints.
+Shot = tuple[str, str]
+ALL: dict[int, list[Shot]] = {
+    1: list(itertools.product(["all", "training"], MOMENTS)),
+    2: list(itertools.product(["all", "rank 0", "rank 1", "launcher"], MOMENTS)),
+}
+# The launcher alone and "training" need processes that start from scratch: seconds each.
+FEW: dict[int, list[Shot]] = {
+    1: [("all", "update"), ("all", "write"), ("all", "copy"), ("all", "update"), ("all", "write")],
+    2: [
+        ("all", "write"),
+        ("rank 0", "copy"),
+        ("rank 0", "update"),
+        ("rank 1", "update"),
+        ("launcher", "update"),
+    ],
+}
+TRIES = 4  # of a shot into a save, which lasts milliseconds
+BATCHES = 64 // 4  # of an epoch
+GONE = 60.0  # seconds: torchrun gives workers 30 to end
+
+
+@dataclass
+class Life:
+    """A run of the command, up to a kill."""
+
+    victim: str
+    moment: str
+    resumed: int = 0
+    last: int = 0
+    is_hit: bool = False
+    torn: list[str] = field(default_factory=list)
+    gone_after: float = 0.0
+
+    def is_in_mid_epoch(self, workers: int) -> bool:
+        """Of a run that had been resumed."""
+        return self.resumed > 0 and self.last > self.resumed and self.last % (BATCHES // workers) > 0
+
+
+class Run:
+    """A training whose output is read as it comes."""
+
+    def __init__(self, args: list[str], workers: int, from_scratch: bool) -> None:
+        words = launched([command("fairseq-train"), *args], workers)
+        options: dict[str, Any] = {"stderr": subprocess.STDOUT, "env": environment(PYTHONUNBUFFERED="1")}
+        if from_scratch:
+            self.process = subprocess.Popen(words, stdout=subprocess.PIPE, **options)
+        else:
+            self.process = start_command(words, **options)
+        assert self.process.stdout is not None
+        self.pipe = self.process.stdout
+        narrow(self.pipe)
+        os.set_blocking(self.pipe.fileno(), False)
+        self.text = ""
+
+    def read(self) -> bool:
+        """What has come since; whether there may be more."""
+        try:
+            new = os.read(self.pipe.fileno(), 1 << 16)
+        except BlockingIOError:
+            return True
+        self.text += new.decode()
+        return bool(new)
+
+    def updates(self) -> list[int]:
+        """The numbers of the updates that were logged."""
+        return [int(n) for n in re.findall(r'train_inner.*"num_updates": "(\d+)"', self.text)]
+
+    def resumed(self) -> int:
+        """The update that it went on from."""
+        found = re.search(r"Loaded checkpoint .*checkpoint_last.pt \(epoch \d+ @ (\d+) updates\)", self.text)
+        return int(found.group(1)) if found else 0
+
+    def victims(self, victim: str) -> list[int]:
+        """The processes that a shot hits."""
+        pids = writers(self.pipe)
+        if victim == "all":
+            return pids
+        if victim in ("launcher", "training"):
+            return [self.process.pid]
+        variable = f"RANK={victim[-1]}".encode()
+        return [pid for pid in pids if variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")]
+
+    def wait_until_gone(self) -> float:
+        """The seconds until no process of the run is left."""
+        begun = time.monotonic()
+        while left := writers(self.pipe):
+            self.read()
+            if time.monotonic() - begun > GONE:
+                kill(left)
+                raise AssertionError(f"{left} are left after {GONE} s: {self.text[-3000:]}")
+            time.sleep(0.05)
+        while self.read():
+            pass
+        self.process.wait()
+        self.pipe.close()
+        return time.monotonic() - begun
+
+
+def kill(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def unfinished(save: Path, since: float) -> list[str]:
+    """Checkpoints that this run has begun to write; those that earlier ones left are older."""
+    found = []
+    for path in save.glob("*.tmp"):
+        with contextlib.suppress(FileNotFoundError):  # it is finished by now
+            if path.stat().st_mtime > since:
+                found.append(path.name)
+    return found
+
+
+def live(args: list[str], workers: int, save: Path, life: Life, chance: random.Random) -> Life:
+    """Starts or resumes the run, and kills it at its moment."""
+    begun, file = time.time(), MOMENTS[life.moment]
+    life.is_hit = not file
+    # The processes of warm.py are not each other's children; a shot at a parent needs those that are.
+    run = Run(args, workers, from_scratch=life.victim in ("launcher", "training"))
+    first, delay = chance.randint(4, 7), chance.uniform(0, 0.1)
+    while len(run.updates()) < first:
+        assert run.read(), f"the run ended by itself: {run.text[-3000:]}"
+        time.sleep(0.002)
+    targets, deadline = run.victims(life.victim), time.monotonic() + (5 if file else delay)
+    while time.monotonic() < deadline and run.read():
+        if file and any(re.fullmatch(file, name) for name in unfinished(save, begun)):
+            life.is_hit = True
+            break
+        time.sleep(0.0003 if file else 0.002)
+    kill(targets)
+    while life.victim == "all" and (started_since := run.victims("all")):
+        kill(started_since)
+    life.gone_after = run.wait_until_gone()
+    assert "done training" not in run.text, "the run was over before it was killed"
+    life.resumed, life.last = run.resumed(), max(run.updates())
+    life.torn = unfinished(save, begun)
+    if file and life.victim != "rank 1":  # the one that writes was among the victims, or fell with them
+        life.is_hit = any(re.fullmatch(file, name) for name in life.torn)
+    return life
+
+
+def end(save: Path) -> dict[str, Any]:
+    """All that a run's last checkpoint says of its training, without clocks."""
+    state = torch.load(save / "checkpoint_last.pt")
+    extra = {name: state["extra_state"].get(name) for name in ("train_iterator", "val_loss", "best")}
+    return {
+        "weights": weights(save / "checkpoint_last.pt"), "optimizer": state["last_optimizer_state"],
+        "schedule": state["optimizer_history"][-1], "extra": extra,
+    }  # fmt: skip
+
+
+def assert_same(found: Any, expected: Any, where: str) -> None:
+    """To the bit."""
+    assert type(found) is type(expected), where
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys(), where
+        for name in expected:
+            assert_same(found[name], expected[name], f"{where} {name}")
+    elif isinstance(expected, list):
+        assert len(found) == len(expected), where
+        for number, pair in enumerate(zip(found, expected)):
+            assert_same(*pair, f"{where} {number}")
+    elif isinstance(expected, torch.Tensor):
+        assert torch.equal(found, expected), where
+    else:
+        assert found == expected, where
+
+
+@pytest.mark.parametrize(
+    ("method", "workers", "shots"),
+    [
+        ("alum_vat", 1, FEW[1]), ("freelb", 2, FEW[2]),
+        *(slow(method, workers, ALL[workers]) for method in OPTIONS for workers in ALL),
+    ],
+)  # fmt: skip
+def test_killed_again_and_again_it_ends_as_if_it_had_not_been(
+    tmp_path: Path, method: str, workers: int, shots: list[Shot]
+) -> None:
+    """In the slow lane each victim is hit at each moment; the default lane shoots once, hit or not."""
+    chance = random.Random(f"{SEED} {method} {workers}")
+    data, updates, is_complete = (
+        write_task(tmp_path / "data", train=64),
+        10 * len(shots),
+        shots is ALL[workers],
+    )
+    words = [
+        *OPTIONS[method], "--dropout", "0.1", "--attention-dropout", "0.1", "--lr", "0.001",
+        "--lr-scheduler", "polynomial_decay", "--total-num-update", str(2 * updates), "--max-epoch", "1000",
+        "--max-update", str(updates), "--save-interval-updates", "3", "--keep-interval-updates", "1",
+        "--no-epoch-checkpoints", "--encoder-ffn-embed-dim", "4096",  # 5 MB a checkpoint
+        # With one worker a process that loads data; with two, validations and best checkpoints.
+        *(["--num-workers", "1", "--disable-validation"] if workers == 1 else []),
+    ]  # fmt: skip
+    fairseq_train(*train_args(data, tmp_path / "straight", method, *words), workers=workers)
+    save, lives = tmp_path / "killed", []
+    args = train_args(data, save, method, *words)
+    for shot in chance.sample(shots, len(shots)):
+        for _ in range(TRIES if is_complete else 1):
+            lives.append(live(args, workers, save, Life(*shot), chance))
+            print(SEED, lives[-1])  # shown if the test fails
+            if lives[-1].is_hit:
+                break
+        assert lives[-1].is_hit or not is_complete, f"{shot} was never hit"
+    fairseq_train(*args, workers=workers)
+    assert_same(end(save), end(tmp_path / "straight"), "")
+    assert sorted(os.listdir(save)) == sorted(os.listdir(tmp_path / "straight"))
+    assert any(life.is_in_mid_epoch(workers) for life in lives)
