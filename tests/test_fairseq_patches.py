@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import signal
+import socket
 import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import numpy as np
 import pytest
@@ -22,6 +25,7 @@ from support import ADVERSARIAL, batch, build, command, run_command, train_args,
 
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.fairseq_patches import errors_in_one_line
+from fairseq_adv.fairseq_patches.end_with_torchrun import end_with_torchrun
 from fairseq_adv.fairseq_patches.replace import replace
 
 STOCK = ["--store-ema"]  # what smart's change of a checkpoint would show in
@@ -207,3 +211,41 @@ def test_elsewhere_errors_are_python_s(monkeypatch: pytest.MonkeyPatch) -> None:
     for error in errors:
         sys.excepthook(type(error), error, error.__traceback__)
     assert shown == [*errors, *errors[1:]]
+
+
+@pytest.fixture
+def death_signal() -> Iterator[Callable[[], int]]:
+    """The signal that this process gets when its parent dies; none after the test."""
+    libc, number = ctypes.CDLL(None), ctypes.c_int()
+
+    def get() -> int:
+        libc.prctl(2, ctypes.byref(number))  # PR_GET_PDEATHSIG
+        return number.value
+
+    before = get()
+    yield get
+    libc.prctl(1, before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's service is Linux's")
+def test_a_worker_ends_with_its_torchrun(
+    monkeypatch: pytest.MonkeyPatch, death_signal: Callable[[], int]
+) -> None:
+    """tests/integration/test_training_under_fire.py kills a real one."""
+    before = death_signal()
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    end_with_torchrun()
+    assert death_signal() == before  # whoever starts a training without torchrun
+    listener = socket.create_server(("127.0.0.1", 0))
+    worker = {"RUN_ID": "1", "USE_AGENT_STORE": "True"}
+    for name, value in worker.items():
+        monkeypatch.setenv(f"TORCHELASTIC_{name}", value)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(listener.getsockname()[1]))
+    end_with_torchrun()
+    assert death_signal() == signal.SIGKILL
+    listener.close()
+    with pytest.raises(SystemExit, match="torchrun, which started this worker, has ended"):
+        end_with_torchrun()
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "False")  # rank 0 opens the store itself
+    end_with_torchrun()

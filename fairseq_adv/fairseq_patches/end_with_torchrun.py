@@ -11,12 +11,33 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import sys
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def end_with_torchrun() -> None:
-    """Asks for SIGKILL when the parent dies: a worker that waits for another one heeds no other signal."""
-    if sys.platform == "linux" and "TORCHELASTIC_RUN_ID" in os.environ:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    """Asks the kernel for SIGKILL when torchrun dies; it acts in torchrun's workers alone.
+
+    Raises:
+        SystemExit: torchrun has died already. The worker would look for it for half an hour or longer, and
+            might find another run's at the same port.
+    """
+    if sys.platform != "linux" or "TORCHELASTIC_RUN_ID" not in os.environ:
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and not _is_listening():
+        raise SystemExit("error: torchrun, which started this worker, has ended")
+
+
+def _is_listening() -> bool:
+    """Whether the store is there in which workers find each other; torchrun opens it before they start."""
+    address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    try:
+        socket.create_connection(address, timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:  # a slow network: torch finds out
+        pass
+    return True

@@ -10,8 +10,6 @@ import itertools
 import os
 import random
 import re
-import signal
-import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,18 +20,14 @@ import torch
 from support import (
     ADVERSARIAL,
     VIRTUAL,
-    command,
-    environment,
     fairseq_train,
-    launched,
-    narrow,
     slow,
-    start_command,
     train_args,
     weights,
     write_task,
-    writers,
 )  # fmt: skip
+
+from integration.watched_run import Run, kill
 
 SEED = 20261122
 OPTIONS = {"freelb": ADVERSARIAL, "alum_vat": VIRTUAL}
@@ -58,7 +52,6 @@ FEW: dict[int, list[Shot]] = {
 }
 TRIES = 4  # of a shot into a save, which lasts milliseconds
 BATCHES = 64 // 4  # of an epoch
-GONE = 60.0  # seconds: torchrun gives workers 30 to end
 
 
 @dataclass
@@ -76,72 +69,6 @@ class Life:
     def is_in_mid_epoch(self, workers: int) -> bool:
         """Of a run that had been resumed."""
         return self.resumed > 0 and self.last > self.resumed and self.last % (BATCHES // workers) > 0
-
-
-class Run:
-    """A training whose output is read as it comes."""
-
-    def __init__(self, args: list[str], workers: int, from_scratch: bool) -> None:
-        words = launched([command("fairseq-train"), *args], workers)
-        options: dict[str, Any] = {"stderr": subprocess.STDOUT, "env": environment(PYTHONUNBUFFERED="1")}
-        if from_scratch:
-            self.process = subprocess.Popen(words, stdout=subprocess.PIPE, **options)
-        else:
-            self.process = start_command(words, **options)
-        assert self.process.stdout is not None
-        self.pipe = self.process.stdout
-        narrow(self.pipe)
-        os.set_blocking(self.pipe.fileno(), False)
-        self.text = ""
-
-    def read(self) -> bool:
-        """What has come since; whether there may be more."""
-        try:
-            new = os.read(self.pipe.fileno(), 1 << 16)
-        except BlockingIOError:
-            return True
-        self.text += new.decode()
-        return bool(new)
-
-    def updates(self) -> list[int]:
-        """The numbers of the updates that were logged."""
-        return [int(n) for n in re.findall(r'train_inner.*"num_updates": "(\d+)"', self.text)]
-
-    def resumed(self) -> int:
-        """The update that it went on from."""
-        found = re.search(r"Loaded checkpoint .*checkpoint_last.pt \(epoch \d+ @ (\d+) updates\)", self.text)
-        return int(found.group(1)) if found else 0
-
-    def victims(self, victim: str) -> list[int]:
-        """The processes that a shot hits."""
-        pids = writers(self.pipe)
-        if victim == "all":
-            return pids
-        if victim in ("launcher", "training"):
-            return [self.process.pid]
-        variable = f"RANK={victim[-1]}".encode()
-        return [pid for pid in pids if variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")]
-
-    def wait_until_gone(self) -> float:
-        """The seconds until no process of the run is left."""
-        begun = time.monotonic()
-        while left := writers(self.pipe):
-            self.read()
-            if time.monotonic() - begun > GONE:
-                kill(left)
-                raise AssertionError(f"{left} are left after {GONE} s: {self.text[-3000:]}")
-            time.sleep(0.05)
-        while self.read():
-            pass
-        self.process.wait()
-        self.pipe.close()
-        return time.monotonic() - begun
-
-
-def kill(pids: list[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def unfinished(save: Path, since: float) -> list[str]:
@@ -248,3 +175,17 @@ def test_killed_again_and_again_it_ends_as_if_it_had_not_been(
     assert_same(end(save), end(tmp_path / "straight"), "")
     assert sorted(os.listdir(save)) == sorted(os.listdir(tmp_path / "straight"))
     assert any(life.is_in_mid_epoch(workers) for life in lives)
+
+
+@pytest.mark.slow
+def test_workers_whose_launcher_is_killed_before_they_have_begun_end(tmp_path: Path) -> None:
+    """torch would have them look for it for half an hour, and then once more."""
+    args = train_args(write_task(tmp_path / "data"), tmp_path / "save", "freelb", *ADVERSARIAL)
+    run = Run(args, workers=2, from_scratch=True)
+    while not (run.victims("rank 0") and run.victims("rank 1")):
+        assert run.read(), run.text
+        time.sleep(0.002)
+    kill(run.victims("launcher"))
+    run.wait_until_gone()
+    assert run.text.count("error: torchrun, which started this worker, has ended") == 2
+    assert not run.updates()
