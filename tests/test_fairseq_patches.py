@@ -215,7 +215,7 @@ def test_elsewhere_errors_are_python_s(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def death_signal() -> Iterator[Callable[[], int]]:
-    """The signal that this process gets when its parent dies; none after the test."""
+    """The signal that this process gets when its parent dies: none yet, and after the test what it was."""
     libc, number = ctypes.CDLL(None), ctypes.c_int()
 
     def get() -> int:
@@ -223,6 +223,7 @@ def death_signal() -> Iterator[Callable[[], int]]:
         return number.value
 
     before = get()
+    libc.prctl(1, 0)  # PR_SET_PDEATHSIG
     yield get
     libc.prctl(1, before)
 
@@ -232,10 +233,9 @@ def test_a_worker_ends_with_its_torchrun(
     monkeypatch: pytest.MonkeyPatch, death_signal: Callable[[], int]
 ) -> None:
     """tests/integration/test_training_under_fire.py kills a real one."""
-    before = death_signal()
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
     end_with_torchrun()
-    assert death_signal() == before  # whoever starts a training without torchrun
+    assert death_signal() == 0  # whoever starts a training without torchrun
     listener = socket.create_server(("127.0.0.1", 0))
     worker = {"RUN_ID": "1", "USE_AGENT_STORE": "True"}
     for name, value in worker.items():
