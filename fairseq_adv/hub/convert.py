@@ -77,7 +77,7 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
         source = read_hf_folder(folder, config)
         bar.update()
         bar.set_postfix_str("rename")
-        converted = convert_tensors(source.tensors, family, sizes, vocabulary.rows)
+        converted = convert_tensors(source, family, sizes, vocabulary.rows)
         model_config = fairseq_model_config(config, sizes)
         if not converted.has_head:
             add_fresh_head(converted, sizes, model_config["activation_fn"])

@@ -19,6 +19,7 @@ from typing import Sequence
 import torch
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.hub.hf_folder import HfFolder
 
 # fairseq: dictionary.pad() == 1, and the first position is padding_idx + 1.
 FIRST_POSITION = 2
@@ -164,13 +165,11 @@ class Sizes:
     tied: bool
 
 
-def convert_tensors(
-    tensors: dict[str, torch.Tensor], family: Family, sizes: Sizes, rows: Sequence[int]
-) -> Converted:
+def convert_tensors(folder: HfFolder, family: Family, sizes: Sizes, rows: Sequence[int]) -> Converted:
     """Renames and rearranges a source's tensors.
 
     Args:
-        tensors: the source's names -> tensors, any float dtype.
+        folder: the source, with tensors of any float dtype.
         family: how the source names them.
         sizes: the shapes to expect.
         rows: source row per fairseq index, length ``sizes.vocabulary``.
@@ -178,7 +177,7 @@ def convert_tensors(
     Raises:
         DataError: tensors that are missing, unknown or of another shape; all are listed.
     """
-    source = _Source(tensors, family)
+    source = _Source(folder.tensors, family)
     order = torch.tensor(rows, dtype=torch.long)
     encoder = "encoder.sentence_encoder."
     model: dict[str, torch.Tensor] = {encoder + "version": torch.tensor([3.0])}
@@ -194,7 +193,7 @@ def convert_tensors(
     left_out = source.leave_out()
     if source.problems:
         listed = "\n  ".join(source.problems)
-        raise DataError(f"the weights do not fit config.json:\n  {listed}")
+        raise DataError(f"{folder.path}: the weights do not fit config.json:\n  {listed}")
     return Converted(model, has_head, left_out)
 
 
