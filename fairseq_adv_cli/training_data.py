@@ -83,9 +83,9 @@ def _first_row(path: Path | None) -> dict[str, Any]:
 
 
 def _made_from(folder: Path) -> dict[str, Any]:
-    from fairseq_adv.data.io import json_object_or_none
-
-    made_from = (json_object_or_none(folder / "manifest.json") or {}).get("made_from")
+    path = folder / "manifest.json"
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    made_from = _object(text).get("made_from")
     return made_from if isinstance(made_from, dict) else {}
 
 
