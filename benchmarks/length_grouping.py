@@ -18,6 +18,7 @@ import small_setup as small
 from driver import Record, Run, make
 from tables import Column, last, table
 
+from fairseq_adv_cli.model_args import model_args
 from fairseq_adv_cli.number_types import count, positive, whole
 from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
@@ -50,7 +51,7 @@ def measure(options: argparse.Namespace) -> None:
         Run(
             f"{order}-{seed}", str(options.data.resolve()), str((options.encoder / "model.pt").resolve()),
             [
-                "--task", "text_classification", *small.LAYOUT, *small.architecture(options.encoder), *common,
+                "--task", "text_classification", *small.LAYOUT, *model_args(options.encoder), *common,
                 *small.schedule(options.lr, options.updates), "--max-epoch", str(options.epochs), *words,
                 "--criterion", "standard", "--batch-size", "32", "--validate-interval", str(options.epochs),
                 "--no-save",

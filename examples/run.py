@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv_cli import find_user_dir
+from fairseq_adv_cli.model_args import model_args
 from fairseq_adv_cli.number_types import count
 from fairseq_adv_cli.script import exit_status
 
@@ -172,8 +173,9 @@ def said(key: str, value: object) -> str:
 
 def sizes(config: Any, encoder: Path) -> list[str]:
     """How large a converted encoder says it is: its words for fairseq-train as overrides."""
-    path, found = encoder / "model_args.txt", []
-    for option, value in re.findall(r"--(\S+)(?: +(?!--)(\S+))?", path.read_text() if path.is_file() else ""):
+    said_so = " ".join(model_args(encoder)) if (encoder / "model_args.txt").is_file() else ""
+    found = []
+    for option, value in re.findall(r"--(\S+)(?: +(?!--)(\S+))?", said_so):
         key = "_name" if option == "arch" else option.replace("-", "_")
         group = "task" if key not in config.model and key in config.task else "model"
         found.append(("" if key in config[group] else "+") + said(f"{group}.{key}", value or "true"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 from driver import Record, read_records
 from tables import BEGIN, END, Column, around, last, outcome, write_between
 
+from fairseq_adv_cli.model_args import model_args
 from fairseq_adv_cli.number_types import count, whole
 from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
@@ -127,13 +127,8 @@ def fetch_encoder(out: Path) -> Path:
 
 
 def encoder_words(options: Namespace) -> list[str]:
-    """:func:`architecture` of the encoder that the options name."""
-    return architecture(options.out / options.encoder)
-
-
-def architecture(encoder: Path) -> list[str]:
-    """fairseq-train's words for a converted encoder's architecture."""
-    return shlex.split((encoder / "model_args.txt").read_text(encoding="utf-8"))
+    """fairseq-train's words for the sizes of the encoder that the options name."""
+    return model_args(options.out / options.encoder)
 
 
 def check_files(data: Path, needs: Sequence[str]) -> None:

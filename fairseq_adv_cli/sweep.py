@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .model_args import model_args
 from .number_types import count, positive, with_commas
 from .script import command_parser, exit_status
 
@@ -42,4 +43,8 @@ def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     from fairseq_adv.evaluation.sweep import Sweep
 
-    return exit_status(lambda: print(Sweep(options).run()), (ValueError, OSError))
+    def sweep() -> None:
+        options.model_args = model_args(options.encoder)
+        print(Sweep(options).run())
+
+    return exit_status(sweep, (ValueError, OSError))

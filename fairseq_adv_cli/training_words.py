@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from .model_args import model_args
 from .names import CRITERIONS
 from .training_data import CHOICES, CLASSES, MASKED, classes_of, score_of, task_of, words_of
 from .training_rows import rows_of_an_epoch, updates_in
@@ -136,7 +136,7 @@ def _fill_encoder(words: Words, encoder: Path | None, data: Path | None) -> None
     if not weights.is_file():
         raise ValueError(f"{weights}: no such file. Pass a folder that fairseq-adv convert wrote")
     if sizes.is_file():
-        words.fill(Words(shlex.split(sizes.read_text(encoding="utf-8"))).given)
+        words.fill(Words(model_args(encoder)).given)
     elif not words.has("--arch"):
         raise ValueError(
             f"{sizes}: no such file. For fairseq's own RoBERTa pass --arch roberta_base or _large"

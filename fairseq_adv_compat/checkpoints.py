@@ -100,7 +100,10 @@ def load(f: IO[bytes], map_location: Any = None) -> Any:
     except (RuntimeError, *_UNREADABLE) as error:
         if isinstance(error, RuntimeError) and not re.search(_READING, str(error)):
             raise  # it is of the machine: no GPU, no memory
-        raise Refused(f"{_source(f)}: is not a checkpoint ({type(error).__name__}: {error})") from None
+        told = " ".join(str(error).split())
+        raise Refused(f"{_source(f)}: is not a checkpoint ({type(error).__name__}: {told:.200})") from None
+    except MemoryError:
+        raise Refused(f"{_source(f)} was not loaded: it asks for more memory than there is.") from None
     _look_at(state, _source(f), _looks.get())
     return state
 

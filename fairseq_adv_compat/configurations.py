@@ -104,11 +104,16 @@ def check_before_building(state: Any) -> None:
         state: the checkpoint's content, as it was read or after fairseq has upgraded it.
 
     Raises:
-        Refused: task or architecture is not known to be safe, or the model would be far larger than the file.
+        Refused: task or architecture is not known to be safe, the model would be far larger than the file,
+            or its weights are none.
     """
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
     from fairseq.tasks import TASK_REGISTRY
 
+    for name, value in _plain(state.get("model")).items():
+        if not isinstance(name, str) or not hasattr(value, "numel"):
+            told = f"its weights hold {name!r:.60}, a {type(value).__name__}"
+            raise Refused(f"{told}; expected tensors with names")
     for where, name in _names(state):
         is_task = "task" in where
         kinds = TASK_REGISTRY if is_task else {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}
@@ -142,7 +147,7 @@ def _check_sizes(state: Any, where: str) -> None:
     classes = max(_whole(part.get("num_classes")) for part in parts)
     layers, width, inner, positions = sizes.values()
     wanted = layers * width * (4 * width + 2 * inner) + (positions + classes) * width + layers
-    held = sum(value.numel() for value in _plain(state.get("model")).values() if hasattr(value, "numel"))
+    held = sum(value.numel() for value in _plain(state.get("model")).values())
     if wanted > 2 * held + _SPARE:
         told = ", ".join(f"{name} {size}" for name, size in sizes.items())
         raise Refused(

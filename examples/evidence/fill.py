@@ -34,6 +34,7 @@ import small_setup as small
 import sources
 from driver import EPOCHS, LABELS, PROJECT, Processes, Record, Run, are_numbers, train_and_measure
 
+from fairseq_adv_cli.model_args import model_args
 from fairseq_adv_cli.number_types import count
 from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
@@ -167,7 +168,7 @@ class Filler:
 
 def whole(run: Run, out: Path) -> Run:
     """A cell with what does not tell it from others: the encoder, when to validate, what is measured."""
-    words = small.architecture(out / "encoder")
+    words = model_args(out / "encoder")
     metric = grid.TASKS[run.labels["task"]].metric
     words += [
         "--valid-subset", "valid,test", "--batch-size-valid", "64", "--validate-interval", "2",

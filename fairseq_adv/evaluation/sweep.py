@@ -41,7 +41,8 @@ class Sweep:
     """Runs every setting with every seed, one after the other; finished runs are reused.
 
     Args:
-        options: those of ``fairseq-adv sweep``.
+        options: those of ``fairseq-adv sweep``, and ``model_args``, the encoder's sizes as words for
+            fairseq-train.
     """
 
     def __init__(self, options: Namespace) -> None:
@@ -104,7 +105,7 @@ class Sweep:
             "--user-dir", str(Path(fairseq_adv.__file__).parent),
             "--task", "sentence_prediction", "--num-classes", str(o.num_classes),
             "--init-token", "0", "--separator-token", "2",
-            *shlex.split((o.encoder / "model_args.txt").read_text()),
+            *o.model_args,
             "--finetune-from-model", str(o.encoder / "model.pt"), *method,
             "--dropout", "0.1", "--attention-dropout", "0.1", "--weight-decay", "0.1", "--clip-norm", "1.0",
             "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-06", "--lr", str(o.lr),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -38,3 +39,13 @@ def hostile(films: Path, tmp_path: Path) -> Callable[[Change], Path]:
         return folder / "checkpoint_best.pt"
 
     return made
+
+
+@pytest.fixture
+def two_gigabytes_more() -> Any:
+    """An attack on memory fails the test instead of the machine."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)

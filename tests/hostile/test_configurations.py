@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import pickle
-import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import VERBS
 from fairseq import checkpoint_utils
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
@@ -24,42 +24,12 @@ from fairseq_adv import load
 from fairseq_adv_compat import checkpoints, configurations
 
 Hostile = Callable[[Any], Path]
-
-# Each makes what a person would type, of the folder with data and encoder, and the checkpoint.
-VERBS: dict[str, Callable[[Path, Path], list[object]]] = {
-    "predict --stdin": lambda films, bad: ["predict", bad, "--stdin"],
-    "predict --input": lambda films, bad: [
-        "predict", bad, "--input", films / "raw" / "dev.tsv", "--text", "sentence",
-    ],
-    "predict --data": lambda films, bad: [
-        "predict", bad, "--data", films / "data", "--out", bad.parent / "out",
-    ],
-    "predict --task": lambda films, bad: [
-        "predict", bad, "--data", films / "data", "--out", bad.parent / "out", "--task", "SST-2",
-    ],
-    "validate": lambda films, bad: ["validate", bad],
-    "attack": lambda films, bad: ["attack", bad, "--epsilon", "0.1"],
-    "compare": lambda films, bad: ["compare", bad.parent],
-    "compare --epsilon": lambda films, bad: ["compare", bad.parent, "--epsilon", "0.1"],
-    "figures noise": lambda films, bad: ["figures", "noise", bad, bad.parent / "figure", "--stds", "0,0.1"],
-    "figures checkpoints": lambda films, bad: ["figures", "checkpoints", bad, bad.parent / "figure"],
-    "export": lambda films, bad: ["export", bad, bad.parent / "hf"],
-}  # fmt: skip
+pytestmark = pytest.mark.usefixtures("two_gigabytes_more")
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> CommandMain:
     return CommandMain("", capsys)
-
-
-@pytest.fixture(autouse=True)
-def two_gigabytes_more() -> Any:
-    """An attack on memory fails the test instead of the machine."""
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30), before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def refused(words: list[object], run: CommandMain, bad: Path) -> str:

@@ -1,0 +1,37 @@
+"""Whatever file is given as a checkpoint: nothing in it is run, and each command ends soon, in one line."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from commands import VERBS
+from hostile_files import CHECKPOINTS
+from support import CommandMain, slow
+
+from fairseq_adv_compat import checkpoints
+
+DEFAULT = [(name, "predict --stdin") for name in CHECKPOINTS]
+DEFAULT += [("a call in the weights", verb) for verb in VERBS if verb != "predict --stdin"]
+ALL = [(name, verb) for name in CHECKPOINTS for verb in VERBS]
+
+
+@pytest.mark.usefixtures("two_gigabytes_more")
+@pytest.mark.parametrize(("name", "verb"), [*DEFAULT, *(slow(*one) for one in ALL if one not in DEFAULT)])
+def test_it_is_refused(
+    name: str, verb: str, films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = shutil.copytree(films / "save", tmp_path / "save") / "checkpoint_best.pt"
+    with bad.open("rb") as file:
+        state = checkpoints.load(file, "cpu")
+    CHECKPOINTS[name](state, bad, tmp_path / "canary")
+    there = sorted(tmp_path.rglob("*"))
+    begun = time.process_time()
+    done = CommandMain("", capsys)(*VERBS[verb](films, bad))
+    assert time.process_time() - begun < 10
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("error: ") and str(bad) in line and len(line) < 1000, line
+    assert sorted(tmp_path.rglob("*")) == there  # neither a canary nor an output
