@@ -80,8 +80,8 @@ setup(
         "fairseq==0.12.2",
         "filelock",
         # The oldest that works on each Python: torchrun of 1.13 fails on 3.11, that of 2.3 crashes on 3.12,
-        # and torch.save of 2.5 fails on 3.13.
-        "torch>=1.13; python_version < '3.11'",
+        # and torch.save of 2.5 fails on 3.13. 1.13.0 evaluates text (CVE-2022-45907).
+        "torch>=1.13.1; python_version < '3.11'",
         "torch>=2.0; python_version == '3.11'",
         "torch>=2.4; python_version == '3.12'",
         "torch>=2.6; python_version >= '3.13'",

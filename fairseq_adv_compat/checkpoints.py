@@ -23,18 +23,20 @@ import torch
 
 from . import configurations
 from .allow_list import fairseq_globals, plain_globals
-from .checksums import Damaged, check_parts
+from .checksums import Damaged, check_parts, part_sizes
 from .module_view import ModuleView
 
 _KINDS = {"TorchScript": "a TorchScript program", "legacy .tar": "of torch's old format, a tar archive"}
 # What a reader of pickles raises for bytes that are none, besides its own error.
 _UNREADABLE = (AttributeError, EOFError, LookupError, OverflowError, TypeError, ValueError)
-_READING = "PytorchStreamReader|inline_container"  # torch's RuntimeErrors for damaged files
+_READING = "PytorchStreamReader|inline_container|record size"  # torch's RuntimeErrors for damaged files
 OPT_OUT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"  # torch >= 2.6 knows the same variable
 _looks: ContextVar[tuple[Callable[[Any], None], ...]] = ContextVar(
     "looks", default=(configurations.check_strings,)
 )  # at what a checkpoint holds, before it is used
-NATIVE = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 6)
+_VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+_BY_DEFAULT = _VERSION >= (2, 6)  # torch.load is weights_only by itself
+NATIVE = _VERSION >= (2, 10)  # torch's own weights_only is sound: before, CVE-2025-32434 and CVE-2026-24747
 
 
 class Refused(pickle.UnpicklingError, ValueError):
@@ -124,7 +126,7 @@ def _look_at(state: Any, source: str, looks: Iterable[Callable[[Any], None]]) ->
 
 def mark_plain_globals() -> None:
     """Marks the plain names of fairseq's checkpoints as safe for ``weights_only`` in this process."""
-    if NATIVE:
+    if _BY_DEFAULT:
         torch.serialization.add_safe_globals([(value, name) for name, value in plain_globals().items()])
 
 
@@ -137,15 +139,17 @@ def _load_native(f: IO[bytes], map_location: Any) -> Any:
 def _load_restricted(f: IO[bytes], map_location: Any) -> Any:
     from . import restricted_pickle
 
-    # The two readers behind torch.load (the same in every torch < 2.6), because 1.13's torch.load does not
-    # use its `pickle_module`.
+    # The two readers behind torch.load (the same in every torch), because 1.13's torch.load does not use its
+    # `pickle_module`.
     readers: Any = torch.serialization
     if not readers._is_zipfile(f):
         return readers._legacy_load(f, map_location, restricted_pickle, encoding="utf-8")
     with readers._open_zipfile_reader(f) as archive:
         if readers._is_torchscript_zip(archive):  # torch.load would have torch.jit run its code
             raise pickle.UnpicklingError("a TorchScript program")
-        return readers._load(archive, map_location, restricted_pickle, encoding="utf-8")
+        return readers._load(
+            archive, map_location, restricted_pickle.of_sizes(part_sizes(f)), encoding="utf-8"
+        )
 
 
 def _source(f: IO[bytes]) -> str:

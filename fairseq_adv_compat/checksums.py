@@ -38,8 +38,18 @@ def check_parts(file: IO[bytes]) -> None:
                     raise Damaged(f"its part {part.filename!r:.60} is marked as a folder")
                 if part.CRC:
                     _read(archive, part)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, OSError, RuntimeError, ValueError) as error:
         raise Damaged(f"it is not a whole zip file ({error})") from error
+    finally:
+        file.seek(start)
+
+
+def part_sizes(file: IO[bytes]) -> dict[str, int]:
+    """Bytes of each part of a zip file, by the last word of its name; leaves ``file`` where it was."""
+    start = file.tell()
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return {part.filename.rpartition("/")[2]: part.file_size for part in archive.infolist()}
     finally:
         file.seek(start)
 

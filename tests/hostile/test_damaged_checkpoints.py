@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -26,7 +27,7 @@ STATE = {
 def written(request: pytest.FixtureRequest) -> Any:
     """The bytes of a small checkpoint, read by either check."""
     if request.param == "torch's check" and not checkpoints.NATIVE:
-        pytest.skip("torch < 2.6")
+        pytest.skip("torch < 2.10")
     file = io.BytesIO()
     torch.save(STATE, file)
     with pytest.MonkeyPatch.context() as patch:
@@ -47,7 +48,7 @@ def test_a_whole_one_is_read(written: bytes) -> None:
 
 
 @pytest.mark.parametrize("step", [47, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_flipped_bit_is_refused_or_means_nothing(written: bytes, step: int) -> None:
+def test_a_flipped_bit_is_refused_or_means_nothing(written: bytes, step: int, tmp_path: Path) -> None:
     """Nothing: the padding between the parts, and fields of the archive that no reader uses."""
     refused = 0
     parts = zipfile.ZipFile(io.BytesIO(written)).infolist()
@@ -56,7 +57,9 @@ def test_a_flipped_bit_is_refused_or_means_nothing(written: bytes, step: int) ->
         damaged = bytearray(written)
         damaged[bit // 8] ^= 1 << bit % 8
         try:
-            read = checkpoints.load(io.BytesIO(bytes(damaged)))
+            (tmp_path / "a.pt").write_bytes(damaged)
+            with (tmp_path / "a.pt").open("rb") as file:
+                read = checkpoints.load(file)
         except checkpoints.Refused:
             refused += 1
         else:
@@ -68,6 +71,26 @@ def test_one_that_was_cut_short_is_refused(written: bytes) -> None:
     for size in range(0, len(written), 97):
         with pytest.raises(checkpoints.Refused, match=r"is damaged, or .*: it is not|is not a checkpoint"):
             checkpoints.load(io.BytesIO(written[:size]))
+
+
+@pytest.mark.parametrize("numbers", [0, 29, 31, 1 << 40, -1])
+def test_a_tensor_of_another_size_than_its_part_is_refused(written: bytes, numbers: int) -> None:
+    """torch < 2.10 reads beyond what is there (CVE-2026-24747)."""
+    file, source = io.BytesIO(), zipfile.ZipFile(io.BytesIO(written))
+    with zipfile.ZipFile(file, "w") as changed:
+        for part in source.infolist():
+            content = source.read(part)
+            if part.filename.endswith("data.pkl"):
+                there, other = (pickle.dumps(count, protocol=2)[2:-1] for count in (30, numbers))
+                assert content.count(there + b"tq") == 1
+                content = content.replace(there + b"tq", other + b"tq")
+            changed.writestr(part, content)
+    file.seek(0)
+    told = (
+        "record size|get_storage_from_record" if checkpoints.NATIVE else r"call or change \('storage'"
+    )  # each by its own check
+    with pytest.raises(checkpoints.Refused, match=told):
+        checkpoints.load(file)
 
 
 def test_one_without_checksums_is_read() -> None:

@@ -42,6 +42,10 @@ def wordpiece_engine(vocab: Path, cased: Optional[bool] = None) -> Any:
     config = vocab.parent / "tokenizer_config.json"
     fix = "Fix it, or remove it and say --cased if need be."
     settings = json_object(config, fix) if config.is_file() else {}
+    for key in ("do_lower_case", "tokenize_chinese_chars", "strip_accents"):
+        value = settings.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise DataError(f"{config}: {key} is {value!r:.40}, expected true or false. {fix}")
     lowercase = settings.get("do_lower_case", True) if cased is None else not cased
     engine = Tokenizer(models.WordPiece(vocab=ids, unk_token=_UNKNOWN, max_input_chars_per_word=100))
     engine.normalizer = normalizers.BertNormalizer(

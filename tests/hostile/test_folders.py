@@ -1,0 +1,168 @@
+"""Folders of others, a Hugging Face model's or a tokenizer's: nothing in them is run, whatever reads them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import hf_models
+import pytest
+from hostile_files import CHECKPOINTS
+from safetensors.torch import load_file
+from support import CommandMain
+
+Change = Callable[[Path, Path], object]  # of the folder, and the canary that code would make
+
+BIN = [
+    "a call in the weights", "a call in old torch's format", "eval", "a pickle alone",
+    "torch.load in torch.load", "a pickle in place of its data", "a tensor of a terabyte",
+    "a TorchScript program", "a bomb", "a tar as torch 0.1 wrote", "nested too deep",
+    "a text of four gigabytes", "a web page", "a list",
+]  # fmt: skip
+REMOTE = {"auto_map": {"AutoModel": "modeling.Evil", "AutoTokenizer": ["modeling.Evil", None]}}
+TEMPLATE = "{{ cycler.__init__.__globals__.os.system('touch CANARY') }}"
+
+
+def as_bin(name: str) -> Change:
+    """In place of the weights, the file of this name in hostile_files.py."""
+
+    def change(folder: Path, canary: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        (folder / "model.safetensors").unlink()
+        state = {"model": weights, "cfg": {"task": {}}, "args": None}
+        CHECKPOINTS[name](state, folder / "pytorch_model.bin", canary)
+
+    return change
+
+
+def updated(file: str, **values: object) -> Change:
+    """A json file with other values; in texts, CANARY is the canary's path."""
+
+    def change(folder: Path, canary: Path) -> None:
+        path = folder / file
+        there = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps({**there, **values}).replace("CANARY", str(canary)))
+
+    return change
+
+
+def replaced(file: str, content: bytes) -> Change:
+    return lambda folder, canary: (folder / file).write_bytes(content)
+
+
+def linked(file: str, target: str) -> Change:
+    def change(folder: Path, canary: Path) -> None:
+        (folder / file).unlink()
+        (folder / file).symlink_to(target)
+
+    return change
+
+
+def piped(file: str) -> Change:
+    """A file that nobody writes: reading it would never end."""
+
+    def change(folder: Path, canary: Path) -> None:
+        (folder / file).unlink()
+        os.mkfifo(folder / file)
+
+    return change
+
+
+HUGE = struct.pack("<Q", 1 << 60)
+MODELS: dict[str, Change] = {
+    **{f"pytorch_model.bin: {name}": as_bin(name) for name in BIN},
+    "a header of an exabyte": replaced("model.safetensors", HUGE + b"{}"),
+    "a tensor of an exabyte": replaced("model.safetensors", struct.pack("<Q", 79) + json.dumps(
+        {"a": {"dtype": "F32", "shape": [1 << 58], "data_offsets": [0, 1 << 60]}}).encode().ljust(79)),
+    "shards that lead out": lambda folder, canary: (
+        (folder / "model.safetensors").unlink(),
+        updated("model.safetensors.index.json", weight_map={"a": "../../etc/passwd"})(folder, canary)),
+    "a billion layers": updated("config.json", num_hidden_layers=10**9),
+    "a width of a trillion": updated("config.json", hidden_size=10**12),
+    "a billion words": updated("config.json", vocab_size=10**9),
+    "settings nested too deep": replaced("config.json", b'{"a":' * 100_000),
+    "words without an end": linked("vocab.txt", "/dev/zero"),
+    "words from a pipe": piped("vocab.txt"),
+    "settings from a pipe": piped("config.json"),
+    "a kind that is a path": updated("config.json", model_type="../modeling"),
+}  # fmt: skip
+# Read, but never as what they hold: code by name, templates, formats.
+IGNORED: dict[str, Change] = {
+    "a class in a file": updated("config.json", **REMOTE, trust_remote_code=True),
+    "a tokenizer in a file": updated("tokenizer_config.json", **REMOTE),
+    "a chat template": updated("tokenizer_config.json", chat_template=TEMPLATE),
+    "a template as a name": updated("config.json", _name_or_path=TEMPLATE, architectures=[TEMPLATE]),
+    "an interpolation": updated("config.json", transformers_version="${oc.env:HOME}", dtype="{0.__class__}"),
+}  # fmt: skip
+TOKENIZERS: dict[str, Change] = {
+    "words without an end": linked("vocab.txt", "/dev/zero"),
+    "words from a pipe": piped("vocab.txt"),
+    "a pickle as words": replaced("vocab.txt", b"\x80\x02cposix\nsystem\nX\x02\0\0\0id\x85R."),
+    "a pickle as a dictionary": replaced("dict.txt", b"\x80\x02cposix\nsystem\nX\x02\0\0\0id\x85R."),
+    "a dictionary from a pipe": piped("dict.txt"),
+    "settings of another kind": updated("tokenizer_config.json", do_lower_case="{0.__class__}"),
+    "settings nested too deep": replaced("tokenizer_config.json", b'{"a":' * 100_000),
+}  # fmt: skip
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> CommandMain:
+    return CommandMain("", capsys)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bert")
+    hf_models.save_bert(folder)
+    return folder
+
+
+def with_code(folder: Path, canary: Path) -> None:
+    """A module beside the model that makes the canary when it is imported."""
+    (folder / "modeling.py").write_text(f"open({str(canary)!r}, 'w')\nclass Evil: pass\n")
+
+
+@pytest.mark.usefixtures("two_gigabytes_more")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_is_refused(name: str, bert: Path, tmp_path: Path, run: CommandMain) -> None:
+    folder = shutil.copytree(bert, tmp_path / "hf")
+    MODELS[name](folder, tmp_path / "canary")
+    with_code(folder, tmp_path / "canary")
+    refused(run, tmp_path, folder, "convert", folder, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", IGNORED)
+def test_what_others_would_run_is_not_looked_at(
+    name: str, bert: Path, tmp_path: Path, run: CommandMain
+) -> None:
+    folder = shutil.copytree(bert, tmp_path / "hf")
+    IGNORED[name](folder, tmp_path / "canary")
+    with_code(folder, tmp_path / "canary")
+    done = run("convert", folder, tmp_path / "out")
+    assert done.returncode == 0 and not (tmp_path / "canary").exists(), done.stderr
+    written = b"".join(path.read_bytes() for path in (tmp_path / "out").glob("*.*") if path.suffix != ".pt")
+    assert b"modeling" not in written and b"chat_template" not in written
+
+
+@pytest.mark.usefixtures("two_gigabytes_more")
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_tokenizer_is_refused(name: str, films: Path, tmp_path: Path, run: CommandMain) -> None:
+    save = shutil.copytree(films / "save", tmp_path / "save")
+    TOKENIZERS[name](save / "tokenizer", tmp_path / "canary")
+    refused(run, tmp_path, save / "tokenizer", "predict", save / "checkpoint_best.pt", "--stdin")
+
+
+def refused(run: CommandMain, place: Path, folder: Path, *words: object) -> None:
+    there = sorted(place.rglob("*"))
+    begun = time.monotonic()
+    done = run(*words)
+    assert time.monotonic() - begun < 10
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    line = next(line for line in done.stderr.splitlines() if line.startswith("error: "))
+    assert str(folder) in line and len(line) < 1000, line
+    assert sorted(place.rglob("*")) == there
