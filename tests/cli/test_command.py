@@ -204,7 +204,7 @@ def test_doctor_knows_the_oldest_torch_for_each_python(
 
 
 def test_doctor_and_setup_agree_on_the_oldest_torch() -> None:
-    requirement = r"torch>=(\d+)\.(\d+); python_version (<|==|>=) '3\.(\d+)'"
+    requirement = r"torch>=(\d+)\.(\d+)(?:\.\d+)?; python_version (<|==|>=) '3\.(\d+)'"
     asked = re.findall(requirement, (ROOT / "setup.py").read_text())
     compare = {"<": operator.lt, "==": operator.eq, ">=": operator.ge}
     for (_, minor), oldest in doctor.OLDEST_TORCH.items():

@@ -116,7 +116,7 @@ def test_a_converted_encoders_yaml_is_a_choice_of_a_recipe(tmp_path: Path) -> No
         "# @package _group_\n_name: roberta_base\nencoder_layers: 6\nencoder_embed_dim: 384\n"
         "max_positions: 64\n"
     )
-    given = ["+model=minilm", "task.data=/data", f"common.user_dir={PLUGIN}", "checkpoint.save_dir=/save"]
+    given = ["model=minilm", "task.data=/data", f"common.user_dir={PLUGIN}", "checkpoint.save_dir=/save"]
     model = launcher().composed(tmp_path / "config" / "glue.yaml", given).model
     assert (model._name, model.encoder_layers, model.encoder_embed_dim) == ("roberta_base", 6, 384)
     assert model.max_positions == 64 and model.dropout == 0.1  # the recipe's other keys stay

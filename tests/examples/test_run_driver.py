@@ -65,7 +65,7 @@ def test_a_record_holds_what_was_asked_for_and_what_came_out(out: Path) -> None:
     assert record["outcomes"] == {"attack": {"loss": 0.5}} and record["numbers"] == {"loss": [3.5]}
     assert record["updates"] == 10 and record["train"][0]["loss"] == 3
     assert record["valid"][0]["accuracy"] == 60 and record["valid"][0]["loss"] is None
-    assert record["peak_mib"] > 0 and record["wall_seconds"] > 0 and record["cpu_seconds"] >= 0
+    assert record["peak_mib"] > 0 and record["wall_seconds"] >= 0 and record["cpu_seconds"] >= 0
     assert sorted(path.name for path in (out / "a").glob("*.pt")) == ["kept.pt"]
     assert str(out) not in json.dumps(record), "a record can be kept elsewhere"
 
