@@ -125,7 +125,7 @@ def fairseq_flags(model_config: dict[str, Any]) -> list[str]:
 
 
 def hydra_model(model_config: dict[str, Any]) -> str:
-    """The same as a file of a hydra group: ``config/model/NAME.yaml`` makes ``model=NAME`` a choice of a recipe."""
+    """The same as a file of a hydra group: ``config/model/NAME.yaml`` makes ``model=NAME`` a choice."""
     keys = {"_name": "arch", **{key: key for key in (*_FLAGS[1:], "untie_weights_roberta")}}
     lines = [f"{ours}: {str(model_config[key]).lower()}" for ours, key in keys.items()]
     return "\n".join(["# @package _group_", *lines, ""])
