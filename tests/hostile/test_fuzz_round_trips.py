@@ -201,7 +201,11 @@ def test_names_of_classes(examples: int, tmp_path: Path) -> None:
         assert {label.strip() for label in names} == set(labels)
         return True
 
-    assert fuzz(check, st.lists(LABELS, min_size=1, max_size=4), examples) > examples // 10
+    odd = st.sampled_from(
+        ["<s>", "a\nb", "a\tb", "x #fairseq:overwrite", "madeupword0000", "a\x1cb", "a\u2028"]
+    )
+    names = st.lists(st.booleans().flatmap(lambda is_odd: odd if is_odd else LABELS), min_size=1, max_size=3)
+    assert fuzz(check, names, examples) > examples // 10
 
 
 @pytest.mark.parametrize("examples", [60, slow(2000)])
