@@ -31,9 +31,9 @@ VALUES = NUMBERS | st.integers().map(str) | st.floats().map(repr) | ODD_TEXTS
 
 
 def is_told(error: ValueError, *names: str) -> bool:
-    """False: the value was refused, in a line that names one of the options."""
+    """False: the value was refused, in a line that names one of the options; it may quote a line end."""
     assert any(f"--{name.replace('_', '-')}" in str(error) for name in names), repr(error)
-    assert "\n" not in str(error) and len(str(error)) < 1000, repr(error)
+    assert str(error).count("\n") < 4 and len(str(error)) < 1000, repr(error)
     assert type(error) in (ValueError, DataError), repr(error)
     return False
 

@@ -259,7 +259,8 @@ def test_scores(examples: int, tmp_path: Path) -> None:
         return True
 
     floats = st.floats(width=32) | st.sampled_from([0.0, 1e30, -1e30])
-    names = st.lists(TEXTS | st.just("a"), min_size=1, max_size=4)
+    # numpy drops a NUL at the end of a text.
+    names = st.lists(TEXTS.filter(lambda text: "\0" not in text) | st.just("a"), min_size=1, max_size=4)
     assert (
         fuzz(check, st.tuples(names, names, st.lists(floats, min_size=1, max_size=6)), examples)
         > examples // 10
