@@ -256,4 +256,11 @@ MUTATIONS = [
         "tests/data/choices/test_ranking_dataset.py::test_max_tokens_counts_all_rows_at_the_longest",
         "--max-tokens counts one row of each example",
     ),
+    Mutation(
+        "fairseq_adv/data/tables/table_files.py",
+        'row.strip(" \\r")',
+        "row.strip()",
+        "tests/hostile/test_fuzz_round_trips.py::test_tables[.tsv-60]",
+        "a row of empty cells is left out of a tsv",
+    ),
 ]
