@@ -14,8 +14,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 repo=$PWD
 out=$repo/.matrix
 
-# name, Python, what pip is asked for, how it is installed. torch 2.6 is the first whose own check of
-# checkpoints is used.
+# name, Python, what pip is asked for, how it is installed. torch 2.6 is the first whose torch.load
+# checks by itself; below 2.10 our own check is used.
 cells='
 3.9-oldest   3.9   torch==1.13.1 numpy<2   -e
 3.9-newest   3.9   torch         numpy     wheel

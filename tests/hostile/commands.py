@@ -1,9 +1,12 @@
-"""What a person types to have a checkpoint read, whoever made it."""
+"""What a person types to have a checkpoint read, whoever made it; and how a command refuses one."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
+
+from support import CommandMain
 
 # Each makes the words of the folder with data and encoder, and the checkpoint.
 VERBS: dict[str, Callable[[Path, Path], list[object]]] = {
@@ -25,3 +28,16 @@ VERBS: dict[str, Callable[[Path, Path], list[object]]] = {
     "figures checkpoints": lambda films, bad: ["figures", "checkpoints", bad, bad.parent / "figure"],
     "export": lambda films, bad: ["export", bad, bad.parent / "hf"],
 }  # fmt: skip
+
+
+def refusal(run: CommandMain, place: Path, *words: object) -> str:
+    """The line with which a command ends, in time; ``place`` is left as it was, without canary or output."""
+    there = sorted(place.rglob("*"))
+    begun = time.monotonic()
+    done = run(*words)
+    assert time.monotonic() - begun < 10
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    line = str(done.stderr.splitlines()[-1])
+    assert line.startswith("error: ") and len(line) < 1000, line
+    assert sorted(place.rglob("*")) == there
+    return line

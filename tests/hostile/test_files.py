@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
 
 import pytest
-from commands import VERBS
+from commands import VERBS, refusal
 from hostile_files import CHECKPOINTS
 from support import CommandMain, slow
 
@@ -27,11 +26,4 @@ def test_it_is_refused(
     with bad.open("rb") as file:
         state = checkpoints.load(file, "cpu")
     CHECKPOINTS[name](state, bad, tmp_path / "canary")
-    there = sorted(tmp_path.rglob("*"))
-    begun = time.process_time()
-    done = CommandMain("", capsys)(*VERBS[verb](films, bad))
-    assert time.process_time() - begun < 10
-    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
-    line = done.stderr.splitlines()[-1]
-    assert line.startswith("error: ") and str(bad) in line and len(line) < 1000, line
-    assert sorted(tmp_path.rglob("*")) == there  # neither a canary nor an output
+    assert str(bad) in refusal(CommandMain("", capsys), tmp_path, *VERBS[verb](films, bad))

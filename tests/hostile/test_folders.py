@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import struct
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import hf_models
 import pytest
+from commands import refusal
 from hostile_files import CHECKPOINTS
 from safetensors.torch import load_file
 from support import CommandMain
@@ -133,7 +133,7 @@ def test_a_model_is_refused(name: str, bert: Path, tmp_path: Path, run: CommandM
     folder = shutil.copytree(bert, tmp_path / "hf")
     MODELS[name](folder, tmp_path / "canary")
     with_code(folder, tmp_path / "canary")
-    refused(run, tmp_path, folder, "convert", folder, tmp_path / "out")
+    assert str(folder) in refusal(run, tmp_path, "convert", folder, tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", IGNORED)
@@ -154,15 +154,5 @@ def test_what_others_would_run_is_not_looked_at(
 def test_a_tokenizer_is_refused(name: str, films: Path, tmp_path: Path, run: CommandMain) -> None:
     save = shutil.copytree(films / "save", tmp_path / "save")
     TOKENIZERS[name](save / "tokenizer", tmp_path / "canary")
-    refused(run, tmp_path, save / "tokenizer", "predict", save / "checkpoint_best.pt", "--stdin")
-
-
-def refused(run: CommandMain, place: Path, folder: Path, *words: object) -> None:
-    there = sorted(place.rglob("*"))
-    begun = time.monotonic()
-    done = run(*words)
-    assert time.monotonic() - begun < 10
-    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
-    line = next(line for line in done.stderr.splitlines() if line.startswith("error: "))
-    assert str(folder) in line and len(line) < 1000, line
-    assert sorted(place.rglob("*")) == there
+    line = refusal(run, tmp_path, "predict", save / "checkpoint_best.pt", "--stdin")
+    assert str(save / "tokenizer") in line
