@@ -36,6 +36,7 @@ PATHS = (("checkpoint", "finetune_from_model"), ("common", "log_file"))
 # Where a job of a sweep saves; hydra knows it when the job begins.
 OWN_FOLDER = "checkpoint.save_dir='${hydra:sweep.dir}/${hydra:sweep.subdir}'"
 WORKERS = "distributed_training.distributed_world_size"
+ON_CPUS = ("distributed_training.distributed_backend=gloo", "distributed_training.ddp_backend=legacy_ddp")
 
 
 def shipped() -> str:
@@ -204,6 +205,20 @@ def shared(config: Any, gpus: int) -> list[str]:
     )
 
 
+def on_cpus(config: Any, keys: Sequence[str]) -> list[str]:
+    """The overrides by which several workers train without GPUs, if ``common.cpu`` says so.
+
+    Raises:
+        ValueError: the recipe asks for a precision that fairseq has on GPUs alone.
+    """
+    if not config.common.get("cpu"):
+        return []
+    if config.common.get("fp16") and not config.common.get("memory_efficient_fp16"):
+        raise ValueError("common.cpu=true: fp16 wants a GPU. Add common.fp16=false")
+    several = config.distributed_training.distributed_world_size > 1
+    return [line for line in ON_CPUS if several and line.partition("=")[0] not in keys]
+
+
 def check_complete(config: Any, recipe: Path, parent: str = "") -> None:
     """Raises ValueError, with the yaml's comment, if the recipe leaves a value to the user."""
     from omegaconf import OmegaConf
@@ -295,7 +310,7 @@ def command(args: argparse.Namespace) -> list[str]:
     words += sizes(base, encoder)
     # Not strict, for some keys are fairseq's and in no yaml; check_key knows them.
     config = composed(recipe, [*words, *first], strict=False)
-    words += args.overrides
+    words += [*on_cpus(config, keys), *args.overrides]
     check_complete(config, recipe)
     for group, key in PATHS:
         path = config[group].get(key)

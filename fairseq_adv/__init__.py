@@ -13,8 +13,11 @@ from fairseq_adv import criterions, optim, tasks
 from fairseq_adv.data.tokenizers import wordpiece_bpe
 from fairseq_adv.fairseq_patches.end_with_torchrun import end_with_torchrun
 from fairseq_adv.fairseq_patches.errors_in_one_line import report_mistakes_in_one_line
+from fairseq_adv.fairseq_patches.loader_processes import leave_signals_to_the_training
 from fairseq_adv.fairseq_patches.log_on_a_full_disk import end_where_the_log_has_no_room
+from fairseq_adv.fairseq_patches.one_run_a_folder import keep_one_run_a_folder
 from fairseq_adv.fairseq_patches.run_after_run import start_runs_afresh
+from fairseq_adv.fairseq_patches.stop_on_a_signal import stop_on_a_signal
 from fairseq_adv.fairseq_patches.whole_checkpoints import keep_checkpoints_whole
 
 if TYPE_CHECKING:
@@ -28,6 +31,9 @@ start_runs_afresh()
 report_mistakes_in_one_line()
 end_where_the_log_has_no_room()
 keep_checkpoints_whole()
+keep_one_run_a_folder()
+leave_signals_to_the_training()
+stop_on_a_signal()
 
 
 def load(checkpoints: Any, tokenizer_dir: Any = None, device: Any = None, data: Any = None) -> TextModel:

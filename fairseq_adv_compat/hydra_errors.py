@@ -2,7 +2,8 @@
 
 hydra 1.0.7's ``run_and_report`` calls ``print_exception(etype=…)``, an argument that Python 3.10
 dropped, and asserts that every frame belongs to a module, which is false for generated code (a
-dataclass's ``__init__``). Either error is then shown in place of the user's own.
+dataclass's ``__init__``). Either error is then shown in place of the user's own. What fairseq_adv itself
+reports to a user is one line, as in its other commands.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ def run_and_report(func: Callable[[], Any]) -> Any:
             sys.stderr.write(f"{error}\n")
             if isinstance(error.__cause__, OmegaConfBaseException):
                 sys.stderr.write(f"{error.__cause__}\n")
+        elif isinstance(error, (ValueError, OSError)) and _raised_by_plugin(error.__traceback__):
+            sys.exit(f"error: {error}")
         else:
             traceback.print_exception(type(error), error, _below_run_job(error.__traceback__))
         sys.stderr.write("\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n")
@@ -52,3 +55,9 @@ def _below_run_job(trace: TracebackType | None) -> TracebackType | None:
             return frame.tb_next
         frame = frame.tb_next
     return trace
+
+
+def _raised_by_plugin(trace: TracebackType | None) -> bool:
+    """Whether a line of fairseq_adv raised it, and not one of a library that it called."""
+    frames = list(traceback.walk_tb(trace))
+    return bool(frames) and str(frames[-1][0].f_globals.get("__name__")).startswith("fairseq_adv.")

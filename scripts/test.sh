@@ -4,6 +4,7 @@
 #   scripts/test.sh                              the default lane
 #   scripts/test.sh --fast                       under a minute, a look into every room
 #   scripts/test.sh --slow                       what only repeats more of the same; CI runs it each night
+#   scripts/test.sh --slurm                      on a real SLURM of two nodes; wants Debian's packages, and root
 #   scripts/test.sh [LANE] --installed           with the Python on PATH, as it is, instead of .venv
 #   scripts/test.sh tests/test_cli.py -x         other arguments go to pytest
 #
@@ -11,12 +12,13 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-lane=(-m 'not slow') installed=''
+lane=(-m 'not slow and not slurm') installed=''
 while [ $# -gt 0 ]; do
     case "$1" in
-        -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
         --fast) lane=(-m fast) ;;
-        --slow) lane=(-m slow) ;;
+        --slow) lane=(-m 'slow and not slurm') ;;
+        --slurm) lane=(-m slurm tests/cluster) WORKERS=0 ;;
         --installed) installed=yes ;;
         *) break ;;
     esac

@@ -241,7 +241,7 @@ class Raises(FairseqCriterion):
 def hydra_train(folder: Path, criterion: str, further: str = "") -> subprocess.CompletedProcess[str]:
     plugin = folder / "raising_plugin"
     plugin.mkdir()
-    (plugin / "__init__.py").write_text(PLUGIN)
+    (plugin / "__init__.py").write_text(f"import fairseq_adv\n{PLUGIN}")
     data = write_task(folder / "data")
     (folder / "run.yaml").write_text(
         YAML.format(user_dir=plugin, data=data, criterion=criterion, further=further)
@@ -259,6 +259,13 @@ def test_hydra_shows_the_real_message_of_a_failing_criterion(tmp_path: Path) -> 
     assert "ValueError: size has to be even" in done.stderr
     assert "print_exception" not in done.stderr and "assert mdl is not None" not in done.stderr
     assert "raising_plugin" in done.stderr and "HYDRA_FULL_ERROR=1" in done.stderr
+
+
+def test_hydra_shows_what_the_project_reports_in_one_line(tmp_path: Path) -> None:
+    done = hydra_train(tmp_path, criterion="flooding")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("error: --criterion flooding needs --flood-level")
+    assert "Traceback" not in done.stderr
 
 
 def test_hydra_shows_the_real_message_of_a_wrong_key(tmp_path: Path) -> None:

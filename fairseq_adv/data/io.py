@@ -27,9 +27,10 @@ from fairseq_adv.data.full_disk import full_disk_named
 
 LOCK = ".lock"
 """What the name of a lock's file ends in."""
+CANNOT_LOCK = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""Errors of a network file system that has no locks."""
 _BLOCK = 1 << 20
 _SHOW_FROM = 256 << 20
-_CANNOT_LOCK = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _ONE_A_LINE = "Each line must be one json object; was the file cut short?"
 _JSON_NAMES: Dict[type, str] = {dict: "object", list: "array", str: "string"}
 
@@ -112,7 +113,7 @@ def locked(path: Path) -> Iterator[None]:
     except NotImplementedError:
         pass
     except OSError as error:
-        if error.errno not in _CANNOT_LOCK:
+        if error.errno not in CANNOT_LOCK:
             raise
     try:
         yield

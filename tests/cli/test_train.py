@@ -306,7 +306,7 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
     assert (save / "checkpoint_last.pt").read_bytes() == before
 
 
-def test_sigterm_ends_it_as_ctrl_c_does(data: Path, encoder: Path, tmp_path: Path) -> None:
+def test_sigterm_saves_a_checkpoint_and_ends_it(data: Path, encoder: Path, tmp_path: Path) -> None:
     words = [data, "--encoder", encoder, "--save-dir", tmp_path / "save", "--cpu", "--num-workers", "2"]
     command = [sys.executable, "-m", "fairseq_adv_cli", "train", *map(str, words), "--max-epoch", "5000"]
     process = start_command(command, stderr=subprocess.STDOUT, text=True)
@@ -319,8 +319,12 @@ def test_sigterm_ends_it_as_ctrl_c_does(data: Path, encoder: Path, tmp_path: Pat
             break
     said += process.communicate(timeout=120)[0]  # ends when no worker has the pipe any more
     assert process.returncode == 143 and "Traceback" not in said, said
-    assert said.splitlines()[-1] == "stopped; run the same command again to resume"
-    assert not list((tmp_path / "save").glob("*.tmp")) and weights(tmp_path / "save" / "checkpoint_last.pt")
+    stopped = re.search(
+        r"stopped by SIGTERM after update (\d+): the same command goes on from there", said.splitlines()[-1]
+    )
+    state = torch.load(tmp_path / "save" / "checkpoint_last.pt")
+    assert stopped and state["optimizer_history"][-1]["num_updates"] == int(stopped[1])
+    assert not list((tmp_path / "save").glob("*.tmp"))
 
 
 @pytest.mark.parametrize(

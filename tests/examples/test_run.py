@@ -173,6 +173,10 @@ def places(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> dict[s
         ("roberta_base {roberta_base}:{tmp}/none {roberta_base_encoder}", "{tmp}/none: no such folder"),
         ("roberta_base {tmp} {roberta_base_encoder}", "{tmp}/train.idx: no such file"),
         ("bert_base {roberta_base} {roberta_base_encoder}", "starts from random weights"),
+        (
+            "glue {glue} {glue_encoder} common.cpu=true common.fp16=true",
+            "fp16 wants a GPU. Add common.fp16=false",
+        ),
         ("bert_base {roberta_base} -", "add optimization.max_epoch=… (epochs that make 1M updates"),
     ],
 )
@@ -268,10 +272,7 @@ def test_the_command_as_two_processes(tmp_path: Path, encoder: Encoder) -> None:
     four = ["optimization.update_freq=[4]"]
     one = run_py("roberta_base", *words, tmp_path / "one", *ROWS, *smooth, *four)
     assert one.returncode == 0, f"{one.stdout[-2000:]}\n{one.stderr[-4000:]}"
-    line = shown(
-        "roberta_base", *words, tmp_path / "two", "--gpus", 2, *ROWS, *smooth,
-        "distributed_training.distributed_backend=gloo", "distributed_training.ddp_backend=legacy_ddp",
-    )  # fmt: skip
+    line = shown("roberta_base", *words, tmp_path / "two", "--gpus", 2, *ROWS, *smooth)
     torchrun = launched([command(line[0]), *line[1:]], 2)[:4]
     done = run_command(*torchrun, command(line[0]), *line[1:])
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"

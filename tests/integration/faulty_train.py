@@ -2,7 +2,9 @@
 
 FAULT      oom: a forward pass of the last worker raises; nan: it gives NaN; idle: that worker has no
            mini-batch in an update; save, copy: the process is killed with SIGKILL when it has written half of
-           a checkpoint, or of the copy of one
+           a checkpoint, or of the copy of one; INT, TERM, USR1: that signal comes to the last worker and to
+           the processes that load its data; twice: Ctrl-C, and again; elsewhere: that worker is in another
+           folder, FAULT_OUT's neighbour
 FAULT_AT   the number of that pass, update or file, from 1
 FAULT_OUT  gets RANK.pt: the weights at the end, and how many hooks are left
 """
@@ -10,9 +12,11 @@ FAULT_OUT  gets RANK.pt: the weights at the end, and how many hooks are left
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -22,8 +26,10 @@ from fairseq.models.roberta import RobertaEncoder
 from fairseq.trainer import Trainer
 from fairseq_cli.train import cli_main
 
+from fairseq_adv.fairseq_patches import one_run_a_folder
 from fairseq_adv.fairseq_patches.inference_copies import inference_copies
 
+SIGNALS = {"INT": ["INT"], "TERM": ["TERM"], "USR1": ["USR1"], "twice": ["INT", "INT"]}
 FAULT, AT = os.environ["FAULT"], int(os.environ["FAULT_AT"])
 RANK = int(os.environ.get("RANK", "0"))
 IS_LAST = int(os.environ.get("WORLD_SIZE", "1")) - 1 == RANK
@@ -60,6 +66,21 @@ def be_idle_in_an_update() -> None:
     def train_step(self: Trainer, samples: Any, raise_oom: bool = False) -> Any:
         idle = IS_LAST and self.get_num_updates() == AT - 1
         return plain(self, [None] * len(samples) if idle else samples, raise_oom)
+
+    Trainer.train_step = train_step
+
+
+def be_signalled_in_an_update() -> None:
+    """As by SLURM, or a terminal: from another process, and to all."""
+    plain = Trainer.train_step
+
+    def train_step(self: Trainer, samples: Any, raise_oom: bool = False) -> Any:
+        if IS_LAST and self.get_num_updates() == AT - 1:
+            for number, name in enumerate(SIGNALS[FAULT]):
+                time.sleep(1.1 * number)
+                pids = [os.getpid(), *(child.pid for child in multiprocessing.active_children())]
+                subprocess.run(["kill", f"-{name}", *map(str, pids)], check=True)
+        return plain(self, samples, raise_oom)
 
     Trainer.train_step = train_step
 
@@ -110,6 +131,11 @@ def main() -> None:
     Trainer.__init__ = init
     if FAULT in ("save", "copy"):
         be_killed_in_a_save()
+    elif FAULT == "elsewhere":
+        one_run_a_folder.PATIENCE_WITH_FILES = 1.0
+        os.chdir(Path(os.environ["FAULT_OUT"]).parent / ("elsewhere" if IS_LAST else ""))
+    elif FAULT in SIGNALS:
+        be_signalled_in_an_update()
     elif FAULT == "idle":
         be_idle_in_an_update()
     else:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import fairseq_train, launched, run_command, slow, train_args, weights, write_task
+from support import command, fairseq_train, launched, run_command, slow, train_args, weights, write_task
 
 from integration.test_equal_updates import OPTIONS, SGD, run
 
@@ -26,7 +26,7 @@ def train_with(
 ) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
     """The process, and what each worker ended with that was not ended by torchrun before it could tell."""
     out.mkdir()
-    words = launched([str(FAULTY), *args], workers)
+    words = launched([*([command("python")] if workers == 1 else []), str(FAULTY), *args], workers)
     done = run_command(*words, FAULT=fault, FAULT_AT=str(at), FAULT_OUT=str(out))
     return done, [torch.load(path) for path in sorted(out.glob("*.pt"))]
 

@@ -1,0 +1,55 @@
+"""The processes that load data leave signals to the training, and end with their epoch.
+
+fairseq/data/iterators.py, line 499. A scheduler's signal, and a terminal's Ctrl-C, come to these processes
+too. torch lets them die of it, and then fails for want of them the update that
+fairseq_patches/stop_on_a_signal.py lets come to its end. So here they end by the training's SIGTERM alone.
+
+fairseq asks for processes that outlive their epoch, and makes new ones for the next: those of each validation
+are left to Python's garbage collector, which closes their queues before torch has told them to end. The
+training then waits 5 seconds for them. Here they end when their data do.
+
+What is loaded is the same for every criterion.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from fairseq.data import FairseqDataset
+
+from fairseq_adv.fairseq_patches.replace import replace
+
+
+def leave_signals_to_the_training() -> None:
+    """Puts the patch in place."""
+    replace(torch.utils.data.DataLoader, "__init__", _loading)
+
+
+def _loading(plain: Callable[..., None]) -> Callable[..., None]:
+    def init(self: Any, dataset: Any, *words: Any, **options: Any) -> None:
+        if isinstance(dataset, FairseqDataset):
+            options["persistent_workers"] = False
+            if hasattr(signal, "sigwaitinfo"):  # not on macOS
+                options.setdefault("worker_init_fn", _leave_signals)
+        plain(self, dataset, *words, **options)
+
+    return init
+
+
+def _leave_signals(_: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    training = os.getppid()
+
+    def wait() -> None:
+        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != training:
+            pass
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()

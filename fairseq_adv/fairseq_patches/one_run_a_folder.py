@@ -1,0 +1,157 @@
+"""Two trainings don't write their checkpoints into one folder, and all nodes of a training see the same one.
+
+fairseq/checkpoint_utils.py, line 188, ``load_checkpoint``, which each training calls before its updates.
+fairseq 0.12.2 looks at neither: two jobs with one ``--save-dir`` overwrite each other's checkpoints, and
+where each node has a disk of its own, a training goes on from whatever its first node has kept.
+
+Rank 0 locks ``SAVE_DIR/.running`` until its process ends, and writes there who it is; the other workers look
+for that. It is so for every criterion, and not with ``--no-save``.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.full_disk import full_disk_named
+from fairseq_adv.data.io import CANNOT_LOCK, json_object_or_none
+from fairseq_adv.fairseq_patches.replace import replace
+
+NAME = ".running"
+# Seconds. A process that was killed may take some to go; the node that a job was queued again from may be cut
+# off from its scheduler and not know; a network file system may show a new file late.
+PATIENCE = 10.0
+PATIENCE_WITH_ITSELF = 600.0
+PATIENCE_WITH_FILES = 30.0
+
+_held: list[IO[str]] = []  # open while the lock is
+_who: dict[str, Any] = {}  # what stands in it
+
+
+def keep_one_run_a_folder() -> None:
+    """Puts the patch in place."""
+    replace(checkpoint_utils, "load_checkpoint", _alone)
+
+
+def _alone(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def load_checkpoint(cfg: Any, trainer: Any, **options: Any) -> Any:
+        if not cfg.no_save:
+            folder = Path(cfg.save_dir)
+            _check_shared(folder, trainer, *_locked_by_rank_0(folder, trainer))
+        return plain(cfg, trainer, **options)
+
+    return load_checkpoint
+
+
+def _locked_by_rank_0(folder: Path, trainer: Any) -> tuple[str, str]:
+    """The name that rank 0 has given to the run, and where it is; the same on all workers.
+
+    Raises:
+        DataError: on rank 0: another run holds the folder. SystemExit: on the others.
+    """
+    name, refused = uuid.uuid4().hex, ""
+    if trainer.data_parallel_rank == 0:
+        try:
+            _lock(folder, name)
+        except DataError as error:
+            refused = str(error)
+    name, host, refused = _gathered(trainer, (name, socket.gethostname(), refused))[0]
+    _end_if(refused, trainer)
+    return name, host
+
+
+def _lock(folder: Path, name: str) -> None:
+    """Takes the lock, as soon as a run that has just ended gives it back."""
+    while _held:  # an earlier run's of this process
+        _held.pop().close()
+    folder.mkdir(parents=True, exist_ok=True)
+    path, job, begun = folder / NAME, os.environ.get("SLURM_JOB_ID"), time.monotonic()
+    file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - open as long as the process
+    while not _is_locked(file):
+        other = json_object_or_none(path) or {}
+        is_same = job is not None and other.get("job") == job
+        if time.monotonic() - begun > (PATIENCE_WITH_ITSELF if is_same else PATIENCE):
+            file.close()
+            what = f"process {other.get('process')} on {other.get('host')}"
+            what += f" (SLURM job {other['job']})" if other.get("job") else ""
+            raise DataError(
+                f"{folder}: another run writes its checkpoints there, {what}. Wait for it to end, or give "
+                "this one another --save-dir (checkpoint.save_dir)."
+            )
+        time.sleep(0.2)
+    _held.append(file)
+    _who.update(run=name, host=socket.gethostname(), process=os.getpid(), job=job)
+    _write(_who)
+
+
+def note_the_stop(cause: str, updates: int) -> None:
+    """Writes there that the run was stopped and can go on, for the script that queues it again."""
+    if _held:
+        _write({**_who, "stopped": cause, "updates": updates})
+
+
+def _write(who: dict[str, Any]) -> None:
+    file = _held[0]
+    with full_disk_named(Path(file.name)):
+        file.truncate(0)
+        file.write(json.dumps(who) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _is_locked(file: IO[str]) -> bool:
+    """A lock that forks don't inherit, and that the kernel gives back when the process ends, however."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            return False
+        if error.errno not in CANNOT_LOCK:
+            raise
+    return True
+
+
+def _check_shared(folder: Path, trainer: Any, name: str, host: str) -> None:
+    """Ends all workers if one does not see what rank 0 has written."""
+    # Rank 0 must not look: a process that closes a file gives back its locks on it.
+    begun, is_there = time.monotonic(), trainer.data_parallel_rank == 0
+    while not is_there and time.monotonic() - begun < PATIENCE_WITH_FILES:
+        is_there = (json_object_or_none(folder / NAME) or {}).get("run") == name
+        if not is_there:
+            time.sleep(0.5)
+    seen = _gathered(trainer, (socket.gethostname(), is_there))
+    blind = sorted({where for where, sees in seen if not sees})
+    refused = (
+        f"{folder}: what rank 0 on {host} writes there is not seen on {', '.join(blind)}. Give a --save-dir "
+        "(checkpoint.save_dir) on a file system that all nodes share."
+    )
+    _end_if(refused if blind else "", trainer)
+
+
+def _gathered(trainer: Any, own: Any) -> list[Any]:
+    """What each worker says, by rank."""
+    if trainer.data_parallel_world_size == 1:
+        return [own]
+    everyone = [None] * trainer.data_parallel_world_size
+    torch.distributed.all_gather_object(everyone, own, group=trainer.data_parallel_process_group)
+    return everyone
+
+
+def _end_if(refused: str, trainer: Any) -> None:
+    """On all workers together; rank 0 says why."""
+    if refused and trainer.data_parallel_rank == 0:
+        raise DataError(refused)
+    if refused:
+        raise SystemExit(2)

@@ -1,0 +1,159 @@
+"""A signal ends a training after the update at hand, on all workers together, with a checkpoint.
+
+fairseq 0.12.2 knows no signals: Ctrl-C, a machine that is taken back, or a scheduler that needs the node cost
+all that was trained since the last checkpoint. Here SIGINT, SIGTERM and SIGUSR1 let the update end; then
+``checkpoint_last.pt`` is written, without a validation that was not due, and the process ends with status
+128 + the signal's number. The same command goes on from there. A second Ctrl-C ends it at once.
+
+fairseq_cli/train.py, lines 246 and 360: ``train``, and ``validate_and_save``, which it calls after each
+update. fairseq/trainer.py, line 1368: a signal to one worker reaches the others with the sums that all
+workers exchange in each update anyway.
+
+Signals that something else handles already stay its own. Without a signal nothing changes for any criterion.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
+from fairseq.trainer import Trainer
+
+from fairseq_adv.fairseq_patches.one_run_a_folder import note_the_stop
+from fairseq_adv.fairseq_patches.replace import replace
+
+logger = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_TRAIN = ("fairseq_cli.train", "__main__")  # python -m fairseq_cli.train
+_SAME_KEY = 1.0  # seconds: torchrun passes on a Ctrl-C that its workers have had from the terminal
+
+
+class _Stop:
+    """What this process was sent, and what all workers know of by the last sum."""
+
+    sent = 0
+    since = 0.0
+    all_sent: Any = 0
+    before: dict[signal.Signals, Any] = {}
+
+
+def stop_on_a_signal() -> None:
+    """Puts the patches in place."""
+    replace(Trainer, "__init__", _beginning)
+    replace(Trainer, "_aggregate_logging_outputs", _telling)
+
+
+def _beginning(plain: Callable[..., None]) -> Callable[..., None]:
+    def init(self: Trainer, *args: Any, **options: Any) -> None:
+        plain(self, *args, **options)
+        # Not earlier: who imports fairseq_cli.train sets up a log.
+        for module in filter(None, map(sys.modules.get, _TRAIN)):
+            if hasattr(module, "validate_and_save"):
+                replace(module, "train", _listening)
+                replace(module, "validate_and_save", _stopping)
+
+    return init
+
+
+def _listening(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def train(cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any) -> Any:
+        if not _Stop.before:
+            _listen()
+        is_over = True
+        try:
+            losses, should_stop = plain(cfg, trainer, task, epoch_itr)
+            is_over = should_stop or _was_last(cfg, epoch_itr)
+            return losses, should_stop
+        finally:
+            if is_over:
+                _listen_no_more()
+
+    return train
+
+
+def _listen() -> None:
+    _Stop.sent, _Stop.all_sent = 0, 0
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            handler = signal.getsignal(number)
+            if handler in (signal.SIG_DFL, signal.default_int_handler):
+                _Stop.before[number] = handler
+                signal.signal(number, _note)
+
+
+def _listen_no_more() -> None:
+    while _Stop.before:
+        signal.signal(*_Stop.before.popitem())
+
+
+def _was_last(cfg: Any, epoch_itr: Any) -> bool:
+    """Whether no epoch follows the one that has ended."""
+    return 0 < (cfg.optimization.max_epoch or 0) < epoch_itr.next_epoch_idx  # type: ignore[no-any-return]
+
+
+def _note(number: int, _: object) -> None:
+    again = _Stop.sent == number == signal.SIGINT and time.monotonic() - _Stop.since > _SAME_KEY
+    if again:
+        raise KeyboardInterrupt
+    if not _Stop.sent:
+        _Stop.sent, _Stop.since = number, time.monotonic()
+
+
+def _telling(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def aggregate(self: Trainer, logging_outputs: Any, *stats: Any, ignore: bool = False) -> Any:
+        outputs, sums = plain(self, logging_outputs, *stats, _Stop.sent, ignore=ignore)
+        *sums, _Stop.all_sent = sums
+        return outputs, sums
+
+    return aggregate
+
+
+def _stopping(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def validate_and_save(
+        cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any, valid_subsets: Any, end_of_epoch: bool
+    ) -> Any:
+        losses, is_done = plain(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+        asked = _Stop.all_sent if trainer.data_parallel_world_size > 1 else _Stop.sent
+        is_done = is_done or (end_of_epoch and _was_last(cfg, epoch_itr))
+        if not is_done and asked > 0:  # a tensor, read when the update has ended
+            if not _is_saved(cfg, trainer.get_num_updates(), epoch_itr.epoch, end_of_epoch):
+                checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+            _leave(cfg, trainer)
+        return losses, is_done
+
+    return validate_and_save
+
+
+def _is_saved(cfg: Any, updates: int, epoch: int, end_of_epoch: bool) -> bool:
+    """Whether fairseq has just written ``checkpoint_last.pt`` (fairseq_cli/train.py, line 393)."""
+    every = cfg.checkpoint.save_interval_updates
+    in_epoch = every > 0 and updates % every == 0 and updates >= cfg.dataset.validate_after_updates
+    return in_epoch or (end_of_epoch and epoch % cfg.checkpoint.save_interval == 0)
+
+
+def _leave(cfg: Any, trainer: Trainer) -> None:
+    """Ends the process when all workers are here, and rank 0 has written its checkpoint."""
+    sent = torch.tensor(float(_Stop.sent), device=trainer.device)
+    if trainer.data_parallel_world_size > 1:
+        distributed_utils.all_reduce(sent, group=trainer.data_parallel_process_group, op="max")
+    number = signal.Signals(int(sent))
+    if cfg.checkpoint.write_checkpoints_asynchronously:
+        PathManager.async_close()
+    left = cfg.checkpoint.no_save or cfg.checkpoint.no_last_checkpoints
+    goes_on = "no checkpoint_last.pt was asked for" if left else "the same command goes on from there"
+    for child in multiprocessing.active_children():  # torch would wait 5 seconds for those that load data
+        child.terminate()
+    note_the_stop(number.name, trainer.get_num_updates())
+    logger.info(f"stopped by {number.name} after update {trainer.get_num_updates()}: {goes_on}")
+    raise SystemExit(128 + number)
