@@ -18,6 +18,7 @@ PTH = "fairseq_adv_compat.pth"
 CORPUS = ["zstandard>=0.19"]
 PLOTS = ["matplotlib>=3.6"]
 DATASETS = ["datasets>=2.20"]
+SUBMITIT = ["hydra-submitit-launcher==1.0.1", "submitit"]
 RETRIEVAL = ["opensearch-py", "tantivy>=0.25"]
 WSC = ["spacy>=3.5"]
 
@@ -97,6 +98,7 @@ setup(
         "datasets": DATASETS,  # fairseq-adv prepare classification --dataset
         "plots": PLOTS,  # figures of fairseq-adv figures
         "retrieval": RETRIEVAL,  # documents for ARC
+        "submitit": SUBMITIT,  # sweeps of hydra's through SLURM
         "wsc": WSC,  # noun phrases for WSC
         "test": [
             "check-jsonschema",
@@ -116,6 +118,7 @@ setup(
             *DATASETS,
             *PLOTS,
             *RETRIEVAL,
+            *SUBMITIT,
             *WSC,
         ],
     },

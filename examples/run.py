@@ -132,7 +132,9 @@ def split(recipe: Path, overrides: Sequence[str]) -> tuple[list[str], list[str]]
         override = parsed(line)
         name = override.key_or_group
         if "." not in name:
-            if not name.startswith("hydra/") and not (recipe.parent / name).is_dir():
+            if name.startswith("hydra/"):  # a launcher, a sweeper
+                continue
+            if not (recipe.parent / name).is_dir():
                 raise ValueError("\n".join([f"{name}: no such choice. {recipe} has", *choices(recipe)]))
             chosen.append(line)
         elif not (override.is_add() or override.is_delete() or name.startswith("hydra.")):
@@ -309,7 +311,8 @@ def command(args: argparse.Namespace) -> list[str]:
         words += [f"{WORKERS}={gpus}"] if own else shared(base, gpus)
     words += sizes(base, encoder)
     # Not strict, for some keys are fairseq's and in no yaml; check_key knows them.
-    config = composed(recipe, [*words, *first], strict=False)
+    own = [line for line in first if not line.startswith(("hydra.", "hydra/"))]  # checked by hydra itself
+    config = composed(recipe, [*words, *own], strict=False)
     words += [*on_cpus(config, keys), *args.overrides]
     check_complete(config, recipe)
     for group, key in PATHS:
@@ -323,6 +326,8 @@ def command(args: argparse.Namespace) -> list[str]:
     folder = str(recipe.parent.resolve())
     if swept:
         words = ["--multirun", *words, *sweep(save, words, swept)]  # of two for save_dir the later one wins
+    elif any(line.startswith("hydra/launcher=") for line in first):  # hydra uses it with --multirun alone
+        words = ["--multirun", *words, said("hydra.sweep.dir", save), "hydra.sweep.subdir=."]
     return ["fairseq-hydra-train", "--config-dir", folder, "--config-name", recipe.stem, *words]
 
 
@@ -348,7 +353,8 @@ def main() -> int:
 
     def work() -> None:
         words = command(args)
-        print(shlex.join(words), flush=True)
+        if os.environ.get("RANK", "0") == "0":
+            print(shlex.join(words), flush=True)
         if args.dry_run:
             return
         program = shutil.which(words[0])

@@ -287,7 +287,7 @@ def test_the_submitit_launcher_takes_the_cluster_yaml() -> None:
     """The plugin for hydra 1.0, where it is installed; the keys of cluster/ in any case."""
     cluster: Any = OmegaConf.load(str(recipe("roberta_base").parent / "cluster" / "two_nodes.yaml"))
     found = cluster.hydra.launcher
-    assert (found.nodes, found.tasks_per_node, found.gpus_per_node, found.max_num_timeout) == (2, 1, 8, 20)
+    assert (found.nodes, found.tasks_per_node, found.gpus_per_node, found.max_num_timeout) == (2, 8, 8, 20)
     assert cluster.distributed_training.distributed_port == 29500
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     done = run_command(
