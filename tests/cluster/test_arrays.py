@@ -13,7 +13,7 @@ from jobs import GLUE, NO_GPUS, SCRIPT, SMALL, WORDS, Job
 from private_cluster import Cluster
 from recipes import EXAMPLES, ROOT, run_py
 from small_runs import words as some_words
-from small_runs import write_small_encoder
+from small_runs import write_glue, write_small_encoder
 from support import run_command, verb, weights, write_encoder
 
 Submit = Callable[..., Job]
@@ -130,6 +130,8 @@ def test_the_evidence_run_as_an_array(cluster: Cluster, submit: Submit, tmp_path
     (tmp_path / "data" / "sentence").mkdir(parents=True)
     rows = "".join(f"{i % 2} {some_words(rng, 6)} \n" for i in range(300))
     (tmp_path / "data" / "sentence" / "rt-polarity.all").write_text(rows)
+    for task in ("CoLA", "MRPC"):
+        write_glue(tmp_path / "data" / "glue", task)
     out = tmp_path / "out"
     out.mkdir()
     (out / "encoder").symlink_to(write_small_encoder(tmp_path / "small"))
