@@ -132,9 +132,7 @@ def split(recipe: Path, overrides: Sequence[str]) -> tuple[list[str], list[str]]
         override = parsed(line)
         name = override.key_or_group
         if "." not in name:
-            if name.startswith("hydra/"):  # a launcher, a sweeper
-                continue
-            if not (recipe.parent / name).is_dir():
+            if not name.startswith("hydra/") and not (recipe.parent / name).is_dir():
                 raise ValueError("\n".join([f"{name}: no such choice. {recipe} has", *choices(recipe)]))
             chosen.append(line)
         elif not (override.is_add() or override.is_delete() or name.startswith("hydra.")):
@@ -311,8 +309,7 @@ def command(args: argparse.Namespace) -> list[str]:
         words += [f"{WORKERS}={gpus}"] if own else shared(base, gpus)
     words += sizes(base, encoder)
     # Not strict, for some keys are fairseq's and in no yaml; check_key knows them.
-    own = [line for line in first if not line.startswith(("hydra.", "hydra/"))]  # checked by hydra itself
-    config = composed(recipe, [*words, *own], strict=False)
+    config = composed(recipe, [*words, *first], strict=False)
     words += [*on_cpus(config, keys), *args.overrides]
     check_complete(config, recipe)
     for group, key in PATHS:

@@ -263,4 +263,34 @@ MUTATIONS = [
         "tests/hostile/test_fuzz_round_trips.py::test_tables[.tsv-60]",
         "a row of empty cells is left out of a tsv",
     ),
+    Mutation(
+        "fairseq_adv/fairseq_patches/stop_on_a_signal.py",
+        "*stats, _Stop.sent, ignore",
+        "*stats, 0, ignore",
+        "tests/integration/test_stop_on_a_signal.py"
+        "::test_it_is_saved_after_that_update_and_goes_on_to_the_same_end[alum_vat-2-USR1-2-extra1]",
+        "a signal to one worker is not told to the others",
+    ),
+    Mutation(
+        "fairseq_adv/fairseq_patches/loader_processes.py",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})",
+        "pass",
+        "tests/integration/test_stop_on_a_signal.py"
+        "::test_it_is_saved_after_that_update_and_goes_on_to_the_same_end[freelb-1-TERM-3-extra0]",
+        "the processes that load data die of a scheduler's SIGTERM",
+    ),
+    Mutation(
+        "fairseq_adv/fairseq_patches/loader_processes.py",
+        '["persistent_workers"] = False',
+        '["persistent_workers"] = self is not None',
+        "tests/test_fairseq_patches.py::test_processes_that_load_data_end_with_their_epoch",
+        "each validation ends with a wait of 5 seconds",
+    ),
+    Mutation(
+        "fairseq_adv/fairseq_patches/one_run_a_folder.py",
+        "time.monotonic(), trainer.data_parallel_rank == 0",
+        "time.monotonic(), False",
+        "tests/integration/test_one_run_a_folder.py::test_the_second_of_two_runs_refuses",
+        "rank 0 gives back its lock by reading the file",
+    ),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import multiprocessing
 import signal
 import socket
 import sys
@@ -249,3 +250,14 @@ def test_a_worker_ends_with_its_torchrun(
         end_with_torchrun()
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "False")  # rank 0 opens the store itself
     end_with_torchrun()
+
+
+def test_processes_that_load_data_end_with_their_epoch(data: Path) -> None:
+    """fairseq's own outlive it: then a validation waits 5 seconds for those that loaded its data."""
+    run = build(train_args(data, None, "sentence_prediction", "--num-workers", "2"))
+    epoch = run.trainer.get_train_iterator(1).next_epoch_itr()
+    assert len(list(epoch)) == 4
+    for child in multiprocessing.active_children():
+        child.join(timeout=60)
+        assert child.exitcode == 0
+    assert epoch is not None  # it is not the garbage collector that has ended them

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jobs import GLUE, NO_GPUS, SCRIPT, SMALL, WORDS, Job
 from private_cluster import Cluster
-from recipes import EXAMPLES, ROOT, run_py
+from recipes import EXAMPLES, ROOT, run_py, tiny_data
 from small_runs import words as some_words
 from small_runs import write_glue, write_small_encoder
 from support import run_command, verb, weights, write_encoder
@@ -173,3 +173,21 @@ def test_a_sweep_by_hydras_submitit_launcher(
     for size in ("0.1", "0.2"):
         (row,) = [line for line in table.stdout.splitlines() if line.startswith(f"criterion.adv_lr={size} ")]
         assert "freelb" in row and f"lr {size}," in row
+
+
+def test_two_nodes_by_hydras_submitit_launcher(cluster: Cluster, tmp_path: Path) -> None:
+    """The yaml of the recipe, on nodes without GPUs: two processes on each."""
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="pip install '.[submitit]'")
+    words = [
+        *WORDS, "model.max_positions=24", "task.tokens_per_sample=24", "optimization.max_update=2",
+        "optimization.max_epoch=9",
+    ]  # fmt: skip
+    launcher = {"gpus_per_node": 0, "tasks_per_node": 2, "cpus_per_task": 1, "mem_gb": 4}
+    cluster.run(
+        EXAMPLES / "run.py", "examples/alum/config/pretrain/bert_base.yaml", tiny_data(tmp_path, "bert_base"),
+        "-", tmp_path / "save", "--gpus", "4", *words, "hydra/launcher=submitit_slurm", "+cluster=two_nodes",
+        *(f"hydra.launcher.{key}={value}" for key, value in launcher.items()), cwd=ROOT,
+    )  # fmt: skip
+    log = (tmp_path / "save" / "hydra_train.log").read_text()
+    assert "done training" in log and "'distributed_world_size': 4" in log
+    assert weights(tmp_path / "save" / "checkpoint_last.pt")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -77,18 +80,32 @@ def test_preemption(
 
 
 @pytest.mark.parametrize("node", ["n1", "n2"])  # n1 runs the script, and rank 0
-def test_a_node_that_is_cut_off(
+def test_a_node_that_fails(
     cluster: Cluster, submit: Submit, rows: tuple[str, Path], straight: Path, tmp_path: Path, node: str
 ) -> None:
     """What has been trained since the last checkpoint is lost, and nothing else."""
     job = submitted(submit, rows, tmp_path / "save")
     cluster.kill_slurmd(node)
+    for pid in cluster.processes("", node):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     job.until(lambda: job.field("Restarts") == "1")
     cluster.start_slurmd(node)
     assert job.end() == "COMPLETED"
     first, second = job.lives()
     assert "stopped by" not in first and re.search(r"checkpoint_last.pt \(epoch \d+ @ \d+ updates\)", second)
     assert_same(end(tmp_path / "save"), end(straight), "")
+
+
+def test_a_node_that_is_cut_off(
+    cluster: Cluster, submit: Submit, rows: tuple[str, Path], straight: Path, tmp_path: Path
+) -> None:
+    """Its processes go on, and take part in the last update of the others."""
+    job = submitted(submit, rows, tmp_path / "save")
+    cluster.kill_slurmd("n2")
+    job.until(lambda: job.field("Restarts") == "1")
+    cluster.start_slurmd("n2")
+    assert_goes_on(job, tmp_path / "save", straight)
 
 
 def test_a_run_that_its_scheduler_has_lost_is_waited_for(
