@@ -112,16 +112,20 @@ def test_a_run_that_its_scheduler_has_lost_is_waited_for(
     cluster: Cluster, submit: Submit, rows: tuple[str, Path], tmp_path: Path
 ) -> None:
     """On one node: what the other one begins again must not write beside it."""
-    job = submit(*NO_GPUS, SCRIPT, GLUE, *rows, tmp_path / "save", *SLOW)
+    words = [*SLOW, "optimization.max_update=600"]
+    job = submit(*NO_GPUS, SCRIPT, GLUE, *rows, tmp_path / "save", *words)
     job.until_update(10)
     assert job.field("NodeList").endswith("n1")
     cluster.kill_slurmd("n1")
+    job.until(lambda: job.field("Restarts") == "1")
+    cluster.run("scontrol", "update", f"JobId={job.number}", "StartTime=now")
     job.until(lambda: job.field("NodeList").endswith("n2"))
+    assert "done training" not in job.log()
     assert job.end() == "COMPLETED"
     cluster.start_slurmd("n1")
     first, second = job.lives()
     assert "done training" in first and "train_inner" not in second
-    assert f"@ {UPDATES} updates)" in second and weights(tmp_path / "save" / "checkpoint_last.pt")
+    assert "@ 600 updates)" in second and weights(tmp_path / "save" / "checkpoint_last.pt")
 
 
 def test_scancel_ends_it_for_good(

@@ -72,7 +72,8 @@ def test_what_a_readme_names_is_there(folder: str) -> None:
         known = {*fairseq.get(group, ()), *(key for config in own for key in config.get(group, ()))}
         assert key in known, f"{group}.{key}"
     known = {"--array", "--dependency", "--parsable", "--partition", "--account", "--multirun", "--signal",
-             "--no-deps", "--gpus-per-node", "--nodes", "--cpus-per-task", "--mem", "--path", "--tokenizer-dir"}  # fmt: skip
+             "--no-deps", "--gpus-per-node", "--nodes", "--cpus-per-task", "--mem", "--path",
+             "--tokenizer-dir"}  # fmt: skip
     for script in [
         *ROOT.glob("fairseq_adv_cli/*.py"),
         *ROOT.glob("scripts/*.*"),
