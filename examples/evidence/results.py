@@ -147,6 +147,34 @@ def divergence_share(record: Record) -> str:
     return f"{100 * alpha * last['vat_divergence'] / last['task_loss']:.1f} %"
 
 
+def convergence(cells: Cells) -> list[str]:
+    """The dev score of ``standard`` on its way, and of three times as many updates at their end."""
+    lines = []
+    for task in grid.TASKS.values():
+        for rows in sorted(task.updates):
+            found = cells.of(task.name, rows, "standard")
+            if not found:
+                continue
+            longer = [one["valid"][-1][task.metric] for one in cells.of(task.name, rows, "standard-3x")]
+            way = [
+                [one["valid"][math.ceil(len(one["valid"]) * third / 3) - 1][task.metric] for one in found]
+                for third in (1, 2, 3)
+            ]
+            after = [*way, longer] if longer else way
+            lines.append(
+                [task.name, str(rows), str(len(found)), *(str(interval(scores)) for scores in after)]
+            )
+            lines[-1] += [""] * (7 - len(lines[-1]))
+    if not lines:
+        return []
+    heads = ["task", "rows", "seeds", "a third", "two thirds", "all", "three times as many (`standard-3x`)"]
+    told = (
+        "Dev scores after parts of the updates. It has where the last third adds little, and three times as "
+        "many updates add nothing."
+    )
+    return ["## Has `standard` converged?", "", told, "", *_table(heads, lines)]
+
+
 def long_attacks(cells: Cells) -> list[str]:
     """Whether more steps find more."""
     radius = max(grid.RADII)
@@ -177,4 +205,4 @@ def page(cells: Cells, figures: Sequence[str]) -> list[str]:
     for task in grid.TASKS.values():
         for rows in sorted(task.updates):
             lines += result_table(cells, task.name, rows)
-    return [*lines, *long_attacks(cells), *choice_table(cells)]
+    return [*lines, *convergence(cells), *long_attacks(cells), *choice_table(cells)]

@@ -392,6 +392,22 @@ def test_the_page_shows_what_there_is(tmp_path: Path) -> None:
     assert figures == {path.name: path.read_bytes() for path in tmp_path.glob("*.*g")}, "the same again"
 
 
+def test_whether_plain_training_has_converged() -> None:
+    """Six validations: the second, the fourth and the last; and the last of three times as many updates."""
+    task = grid.TASKS["movie-reviews"]
+    known = [run for name in grid.FIRST for run in grid.choices(task, grid.METHODS[name])]
+    records = [fake(run, 50) for run in known]
+    for run in grid.whole_grid(records):
+        if run.seed in (1, 2) and run.name in (f"movie-reviews-1000-standard-{run.seed}",
+                                               f"movie-reviews-1000-standard-3x-{run.seed}"):  # fmt: skip
+            way = [60 + run.seed, 70, 75, 80, 81, 82] if "3x" not in run.name else [1, 2, 83]
+            records.append({**fake(run, 0), "valid": [{"accuracy": one, "loss": 1.0} for one in way]})
+    lines = results.convergence(results.Cells(records))
+    (row,) = [line for line in lines if line.startswith("| movie-reviews |")]
+    assert row == "| movie-reviews | 1000 | 2 | 70.00 ± 0.00 | 80.00 ± 0.00 | 82.00 ± 0.00 | 83.00 ± 0.00 |"
+    assert results.convergence(results.Cells(records[: len(known)])) == []
+
+
 def test_the_page_in_the_project_is_that_of_its_records(tmp_path: Path) -> None:
     """RESULTS.md and the figures were made from the records that are committed."""
     folder = EXAMPLES / "evidence"
