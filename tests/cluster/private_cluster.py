@@ -158,6 +158,16 @@ class Cluster:
         for pid in self.processes(f"slurmd -N {node}"):
             os.kill(pid, signal.SIGKILL)
 
+    def cut_power(self, node: str) -> None:
+        """Nothing of the node goes on; its host name tells what is on it."""
+        (slurmd,) = self.processes(f"slurmd -N {node}")
+        host = os.readlink(f"/proc/{slurmd}/ns/uts")
+        os.kill(slurmd, signal.SIGKILL)
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if os.readlink(process / "ns" / "uts") == host:
+                    os.kill(int(process.name), signal.SIGKILL)
+
     def start_slurmd(self, node: str) -> None:
         (self.folder / "start-node").write_text(f"{node}\n")
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -80,15 +77,12 @@ def test_preemption(
 
 
 @pytest.mark.parametrize("node", ["n1", "n2"])  # n1 runs the script, and rank 0
-def test_a_node_that_fails(
+def test_a_node_that_loses_its_power(
     cluster: Cluster, submit: Submit, rows: tuple[str, Path], straight: Path, tmp_path: Path, node: str
 ) -> None:
     """What has been trained since the last checkpoint is lost, and nothing else."""
     job = submitted(submit, rows, tmp_path / "save")
-    cluster.kill_slurmd(node)
-    for pid in cluster.processes("", node):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    cluster.cut_power(node)
     job.until(lambda: job.field("Restarts") == "1")
     cluster.start_slurmd(node)
     assert job.end() == "COMPLETED"
