@@ -100,6 +100,33 @@ def result_table(cells: Cells, task: str, rows: int) -> list[str]:
     return [title, "", *_table(heads, lines)]
 
 
+def told(cells: Cells) -> list[str]:
+    """A sentence for each method with three seeds and more beside ``standard``."""
+    lines = []
+    for task in grid.TASKS.values():
+        for rows in sorted(task.updates):
+            for method in grid.METHODS:
+                gains = cells.paired(task.name, rows, method, score(task.name))
+                if method == "standard" or len(gains) < 3:
+                    continue
+                above, below, _ = sign_test(gains)
+                radius = max(grid.RADII)
+                attacked = interval(cells.paired(task.name, rows, method, under_attack(radius)))
+                seeds = f"better with {above} of {len(gains)} seeds, worse with {below}"
+                lines.append(
+                    f"- {task.name}, {rows} rows: `{method}` changes test {task.metric} by "
+                    f"{signed(interval(gains))} ({seeds}), "
+                    f"and accuracy under the attack of {100 * radius:g} % by {signed(attacked)}."
+                )
+    return ["## What it says so far", "", *lines, ""] if lines else []
+
+
+def signed(change: Interval) -> str:
+    """With its sign, and a word where 0 lies in the interval."""
+    doubt = ", which may be chance" if abs(change.mean) <= change.half else ""
+    return f"{change.mean:+.2f} ± {change.half:.2f}{doubt}"
+
+
 def difference(found: Sequence[float]) -> list[str]:
     if not found:
         return ["", "", ""]
@@ -202,6 +229,7 @@ def page(cells: Cells, figures: Sequence[str]) -> list[str]:
         f"Machines: {'; '.join(machines) or 'none yet'}.", "",
         *(f"![{name.replace('-', ' ')}]({name}.svg)" for name in figures), "",
     ]  # fmt: skip
+    lines += told(cells)
     for task in grid.TASKS.values():
         for rows in sorted(task.updates):
             lines += result_table(cells, task.name, rows)

@@ -384,6 +384,12 @@ def test_the_page_shows_what_there_is(tmp_path: Path) -> None:
     assert rows["`freelb`"][1:6] == ["3", "73.33 ± 3.79", "2.00 ± 7.45", "2, 1", "1"]
     assert rows["`standard-3x`"][1:4] == ["2", "71.00 ± 0.00", "-1.00 ± 25.41"]
     assert rows["`standard`"][6:] == ["1.000", "70.33 ± 5.74", "69.33 ± 5.74", "7", "900"]
+    (said,) = [line for line in text.splitlines() if line.startswith("- movie-reviews")]
+    assert said == (
+        "- movie-reviews, 1000 rows: `freelb` changes test accuracy by +2.00 ± 7.45, which may be chance "
+        "(better with 2 of 3 seeds, worse with 1), and accuracy under the attack of 2 % by +2.00 ± 7.45, "
+        "which may be chance."
+    )
     assert text.count("| chosen |") == 3 and text.startswith("above\n")
     figures = {path.name: path.read_bytes() for path in tmp_path.glob("*.*g")}
     assert sorted(figures) == [f"{name}.{kind}" for name in ("accuracy-under-attack", "score-over-rows")
