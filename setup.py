@@ -110,6 +110,7 @@ setup(
             "ruff",
             "scikit-learn",
             "scipy",
+            "seqeval",
             "setuptools>=64",
             "transformers",
             *CORPUS,
