@@ -30,7 +30,7 @@ class SpansDataset(TokenRowsDataset):
         others: see the base class.
 
     Attributes:
-        has_impossible: whether the context of some question has no answer, as in version 2.0.
+        has_impossible: whether a context may have no answer, as in version 2.0.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SpansDataset(TokenRowsDataset):
         self._offset = windows.offset
         self._targets = targets_of(squad, windows)
         self.targets = self._targets[:, 0]
-        self.has_impossible = any(question.answers == () for question in squad.questions)
+        self.has_impossible = squad.has_impossible
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         windows, question = self.windows, self.question_of(index)

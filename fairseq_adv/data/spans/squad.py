@@ -45,10 +45,22 @@ class SpanQuestion:
 
 @dataclass(frozen=True)
 class Squad:
-    """A file: its questions, and the contexts that they share."""
+    """A file.
+
+    Attributes:
+        questions: at least one.
+        contexts: those that they share.
+        version: as the file says it, "" if it does not.
+    """
 
     questions: List[SpanQuestion]
     contexts: List[str]
+    version: str = ""
+
+    @property
+    def has_impossible(self) -> bool:
+        """Whether a context may have no answer: it is a file of version 2, or some have none."""
+        return self.version.lstrip("v").startswith("2") or any(one.answers == () for one in self.questions)
 
     def golds(self) -> Dict[str, List[str]]:
         """The texts of the right answers by id; ``[""]`` where there is none."""
@@ -76,7 +88,7 @@ def read_squad(path: Path, answered: bool = True) -> Squad:
             twice, or an answer is not at its offset.
     """
     content = json_object(path, "Fetch the file again.")
-    squad = Squad([], [])
+    squad = Squad([], [], str(content.get("version", "")))
     seen: Dict[str, str] = {}
     for where, paragraph in _paragraphs(content, path):
         context = field_of(paragraph, "context", str, where)

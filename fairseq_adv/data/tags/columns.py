@@ -56,12 +56,31 @@ def read_columns(path: Path, tagged: bool = True) -> List[TaggedSentence]:
     Raises:
         DataError: naming the line: columns are missing, a tag is none, or two schemes are mixed.
     """
+    rows = read_rows(path)
+    is_alone = len(rows[0][1][0]) == 1
+    if is_alone and tagged:
+        raise DataError(
+            f"{path}:{rows[0][0]}: one column. A line is a word, then a tab or a blank, and last its tag."
+        )
+    words = [tuple(cells[0] for cells in sentence) for _, sentence in rows]
+    if is_alone:
+        return [TaggedSentence(of, None, path, line) for of, (line, _) in zip(words, rows)]
+    tags = as_iob2([(line, [cells[-1] for cells in sentence]) for line, sentence in rows], path)
+    return [TaggedSentence(of, its, path, line) for of, its, (line, _) in zip(words, tags, rows)]
+
+
+def read_rows(path: Path) -> List[Tuple[int, List[List[str]]]]:
+    """The columns of each sentence's words, and the number of the first word's line.
+
+    Raises:
+        DataError: there are no words, or a line has more or fewer columns than the first; names it.
+    """
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    rows: List[Tuple[int, List[List[str]]]] = []  # of a sentence: its first line, and the columns of each
+    rows: List[Tuple[int, List[List[str]]]] = []
     columns, is_open = 0, False
     for line, text in enumerate(text_lines(path), start=1):
-        cells = _cells(text.lstrip("\ufeff") if line == 1 else text)
+        cells = cells_of(text.lstrip("\ufeff") if line == 1 else text)
         if not cells or cells[0] == DOCUMENT:
             is_open = False
             continue
@@ -77,18 +96,10 @@ def read_columns(path: Path, tagged: bool = True) -> List[TaggedSentence]:
         is_open = True
     if not rows:
         raise DataError(f"{path}: has no words")
-    if columns == 1 and tagged:
-        raise DataError(
-            f"{path}:{rows[0][0]}: one column. A line is a word, then a tab or a blank, and last its tag."
-        )
-    words = [tuple(cells[0] for cells in sentence) for _, sentence in rows]
-    if columns == 1:
-        return [TaggedSentence(of, None, path, line) for of, (line, _) in zip(words, rows)]
-    tags = as_iob2([(line, [cells[-1] for cells in sentence]) for line, sentence in rows], path)
-    return [TaggedSentence(of, its, path, line) for of, its, (line, _) in zip(words, tags, rows)]
+    return rows
 
 
-def _cells(line: str) -> List[str]:
+def cells_of(line: str) -> List[str]:
     """The columns; none of a blank line. A word may hold other white space than tabs and blanks."""
     if not line.strip():
         return []

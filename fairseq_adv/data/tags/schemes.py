@@ -29,13 +29,7 @@ def as_iob2(sentences: Lines, path: Path) -> List[Tuple[str, ...]]:
     Raises:
         DataError: a tag is none, or two schemes are mixed; names the line.
     """
-    for line, tag, _ in _tags(sentences):
-        prefix, _, kind = tag.partition("-")
-        if tag != OUTSIDE and not (prefix in _IOB2_OF and kind):
-            raise DataError(
-                f"{path}:{line}: {tag!r} is no tag. Write O, or B-, I-, E- or S- and the entity's type; the "
-                "tag is the last column."
-            )
+    check_tags(sentences, path)
     if any(tag[0] in "ES" for _, tag, _ in _tags(sentences)):
         _check_bioes(sentences, path)
     elif _is_iob1(sentences, path):
@@ -43,6 +37,17 @@ def as_iob2(sentences: Lines, path: Path) -> List[Tuple[str, ...]]:
     return [
         tuple(tag if tag == OUTSIDE else _IOB2_OF[tag[0]] + tag[1:] for tag in tags) for _, tags in sentences
     ]
+
+
+def check_tags(sentences: Lines, path: Path) -> None:
+    """Raises DataError, naming the line, for what is a tag in no scheme."""
+    for line, tag, _ in _tags(sentences):
+        prefix, _, kind = tag.partition("-")
+        if tag != OUTSIDE and not (prefix in _IOB2_OF and kind):
+            raise DataError(
+                f"{path}:{line}: {tag!r} is no tag. Write O, or B-, I-, E- or S- and the entity's type; the "
+                "tag is the last column."
+            )
 
 
 def types_of(sentences: Sequence[Sequence[str]]) -> List[str]:
