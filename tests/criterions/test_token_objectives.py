@@ -15,6 +15,8 @@ from token_data import write_spans, write_tags
 from criterions import restatements
 from criterions.test_methods import ALPHA, EPSILON, FP16, START, one_step, options
 from criterions.test_modes import DESCENT, OPTIONS, flat
+from fairseq_adv.flooding_x import AccordanceProbe
+from fairseq_adv.flooding_x.batches import draw_rows
 from fairseq_adv.perturbation.geometry import gaussian_start, row_seeds, uniform_start
 
 ROWS = [0, 1, 2, 3, 4]
@@ -153,3 +155,31 @@ def test_relative_sizes_are_shares_of_an_examples_embeddings(folders: dict[str, 
     assert float(log["adv_norm"]) == pytest.approx(
         0.1 * float(embedded.detach().flatten(1).norm(dim=1).sum()), rel=1e-5
     )
+
+
+def test_accordance_lies_between_the_gradients_of_tags(tmp_path: Path) -> None:
+    """The mean cosine of all pairs of different tags in different batches, by autograd and in fp64."""
+    run = run_of({"tagging": write_tags(tmp_path, train=24)}, "tagging", "standard")
+    found = AccordanceProbe(run.criterion.objective, run.task, "train", batches=3, batch_size=8, seed=3)
+    measured = found.measure(run.model)
+    run.model.eval()
+    weights = [p for p in run.model.parameters() if p.requires_grad]
+    batches: list[dict[int, torch.Tensor]] = []
+    for rows in draw_rows(24, 3, 8, 3, "train"):
+        sample = batch(run, rows)
+        zero = torch.zeros(*sample["net_input"]["src_tokens"].shape, DIM)
+        logits, target = torch.stack(predictions(run, sample, zero)), sample["target"]
+        of: dict[int, torch.Tensor] = {}
+        for tag in target.unique().tolist():
+            mean = F.cross_entropy(logits[target == tag], target[target == tag])
+            parts = torch.autograd.grad(mean, weights, retain_graph=True, allow_unused=True)
+            of[tag] = torch.cat(
+                [(torch.zeros_like(p) if g is None else g).double().flatten() for p, g in zip(weights, parts)]
+            )
+        batches.append(of)
+    cosines = [
+        float(torch.cosine_similarity(batches[s][i], batches[t][j], dim=0))
+        for s, t in ((0, 1), (0, 2), (1, 2)) for i in batches[s] for j in batches[t] if i != j
+    ]  # fmt: skip
+    assert len(run.task.tags) == 5 and measured.pairs == len(cosines) > 20
+    assert measured.cosine["all"] == pytest.approx(sum(cosines) / len(cosines), abs=1e-5)
