@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.spans.squad import Answer, SpanQuestion, Squad
+from fairseq_adv.data.spans.squad import SpanQuestion, Squad
 from fairseq_adv.data.text.segments import IntArray
 from fairseq_adv.data.tokenizers.offsets import AlignedTexts, covering, encode_aligned
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
@@ -101,12 +101,6 @@ def _answers(questions: Sequence[SpanQuestion], contexts: AlignedTexts) -> tuple
     for number, question in enumerate(questions):
         if question.answers:
             _, starts, ends = contexts.of(question.context)
-            answer = _trimmed(question.answers[0])
+            answer = question.answers[0]
             first[number], last[number] = covering(starts, ends, answer.start, answer.end)
     return first, last
-
-
-def _trimmed(answer: Answer) -> Answer:
-    """Without white space around it, of which there may be no token."""
-    text = answer.text.lstrip()
-    return Answer(text.rstrip(), answer.end - len(text))
