@@ -112,6 +112,7 @@ setup(
             "ruff",
             "scikit-learn",
             "scipy",
+            "seqeval",
             "setuptools>=64",
             "transformers",
             *CORPUS,

@@ -22,6 +22,14 @@ from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 NATS = math.log(2)  # fairseq logs losses in bits
 # The quickstart's sizes for MiniLM; examples/glue/README.md tells how they were found.
 PERTURBATION = ["--adv-steps", "3", "--adv-lr", "0.016", "--adv-max-norm", "0.05", "--adv-init-mag", "0.025"]
+# Shares of the embeddings, for texts of any length: fairseq-adv train's, found in examples/evidence.
+RELATIVE = [
+    "--adv-relative", "--adv-steps", "3", "--adv-max-norm", "0.01", "--adv-lr", "0.0033",
+    "--adv-init-mag", "0.005",
+]  # fmt: skip
+RELATIVE_VAT = [
+    "--vat-relative", "--vat-epsilon", "0.02", "--vat-step-size", "0.02", "--vat-init-std", "0.002",
+]  # fmt: skip
 COMMON = [
     "--dropout", "0.1", "--attention-dropout", "0.1", "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)",
     "--adam-eps", "1e-06", "--weight-decay", "0.01", "--clip-norm", "1.0", "--cpu", "--num-workers", "0",

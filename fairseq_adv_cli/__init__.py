@@ -25,6 +25,7 @@ VERBS = {
     "export": ("export", "a trained model, made into a Hugging Face folder"),
     "sweep": ("sweep", "try perturbation sizes for an encoder"),
     "predict": ("predict", "answer a benchmark's questions with trained models"),
+    "score": ("score", "a file of predictions: SQuAD's answers, entities"),
     "submission": ("submission", "check GLUE's prediction files and zip them"),
     "attack": ("attack", "a checkpoint's loss and accuracy under an attack on its embeddings"),
     "compare": ("compare", "runs side by side"),

@@ -12,7 +12,7 @@ CRITERIONS = ("alum_vat", "flooding", "freeat", "freelb", "pgd", "smart", "stand
 GLUE_TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX")
 PREDICTION_TASKS = (
     "CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX",
-    "commonsense_qa", "arc", "race", "openbookqa", "qnli_ranking", "wsc",
+    "commonsense_qa", "arc", "race", "openbookqa", "qnli_ranking", "wsc", "squad", "tagging",
 )  # fmt: skip
 
 

@@ -19,6 +19,8 @@ Examples:
   fairseq-adv predict qnli.pt --task QNLI --data QNLI-pairs --out answers
   fairseq-adv predict wsc.pt --task WNLI --data WSC --wnli-test glue_data/WNLI/test.tsv --out answers
   fairseq-adv predict arc.pt --task arc --data arc/ARC-Easy --split valid --out answers
+  fairseq-adv predict squad.pt --task squad --data squad --split valid --out answers
+  fairseq-adv predict ner.pt --task tagging --data NCBI-disease --out answers
   fairseq-adv predict --scores answers/scores/RTE-*.npz --task RTE --out ensemble
 """
 
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 _TASKS = (
     "a benchmark: CoLA, SST-2, MRPC, STS-B, QQP, MNLI-m, MNLI-mm, RTE, AX (by an MNLI model), QNLI (by a "
     "sentence_prediction or a qnli_ranking model), WNLI (by a sentence_prediction or a wsc model), "
-    "commonsense_qa, arc, race, openbookqa, qnli_ranking, wsc. Left out: data of your own"
+    "commonsense_qa, arc, race, openbookqa, qnli_ranking, wsc, squad, tagging. Left out: data of your own"
 )
 _INPUT = (
     "answer the texts of a table (csv, tsv, jsonl, parquet) or of a .txt, or the questions of a file that "

@@ -23,20 +23,22 @@ from unittest import mock
 
 from .number_types import count
 from .script import RESUMABLE, command_parser, exit_status
-from .training_data import CHOICES
+from .training_data import AT_TOKENS, CHOICES
 from .training_words import Words, training_command
 
 _FILLED_IN = """
 filled in, unless you give it:
   --user-dir, --arch and sizes, --finetune-from-model, --tokenizer-dir: by the installation and the encoder
-  --task: text_classification, masked_lm, commonsense_qa, qnli_ranking, wsc or arc_retrieval, by DATA
+  --task: text_classification, masked_lm, commonsense_qa, qnli_ranking, wsc, arc_retrieval, tagging or
+    span_qa, by DATA
   --num-classes or --regression-target, --init-token 0 --separator-token 2 --valid-subset: by DATA
   --criterion freelb; sizes of a perturbation as shares of the embeddings, --adv-relative or --vat-relative
   --optimizer torch_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 1.0
   --lr 5e-05 --lr-scheduler polynomial_decay; its warm-up is 6 % of the updates, its end the last one
   --batch-size 16 (questions with choices: 8) --required-batch-size-multiple 1 --shorten-method truncate
   --max-epoch 3 (not with --max-update) --distributed-world-size 1
-  --best-checkpoint-metric accuracy (CoLA: mcc, numbers: pearson, masked_lm: loss)
+  --best-checkpoint-metric accuracy (CoLA: mcc, numbers: pearson, tagging and span_qa: f1, masked_lm:
+    loss)
   --save-dir checkpoints --no-epoch-checkpoints (not with --save-interval or --keep-last-epochs)
   --log-file SAVE_DIR/train.log --log-format json --log-interval 20, which fairseq-adv compare reads
 
@@ -97,7 +99,7 @@ def _keep_tokenizer(data: Path, words: Words) -> None:
 
     target, source = Path(os.path.abspath(words.value("--save-dir"))) / "tokenizer", data / "tokenizer"
     names = [path.name for path in source.iterdir()] if source.is_dir() else []
-    if not names and words.value("--task") in CHOICES and words.has("--tokenizer-dir"):
+    if not names and words.value("--task") in (*CHOICES, *AT_TOKENS) and words.has("--tokenizer-dir"):
         source = Path(words.value("--tokenizer-dir"))
         files = ("dict.txt", "vocab.txt", "tokenizer_config.json", "encoder.json", "vocab.bpe")
         names = [name for name in files if (source / name).is_file()]

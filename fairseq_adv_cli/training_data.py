@@ -10,9 +10,11 @@ from typing import Any
 CLASSES = ("text_classification", "sentence_prediction")
 MASKED = ("masked_lm", "scheduled_masked_lm")
 CHOICES = ("arc_retrieval", "commonsense_qa", "qnli_ranking", "wsc")
+AT_TOKENS = ("tagging", "span_qa")
 
 # Names of a training split's jsonl: our own, ARC's and CommonsenseQA's.
 _TRAIN = re.compile(r"(^|-)train(_rand_split)?\.jsonl", re.IGNORECASE)
+_COLUMNS, _TAG = (".tsv", ".txt", ".conll", ".iob", ".bio"), re.compile(r"O|[BIES]-\S+")
 
 
 def task_of(folder: Path) -> str:
@@ -37,9 +39,14 @@ def task_of(folder: Path) -> str:
         return "commonsense_qa"
     if row or (folder / "train").is_dir() or any(folder.glob("*rain.csv")):
         return "arc_retrieval"
+    if _training_file(folder, (".json",)):
+        return "span_qa"
+    if tagged_in(folder):
+        return "tagging"
     raise ValueError(
-        f"{folder}: holds no training data that is known here (input0/ and label/, train.idx, or a "
-        "train.jsonl of questions). Prepare it with fairseq-adv prepare or fairseq-adv corpus, or pass --task"
+        f"{folder}: holds no training data that is known here (input0/ and label/, train.idx, a train.jsonl "
+        "of questions, SQuAD's json, or words with tags in columns). Prepare it with fairseq-adv prepare or "
+        "fairseq-adv corpus, or pass --task"
     )
 
 
@@ -72,6 +79,24 @@ def score_of(folder: Path) -> str:
 def questions_in(folder: Path) -> Path | None:
     """A folder's training jsonl; ``None`` if it has none, as RACE's, or several."""
     found = sorted(path for path in folder.glob("*.jsonl") if _TRAIN.search(path.name))
+    return found[0] if len(found) == 1 else None
+
+
+def tagged_in(folder: Path) -> Path | None:
+    """A folder's training file of words and tags in columns; ``None`` if it has none."""
+    path = _training_file(folder, _COLUMNS)
+    if path is None:
+        return None
+    with open(path, encoding="utf-8", errors="replace") as file:
+        cells = next((line for line in file if line.strip()), "").split()
+    return path if len(cells) > 1 and _TAG.fullmatch(cells[-1]) else None
+
+
+def _training_file(folder: Path, endings: tuple[str, ...]) -> Path | None:
+    """As :func:`fairseq_adv.data.tables.split_names.find_split_file`, which brings torch with it."""
+    files = [path for path in sorted(folder.iterdir()) if path.suffix in endings and path.is_file()]
+    found = [path for path in files if path.stem == "train"]
+    found = found or [path for path in files if "train" in re.split(r"[^a-z0-9]+", path.name.lower())]
     return found[0] if len(found) == 1 else None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .training_data import CHOICES, CLASSES, MASKED, questions_in
+from .training_data import CHOICES, CLASSES, MASKED, questions_in, tagged_in
 
 if TYPE_CHECKING:
     from .training_words import Words
@@ -34,6 +34,9 @@ def rows_of_an_epoch(words: Words, task: str, folders: Sequence[Path]) -> list[i
         length = words.number("--tokens-per-sample") - 1  # one less for <s>
         is_cut = words.value(mode, "none") == "none" and length > 0
         return [-(-tokens // length) for _, tokens in shards] if is_cut else None
+    if task == "tagging":
+        path = tagged_in(folders[0])
+        return None if path is None else [_sentences(path)]
     paths = [questions_in(folder) for folder in folders] if task in CHOICES else []
     counts = [_lines(path) for path in paths if path is not None]
     given = words.value("--sampling-weights") or ":".join("1" for _ in counts)
@@ -54,6 +57,17 @@ def _index(path: Path) -> tuple[int, int]:
     _, code, rows = struct.unpack(_HEAD, head[len(_MAGIC) :])
     data = path.with_suffix(".bin")
     return rows, data.stat().st_size // _BYTES.get(code, 8) if data.is_file() else 0
+
+
+def _sentences(path: Path) -> int:
+    """Runs of lines that are neither blank nor begin a document."""
+    found, is_open = 0, False
+    with open(path, "rb") as file:
+        for line in file:
+            has_word = bool(line.strip()) and not line.startswith(b"-DOCSTART-")
+            found += has_word and not is_open
+            is_open = has_word
+    return found
 
 
 def _lines(path: Path) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .model_args import model_args
 from .names import CRITERIONS
-from .training_data import CHOICES, CLASSES, MASKED, classes_of, score_of, task_of, words_of
+from .training_data import AT_TOKENS, CHOICES, CLASSES, MASKED, classes_of, score_of, task_of, words_of
 from .training_rows import rows_of_an_epoch, updates_in
 from .user_dir import find_user_dir
 
@@ -161,8 +161,8 @@ def _fill_task(words: Words, task: str, folders: Sequence[Path], encoder: Path |
     score = ""
     if task in CLASSES:
         score = _fill_classes(words, folders[0])
-    elif task in CHOICES:
-        score, kept = "accuracy", folders[0] / "tokenizer"
+    elif task in (*CHOICES, *AT_TOKENS):
+        score, kept = "f1" if task in AT_TOKENS else "accuracy", folders[0] / "tokenizer"
         if encoder is not None or kept.is_dir():
             words.fill({"--tokenizer-dir": str(encoder or kept)})
     elif task in MASKED:

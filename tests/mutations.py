@@ -257,6 +257,27 @@ MUTATIONS = [
         "--max-tokens counts one row of each example",
     ),
     Mutation(
+        "fairseq_adv/data/tags/tags_dataset.py",
+        'row * longest + sample["first"]',
+        'row + sample["first"]',
+        "tests/objectives/test_tags_objective.py::test_the_loss_is_summed_over_the_words",
+        "tags are read at the tokens of another sentence",
+    ),
+    Mutation(
+        "fairseq_adv/objectives/gathered.py",
+        "class GatheredMeter(MetersDict._DerivedMeter):",
+        "class GatheredMeter(__import__('fairseq').logging.meters.Meter):",
+        "tests/objectives/test_spans_objective.py::test_what_a_validation_gathers_is_in_no_checkpoint",
+        "a run that was stopped in mid-epoch after a validation does not start again",
+    ),
+    Mutation(
+        "fairseq_adv/objectives/span_metrics.py",
+        "np.lexsort((-score, question))",
+        "np.lexsort((score, question))",
+        "tests/objectives/test_spans_objective.py::test_em_and_f1_are_of_whole_questions",
+        "the worst window of a question answers it",
+    ),
+    Mutation(
         "fairseq_adv/data/tables/table_files.py",
         'row.strip(" \\r")',
         "row.strip()",

@@ -27,6 +27,7 @@ from support import (
     write_task,
     write_wsc,
 )
+from token_data import write_spans, write_tags
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -41,10 +42,13 @@ RECIPES = {
     "race": "race/config/race.yaml",
     "union": "arc/config/union.yaml",
     "arc": "arc/config/arc.yaml",
+    "squad": "squad/config/squad.yaml",
+    "ner": "ner/config/ner.yaml",
     "roberta_base": "alum/config/pretrain/roberta_base.yaml",
     "roberta_large": "alum/config/pretrain/roberta_large.yaml",
     "bert_base": "alum/config/pretrain/bert_base.yaml",
 }
+AT_TOKENS = {"squad": "span_qa", "ner": "tagging"}
 PRETRAINING = ("roberta_base", "roberta_large", "bert_base")
 # A model and a run that a CPU ends in a second.
 TINY = [
@@ -118,6 +122,9 @@ def tiny_data(folder: Path, name: str, classes: int = 2) -> str:
         return str(write_task(folder / "task", train=32, valid=16, classes=classes))
     if name == "wsc":
         return str(write_wsc(folder / "wsc", train=32, valid=16))
+    if name in AT_TOKENS:
+        write = write_spans if name == "squad" else write_tags
+        return str(write(folder / name, train=32, valid=16))
     para, choices = name in ("race", "union", "arc"), (2,) if name == "qnli_ranking" else (3, 5, 4)
     return ":".join(
         str(write_questions(folder / f"{name}-{k}", train=32, valid=16, choices=choices, para=para, seed=k))
@@ -135,7 +142,8 @@ def tiny_encoder(folder: Path, name: str) -> Path:
         args = train_args(Path(data), None, "sentence_prediction", "--no-save-optimizer-state")
         first /= "input0"
     else:
-        args = train_args(Path(data), None, "standard", "--no-save-optimizer-state", task="commonsense_qa")
+        task = AT_TOKENS.get(name, "commonsense_qa")
+        args = train_args(Path(data), None, "standard", "--no-save-optimizer-state", task=task)
     build(args).trainer.save_checkpoint(str(folder / "model.pt"), {})
     for file in ("dict.txt", "vocab.txt"):
         if (first / file).is_file():

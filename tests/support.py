@@ -186,6 +186,9 @@ def train_args(
         "sentence_prediction": sentences, "text_classification": sentences,
         "masked_lm": ["--tokens-per-sample", "14", "--mask-prob", "0.25", "--sample-break-mode", "eos",
                       "--max-positions", "16"],
+        # So that most contexts of token_data.write_spans have several windows.
+        "span_qa": ["--max-positions", "24", "--window-tokens", "12", "--window-overlap", "2",
+                    "--max-answer-tokens", "4"],
     }.get(task, ["--max-positions", "24"])  # fmt: skip
     return [
         str(data), "--user-dir", PLUGIN, "--task", task, "--criterion", criterion,

@@ -14,7 +14,7 @@ from fairseq_adv.data.text.binarize import class_names
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 from fairseq_adv.data.workspace import finished, workspace
 from fairseq_adv.hub.export_card import model_card
-from fairseq_adv.hub.export_kinds import CLASS_SUFFIX, CLASSES, Trained, trained_for
+from fairseq_adv.hub.export_kinds import CLASS_SUFFIX, CLASSES, TAGS, Trained, trained_for
 from fairseq_adv.hub.export_model import hf_config, hf_tensors, sizes_of_tensors
 from fairseq_adv.hub.export_state import TrainedState, read_trained
 from fairseq_adv.hub.export_tokenizer import find_tokenizer, hf_tokenizer
@@ -100,7 +100,7 @@ def _class_names(state: TrainedState, trained: Trained, labels: Optional[str]) -
     Raises:
         DataError: there are more or fewer than outputs, one is empty or occurs twice, or it has no classes.
     """
-    if trained.kind != CLASSES:
+    if trained.kind not in (CLASSES, TAGS):
         if labels is not None:
             raise DataError(f"--labels: {state.path} has no classes ({trained.kind}). Leave it out.")
         return []

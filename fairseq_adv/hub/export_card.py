@@ -7,16 +7,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from fairseq_adv.hub.export_kinds import CHOICES, CLASSES, MASKED_LM, REGRESSION, Trained
+from fairseq_adv.hub.export_kinds import (
+    CHOICES,
+    CLASSES,
+    MASKED_LM,
+    REGRESSION,
+    SPANS,
+    TAGS,
+    Trained,
+)
 from fairseq_adv.hub.export_state import TrainedState, number
 
-PIPELINES = {CLASSES: "text-classification", REGRESSION: "text-classification", MASKED_LM: "fill-mask"}
+PIPELINES = {
+    CLASSES: "text-classification", REGRESSION: "text-classification", MASKED_LM: "fill-mask",
+    TAGS: "token-classification",
+}  # fmt: skip
+_TAGS = {**PIPELINES, SPANS: "question-answering"}  # of the card; transformers 5 has no such pipeline
 
 _WHAT = {
     CLASSES: "It answers with one of the classes {classes}.",
     REGRESSION: "It answers with a number, of the size of those that it was trained on.",
     CHOICES: "It scores the choices of a question; the softmax over them is the answer.",
     MASKED_LM: "It is a masked language model.",
+    TAGS: "It gives each word, at its first token, one of the tags {classes}.",
+    SPANS: "It answers a question with a span of its context; the first token stands for no answer.",
 }
 _PIPELINE = """from transformers import pipeline
 model = pipeline("{pipeline}", model="{folder}")
@@ -25,7 +39,20 @@ _CALLS = {
     CLASSES: '{"text": "one text", "text_pair": "another, if it was trained on pairs"}, top_k=None',
     REGRESSION: '{"text": "one text", "text_pair": "another, if it was trained on pairs"}',
     MASKED_LM: '"The sky is " + model.tokenizer.mask_token + "."',
+    TAGS: '"Words between blanks , as in the training data ."',
 }
+_SPANS = """import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained("{folder}")
+model = AutoModelForQuestionAnswering.from_pretrained("{folder}")
+question, context = "Who sang?", "In the 1990s she sang."
+rows = tokenizer(question, context, return_offsets_mapping=True, return_tensors="pt")
+(offsets,), begin = rows.pop("offset_mapping").tolist(), rows.sequence_ids(0).index(1)
+found = model(**rows)
+scores = found.start_logits[0, begin:-1, None] + found.end_logits[0, None, begin:-1]
+allowed = torch.ones_like(scores).triu().tril(29)  # an answer has 30 tokens at most
+first, last = divmod(int(scores.masked_fill(allowed == 0, -1e9).argmax()), len(scores))
+print(context[offsets[begin + first][0]:offsets[begin + last][1]].strip())"""
 _CHOICES = """from transformers import AutoModelForMultipleChoice, AutoTokenizer
 tokenizer, model = (auto.from_pretrained("{folder}") for auto in (AutoTokenizer, AutoModelForMultipleChoice))
 choices = ["first", "second"]
@@ -65,7 +92,7 @@ def model_card(state: TrainedState, trained: Trained, classes: Sequence[str], fo
         [
             "---",
             "library_name: transformers",
-            *([f"pipeline_tag: {PIPELINES[trained.kind]}"] if trained.kind in PIPELINES else []),
+            *([f"pipeline_tag: {_TAGS[trained.kind]}"] if trained.kind in _TAGS else []),
             "tags:",
             "- fairseq",
             *([f"- {criterion}"] if re.fullmatch(r"[a-z_]+", criterion) else []),
@@ -97,6 +124,8 @@ def _use(state: TrainedState, trained: Trained, folder: str) -> str:
     if trained.kind == CHOICES:
         first, second = _ROWS[str(state.task["_name"])]
         return _CHOICES.format(folder=folder, first=first, second=second)
+    if trained.kind == SPANS:
+        return _SPANS.format(folder=folder)
     pipeline = PIPELINES[trained.kind]
     return _PIPELINE.format(pipeline=pipeline, folder=folder, call=_CALLS[trained.kind])
 

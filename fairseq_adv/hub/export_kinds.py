@@ -11,6 +11,8 @@ from fairseq_adv.hub.export_state import TrainedState
 from fairseq_adv.hub.model_config import ACTIVATIONS
 
 CLASSES, REGRESSION, CHOICES, MASKED_LM = "classes", "regression", "multiple choice", "masked LM"
+TAGS, SPANS = "tags", "spans"
+AT_TOKENS = (TAGS, SPANS)  # a linear head at every token, and no other layer
 
 TASKS = {
     "sentence_prediction": CLASSES,
@@ -21,12 +23,16 @@ TASKS = {
     "masked_lm": MASKED_LM,
     "scheduled_masked_lm": MASKED_LM,
     "wsc": MASKED_LM,
+    "tagging": TAGS,
+    "span_qa": SPANS,
 }
 CLASS_SUFFIX = {
     CLASSES: "ForSequenceClassification",
     REGRESSION: "ForSequenceClassification",
     CHOICES: "ForMultipleChoice",
     MASKED_LM: "ForMaskedLM",
+    TAGS: "ForTokenClassification",
+    SPANS: "ForQuestionAnswering",
 }
 
 # fairseq's architectures of RoBERTa's own form; the functions of these names only fill in defaults.
@@ -93,11 +99,12 @@ def trained_for(state: TrainedState) -> Trained:
     _check_options(state, model, _NEEDED)
     head, outputs = None, 0
     if kind != MASKED_LM:
-        _check_options(state, model, _NEEDED_OF_HEADS)
+        if kind not in AT_TOKENS:
+            _check_options(state, model, _NEEDED_OF_HEADS)
         head, outputs = _head(state)
     if kind == CHOICES and outputs != 1:
         raise DataError(f"{state.path}: the head {head!r} has {outputs} outputs; multiple choice has one")
-    init, separator = (0, None) if kind in (CHOICES, MASKED_LM) else _tokens(state)
+    init, separator = _tokens(state) if kind in (CLASSES, REGRESSION) else (0, 2 if kind == SPANS else None)
     return Trained(kind, head, outputs, model, init, separator, _longest(state))
 
 
@@ -149,6 +156,6 @@ def _tokens(state: TrainedState) -> Sequence[Optional[int]]:
 def _longest(state: TrainedState) -> int:
     """The least of what the task cuts or refuses, and what the model has positions for."""
     limits = [state.task.get("max_positions"), state.model.get("max_positions")]
-    limits.append(state.task.get("tokens_per_sample"))
+    limits += [state.task.get("tokens_per_sample"), state.task.get("window_tokens")]
     known = [one for one in limits if isinstance(one, int) and not isinstance(one, bool) and one > 0]
     return min(known, default=512)

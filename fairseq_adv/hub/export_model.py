@@ -6,6 +6,7 @@ What fairseq computes is what transformers computes with these, to rounding:
   gelu whatever the encoder has;
 - fairseq's classification head is dense, tanh, and a linear layer on ``<s>``: RoBERTa's ``classifier``, and
   elsewhere ``pooler`` and ``classifier``;
+- the head for tags and spans is one linear layer in both;
 - LayerNorm's epsilon is fairseq's 1e-5, for an encoder that came from BERT too, since it was trained so;
 - fairseq has no segment embedding: both segments get zeros;
 - BERT numbers positions from 0, so fairseq's first two rows, which are for padding, are left out.
@@ -21,7 +22,15 @@ import torch
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.inference_copies import COPIES
-from fairseq_adv.hub.export_kinds import CHOICES, CLASS_SUFFIX, MASKED_LM, REGRESSION, Trained
+from fairseq_adv.hub.export_kinds import (
+    AT_TOKENS,
+    CHOICES,
+    CLASS_SUFFIX,
+    MASKED_LM,
+    REGRESSION,
+    SPANS,
+    Trained,
+)
 from fairseq_adv.hub.export_state import number
 from fairseq_adv.hub.key_map import BERT, FIRST_POSITION, LAYER, Family, Sizes, layer_shape
 from fairseq_adv.hub.model_config import ACTIVATIONS
@@ -125,7 +134,7 @@ def hf_config(
         config.update(bos_token_id=0, eos_token_id=2)
     if trained.kind == REGRESSION:
         config["problem_type"] = "regression"
-    if trained.outputs and trained.kind != CHOICES:
+    if trained.outputs and trained.kind not in (CHOICES, SPANS):
         names_of = list(classes) or [f"LABEL_{number}" for number in range(trained.outputs)]
         config["id2label"] = {str(number): name for number, name in enumerate(names_of)}
         config["label2id"] = {name: number for number, name in enumerate(names_of)}
@@ -240,6 +249,8 @@ def _head_modules(trained: Trained, sizes: Sizes, family: Family) -> _Modules:
         }
     head = f"classification_heads.{trained.head}."
     output = (trained.outputs, sizes.width)
+    if trained.kind in AT_TOKENS:
+        return {"qa_outputs" if trained.kind == SPANS else "classifier": (head + "out_proj", output)}
     if family is not BERT and trained.kind != CHOICES:
         return {
             "classifier.dense": (head + "dense", square),

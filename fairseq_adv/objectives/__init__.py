@@ -8,6 +8,8 @@ from fairseq_adv.objectives.masked_lm import MaskedLM
 from fairseq_adv.objectives.registry import build_objective, register_objective
 from fairseq_adv.objectives.sentence_prediction import SentencePrediction
 from fairseq_adv.objectives.sentence_ranking import SentenceRanking
+from fairseq_adv.objectives.spans import Spans
+from fairseq_adv.objectives.tags import Tags
 from fairseq_adv.objectives.wsc import WSC
 
 __all__ = [
@@ -16,6 +18,8 @@ __all__ = [
     "Objective",
     "SentencePrediction",
     "SentenceRanking",
+    "Spans",
+    "Tags",
     "build_objective",
     "register_objective",
 ]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from fairseq.logging import metrics
-from fairseq.logging.meters import Meter, MetersDict
+from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import Tensor, distributed, nn
@@ -26,6 +26,7 @@ from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.divergence import squared_difference
 from fairseq_adv.objectives.first_token import passes_for_a_head
+from fairseq_adv.objectives.gathered import GatheredMeter
 from fairseq_adv.objectives.heads import check_classification_head
 from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.objectives.rows import select_rows
@@ -125,7 +126,7 @@ class SentencePrediction(Objective):
         batches = [log["predictions"] for log in logging_outputs if "predictions" in log]
         batches += [_seen_rows(log) for log in logging_outputs if "rows_seen" in log]
         if batches:
-            metrics.log_custom(PredictionsMeter, "_predictions", batches)
+            metrics.log_custom(GatheredMeter, "_predictions", batches)
             metrics.log_derived("pearson", lambda meters: _correlation(meters, scores.pearson))
             metrics.log_derived("spearman", lambda meters: _correlation(meters, scores.spearman))
             metrics.log_derived(
@@ -190,30 +191,13 @@ class Predictions:
         return f"<{self.predictions.size}>"
 
 
-class PredictionsMeter(Meter):
-    """Collects the predictions of a validation; used there only, so it is never in a checkpoint."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.batches: list[Predictions] = []
-
-    def update(self, batches: list[Predictions]) -> None:
-        self.batches.extend(batches)
-
-    @property
-    def smoothed_value(self) -> float:
-        return float(sum(batch.predictions.size for batch in self.batches))
-
-
 def _seen_rows(log: dict[str, Any]) -> Predictions:
     seen = log["rows_seen"] > 0
     return Predictions(log["row_predictions"][seen], log["row_targets"][seen])
 
 
 def _correlation(meters: MetersDict, score: Callable[[scores.FloatArray, scores.FloatArray], float]) -> float:
-    batches = meters["_predictions"].batches
+    batches = meters["_predictions"].parts
     x = np.concatenate([b.predictions for b in batches]).astype(np.float64)
     y = np.concatenate([b.targets for b in batches]).astype(np.float64)
     return round(score(x, y), 2)

@@ -5,10 +5,13 @@ from fairseq_adv.tasks import (
     commonsense_qa,
     qnli_ranking,
     scheduled_masked_lm,
+    span_qa,
+    tagging,
     text_classification,
     wsc,
 )
 
 __all__ = [
-    "arc_retrieval", "commonsense_qa", "qnli_ranking", "scheduled_masked_lm", "text_classification", "wsc",
+    "arc_retrieval", "commonsense_qa", "qnli_ranking", "scheduled_masked_lm", "span_qa",
+    "tagging", "text_classification", "wsc",
 ]  # fmt: skip

@@ -11,11 +11,10 @@ from typing import Any, List, Optional
 from fairseq.data import FairseqDataset
 from fairseq.tasks import register_task
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
-from omegaconf import OmegaConf, open_dict
 
-from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.binarize import class_names
 from fairseq_adv.data.text.length_groups import GroupedByLength
+from fairseq_adv.tasks.class_names import keep_class_names
 
 
 @dataclass
@@ -52,7 +51,7 @@ class TextClassificationTask(SentencePredictionTask):
     def setup_task(cls, cfg: TextClassificationConfig, **kwargs: Any) -> "TextClassificationTask":
         task: TextClassificationTask = super().setup_task(cfg, **kwargs)
         if not cfg.regression_target:
-            _fill_class_names(cfg, class_names(task.label_dictionary))
+            keep_class_names(cfg, class_names(task.label_dictionary))
         return task
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
@@ -62,18 +61,3 @@ class TextClassificationTask(SentencePredictionTask):
             seed = self.cfg.seed if split.startswith("train") else None
             dataset = self.datasets[split] = GroupedByLength(nested, nested.sizes[0], seed)
         return dataset
-
-
-def _fill_class_names(cfg: Any, names: List[str]) -> None:
-    known = cfg.class_names
-    if known is not None and list(known) != names:
-        raise DataError(
-            f"{cfg.data}/label/dict.txt: lists the classes {', '.join(names)}, but the checkpoint was "
-            f"trained with {', '.join(known)}, in this order. Prepare the data with the same training file."
-        )
-    # A task gets a copy of its options (fairseq/dataclass/utils.py, merge_with_parent), and the trainer
-    # saves the configuration that they were copied from.
-    root = cfg._get_parent() if OmegaConf.is_config(cfg) else None
-    for options in (cfg, *([] if root is None else [root.task])):
-        with open_dict(options):
-            options.class_names = names

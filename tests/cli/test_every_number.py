@@ -30,6 +30,8 @@ FROM_ZERO = {
     "--starts",
 }
 
+ANY = {"--threshold"}  # odds are the difference of two scores
+
 
 def verbs() -> list[str]:
     folder = Path(fairseq_adv_cli.__file__).parent
@@ -84,7 +86,8 @@ def faults(parser: argparse.ArgumentParser) -> tuple[int, list[str]]:
     found = []
     for action in numbers:
         name = action.option_strings[-1] if action.option_strings else action.dest
-        wrong = ["inf", "nan", "1e400", "-inf", "-1", "", *(["0"] if name not in FROM_ZERO else [])]
+        wrong = ["inf", "nan", "1e400", "-inf", ""]
+        wrong += [] if name in ANY else ["-1"] if name in FROM_ZERO else ["-1", "0"]
         found += [f"{name} {text}" for text in wrong if takes(action, text)]
         is_number = isinstance(action.default, (int, float)) and not isinstance(action.default, bool)
         if is_number and not takes(action, str(action.default)):

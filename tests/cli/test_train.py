@@ -30,6 +30,7 @@ from support import (
     write_task,
     write_wsc,
 )
+from token_data import write_spans, write_tags
 
 import fairseq_adv_cli
 from fairseq_adv.evaluation.runs import read_log
@@ -151,6 +152,15 @@ def test_the_task_is_that_of_the_files(tmp_path: Path) -> None:
     assert task_of(write_corpus(tmp_path / "corpus")) == "masked_lm"
     assert task_of(write_questions(tmp_path / "arc")) == "arc_retrieval"
     assert task_of(write_wsc(tmp_path / "wsc")) == "wsc"
+    assert task_of(write_tags(tmp_path / "tags")) == "tagging"
+    spans = write_spans(tmp_path / "spans")
+    (spans / "train.json").rename(spans / "train-v1.1.json")
+    assert task_of(spans) == "span_qa"
+    glue = tmp_path / "glue"
+    glue.mkdir()
+    (glue / "train.tsv").write_text("sentence\tlabel\na fine film\t1\n")  # not yet prepared
+    with pytest.raises(ValueError, match="holds no training data that is known here"):
+        task_of(glue)
     question = {"stem": "a", "question_concept": "b", "choices": []}
     (tmp_path / "csqa").mkdir()
     write_json_lines(tmp_path / "csqa" / "train_rand_split.jsonl", [{"question": question}])
@@ -404,3 +414,32 @@ def test_fairseq_train_makes_the_logs_folder(data: Path, tmp_path: Path) -> None
     done = run_command(command("fairseq-train"), *args)
     assert done.returncode == 0, done.stderr[-2000:]
     assert re.search('"train_num_updates": "1"', log.read_text())
+
+
+def test_tags_are_trained_and_answered(tmp_path: Path) -> None:
+    """The updates are counted by sentences, the best checkpoint is chosen by F1, the tokenizer is kept."""
+    data = write_tags(tmp_path / "tags", train=11)
+    encoder = write_encoder(tmp_path / "encoder")
+    sizes = SIZES.replace("--max-positions 16", "--max-positions 24").split()
+    given = ["--tokenizer-dir", str(encoder), *sizes, "--save-dir", str(tmp_path / "out"), *QUICK]
+    done = verb(data, *given, "--batch-size", "4", "--max-epoch", "2")
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = Words(shlex.split(done.stdout.splitlines()[0])).given
+    assert found["--task"] == "tagging" and found["--best-checkpoint-metric"] == "f1"
+    assert found["--total-num-update"] == "6"
+    assert (tmp_path / "out" / "tokenizer" / "vocab.txt").is_file()
+    answer = run_command(
+        sys.executable, "-m", "fairseq_adv_cli", "predict", str(tmp_path / "out" / "checkpoint_best.pt"),
+        "--task", "tagging", "--data", str(data), "--out", str(tmp_path / "answers"), "--cpu",
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    assert (tmp_path / "answers" / "predictions.tsv").is_file()
+
+
+def test_spans_need_the_number_of_updates(tmp_path: Path) -> None:
+    """Their windows are made later."""
+    data = write_spans(tmp_path / "spans")
+    with pytest.raises(ValueError, match="pass --max-update"):
+        options_of(data, None, *SIZES.split())
+    found = options_of(data, None, *SIZES.split(), "--max-update", "30")
+    assert (found["--task"], found["--total-num-update"]) == ("span_qa", "30")

@@ -12,18 +12,21 @@ from support import (
     batch,
     build,
     flat_gradient,
+    slow,
     train_args,
     write_corpus,
     write_questions,
     write_task,
     write_wsc,
 )
+from token_data import write_spans, write_tags
 
 from criterions.test_methods import one_step, recorded
 from criterions.test_yopo import gradients_of_passes
 from fairseq_adv.perturbation import geometry
 
-OBJECTIVES = ("classes", "regression", "commonsense_qa", "wsc", "masked_lm")
+ALL = ("classes", "regression", "commonsense_qa", "wsc", "masked_lm", "tagging", "span_qa")
+OBJECTIVES = [*ALL[:-2], slow("tagging"), slow("span_qa")]
 SGD = ["--optimizer", "sgd", "--lr", "0.1"]
 ROWS = [0, 1, 2, 3, 4]
 ALPHA = 0.2
@@ -31,12 +34,14 @@ ALPHA = 0.2
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    made = {name: tmp_path_factory.mktemp(name) for name in OBJECTIVES}
+    made = {name: tmp_path_factory.mktemp(name) for name in ALL}
     write_task(made["classes"])
     write_task(made["regression"], classes=1)
     write_questions(made["commonsense_qa"])
     write_wsc(made["wsc"])
     write_corpus(made["masked_lm"])
+    write_tags(made["tagging"])
+    write_spans(made["span_qa"])
     return made
 
 

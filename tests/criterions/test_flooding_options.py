@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support import build, train_args, write_corpus, write_questions, write_task, write_wsc
+from token_data import write_spans
 
 AUTO = ["--flood-level", "auto", "--accordance-interval", "5"]
 
@@ -38,10 +39,11 @@ def test_refused(data: Path, words: list[str], message: str) -> None:
         build(train_args(data, None, "flooding", *words))
 
 
-@pytest.mark.parametrize("task", ["regression", "commonsense_qa", "wsc", "masked_lm"])
+@pytest.mark.parametrize("task", ["regression", "commonsense_qa", "wsc", "masked_lm", "span_qa"])
 def test_accordance_needs_classes(tmp_path: Path, task: str) -> None:
     """Flooding itself does not."""
     write = {"commonsense_qa": write_questions, "wsc": write_wsc, "masked_lm": write_corpus}.get(task)
+    write = write_spans if task == "span_qa" else write
     data = write(tmp_path) if write else write_task(tmp_path, classes=1)
     name, classes = (task, 2) if write else ("sentence_prediction", 1)
     build(train_args(data, None, "flooding", "--flood-level", "0.1", task=name, classes=classes))

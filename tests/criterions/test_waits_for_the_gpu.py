@@ -25,11 +25,12 @@ from support import (
     write_task,
     write_wsc,
 )  # fmt: skip
+from token_data import write_spans, write_tags
 from torch.utils._python_dispatch import TorchDispatchMode
 
 WRITE = {
     "sentence_prediction": write_task, "masked_lm": write_corpus, "commonsense_qa": write_questions,
-    "wsc": write_wsc,
+    "wsc": write_wsc, "tagging": write_tags, "span_qa": write_spans,
 }  # fmt: skip
 # Options, and forward passes an update.
 METHODS = {
@@ -122,11 +123,11 @@ def test_an_update_waits_once_more_than_fairseqs_own_passes(
 
 
 @pytest.mark.parametrize("method", ["standard", "freelb", "alum_vat"])
-@pytest.mark.parametrize("task", ["commonsense_qa", "wsc"])
-def test_of_several_rows_an_example(
+@pytest.mark.parametrize("task", ["commonsense_qa", "wsc", "tagging", "span_qa"])
+def test_of_tasks_that_fairseq_has_no_criterion_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, method: str
 ) -> None:
-    """fairseq has no criterion for these: held against its criterion for classes."""
+    """Held against its criterion for classes."""
     plain, sample = trained(tmp_path / "plain", "sentence_prediction", "sentence_prediction", [])
     one = waits_of_an_update(plain, sample, monkeypatch)
     words, passes = METHODS[method]

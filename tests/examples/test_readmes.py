@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from recipes import EXAMPLES, GLUE, RECIPES, ROOT, composed, launcher
 from test_recipes import AUTHORS
 
-FOLDERS = ["alum", "arc", "commonsense_qa", "flooding", "glue", "qnli_ranking", "race", "wsc"]
+FOLDERS = ["alum", "arc", "commonsense_qa", "flooding", "glue", "ner", "qnli_ranking", "race", "squad", "wsc"]
 NAMES = {path: name for name, path in RECIPES.items()}
 GROUPS = (
     "common", "task", "model", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset",
@@ -90,7 +90,7 @@ def test_what_a_readme_names_is_there(folder: str) -> None:
         assert told or folder in ("arc", "wsc", "qnli_ranking"), method
 
 
-@pytest.mark.parametrize("folder", ["arc", "commonsense_qa", "qnli_ranking", "race", "wsc"])
+@pytest.mark.parametrize("folder", ["arc", "commonsense_qa", "ner", "qnli_ranking", "race", "squad", "wsc"])
 def test_the_readme_shows_the_numbers_of_the_yaml(folder: str) -> None:
     """Rows of its table: | `key` | value | source |."""
     rows: dict[str, str] = dict(re.findall(r"^\| `([\w.]+)` \| ([^|]+?) \|", text_of(folder), re.MULTILINE))

@@ -244,6 +244,26 @@ def test_a_stage_of_arc_goes_on_with_weights_and_head_of_the_one_before(
     assert torch.equal(one, other) and not torch.equal(one, start)
 
 
+@pytest.mark.parametrize("name", ["squad", "ner"])
+def test_spans_and_tags_are_chosen_by_f1(tmp_path: Path, encoder: Encoder, name: str) -> None:
+    """The command trains with the perturbation's shares, validates, and keeps the best checkpoint by F1."""
+    small = ["task.window_overlap=2", "task.max_answer_tokens=4"] if name == "squad" else []
+    done = run_py(
+        name,
+        tiny_data(tmp_path, name),
+        encoder("race"),
+        tmp_path / "save",
+        *TINY,
+        "task.max_positions=24",
+        *small,
+    )
+    logged = numbers(done)
+    assert "valid_f1" in logged["valid"][0] and logged["train_inner"][0]["adv_norm"] > 0
+    assert logged["train_inner"][0]["adv_ratio"] < 0.02
+    best = torch.load(tmp_path / "save" / "checkpoint_best.pt")
+    assert "classification_heads.token_head.out_proj.weight" in best["model"]
+
+
 def test_bert_from_scratch_changes_rate_and_method_in_one_run(tmp_path: Path) -> None:
     """Ten epochs, five rates; VAT from the middle on."""
     done = run_py(

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from small_runs import table_rows, words, write_glue, write_small_encoder
 from support import run_command, write_questions, write_wsc
+from token_data import write_spans, write_tags
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -78,6 +79,8 @@ def test_a_training_its_attack_and_its_table(tmp_path: Path, data: Path, encoder
         ("flooding", ["DATA", "OUT", "--methods", "flooding-x"], "'flooding-x': pass standard, freelb, auto"),
         ("alum", ["DATA", "OUT", "--stages", "tune"], "invalid choice: 'tune'"),
         (".", ["DATA", "OUT", "--tasks", "race"], "race: no such file"),
+        ("ner", ["DATA", "OUT", "--corpora", "CoNLL"], "invalid choice: 'CoNLL'"),
+        ("squad", ["DATA", "OUT"], "squad/train-v1.1.answerable-of-v2-slice.json: no such file"),
     ],
 )
 def test_mistakes_are_told_before_training(
@@ -87,6 +90,37 @@ def test_mistakes_are_told_before_training(
     done = small_runs(where, *(str({"DATA": data, "OUT": out}.get(word, word)) for word in given))
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr, done.stderr
     assert not list(out.glob("*/train.log"))
+
+
+@pytest.mark.slow
+def test_entities_and_spans(tmp_path: Path, data: Path, encoder: Path) -> None:
+    """Trained, scored, and set beside what needs no model; adversarial SQuAD by its variants."""
+    tokens = write_tags(tmp_path / "tags", train=40, valid=12)
+    ner = data / "ner" / "NCBI-disease-IOB"
+    ner.mkdir(parents=True)
+    for name, split in (("train", "train"), ("devel", "valid"), ("test", "valid")):
+        shutil.copy(tokens / f"{split}.tsv", ner / f"{name}.tsv")
+    given = ["--encoder", encoder, "--seeds", 1, "--updates", 4]
+    done = small_runs("ner", data, tmp_path / "ner", *given, "--corpora", "NCBI-disease", "--measured", 6)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    head, *rows = table_rows(done.stdout)
+    assert [row[1] for row in rows] == ["`standard`", "`freelb`", "`alum_vat`"] and "test f1" in head
+    assert "each word with its most frequent tag: F1 " in done.stdout
+    spans = write_spans(tmp_path / "spans", train=30, valid=10)
+    content = (spans / "valid.json").read_text().replace('"valid-', '"v')
+    (data / "squad").mkdir()
+    shutil.copy(spans / "train.json", data / "squad" / "train-v1.1.answerable-of-v2-slice.json")
+    squad = json.loads(content)
+    for paragraph in squad["data"][0]["paragraphs"]:
+        (row,) = paragraph["qas"]
+        paragraph["qas"].append({**row, "id": f"{row['id']}-high-conf-turk0", "question": "w1 ?"})
+    (data / "squad" / "sample1k-HCVerifyAll.json").write_text(json.dumps(squad))
+    done = small_runs("squad", data, tmp_path / "squad", *given, "--originals", 4)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    head, *rows = table_rows(done.stdout)
+    assert len(rows) == 3 and "F1, AddSent (worst variant)" in head and all(all(row) for row in rows)
+    found = records(tmp_path / "squad")["squad-freelb-1"]["outcomes"]["score"]  # type: ignore[index]
+    assert (found["total"], found["adversarial_total"], found["original_total"]) == (8, 4, 4)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import glue_samples
 import hf_models
 import numpy as np
 from support import question, write_json_lines, write_task, wsc_line
+from token_data import span_question, write_squad
 
 from fairseq_adv.data.choices.question_layouts import read_any_questions
 from fairseq_adv.data.choices.race import read_race
@@ -25,15 +26,19 @@ from fairseq_adv.data.corpus.reader import Reading, rows_of
 from fairseq_adv.data.glue.layouts import TASKS, task_layout
 from fairseq_adv.data.glue.tsv import read_split
 from fairseq_adv.data.io import text_lines
+from fairseq_adv.data.spans.squad import read_squad
 from fairseq_adv.data.tables.table_files import read_table
+from fairseq_adv.data.tags.columns import read_columns
 from fairseq_adv.data.text.folder_check import check_folder
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary, tokenizer_for_encoder
 from fairseq_adv.data.workspace import finished
 from fairseq_adv.data.wsc.superglue import detokenised, read_wsc
 from fairseq_adv.data.wsc.wnli import read_wnli
+from fairseq_adv.evaluation.entity_report import score_columns
 from fairseq_adv.evaluation.figures.accordance_log import read_accordance
 from fairseq_adv.evaluation.predict.submission import check_file
 from fairseq_adv.evaluation.runs import read_log
+from fairseq_adv.evaluation.span_report import score_file
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv.hub.minilm import MODEL_PREFIX, unpack_model
 from fairseq_adv.retrieval.sentences import survey
@@ -189,6 +194,11 @@ def _manifest(folder: Path) -> object:
     return (folder / "manifest.json").write_text(json.dumps({"made_from": {"a": 1}, "files": {"b": 3}}))
 
 
+def _squad(folder: Path) -> Path:
+    rows = [span_question("a", "w1 w2", "w2"), span_question("b", "w1 w2", None)]
+    return write_squad(folder / "a.json", ("w1 w2", rows))
+
+
 def _index(folder: Path) -> object:
     return write_task(folder, train=3, valid=2)
 
@@ -226,6 +236,18 @@ READERS: dict[str, Reader] = {
     "regents": Reader("a.csv", _text("a.csv", REGENTS), lambda folder: read_regents(folder / "a.csv")),
     "wsc": Reader("a.jsonl", _lines("a.jsonl", wsc_line(np.random.default_rng(0), 0, True)),
                   lambda folder: list(map(detokenised, read_wsc(folder / "a.jsonl", with_candidates=False)))),
+    "tags": Reader("a.tsv", _text("a.tsv", "one\tB-X\ntwo\tI-X\n\nthree\tO\n"),
+                   lambda folder: read_columns(folder / "a.tsv")),
+    "predicted tags": Reader("a.txt", _text("a.txt", "one B-X O\ntwo I-X B-Y\n\nthree O S-X\n"),
+                             lambda folder: score_columns(folder / "a.txt")),
+    "squad": Reader("a.json", _squad, lambda folder: read_squad(folder / "a.json")),
+    "answers": Reader(
+        "b.json", lambda folder: (_squad(folder), (folder / "b.json").write_text('{"a": "w1", "b": ""}')),
+        lambda folder: score_file(folder / "a.json", folder / "b.json")),
+    "null odds": Reader(
+        "c.json", lambda folder: (_squad(folder), (folder / "b.json").write_text('{"a": "w1", "b": ""}'),
+                                  (folder / "c.json").write_text('{"a": -1.5, "b": 2}')),
+        lambda folder: score_file(folder / "a.json", folder / "b.json", folder / "c.json")),
     "corpus": Reader("a.txt", _text("a.txt", "one line\nand another\n\nmore\n\nand more\n"), _corpus),
     "corpus.gz": Reader("a.gz", _packed("a.gz"),
                         lambda folder: list(rows_of(inputs([folder / "a.gz"])[0], Reading()))),

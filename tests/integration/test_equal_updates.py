@@ -21,6 +21,7 @@ from support import (
     write_task,
     write_wsc,
 )  # fmt: skip
+from token_data import write_spans, write_tags
 
 OPTIONS = {
     "freelb": ADVERSARIAL,
@@ -33,7 +34,10 @@ OPTIONS = {
     "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.5", "--smart-mu", "2"],
 }
 METHODS = list(OPTIONS)
-
+WRITE = {
+    "sentence_prediction": write_task, "commonsense_qa": write_questions, "wsc": write_wsc,
+    "masked_lm": write_corpus, "tagging": write_tags, "span_qa": write_spans,
+}  # fmt: skip
 
 # Adam's first updates divide the gradient by its own size: differences of rounding in small entries show as
 # differences of up to lr = 1e-3 in a weight. Plain gradient descent shows them as what they are.
@@ -80,17 +84,22 @@ def test_whole_equals_update_freq_equals_two_processes(tmp_path: Path, method: s
 @pytest.mark.parametrize(
     ("method", "task"),
     [("freelb", "commonsense_qa"), ("freelb", "wsc"), ("alum_vat", "masked_lm"),
-     slow("alum_vat", "commonsense_qa"), slow("alum_vat", "wsc"), slow("freelb", "masked_lm")],
+     slow("alum_vat", "commonsense_qa"), slow("alum_vat", "wsc"), slow("freelb", "masked_lm"),
+     ("freelb", "tagging"), ("alum_vat", "span_qa"), slow("alum_vat", "tagging"), slow("freelb", "span_qa"),
+     *(slow(method, task) for method in METHODS if method not in ("freelb", "alum_vat")
+       for task in ("tagging", "span_qa"))],
 )  # fmt: skip
 def test_other_tasks_come_whole_in_parts_and_on_two_processes(tmp_path: Path, method: str, task: str) -> None:
-    """Questions of 3 to 5 choices, sentences with and without a loss, masked words: the same update each
-    way.
+    """Questions of 3 to 5 choices, sentences with and without a loss, masked words, tagged words, windows:
+    the same update each way.
     """
-    write = {"wsc": write_wsc, "commonsense_qa": write_questions, "masked_lm": write_corpus}[task]
-    data = write(tmp_path / "data")
-    whole = run(data, tmp_path / "whole", method, "--batch-size", "16", task=task)
-    parts = run(data, tmp_path / "parts", method, "--batch-size", "4", "--update-freq", "4", task=task)
-    workers = run(data, tmp_path / "workers", method, "--batch-size", "8", workers=2, task=task)
+    data = WRITE[task](tmp_path / "data")
+    size = 32 if task == "span_qa" else 16  # all windows
+    whole = run(data, tmp_path / "whole", method, "--batch-size", str(size), task=task)
+    parts = run(
+        data, tmp_path / "parts", method, "--batch-size", str(size // 4), "--update-freq", "4", task=task
+    )
+    workers = run(data, tmp_path / "workers", method, "--batch-size", str(size // 2), workers=2, task=task)
     assert_close(parts, whole, atol=3e-6)
     assert_close(workers, whole, atol=3e-6)
 
@@ -105,6 +114,7 @@ def test_other_tasks_come_whole_in_parts_and_on_two_processes(tmp_path: Path, me
             for method in METHODS
         ),
         ("freelb", "commonsense_qa"), ("alum_vat", "masked_lm"), slow("freelb", "wsc"),
+        ("alum_vat", "tagging"), ("freelb", "span_qa"),
     ],
 )  # fmt: skip
 def test_a_process_with_a_batch_more_than_the_other(tmp_path: Path, method: str, task: str) -> None:
@@ -112,11 +122,7 @@ def test_a_process_with_a_batch_more_than_the_other(tmp_path: Path, method: str,
 
     Each update must equal the update on the real examples alone.
     """
-    write = {
-        "sentence_prediction": write_task, "commonsense_qa": write_questions, "wsc": write_wsc,
-        "masked_lm": write_corpus,
-    }[task]  # fmt: skip
-    data = write(tmp_path / "data", train=12)
+    data = WRITE[task](tmp_path / "data", train=12)
     workers = run(data, tmp_path / "workers", method, "--batch-size", "4", workers=2, task=task)
     single = run(data, tmp_path / "single", method, "--batch-size", "4", "--update-freq", "2", task=task)
     assert_close(workers, single, atol=2e-6)
@@ -132,6 +138,28 @@ def test_validation_is_the_same_on_two_processes(tmp_path: Path, method: str) ->
     two = logged(fairseq_train(*args, "--batch-size", "8", workers=2), "valid")[-1]
     for key in ("valid_accuracy", "valid_mcc", "valid_f1", "valid_loss"):
         assert two[key] == one[key], key
+
+
+@pytest.mark.parametrize(
+    ("task", "keys"),
+    [("tagging", ("f1", "precision_Gene", "recall_Cell", "accuracy")),
+     ("span_qa", ("em", "f1", "best_f1", "f1_answerable"))],
+)  # fmt: skip
+def test_scores_of_entities_and_questions_are_the_same_on_two_processes(
+    tmp_path: Path, task: str, keys: tuple[str, ...]
+) -> None:
+    """Windows of a question come to different workers, and one has a dummy batch from the training split."""
+    if task == "span_qa":
+        data = write_spans(tmp_path / "data", valid=9, impossible=True)
+    else:
+        data = write_tags(tmp_path / "data", valid=9)
+    words = ["--max-epoch", "1", "--batch-size-valid", "2", "--lr", "0", "--no-shuffle"]
+    args = train_args(data, None, "standard", *words, "--batch-size", "8", task=task)
+    one = logged(fairseq_train(*args), "valid")[-1]
+    two = logged(fairseq_train(*args, workers=2), "valid")[-1]
+    for key in ("loss", *keys):
+        assert two[f"valid_{key}"] == one[f"valid_{key}"], key
+    assert any(one[f"valid_{key}"] for key in keys)
 
 
 def test_spearman_is_the_same_on_two_processes(tmp_path: Path) -> None:
@@ -159,6 +187,8 @@ def test_spearman_is_the_same_on_two_processes(tmp_path: Path) -> None:
         ("smart", 1, "sentence_prediction"),
         slow("smart", 2, "sentence_prediction"),
         ("freelb", 1, "arc_retrieval"),
+        ("alum_vat", 2, "tagging"),
+        ("freelb", 1, "span_qa"),
     ],
 )
 def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(
@@ -172,7 +202,8 @@ def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(
         data = Path(":".join(map(str, folders)))
         drawn = ["--sampling-weights", "1:0.28"]
     else:
-        data, drawn = write_task(tmp_path / "data", train=64), []
+        drawn: list[str] = []
+        data = WRITE[task](tmp_path / "data", train=48 if task == "span_qa" else 64)
     initial = run(data, tmp_path / "initial", method, "--max-update", "1", task=task)
     assert initial
     schedule = [

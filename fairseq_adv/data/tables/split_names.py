@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Tuple
+
+from fairseq_adv.data.errors import DataError
 
 _WORDS = {
     "train": "train", "training": "train", "valid": "valid", "validation": "valid", "dev": "valid",
-    "val": "valid", "test": "test",
+    "devel": "valid", "val": "valid", "test": "test",
 }  # fmt: skip
 
 
@@ -19,3 +22,35 @@ def split_named(path: Path) -> str:
     words = re.split(r"[^a-z0-9]+", path.name.lower())
     found = {_WORDS[word] for word in words if word in _WORDS}
     return found.pop() + ("1" if "mismatched" in words else "") if len(found) == 1 else ""
+
+
+def find_split_file(folder: Path, split: str, endings: Tuple[str, ...]) -> Path:
+    """The file of a split: ``SPLIT.ENDING``, or else the one whose name says the split.
+
+    Args:
+        folder: of the data set.
+        split: fairseq's name, or a file's without its ending.
+        endings: with their dot.
+
+    Raises:
+        DataError: there is none, or more than one.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder")
+    files = [path for path in sorted(folder.iterdir()) if path.suffix in endings and path.is_file()]
+    found = [path for path in files if path.stem == split] or [
+        path for path in files if split_named(path) == split
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DataError(
+            f"{folder}: has more than one file for the split {split!r}: "
+            f"{', '.join(path.name for path in found)}. Name one of them {split}{found[0].suffix}, or put "
+            "each data set into a folder of its own."
+        )
+    names = " or ".join(f"{split}{ending}" for ending in endings)
+    raise DataError(
+        f"{folder}: has no split {split!r}. Looked for {names}, and names that say it (train, dev, devel, "
+        "valid, test)."
+    )

@@ -20,6 +20,7 @@ class Gpt2Engine:
 
     Attributes:
         numbers: ``numbers[i]`` is the number in encoder.json of what :meth:`encode_batch` calls i.
+        byte_lengths: ``byte_lengths[i]`` is how many bytes it stands for.
     """
 
     def __init__(self, encoder_json: Path, vocab_bpe: Path) -> None:
@@ -33,6 +34,7 @@ class Gpt2Engine:
                     "Pass two files of the same model."
                 )
         self.numbers: List[int] = [self._exact.encoder[token] for token in tokens]
+        self.byte_lengths = [len(token) for token in tokens]  # which has a character for each byte
         self._rank = {number: rank for rank, number in enumerate(self.numbers)}
         self._fast = _tiktoken(self._exact, tokens) if merges_are_regular(self._exact) else None
 

@@ -127,18 +127,27 @@ class WordPieceTokenizer(TokenToIds):
         )
 
     def pieces(self, rows: Sequence[str]) -> List[List[int]]:
-        encodings = self._engine.encode_batch(list(rows), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+        return [encoding.ids for encoding in self.encodings(rows)]
+
+    def encodings(self, rows: Sequence[str]) -> List[Any]:
+        """What ``tokenizers`` makes of each row: ``ids``, and ``offsets`` in characters."""
+        found: List[Any] = self._engine.encode_batch(list(rows), add_special_tokens=False)
+        return found
 
 
 class Gpt2Tokenizer(TokenToIds):
-    """GPT-2's byte-level BPE, as RoBERTa uses it, from encoder.json, vocab.bpe and RoBERTa's dict.txt."""
+    """GPT-2's byte-level BPE, as RoBERTa uses it, from encoder.json, vocab.bpe and RoBERTa's dict.txt.
+
+    Attributes:
+        byte_lengths: ``byte_lengths[i]`` is how many bytes the tokenizer's own id i stands for.
+    """
 
     kind = "gpt2"
     splits_at_spaces = True
 
     def __init__(self, encoder_json: Path, vocab_bpe: Path, dictionary: Path) -> None:
         self._engine = Gpt2Engine(encoder_json, vocab_bpe)
+        self.byte_lengths: npt.NDArray[np.int32] = np.array(self._engine.byte_lengths, dtype=np.int32)
         files = {"encoder_json": encoder_json, "vocab_bpe": vocab_bpe, "dictionary": dictionary}
         # fairseq writes a token's number and looks this word up.
         words = [str(number) for number in self._engine.numbers]

@@ -43,11 +43,8 @@ def predict_checkpoint(
     Raises:
         DataError: the checkpoint or the data can't be used, or don't belong together.
     """
-    state = read_checkpoint(path)
-    cfg, digest = state["cfg"], sha256_of(path)
-    labels = known_labels(cfg)
-    _adapt(path, cfg, data, how)
-    fairseq_task = _set_up(path, cfg, task)
+    state, labels, fairseq_task = open_checkpoint(path, task, data, how)
+    digest = sha256_of(path)
     with reported_as_data_error(path):
         examples = examples_of(fairseq_task, task, split, labels)
     made_from = {"checkpoint": digest, "data": examples.digest, "fp16": how.fp16}
@@ -65,6 +62,20 @@ def predict_checkpoint(
     )  # fmt: skip
     scores.save(file)
     return scores
+
+
+def open_checkpoint(
+    path: Path, task: PredictionTask, data: Path, how: Running
+) -> tuple[dict[str, Any], list[str], FairseqTask]:
+    """What a checkpoint holds, the names of its classes, and its task set up with the data.
+
+    Raises:
+        DataError: the checkpoint can't be read, or is one of another task.
+    """
+    state = read_checkpoint(path)
+    labels = known_labels(state["cfg"])
+    _adapt(path, state["cfg"], data, how)
+    return state, labels, _set_up(path, state["cfg"], task)
 
 
 def _adapt(path: Path, cfg: Any, data: Path, how: Running) -> None:

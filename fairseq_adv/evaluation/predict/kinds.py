@@ -12,6 +12,8 @@ from fairseq_adv.data.glue.layouts import TaskLayout, task_layout
 from fairseq_adv.tasks.arc_retrieval import ArcRetrievalTask
 from fairseq_adv.tasks.commonsense_qa import CommonsenseQATask
 from fairseq_adv.tasks.qnli_ranking import QNLIRankingTask
+from fairseq_adv.tasks.span_qa import SpanQATask
+from fairseq_adv.tasks.tagging import TaggingTask
 from fairseq_adv.tasks.text_classification import TextClassificationTask
 from fairseq_adv.tasks.wsc import WSCTask
 
@@ -23,6 +25,8 @@ TASK_NAMES: dict[type[FairseqTask], str] = {
     ArcRetrievalTask: "arc_retrieval",
     QNLIRankingTask: "qnli_ranking",
     WSCTask: "wsc",
+    SpanQATask: "span_qa",
+    TaggingTask: "tagging",
 }
 
 
@@ -42,6 +46,11 @@ class PredictionTask:
     glue: TaskLayout | None = None
     second: bool = False
 
+    @property
+    def is_at_tokens(self) -> bool:
+        """Whether a model answers it at tokens, not with a label."""
+        return self.name in ("squad", "tagging")
+
     def split(self, split: str) -> str:
         """fairseq's name of a split."""
         return f"{split}1" if self.second and not split.endswith("1") else split
@@ -52,6 +61,7 @@ class PredictionTask:
             stem, ending = self.name, "tsv"
         else:
             own = "tsv" if self is OWN_DATA else "csv"
+            own = {"squad": "json", "tagging": "tsv"}.get(self.name, own)
             stem, ending = ("WSC", "jsonl") if self.name == "wsc" else ("predictions", own)
         return f"{stem}.{ending}" if split == "test" else f"{stem}-{split}.{ending}"
 
@@ -79,6 +89,8 @@ PREDICTION_TASKS: tuple[PredictionTask, ...] = (
     PredictionTask("openbookqa", (ArcRetrievalTask,)),
     PredictionTask("qnli_ranking", (QNLIRankingTask,)),
     PredictionTask("wsc", (WSCTask,)),
+    PredictionTask("squad", (SpanQATask,)),
+    PredictionTask("tagging", (TaggingTask,)),
 )
 
 # Without --task: classes, numbers or choices of any data set.

@@ -22,6 +22,7 @@ from fairseq_adv.evaluation.predict.ensemble import Ensemble, Scores, join
 from fairseq_adv.evaluation.predict.kinds import OWN_DATA, PredictionTask, prediction_task
 from fairseq_adv.evaluation.predict.qnli_rows import rows_from_ranking
 from fairseq_adv.evaluation.predict.running import Running
+from fairseq_adv.evaluation.predict.token_answers import answer_at_tokens
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ def predict(request: Request) -> Predicted:
     """
     task = prediction_task(request.task)
     _check(request, task)
+    if task.is_at_tokens:
+        return _at_tokens(request, task)
     split = task.split(request.split)
     members: list[Scores] = []
     for checkpoint in request.checkpoints:
@@ -117,6 +120,17 @@ def _check(request: Request, task: PredictionTask) -> None:
         raise DataError(f"--gold is for --task QNLI, not {task.name}. Leave it out.")
     if task.name == "AX" and request.split != "test":
         raise DataError(f"--split {request.split}: AX has a test split alone. Leave it out.")
+
+
+def _at_tokens(request: Request, task: PredictionTask) -> Predicted:
+    if request.scores or request.vote or len(request.checkpoints) != 1:
+        raise DataError(f"--task {task.name} takes one checkpoint, and neither --scores nor --vote")
+    assert request.data is not None  # checked
+    file = request.out / task.file(request.split)
+    rows, measured = answer_at_tokens(
+        request.checkpoints[0], task, request.data, request.split, request.running, file
+    )
+    return Predicted(file, rows, 1, measured)
 
 
 def _refuse_unused(request: Request, kind: str) -> None:

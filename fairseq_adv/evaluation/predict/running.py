@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.tasks.fairseq_task import FairseqTask
+from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
@@ -17,6 +19,7 @@ from fairseq_adv.evaluation.predict.ensemble import FloatArray
 from fairseq_adv.evaluation.predict.examples import Examples
 from fairseq_adv.evaluation.trained import objective_options, reported_as_data_error
 from fairseq_adv.objectives import Objective, build_objective
+from fairseq_adv.objectives.base import Sample
 
 MAX_TOKENS = 16384  # of a mini-batch, where neither its rows nor its tokens are given
 
@@ -114,21 +117,14 @@ def run_model(
     log_probs = np.full((n, columns), -np.inf, dtype=np.float32)
     raw = log_probs.copy()
     seen = np.zeros(n, dtype=np.int64)
-    batches = _batches(examples, how)
-    with torch.no_grad(), tqdm(total=n, desc=path.name, unit="row", disable=not progress) as bar:
-        for batch in batches:
-            sample = examples.dataset.collater([examples.dataset[int(i)] for i in batch])
-            try:
-                sample = utils.move_to_cuda(sample, how.device) if how.device.type == "cuda" else sample
-                predictions = objective.predict(model, sample)
-            except torch.cuda.OutOfMemoryError as error:
-                raise DataError("the GPU is out of memory. Pass a smaller --max-tokens.") from error
-            rows = sample["id"].cpu().numpy()
-            found = predictions.shape[1]
-            log_probs[rows, :found] = objective.log_probabilities(predictions).cpu().numpy()
-            raw[rows, :found] = predictions.float().cpu().numpy()
-            seen[rows] += 1
-            bar.update(len(rows))
+    for sample, predictions in predicted(
+        path, objective, model, examples.dataset, examples.ids.tolist(), how, progress
+    ):
+        rows = sample["id"].cpu().numpy()
+        found = predictions.shape[1]
+        log_probs[rows, :found] = objective.log_probabilities(predictions).cpu().numpy()
+        raw[rows, :found] = predictions.float().cpu().numpy()
+        seen[rows] += 1
     if (seen != 1).any():
         raise DataError(f"{path}: row {examples.ids[int((seen != 1).argmax())]} was not predicted once")
     bad = ~np.isfinite(np.where(examples.present, log_probs, 0)).all(axis=1)
@@ -140,14 +136,43 @@ def run_model(
     return log_probs, raw
 
 
-def _batches(examples: Examples, how: Running) -> list[Any]:
+def predicted(
+    path: Path, objective: Objective, model: torch.nn.Module, dataset: Any, names: Sequence[str],
+    how: Running, progress: bool = True,
+) -> Iterator[tuple[Sample, Tensor]]:  # fmt: skip
+    """The mini-batches of a data set, and what the model predicts for each.
+
+    Args:
+        path: for messages.
+        objective: predicts.
+        model: as :func:`load_model` gives it.
+        dataset: at least one example.
+        names: of its examples, for messages.
+        how: sizes of the mini-batches.
+        progress: show a bar over the rows.
+
+    Raises:
+        DataError: an example has more tokens than a mini-batch, or memory runs out.
+    """
+    with torch.no_grad(), tqdm(total=len(names), desc=path.name, unit="row", disable=not progress) as bar:
+        for batch in _batches(dataset, names, how):
+            sample = dataset.collater([dataset[int(i)] for i in batch])
+            try:
+                sample = utils.move_to_cuda(sample, how.device) if how.device.type == "cuda" else sample
+                predictions = objective.predict(model, sample)
+            except torch.cuda.OutOfMemoryError as error:
+                raise DataError("the GPU is out of memory. Pass a smaller --max-tokens.") from error
+            yield sample, predictions
+            bar.update(len(batch))
+
+
+def _batches(dataset: Any, names: Sequence[str], how: Running) -> list[Any]:
     """Rows of similar length together, longest first: if memory runs out, it does so at once."""
-    dataset = examples.dataset
     tokens = np.array([dataset.num_tokens(i) for i in range(len(dataset))])
     max_tokens = how.max_tokens if how.max_tokens or how.batch_size else MAX_TOKENS
     if max_tokens and tokens.max() > max_tokens:
         raise DataError(
-            f"row {examples.ids[int(tokens.argmax())]} has {tokens.max()} tokens with all its choices, more "
+            f"row {names[int(tokens.argmax())]} has {tokens.max()} tokens with all its choices, more "
             f"than --max-tokens {max_tokens}. Pass {tokens.max()} or more."
         )
     sizes = np.array([dataset.size(i) for i in range(len(dataset))])

@@ -1,0 +1,122 @@
+"""Scores of answers by the rules of SQuAD's evaluation: exact match and F1 of words, x 100.
+
+Version 2.0 adds questions without an answer, and a threshold. Adversarial SQuAD scores an original question
+by the worst of its variants. Imports neither torch nor fairseq.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
+
+
+class Score(NamedTuple):
+    """Of one answer, 0 to 1; or a mean over several, x 100."""
+
+    exact: float
+    f1: float
+
+
+def normalised(text: str) -> str:
+    """Lower case, without ASCII punctuation, the words a, an, the, and white space but single blanks."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def score_of(answer: str, golds: Sequence[str]) -> Score:
+    """The best exact match and, apart from it, the best F1 over the right answers.
+
+    Args:
+        answer: the predicted text, "" for none.
+        golds: the right ones, ``[""]`` where there is none.
+    """
+    ours = normalised(answer)
+    theirs = {normalised(gold) for gold in golds}
+    theirs = {gold for gold in theirs if gold} or theirs
+    return Score(float(ours in theirs), max(_f1(ours, gold) for gold in theirs))
+
+
+def _f1(ours: str, theirs: str) -> float:
+    a, b = ours.split(), theirs.split()
+    if not a or not b:
+        return float(a == b)
+    same = sum((Counter(a) & Counter(b)).values())
+    return 2.0 * same / (len(a) + len(b)) if same else 0.0
+
+
+def scores_of(answers: Mapping[str, str], golds: Mapping[str, Sequence[str]]) -> Dict[str, Score]:
+    """The score of each question by its id; one that is not answered has 0."""
+    return {
+        name: score_of(answers[name], right) if name in answers else Score(0.0, 0.0)
+        for name, right in golds.items()
+    }
+
+
+def mean(scores: Sequence[Score]) -> Score:
+    """x 100; 0 of none."""
+    n = max(len(scores), 1)
+    return Score(100.0 * sum(s.exact for s in scores) / n, 100.0 * sum(s.f1 for s in scores) / n)
+
+
+def with_threshold(
+    scores: Mapping[str, Score], golds: Mapping[str, Sequence[str]], null_odds: Mapping[str, float],
+    threshold: float,
+) -> Dict[str, Score]:  # fmt: skip
+    """The scores where a question whose odds of having no answer are above a threshold is answered so."""
+    found = {}
+    for name, score in scores.items():
+        nothing = float(not any(golds[name]))
+        found[name] = Score(nothing, nothing) if null_odds[name] > threshold else score
+    return found
+
+
+def best_threshold(
+    values: Mapping[str, float], answered: Mapping[str, bool], impossible: Mapping[str, bool],
+    null_odds: Mapping[str, float],
+) -> Tuple[float, float]:  # fmt: skip
+    """The best mean, x 100, over all thresholds, and the threshold; it is tuned on what it is measured on.
+
+    Args:
+        values: exact match or F1 of each answer, by id.
+        answered: whether the answer is not empty.
+        impossible: whether the question has no answer.
+        null_odds: what is compared with the threshold.
+    """
+    best = current = float(sum(impossible[name] for name in values))
+    threshold = 0.0
+    for name in sorted(values, key=lambda name: null_odds[name]):
+        if not impossible[name]:
+            current += values[name]
+        elif answered[name]:
+            current -= 1.0
+        if current > best:
+            best, threshold = current, null_odds[name]
+    return 100.0 * best / max(len(values), 1), threshold
+
+
+def original_of(name: str) -> str:
+    """The id of the question that a variant of adversarial SQuAD was made from, or the id itself."""
+    return name.split("-")[0]
+
+
+def is_adversarial(names: Sequence[str]) -> bool:
+    """Whether some ids are those of variants, such as 56be4db0acb8001400a502ee-high-conf-turk0."""
+    known = set(names)
+    return any("-" in name and original_of(name) in known for name in names)
+
+
+def worst_variants(scores: Mapping[str, Score]) -> List[Score]:
+    """Of each original the score of the variant with the lowest F1, the first of equals; its own if it has
+    no variant.
+    """
+    worst: Dict[str, Tuple[bool, float, Score]] = {}
+    for name, score in scores.items():
+        original = original_of(name)
+        key = (name == original, score.f1, score)
+        if original not in worst or key[:2] < worst[original][:2]:
+            worst[original] = key
+    return [score for _, _, score in worst.values()]

@@ -1,0 +1,157 @@
+"""SQuAD's json, versions 1.1 and 2.0, and adversarial SQuAD, as they are distributed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import check_text, field_of, json_object
+from fairseq_adv.data.tables.split_names import find_split_file
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A right answer: its text, and the character of the context that it starts at."""
+
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        """Behind its last character."""
+        return self.start + len(self.text)
+
+
+@dataclass(frozen=True)
+class SpanQuestion:
+    """A question about a context.
+
+    Attributes:
+        id: all different in a file.
+        text: the question.
+        context: its number in :attr:`Squad.contexts`.
+        answers: all right ones; none if the context has no answer; ``None``: not known.
+        where: for messages.
+    """
+
+    id: str
+    text: str
+    context: int
+    answers: Optional[Tuple[Answer, ...]]
+    where: str
+
+
+@dataclass(frozen=True)
+class Squad:
+    """A file.
+
+    Attributes:
+        questions: at least one.
+        contexts: those that they share.
+        version: as the file says it, "" if it does not.
+    """
+
+    questions: List[SpanQuestion]
+    contexts: List[str]
+    version: str = ""
+
+    @property
+    def has_impossible(self) -> bool:
+        """Whether a context may have no answer: it is a file of version 2, or some have none."""
+        return self.version.lstrip("v").startswith("2") or any(one.answers == () for one in self.questions)
+
+    def golds(self) -> Dict[str, List[str]]:
+        """The texts of the right answers by id; ``[""]`` where there is none."""
+        return {
+            question.id: [answer.text for answer in question.answers] or [""]
+            for question in self.questions
+            if question.answers is not None
+        }
+
+
+def find_squad(folder: Path, split: str) -> Path:
+    """The file of a split; see :func:`fairseq_adv.data.tables.split_names.find_split_file`."""
+    return find_split_file(folder, split, (".json",))
+
+
+def read_squad(path: Path, answered: bool = True) -> Squad:
+    """The questions of a file.
+
+    Args:
+        path: the file.
+        answered: a question without ``answers`` is refused.
+
+    Raises:
+        DataError: naming the file and the question's id: it is no json of SQuAD's layout, an id is there
+            twice, or an answer is not at its offset.
+    """
+    content = json_object(path, "Fetch the file again.")
+    squad = Squad([], [], str(content.get("version", "")))
+    seen: Dict[str, str] = {}
+    for where, paragraph in _paragraphs(content, path):
+        context = field_of(paragraph, "context", str, where)
+        if not context.strip():
+            raise DataError(f"{where}: the context is empty. Fill it in, or remove the paragraph.")
+        squad.contexts.append(context)
+        for number, row in _objects(paragraph, "qas", where):
+            name = field_of(row, "id", str, number)
+            place = f"{path}: question {name}"
+            if name in seen:
+                raise DataError(f"{place}: the id is also that of {seen[name]}. Give each its own.")
+            seen[name] = number[len(str(path)) + 2 :]
+            text = field_of(row, "question", str, place)
+            if not text.strip():
+                raise DataError(f"{place}: the question is empty. Fill it in, or remove it.")
+            answers = _answers(row, context, place, answered)
+            squad.questions.append(SpanQuestion(name, text, len(squad.contexts) - 1, answers, place))
+    if not squad.questions:
+        raise DataError(f"{path}: has no questions")
+    return squad
+
+
+def _paragraphs(content: Dict[str, Any], path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
+    for where, article in _objects(content, "data", str(path), ": "):
+        yield from _objects(article, "paragraphs", where)
+
+
+def _objects(
+    row: Dict[str, Any], key: str, where: str, then: str = ", "
+) -> Iterator[Tuple[str, Dict[str, Any]]]:
+    """("WHERE, KEY n", object), from 1."""
+    for number, value in enumerate(field_of(row, key, list, where), start=1):
+        place = f"{where}{then}{key} {number}"
+        if not isinstance(value, dict):
+            raise DataError(f"{place}: must be a json object, not {value!r:.40}")
+        yield place, value
+
+
+def _answers(row: Dict[str, Any], context: str, where: str, needed: bool) -> Optional[Tuple[Answer, ...]]:
+    if row.get("is_impossible") is True:
+        if row.get("answers"):
+            raise DataError(f"{where}: is_impossible, but it has answers. Remove them, or say false.")
+        return ()
+    if not row.get("answers"):
+        if needed:
+            raise DataError(f"{where}: has no answers. Add one, or, as in version 2.0, is_impossible: true.")
+        return None
+    return tuple(_answer(one, context, place) for place, one in _objects(row, "answers", where))
+
+
+def _answer(row: Dict[str, Any], context: str, where: str) -> Answer:
+    text, start = field_of(row, "text", str, where), row.get("answer_start")
+    check_text(text, f"{where}: text")
+    if not text.strip():
+        raise DataError(f"{where}: the text is empty. Fill it in, or remove the answer.")
+    if not isinstance(start, int) or isinstance(start, bool) or start < 0:
+        raise DataError(f"{where}: answer_start must be a whole number of characters, not {start!r:.40}")
+    there = context[start : start + len(text)]
+    if there != text:
+        found = context.find(text)
+        fix = f"Is it {found}?" if found >= 0 else "The context does not have this text at all."
+        raise DataError(
+            f"{where}: {text!r:.60} is not at answer_start {start}, where the context has {there!r:.60}. "
+            f"answer_start counts characters from 0. {fix}"
+        )
+    return Answer(text, start)

@@ -1,0 +1,105 @@
+"""Tags that mark entities: IOB1, IOB2 and BIOES are read, IOB2 is kept.
+
+IOB2 begins each entity with B-. IOB1 (CoNLL-2003) begins it with I-, and with B- only right behind another
+entity of its type. BIOES also marks an entity's last word (E-), and one of a single word (S-).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Iterator, List, Optional, Sequence, Tuple
+
+from fairseq_adv.data.errors import DataError
+
+OUTSIDE = "O"
+Lines = Sequence[Tuple[int, Sequence[str]]]
+"""The sentences of a file: the number of the line of the first word, and the tags of all words."""
+_IOB2_OF = {"B": "B", "I": "I", "E": "I", "S": "B"}
+
+
+def as_iob2(sentences: Lines, path: Path) -> List[Tuple[str, ...]]:
+    """The tags of each sentence in IOB2.
+
+    The scheme is found out for the file as a whole.
+
+    Args:
+        sentences: of the file.
+        path: the file, for messages.
+
+    Raises:
+        DataError: a tag is none, or two schemes are mixed; names the line.
+    """
+    check_tags(sentences, path)
+    if any(tag[0] in "ES" for _, tag, _ in _tags(sentences)):
+        _check_bioes(sentences, path)
+    elif _is_iob1(sentences, path):
+        return [_from_iob1(tags) for _, tags in sentences]
+    return [
+        tuple(tag if tag == OUTSIDE else _IOB2_OF[tag[0]] + tag[1:] for tag in tags) for _, tags in sentences
+    ]
+
+
+def check_tags(sentences: Lines, path: Path) -> None:
+    """Raises DataError, naming the line, for what is a tag in no scheme."""
+    for line, tag, _ in _tags(sentences):
+        prefix, _, kind = tag.partition("-")
+        if tag != OUTSIDE and not (prefix in _IOB2_OF and kind):
+            raise DataError(
+                f"{path}:{line}: {tag!r} is no tag. Write O, or B-, I-, E- or S- and the entity's type; the "
+                "tag is the last column."
+            )
+
+
+def types_of(sentences: Sequence[Sequence[str]]) -> List[str]:
+    """The types of the entities, sorted; the tags are in any scheme."""
+    return sorted({tag[2:] for tags in sentences for tag in tags if tag != OUTSIDE})
+
+
+def _tags(sentences: Lines) -> Iterator[Tuple[int, str, str]]:
+    """Line, tag, and the tag of the word before, which is O for a sentence's first."""
+    for first, tags in sentences:
+        before = OUTSIDE
+        for number, tag in enumerate(tags):
+            yield first + number, tag, before
+            before = tag
+
+
+def _is_iob1(sentences: Lines, path: Path) -> bool:
+    """Whether entities begin with I-; in IOB1 a B- stands right behind an entity of its type alone."""
+    iob1: Optional[Tuple[int, str]] = None
+    iob2: Optional[Tuple[int, str]] = None
+    for line, tag, before in _tags(sentences):
+        if tag == OUTSIDE or tag[2:] == before[2:]:
+            continue
+        if tag[0] == "I":
+            iob1 = iob1 or (line, tag)
+        else:
+            iob2 = iob2 or (line, tag)
+    if iob1 and iob2:
+        (line, tag), (other, its) = max(iob1, iob2), min(iob1, iob2)
+        raise DataError(
+            f"{path}:{line}: {tag} begins an entity, but on line {other} {its} does: IOB1 and IOB2 are "
+            "mixed. Begin every entity with B-."
+        )
+    return iob1 is not None
+
+
+def _from_iob1(tags: Sequence[str]) -> Tuple[str, ...]:
+    before = [OUTSIDE, *tags]
+    return tuple(
+        "B" + tag[1:] if tag[0] == "I" and last[2:] != tag[2:] else tag for last, tag in zip(before, tags)
+    )
+
+
+def _check_bioes(sentences: Lines, path: Path) -> None:
+    for first, tags in sentences:
+        is_open = ""  # the type of the entity that has begun and must go on
+        for line, tag in enumerate([*tags, OUTSIDE], first):
+            goes_on = tag[0] in "IE"
+            if tag[2:] != is_open if goes_on else is_open:
+                what = f"{tag} goes on with no entity of its type" if goes_on else f"no E-{is_open} before it"
+                raise DataError(
+                    f"{path}:{line}: {what}, as BIOES wants, and the file has E- or S- tags. Write all tags "
+                    "in one scheme."
+                )
+            is_open = tag[2:] if tag[0] in "BI" else ""

@@ -1,0 +1,69 @@
+"""Scores of predicted tags that stand beside the right ones, as conlleval reports them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tags.columns import read_rows
+from fairseq_adv.data.tags.schemes import OUTSIDE, as_iob2, check_tags, types_of
+from fairseq_adv.objectives.entities import count_entities, scores_of
+
+_IOB = {"E": "I", "S": "B"}
+
+
+def entity_report(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], strict: bool = False
+) -> dict[str, float]:
+    """``precision``, ``recall`` and ``f1`` x 100 of the entities, ``accuracy`` of the words, how many
+    entities there are, ``total``; where there are several types also of each, with ``_TYPE``.
+
+    Args:
+        gold: the right tags of each sentence, in IOB2.
+        predicted: those of the model, in any scheme, well-formed or not.
+        strict: a predicted entity that begins with I- is none.
+    """
+    types = types_of([*gold, *predicted])
+    numbers = {OUTSIDE: 0}
+    for k, one in enumerate(types):
+        numbers.update({f"B-{one}": 2 * k + 1, f"I-{one}": 2 * k + 2})
+    where = torch.tensor([k for k, tags in enumerate(gold) for _ in tags])
+    right, ours = (
+        torch.tensor([numbers[_iob(tag)] for tags in side for tag in tags]) for side in (gold, predicted)
+    )
+    counts = count_entities(ours, right, where, len(types), strict)
+    report: dict[str, float] = {}
+    each = [(f"_{one}", counts[:, k]) for k, one in enumerate(types)] if len(types) > 1 else []
+    for suffix, of in [("", counts.sum(dim=1)), *each]:
+        precision, recall, f1 = scores_of(*of.tolist())
+        report.update({
+            f"precision{suffix}": precision, f"recall{suffix}": recall, f"f1{suffix}": f1,
+            f"total{suffix}": int(of[2]),
+        })  # fmt: skip
+    report["accuracy"] = 100.0 * float((ours == right).double().mean())
+    return report
+
+
+def score_columns(path: Path, strict: bool = False) -> dict[str, float]:
+    """The report of a file whose last two columns are the right tag and the predicted one.
+
+    Raises:
+        DataError: naming the line: columns are missing, or a tag is none.
+    """
+    rows = read_rows(path)
+    if len(rows[0][1][0]) < 3:
+        raise DataError(
+            f"{path}:{rows[0][0]}: {len(rows[0][1][0])} columns. A line is a word, its right tag and, last, "
+            "the predicted one, as fairseq-adv predict --task tagging writes it."
+        )
+    gold = as_iob2([(line, [cells[-2] for cells in sentence]) for line, sentence in rows], path)
+    predicted = [[cells[-1] for cells in sentence] for _, sentence in rows]
+    check_tags([(line, tags) for (line, _), tags in zip(rows, predicted)], path)
+    return entity_report(gold, predicted, strict)
+
+
+def _iob(tag: str) -> str:
+    return _IOB.get(tag[0], tag[0]) + tag[1:]

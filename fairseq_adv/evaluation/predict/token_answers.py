@@ -1,0 +1,58 @@
+"""From a checkpoint of tagging or span_qa to the files of its answers. There are no scores to be joined."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Union
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import write_whole
+from fairseq_adv.evaluation.predict.checkpoint_scores import open_checkpoint
+from fairseq_adv.evaluation.predict.kinds import PredictionTask
+from fairseq_adv.evaluation.predict.running import Running, load_model, predicted
+from fairseq_adv.evaluation.predict.span_answers import SpanAnswers
+from fairseq_adv.evaluation.predict.tag_answers import TagAnswers
+from fairseq_adv.evaluation.trained import reported_as_data_error
+from fairseq_adv.tasks.span_qa import SpanQATask
+
+
+def answer_at_tokens(
+    checkpoint: Path, task: PredictionTask, data: Path, split: str, how: Running, file: Path
+) -> tuple[int, dict[str, float]]:
+    """Writes ``file``, and for SQuAD its companions beside it.
+
+    Args:
+        checkpoint: of a model.
+        task: what is to be answered.
+        data: the data folder.
+        split: its name.
+        how: batches, device, precision.
+        file: of the answers.
+
+    Returns:
+        how many questions or sentences there are, and the scores, if the right answers are known.
+
+    Raises:
+        DataError: the checkpoint or the data can't be used, or don't belong together.
+    """
+    state, _, fairseq_task = open_checkpoint(checkpoint, task, data, how)
+    with reported_as_data_error(checkpoint):
+        fairseq_task.load_dataset(split)
+    dataset = fairseq_task.dataset(split)
+    objective, model = load_model(checkpoint, state, fairseq_task, how)
+    names = [example.where for example in dataset.examples]
+    batches = predicted(checkpoint, objective, model, dataset, names, how)
+    cfg = fairseq_task.cfg
+    answers: Union[SpanAnswers, TagAnswers]
+    if isinstance(fairseq_task, SpanQATask):
+        answers = SpanAnswers(dataset, int(cfg.max_answer_tokens))
+    else:
+        answers = TagAnswers(dataset, fairseq_task.tags, bool(cfg.strict))
+    for sample, predictions in batches:
+        if bool(predictions.isnan().any()):
+            more = " Run without --fp16." if how.fp16 else " Did the training diverge?"
+            raise DataError(f"{checkpoint}: the model's scores are not finite.{more}")
+        answers.add(sample, predictions)
+    for path, content in answers.files(file).items():
+        write_whole(path, content)
+    return answers.rows, answers.measured()

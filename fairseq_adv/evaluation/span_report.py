@@ -1,0 +1,93 @@
+"""Scores of answers to SQuAD's questions, as the official evaluations of its versions report them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import json_object
+from fairseq_adv.data.own_json import is_number
+from fairseq_adv.data.spans import scoring
+from fairseq_adv.data.spans.squad import read_squad
+
+
+def span_report(
+    answers: Mapping[str, str], golds: Mapping[str, list[str]], null_odds: Mapping[str, float] | None = None,
+    threshold: float = 1.0,
+) -> dict[str, float]:  # fmt: skip
+    """``exact`` and ``f1`` x 100 over all questions, and how many there are, ``total``.
+
+    Where some have no answer also ``HasAns_…`` and ``NoAns_…``, and with ``null_odds`` ``best_exact``,
+    ``best_f1`` and their thresholds. Of adversarial SQuAD also ``adversarial_…``, over the originals, each by
+    its worst variant, which is the number of the papers, and ``original_…``.
+
+    Args:
+        answers: by id; a question without one counts as wrong.
+        golds: right answers by id, ``[""]`` where there is none.
+        null_odds: by id; above ``threshold`` there is no answer.
+        threshold: of the official evaluation.
+    """
+    scores = scoring.scores_of(answers, golds)
+    found: dict[str, float] = {}
+    impossible = {name: not any(right) for name, right in golds.items()}
+    if null_odds is not None:
+        answered = {name: bool(answers.get(name)) for name in golds}
+        for number, part in enumerate(("exact", "f1")):
+            values = {name: score[number] for name, score in scores.items()}
+            best = scoring.best_threshold(values, answered, impossible, null_odds)
+            found[f"best_{part}"], found[f"best_{part}_threshold"] = best
+        scores = scoring.with_threshold(scores, golds, null_odds, threshold)
+    parts = {"": list(scores.values())}
+    if any(impossible.values()):
+        parts["HasAns_"] = [score for name, score in scores.items() if not impossible[name]]
+        parts["NoAns_"] = [score for name, score in scores.items() if impossible[name]]
+    if scoring.is_adversarial(list(golds)):
+        parts["adversarial_"] = scoring.worst_variants(scores)
+        parts["original_"] = [score for name, score in scores.items() if "-" not in name]
+    report: dict[str, float] = {}
+    for prefix, of in parts.items():
+        exact, f1 = scoring.mean(of)
+        report.update({f"{prefix}exact": exact, f"{prefix}f1": f1, f"{prefix}total": len(of)})
+    return {**report, **found}
+
+
+def score_file(
+    gold: Path, predictions: Path, null_odds: Path | None = None, threshold: float = 1.0
+) -> tuple[dict[str, float], list[str]]:
+    """The report of a file of predictions, and what the user should know.
+
+    Args:
+        gold: SQuAD's json.
+        predictions: an object of ids and answers.
+        null_odds: an object of ids and numbers.
+        threshold: see :func:`span_report`.
+
+    Raises:
+        DataError: a file can't be read, or holds something else.
+    """
+    golds = read_squad(gold).golds()
+    answers = _values(predictions, str, "a text")
+    odds = None if null_odds is None else _values(null_odds, float, "a number")
+    missing = [name for name in golds if name not in answers]
+    if len(missing) == len(golds):
+        raise DataError(f"{predictions}: answers no question of {gold}. Do they belong together?")
+    notes = []
+    if missing:
+        notes.append(
+            f"{len(missing)} questions, such as {missing[0]}, have no answer in {predictions}: wrong"
+        )
+    if odds is not None:
+        lacking = next((name for name in golds if name not in odds), None)
+        if lacking is not None:
+            raise DataError(f"{null_odds}: has no number for question {lacking}. Predict with this file.")
+    return span_report(answers, golds, odds, threshold), notes
+
+
+def _values(path: Path, kind: type, what: str) -> dict[str, Any]:
+    found = json_object(path)
+    for name, value in found.items():
+        if not (is_number(value) if kind is float else isinstance(value, kind)):
+            raise DataError(f"{path}: {name}: must be {what}, not {value!r:.40}")
+    return found

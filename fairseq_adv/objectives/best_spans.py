@@ -1,0 +1,36 @@
+"""The best spans of windows, from the logits of begin and end."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+FORBIDDEN = float("-inf")  # the logit of a place where no answer may begin or end
+
+
+def best_spans(predictions: Tensor, longest: int, most: int) -> tuple[Tensor, Tensor]:
+    """The best spans of the context of each window.
+
+    Args:
+        predictions: what :meth:`fairseq_adv.objectives.spans.Spans.predict` returns.
+        longest: most tokens of a span.
+        most: how many spans; there are fewer in a short context.
+
+    Returns:
+        their scores, begin + end logit, (windows, spans) fp32, -inf behind the last one; and their places,
+        first and last token, (windows, spans, 2) int64.
+    """
+    begin, end = predictions.float().unbind(dim=1)
+    begin = begin.clone()
+    begin[:, 0] = FORBIDDEN  # <s>, where no answer is
+    ends = F.pad(end, (0, longest - 1), value=FORBIDDEN).unfold(1, longest, 1)
+    scores = (begin.unsqueeze(-1) + ends).flatten(1)
+    best, place = scores.topk(min(most, scores.size(1)), dim=1)
+    first = place // longest
+    return best, torch.stack([first, first + place % longest], dim=-1)
+
+
+def null_scores(predictions: Tensor) -> Tensor:
+    """(windows,) fp32: begin + end logit of no answer."""
+    return predictions[:, :, 0].float().sum(dim=1)

@@ -1,0 +1,83 @@
+"""Spans of a context (ALUM, Tables 2 to 4: SQuAD): a softmax for where the answer begins, one for its end.
+
+A window of a context is one example. ``<s>`` stands for no answer: a window without the whole answer has it
+as its target, also where every question has an answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq.tasks.fairseq_task import FairseqTask
+from torch import Tensor, nn
+
+from fairseq_adv.data.text.rows_dataset import check_labelled
+from fairseq_adv.objectives import span_metrics
+from fairseq_adv.objectives.base import Objective, Sample
+from fairseq_adv.objectives.best_spans import FORBIDDEN
+from fairseq_adv.objectives.heads import check_classification_head
+from fairseq_adv.objectives.registry import register_objective
+from fairseq_adv.tasks.span_qa import SpanQATask
+
+
+@register_objective(SpanQATask)
+class Spans(Objective):
+    """Begin and end of the answer; batches as
+    :class:`~fairseq_adv.data.spans.spans_dataset.SpansDataset` makes them.
+    """
+
+    def __init__(self, cfg: Any, task: FairseqTask) -> None:
+        super().__init__(cfg, task)
+        self.head: str = task.cfg.classification_head_name
+
+    def check_data(self) -> None:
+        check_labelled(self.task.datasets.values())
+
+    def check_model(self, model: nn.Module) -> None:
+        check_classification_head(model, self.head)
+
+    def predict(self, model: nn.Module, sample: Sample) -> Tensor:
+        """(windows, 2, tokens) logits of begin and end, -inf where no answer may begin or end."""
+        at_tokens, _ = model(**sample["net_input"], features_only=True, classification_head_name=self.head)
+        logits: Tensor = at_tokens.transpose(1, 2)
+        return logits.masked_fill(~sample["allowed"].unsqueeze(1), FORBIDDEN)
+
+    def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
+        """The mean of the cross-entropies of begin and end, in nats, summed over the windows."""
+        log_probs = self.log_probabilities(predictions)
+        target = sample["target"].unsqueeze(-1)
+        losses = -log_probs.gather(2, target.clamp(min=0)).masked_fill(target < 0, 0.0)
+        return losses.sum() / 2
+
+    def log_probabilities(self, predictions: Tensor) -> Tensor:
+        """(windows, 2, tokens) fp32."""
+        return F.log_softmax(predictions, dim=-1, dtype=torch.float32)
+
+    def row_divergence(
+        self, clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool = True
+    ) -> Tensor:
+        """(windows,): the mean of the divergences of begin and end, over the places that are allowed."""
+        return super().row_divergence(clean, perturbed, kind, detach_targets).mean(dim=1)
+
+    def sample_size(self, sample: Sample) -> int:
+        return max(int(sample["nlabelled"]), 1)
+
+    def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
+        predictions = predictions.detach()
+        right = (predictions.argmax(dim=-1) == sample["target"]).all(dim=1)
+        output: dict[str, Any] = {
+            "ncorrect": right.sum(),
+            "nwindows": (sample["target"][:, 0] >= 0).sum(),
+        }
+        if gather:
+            output.update(span_metrics.gathered(predictions, sample, self.task))
+        return output
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
+        """Logs ``accuracy``, windows whose begin and end are right, and of a validation ``em`` and ``f1`` of
+        whole questions: see :mod:`fairseq_adv.objectives.span_metrics`.
+        """
+        span_metrics.reduce([log for log in logging_outputs if "nwindows" in log])

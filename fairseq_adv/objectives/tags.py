@@ -1,0 +1,140 @@
+"""Tags of words (ALUM, Table 5: biomedical named entities): a softmax at the first token of each word.
+
+A word with a tag counts as one in the loss and in ``sample_size``; a sentence is one example, whose
+embeddings a perturbation moves.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq.logging import metrics
+from fairseq.logging.meters import MetersDict
+from fairseq.tasks.fairseq_task import FairseqTask
+from torch import Tensor, nn
+
+from fairseq_adv.data.tags.tags_dataset import UNKNOWN
+from fairseq_adv.data.text.rows_dataset import check_labelled
+from fairseq_adv.objectives.base import Objective, Sample
+from fairseq_adv.objectives.entities import count_entities, scores_of
+from fairseq_adv.objectives.heads import check_classification_head
+from fairseq_adv.objectives.registry import register_objective
+from fairseq_adv.tasks.tagging import TaggingTask
+
+_COUNTS = ("right", "predicted", "gold")
+_SCORES = ("precision", "recall", "f1")
+
+
+@register_objective(TaggingTask)
+class Tags(Objective):
+    """A tag for each word; batches as :class:`~fairseq_adv.data.tags.tags_dataset.TagsDataset` makes them."""
+
+    def __init__(self, cfg: Any, task: FairseqTask) -> None:
+        super().__init__(cfg, task)
+        self.head: str = task.cfg.classification_head_name
+
+    def check_data(self) -> None:
+        check_labelled(self.task.datasets.values())
+
+    def check_model(self, model: nn.Module) -> None:
+        check_classification_head(model, self.head)
+
+    def predict(self, model: nn.Module, sample: Sample) -> Tensor:
+        """(words, tags) logits, the words of all sentences one after the other."""
+        at_tokens, _ = model(**sample["net_input"], features_only=True, classification_head_name=self.head)
+        return at_tokens.flatten(0, 1).index_select(0, sample["first"])  # type: ignore[no-any-return]
+
+    def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
+        """Cross-entropy in nats, summed over the words; a word without a tag (-1) has none."""
+        return F.nll_loss(
+            self.log_probabilities(predictions), sample["target"], reduction="sum", ignore_index=UNKNOWN
+        )
+
+    def log_probabilities(self, predictions: Tensor) -> Tensor:
+        return F.log_softmax(predictions, dim=-1, dtype=torch.float32)
+
+    def sample_size(self, sample: Sample) -> int:
+        return max(int(sample["nlabelled"]), 1)
+
+    def classes(self) -> int:
+        return len(self.task.tags)
+
+    def of_class(self, sample: Sample, index: int) -> Sample | None:
+        """The words with one tag, in the sentences that have such words."""
+        words = (sample["target"] == index).nonzero().view(-1)
+        if not len(words):
+            return None
+        rows, sentence = sample["sentence"][words].unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        inputs = {name: value.index_select(0, rows) for name, value in sample["net_input"].items()}
+        longest = inputs["src_tokens"].size(1)
+        return {
+            **sample,
+            "id": sample["id"].index_select(0, rows),
+            "nsentences": len(rows),
+            "ntokens": int(inputs["src_lengths"].sum()),
+            "net_input": inputs,
+            "first": sentence * longest + sample["first"][words] % longest,
+            "sentence": sentence,
+            "target": sample["target"][words],
+            "nlabelled": len(words),
+        }
+
+    def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
+        predictions = predictions.detach()
+        best, known = predictions.argmax(dim=-1), sample["target"] != UNKNOWN
+        output: dict[str, Any] = {
+            "ncorrect": (best == sample["target"]).sum(),
+            "nwords": known.sum(),
+            "nnan": (predictions.isnan().any(dim=-1) & known).sum(),
+        }
+        if gather:
+            gold = torch.where(known, sample["target"], torch.zeros_like(best))
+            best = torch.where(known, best, torch.zeros_like(best))
+            counts = count_entities(
+                best, gold, sample["sentence"], len(self.task.types), bool(self.task.cfg.strict)
+            )
+            for name, row in zip(_COUNTS, counts):
+                output.update({f"{name} of {one}": row[k] for k, one in enumerate(self.task.types)})
+        return output
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
+        """Logs ``accuracy`` of the words; of a validation ``precision``, ``recall`` and ``f1`` of the
+        entities, and each with ``_TYPE`` where there are several types.
+        """
+        logs = [log for log in logging_outputs if "nwords" in log]
+        if not sum(log["nwords"] for log in logs):
+            return  # a split without tags
+        counted = [key for key in logs[0] if key.startswith(tuple(f"{name} of " for name in _COUNTS))]
+        for key in ("ncorrect", "nwords", "nnan", *counted):
+            metrics.log_scalar_sum(f"_{key}", sum(log[key] for log in logs))
+        metrics.log_derived("accuracy", _accuracy, priority=15)
+        types = [key[len("gold of ") :] for key in counted if key.startswith("gold of ")]
+        if not types:
+            return  # in training
+        each = [(f"_{one}", [one]) for one in types] if len(types) > 1 else []
+        for suffix, of in [("", types), *each]:
+            for number, name in enumerate(_SCORES):
+                metrics.log_derived(name + suffix, _Score(number, of), priority=16)
+
+
+class _Score:
+    """One of precision, recall and F1 over the whole split, from meters that sum; NaN where a logit was."""
+
+    def __init__(self, number: int, types: list[str]) -> None:
+        self.number, self.types = number, types
+
+    def __call__(self, meters: MetersDict) -> float:
+        if float(meters["_nnan"].sum):
+            return math.nan
+        counts = [sum(float(meters[f"_{name} of {one}"].sum) for one in self.types) for name in _COUNTS]
+        return round(scores_of(*counts)[self.number], 2)
+
+
+def _accuracy(meters: MetersDict) -> float:
+    if float(meters["_nnan"].sum):
+        return math.nan
+    return round(100.0 * float(meters["_ncorrect"].sum) / float(meters["_nwords"].sum), 2)

@@ -1,0 +1,89 @@
+"""Questions answered by a span of their context: SQuAD 1.1 and 2.0, adversarial SQuAD."""
+
+# No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from fairseq.tasks import register_task
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.spans.spans_dataset import SpansDataset
+from fairseq_adv.data.spans.squad import Squad, find_squad, read_squad
+from fairseq_adv.data.spans.windows import SPECIALS, cut_into_windows
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
+from fairseq_adv.tasks.token_task import TokenTask, TokenTaskConfig
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class SpanQAConfig(TokenTaskConfig):
+    """Options of ``--task span_qa``."""
+
+    window_tokens: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "most tokens of a window with its question; a longer context is cut into several "
+            "windows; default: --max-positions"
+        },
+    )
+    window_overlap: int = field(
+        default=128, metadata={"help": "tokens of the context that a window shares with the next one"}
+    )
+    max_answer_tokens: int = field(
+        default=30, metadata={"help": "most tokens of an answer that is predicted"}
+    )
+
+
+@register_task("span_qa", dataclass=SpanQAConfig)
+class SpanQATask(TokenTask):
+    """Windows of ``<s> question </s></s> context </s>``; the head says where the answer begins and ends.
+
+    Raises:
+        DataError: an option is wrong, or a file can't be used; before training starts.
+    """
+
+    def __init__(self, cfg: SpanQAConfig, tokenizer: TokenToIds) -> None:
+        super().__init__(cfg, tokenizer, 2)
+        self.longest = cfg.max_positions if cfg.window_tokens is None else cfg.window_tokens
+        if not SPECIALS + 2 <= self.longest <= cfg.max_positions:
+            raise DataError(
+                f"--window-tokens {self.longest}: pass {SPECIALS + 2} or more, and no more than "
+                f"--max-positions {cfg.max_positions}"
+            )
+        for option, least in (("window_overlap", 0), ("max_answer_tokens", 1)):
+            if getattr(cfg, option) < least:
+                flag = option.replace("_", "-")
+                raise DataError(f"--{flag} {getattr(cfg, option)}: pass {least} or more")
+
+    @classmethod
+    def setup_task(cls, cfg: SpanQAConfig, **kwargs: Any) -> "SpanQATask":
+        return cls(cfg, load_tokenizer(cfg.tokenizer_dir, cfg.data))
+
+    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
+        """Reads, checks and tokenises a split.
+
+        Raises:
+            DataError: naming the file and the question.
+        """
+        path = find_squad(self.folder, split)
+        squad = read_squad(path, answered=not split.startswith("test"))
+        dataset = self.datasets[split] = self.dataset_of(squad, split)
+        logger.info(
+            "%s: %d questions, %d contexts, %d windows, from %s",
+            split, len(squad.questions), len(squad.contexts), len(dataset), path,
+        )  # fmt: skip
+
+    def dataset_of(self, squad: Squad, split: str) -> SpansDataset:
+        """Questions as the model reads them.
+
+        Raises:
+            DataError: a question is too long.
+        """
+        windows = cut_into_windows(squad, self.tokenizer, self.longest, self.cfg.window_overlap)
+        words = self.dictionary
+        return SpansDataset(
+            squad, windows, split, words.bos(), words.eos(), words.pad(), **self._order(split)
+        )

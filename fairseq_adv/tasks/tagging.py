@@ -1,0 +1,88 @@
+"""A tag for each word: named entities in sentences in columns."""
+
+# No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
+
+import argparse
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, List, Optional
+
+from fairseq.tasks import register_task
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tags.columns import TaggedSentence, find_columns, read_columns
+from fairseq_adv.data.tags.schemes import OUTSIDE, types_of
+from fairseq_adv.data.tags.tags_dataset import TagsDataset, tokenised
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
+from fairseq_adv.tasks.class_names import keep_class_names
+from fairseq_adv.tasks.token_task import TokenTask, TokenTaskConfig
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class TaggingConfig(TokenTaskConfig):
+    """Options of ``--task tagging``."""
+
+    strict: bool = field(
+        default=False,
+        metadata={
+            "help": "a predicted entity that begins with I- counts as none, as seqeval has it with "
+            "mode='strict'; without it as one, as conlleval has it"
+        },
+    )
+    # Not for the command line: it is filled from the training data, so that a checkpoint has it.
+    class_names: Optional[List[str]] = field(default=None, metadata={"help": argparse.SUPPRESS})
+
+
+@register_task("tagging", dataclass=TaggingConfig)
+class TaggingTask(TokenTask):
+    """Sentences whose words have tags; they are read in IOB1, IOB2 or BIOES and learned in IOB2.
+
+    A checkpoint has the names of the tags in their order, ``cfg.task.class_names``: O, then B- and I- of each
+    type of the training data.
+
+    Attributes:
+        types: of the entities, sorted; tag 2k + 1 is B- of type k, tag 2k + 2 is I-.
+
+    Raises:
+        DataError: a file can't be used; before training starts.
+    """
+
+    def __init__(self, cfg: TaggingConfig, tokenizer: TokenToIds) -> None:
+        self.tags = list(cfg.class_names or ())
+        self.types = types_of([self.tags])
+        super().__init__(cfg, tokenizer, len(self.tags))
+
+    @classmethod
+    def setup_task(cls, cfg: TaggingConfig, **kwargs: Any) -> "TaggingTask":
+        if not cfg.class_names:
+            path = find_columns(Path(cfg.data), "train")
+            types = types_of([sentence.tags or () for sentence in read_columns(path)])
+            if not types:
+                raise DataError(f"{path}: every tag is O. There is nothing to learn.")
+            keep_class_names(cfg, [OUTSIDE, *(f"{prefix}-{one}" for one in types for prefix in "BI")])
+        return cls(cfg, load_tokenizer(cfg.tokenizer_dir, cfg.data))
+
+    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
+        """Reads, checks and tokenises a split.
+
+        Raises:
+            DataError: naming file and line.
+        """
+        path = find_columns(self.folder, split)
+        sentences = read_columns(path, tagged=not split.startswith("test"))
+        self.datasets[split] = self.dataset_of(sentences, split)
+        words = sum(len(sentence.words) for sentence in sentences)
+        logger.info("%s: %d sentences, %d words, from %s", split, len(sentences), words, path)
+
+    def dataset_of(self, sentences: List[TaggedSentence], split: str) -> TagsDataset:
+        """Sentences as the model reads them.
+
+        Raises:
+            DataError: one is too long, or has a tag that the training data lacks; names the line.
+        """
+        rows = tokenised(sentences, self.tokenizer, self.cfg.max_positions)
+        numbers = {tag: number for number, tag in enumerate(self.tags)}
+        return TagsDataset(sentences, rows, numbers, self.dictionary.pad(), **self._order(split))

@@ -1,0 +1,117 @@
+"""SQuAD's json as it is distributed; what is wrong in it is named with the question's id."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from token_data import span_question, write_squad
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.spans.squad import Answer, find_squad, read_squad
+
+pytestmark = pytest.mark.fast
+CONTEXT = "Beyonc\u00e9 sang in the 1990s."
+
+
+def test_a_file(tmp_path: Path) -> None:
+    rows = [span_question("a", CONTEXT, "1990s", "When?"), span_question("b", CONTEXT, None, "Why?")]
+    rows[0]["answers"].append({"text": "the 1990s", "answer_start": 16})
+    path = write_squad(tmp_path / "train.json", (CONTEXT, rows), ("x", [span_question("c", "x", "x")]))
+    squad = read_squad(path)
+    assert squad.contexts == [CONTEXT, "x"]
+    assert [(q.id, q.text, q.context) for q in squad.questions] == [
+        ("a", "When?", 0), ("b", "Why?", 0), ("c", "w1 ?", 1),
+    ]  # fmt: skip
+    assert squad.questions[0].answers == (Answer("1990s", 20), Answer("the 1990s", 16))
+    assert squad.questions[1].answers == () and squad.questions[0].answers[0].end == 25
+    assert squad.golds() == {"a": ["1990s", "the 1990s"], "b": [""], "c": ["x"]}
+
+
+def test_questions_alone(tmp_path: Path) -> None:
+    row = {"id": "a", "question": "When?"}
+    path = write_squad(tmp_path / "test.json", (CONTEXT, [row]))
+    assert read_squad(path, answered=False).questions[0].answers is None
+    assert read_squad(path, answered=False).golds() == {}
+    with pytest.raises(DataError, match=r"test\.json: question a: has no answers\. Add one, or, as in"):
+        read_squad(path)
+
+
+def wrong(**changed: Any) -> dict[str, Any]:
+    return {**span_question("a", CONTEXT, "1990s"), **changed}
+
+
+@pytest.mark.parametrize(
+    ("questions", "message"),
+    [
+        ([wrong(answers=[{"text": "1990s", "answer_start": 19}])],
+         "question a, answers 1: '1990s' is not at answer_start 19, where the context has ' 1990'. "
+         "answer_start counts characters from 0. Is it 20?"),
+        ([wrong(answers=[{"text": "2000s", "answer_start": 19}])], "The context does not have this text"),
+        ([wrong(answers=[{"text": "1990s", "answer_start": "20"}])],
+         "answer_start must be a whole number of characters, not '20'"),
+        ([wrong(answers=[{"text": "1990s", "answer_start": -6}])], "not -6"),
+        ([wrong(answers=[{"text": " ", "answer_start": 7}])], "question a, answers 1: the text is empty"),
+        ([wrong(answers=[{"answer_start": 7}])], "question a, answers 1: the key text is missing"),
+        ([wrong(answers=["x"])], "question a, answers 1: must be a json object, not 'x'"),
+        ([wrong(answers={})], "question a: has no answers"),
+        ([wrong(answers="x")], "question a: answers must be a json array"),
+        ([wrong(is_impossible=True)], "question a: is_impossible, but it has answers. Remove them, or say"),
+        ([wrong(), wrong()],
+         "question a: the id is also that of data 1, paragraphs 1, qas 1. Give each its own"),
+        ([wrong(question=" ")], "question a: the question is empty"),
+        ([wrong(id=3)], "data 1, paragraphs 1, qas 1: id must be a json string"),
+        ([{"question": "x"}], "data 1, paragraphs 1, qas 1: the key id is missing"),
+        ([], "train.json: has no questions"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(tmp_path: Path, questions: list[dict[str, Any]], message: str) -> None:
+    path = write_squad(tmp_path / "train.json", (CONTEXT, questions))
+    with pytest.raises(DataError) as error:
+        read_squad(path)
+    assert str(error.value).startswith(f"{path}: ") and message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"data": [', "not json (Expecting value: line 1 column 11"),
+        ("[]", "expected a json object"),
+        ('{"version": "1.1"}', "the key data is missing"),
+        ('{"data": [{"paragraphs": [3]}]}', "data 1, paragraphs 1: must be a json object, not 3"),
+        (
+            json.dumps({"data": [{"paragraphs": [{"context": "\ud800", "qas": []}]}]}),
+            "holds half a character",
+        ),
+        (json.dumps({"data": [{"paragraphs": [{"context": " ", "qas": []}]}]}), "the context is empty"),
+    ],
+)
+def test_broken_json_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "train.json").write_text(text)
+    with pytest.raises(DataError) as error:
+        read_squad(tmp_path / "train.json")
+    assert f"{tmp_path}/train.json" in str(error.value) and message in str(error.value)
+
+
+def test_the_file_of_a_split(tmp_path: Path) -> None:
+    for name in ("train-v1.1.json", "dev-v1.1.json", "sample1k-HCVerifyAll.json"):
+        (tmp_path / name).write_text("{}")
+    assert find_squad(tmp_path, "valid").name == "dev-v1.1.json"
+    assert find_squad(tmp_path, "sample1k-HCVerifyAll").name == "sample1k-HCVerifyAll.json"
+
+
+def test_the_real_files(shared_data: Path) -> None:
+    """Nothing in them is refused, and the numbers are those of their READMEs."""
+    found = {}
+    for path in sorted((shared_data / "squad").glob("*.json")):
+        squad = read_squad(path)
+        without = sum(question.answers == () for question in squad.questions)
+        found[path.name] = (len(squad.questions), len(squad.contexts), without)
+    assert found == {
+        "dev-v1.1.sample1000.json": (1000, 798, 0), "dev-v2.0.cs224n.json": (6078, 646, 3168),
+        "sample1k-HCVerifyAll.json": (3560, 3358, 0),
+        "train-v1.1.answerable-of-v2-slice.json": (4371, 694, 0),
+        "train-v2.0.first-articles.json": (4719, 694, 348),
+    }  # fmt: skip

@@ -1,0 +1,90 @@
+"""Columns between tabs or blanks, documents, words alone; what is missing is named with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tags.columns import find_columns, read_columns
+
+pytestmark = pytest.mark.fast
+
+CONLL = """-DOCSTART- -X- -X- O
+
+EU NNP I-NP I-ORG
+rejects VBZ I-VP O
+German JJ I-NP I-MISC
+
+-DOCSTART- -X- -X- O
+Peter NNP I-NP I-PER
+"""
+
+
+def written(folder: Path, text: str, name: str = "train.tsv") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode("utf-8"))
+    return path
+
+
+def test_conll_2003(tmp_path: Path) -> None:
+    first, second = read_columns(written(tmp_path, CONLL))
+    assert first.words == ("EU", "rejects", "German") and first.tags == ("B-ORG", "O", "B-MISC")
+    assert (first.line, second.line) == (3, 8) and second.where == f"{tmp_path}/train.tsv:8"
+    assert second.words == ("Peter",) and second.tags == ("B-PER",)
+
+
+def test_tabs_white_space_in_a_word_a_byte_order_mark_and_crlf(tmp_path: Path) -> None:
+    text = "\ufeffa\tB-X\r\n\u00a0b c\u2028\tI-X\r\n \r\n\r\nd\tO\r\n"
+    first, second = read_columns(written(tmp_path, text))
+    assert first.words == ("a", "\u00a0b c\u2028") and first.tags == ("B-X", "I-X")
+    assert second.words == ("d",) and second.line == 5
+
+
+def test_words_alone_are_for_a_split_without_tags(tmp_path: Path) -> None:
+    path = written(tmp_path, "a\nb\n\nc\n")
+    first, second = read_columns(path, tagged=False)
+    assert first.words == ("a", "b") and first.tags is None and second.tags is None
+    with pytest.raises(DataError, match=r"train\.tsv:1: one column\. A line is a word"):
+        read_columns(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\tO\nb\n", ":2: 1 columns, but the lines before have 2"),
+        ("a\tO\n\nb\t\n", ":3: 1 columns, but the lines before have 2"),
+        ("a\tO\nb\tx\tO\n", ":2: 3 columns, but the lines before have 2"),
+        ("\tO\n", ":1: 1 columns"),
+        ("\n\n-DOCSTART-\n", ": has no words"),
+        ("a\tB-X\nb\tZ\n", ":2: 'Z' is no tag"),
+    ],
+)
+def test_missing_columns_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError) as error:
+        read_columns(written(tmp_path, text))
+    assert f"train.tsv{message}" in str(error.value)
+
+
+def test_not_utf_8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_bytes(b"a\tO\nb\xff\tO\n")
+    with pytest.raises(DataError, match=r"train\.tsv:2: not UTF-8"):
+        read_columns(tmp_path / "train.tsv")
+
+
+def test_the_file_of_a_split(tmp_path: Path) -> None:
+    for name in ("train.tsv", "devel.tsv", "test.tsv", "other.json"):
+        written(tmp_path, "a\tO\n", name)
+    assert find_columns(tmp_path, "valid").name == "devel.tsv"
+    written(tmp_path, "a\tO\n", "valid.conll")
+    assert find_columns(tmp_path, "valid").name == "valid.conll"  # its own name before another
+    written(tmp_path, "a\tO\n", "train-2.txt")
+    assert find_columns(tmp_path, "train").name == "train.tsv"
+    (tmp_path / "train.tsv").rename(tmp_path / "a_train.tsv")
+    with pytest.raises(DataError, match=r"more than one file for the split 'train': a_train\.tsv, train-2"):
+        find_columns(tmp_path, "train")
+    with pytest.raises(DataError, match="has no split 'nope'"):
+        find_columns(tmp_path, "nope")
+    with pytest.raises(DataError, match="no such folder"):
+        find_columns(tmp_path / "gone", "train")
