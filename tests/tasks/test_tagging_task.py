@@ -112,7 +112,14 @@ def wordpiece_of(words: list[str], folder: Path) -> WordPieceTokenizer:
         "NCBI-disease-IOB/devel.tsv",
         *(
             pytest.param(name, marks=pytest.mark.slow)
-            for name in ("NCBI-disease-IOB/train.tsv", "BC5CDR-IOB/test.tsv", "JNLPBA/devel.tsv")
+            for name in (
+                "NCBI-disease-IOB/train.tsv",
+                "NCBI-disease-IOB/test.tsv",
+                "BC5CDR-IOB/train.tsv",
+                "BC5CDR-IOB/devel.tsv",
+                "BC5CDR-IOB/test.tsv",
+                "JNLPBA/devel.tsv",
+            )
         ),
     ],
 )

@@ -107,6 +107,7 @@ def real_tokenizer(kind: str, shared_data: Path, folder: Path, texts: list[str])
             pytest.param(name, marks=pytest.mark.slow)
             for name in (
                 "train-v1.1.answerable-of-v2-slice.json", "sample1k-HCVerifyAll.json", "dev-v2.0.cs224n.json",
+                "train-v2.0.first-articles.json",
             )
         ),
     ],
