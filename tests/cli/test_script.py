@@ -76,8 +76,8 @@ def work():
     workers = [spawn.Process(target=time.sleep, args=(600,)) for _ in range(2)]
     for worker in workers:
         worker.start()
-    print(*(worker.pid for worker in workers), flush=True)
     try:
+        print(*(worker.pid for worker in workers), flush=True)
         for worker in workers:
             worker.join()
     finally:
