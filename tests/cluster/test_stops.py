@@ -49,12 +49,15 @@ def assert_goes_on(job: Job, save: Path, straight: Path, lives: int = 2) -> None
 
 
 def come_back(cluster: Cluster, node: str) -> None:
-    """As a machine does, after a while: SLURM has ended by then what was left of the job on either node.
+    """As a machine does, after a while, and before SLURM starts the job again, two minutes after the failure.
 
-    Where it is back at once, SLURM 22.05 ends with the job's first start its second one.
+    What SLURM 22.05 could not tell the node about the job's first start reaches it then, and would end the
+    second one.
     """
     time.sleep(45)
     cluster.start_slurmd(node)
+    cluster.wait_until_idle()
+    time.sleep(10)
 
 
 def test_the_signal_before_the_time_limit(
