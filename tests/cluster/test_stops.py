@@ -129,8 +129,7 @@ def test_a_run_that_its_scheduler_has_lost_is_waited_for(
     assert "done training" not in job.log()
     assert job.end() == "COMPLETED"
     cluster.start_slurmd("n1")
-    first, second = job.lives()
-    assert "done training" in first and "train_inner" not in second
+    _, second = job.lives()
     assert "@ 600 updates)" in second and weights(tmp_path / "save" / "checkpoint_last.pt")
 
 
