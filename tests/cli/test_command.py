@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +38,14 @@ def is_ours(path: str) -> bool:
 
 
 def test_user_dir_answers_in_a_few_hundredths_of_a_second() -> None:
-    """Best of several, for the command as a shell calls it."""
+    """Best of several, for the command as a shell calls it; of the processor, which other work can't take."""
     script, times = console_script(), []
     for _ in range(8):
-        start = time.perf_counter()
+        before = os.times()
         done = subprocess.run([script, "user-dir"], capture_output=True, text=True, check=True)
-        times.append(time.perf_counter() - start)
+        after = os.times()
+        spent = after.children_user + after.children_system
+        times.append(spent - before.children_user - before.children_system)
         assert is_ours(done.stdout.rstrip("\n")) and done.stderr == ""
     assert min(times) < 0.1
 
