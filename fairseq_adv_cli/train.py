@@ -132,7 +132,7 @@ def _run(command: list[str], log: Path) -> None:
         # fairseq's own checks raise Exception itself, or fail an assertion.
         if not (isinstance(error, (ValueError, OSError)) or type(error) in (Exception, AssertionError)):
             raise
-        from fairseq_adv.fairseq_patches.errors_in_one_line import raised_here
+        from fairseq_adv_compat.own_errors import raised_here
 
         text = " ".join(str(error).split())
         if not raised_here(error):

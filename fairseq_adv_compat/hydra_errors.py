@@ -14,6 +14,8 @@ import traceback
 from types import ModuleType, TracebackType
 from typing import Any, Callable
 
+from .own_errors import raised_here
+
 
 def apply(module: ModuleType) -> None:
     """Replaces ``run_and_report`` of ``hydra._internal.utils``."""
@@ -39,7 +41,7 @@ def run_and_report(func: Callable[[], Any]) -> Any:
             sys.stderr.write(f"{error}\n")
             if isinstance(error.__cause__, OmegaConfBaseException):
                 sys.stderr.write(f"{error.__cause__}\n")
-        elif isinstance(error, (ValueError, OSError)) and _raised_by_plugin(error.__traceback__):
+        elif isinstance(error, (ValueError, OSError)) and raised_here(error):
             sys.exit(f"error: {error}")
         else:
             traceback.print_exception(type(error), error, _below_run_job(error.__traceback__))
@@ -55,9 +57,3 @@ def _below_run_job(trace: TracebackType | None) -> TracebackType | None:
             return frame.tb_next
         frame = frame.tb_next
     return trace
-
-
-def _raised_by_plugin(trace: TracebackType | None) -> bool:
-    """Whether a line of fairseq_adv raised it, and not one of a library that it called."""
-    frames = list(traceback.walk_tb(trace))
-    return bool(frames) and str(frames[-1][0].f_globals.get("__name__")).startswith("fairseq_adv.")

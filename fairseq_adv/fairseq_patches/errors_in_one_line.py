@@ -7,9 +7,10 @@ line for what this project reports to a user, and is as it was for all else.
 from __future__ import annotations
 
 import sys
-import traceback
 from pathlib import Path
 from types import TracebackType
+
+from fairseq_adv_compat.own_errors import raised_here
 
 COMMANDS = ("fairseq-train", "fairseq-validate")
 
@@ -26,9 +27,3 @@ def report_mistakes_in_one_line() -> None:
             plain(kind, error, trace)
 
     sys.excepthook = report
-
-
-def raised_here(error: BaseException) -> bool:
-    """Whether a line of this project raised the error."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    return bool(frames) and str(frames[-1][0].f_globals.get("__name__")).startswith("fairseq_adv")

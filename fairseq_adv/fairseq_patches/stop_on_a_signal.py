@@ -125,8 +125,8 @@ def _stopping(plain: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         losses, is_done = plain(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
         asked = _Stop.all_sent if trainer.data_parallel_world_size > 1 else _Stop.sent
-        is_done = is_done or (end_of_epoch and _was_last(cfg, epoch_itr))
-        if not is_done and asked > 0:  # a tensor, read when the update has ended
+        is_over = is_done or (end_of_epoch and _was_last(cfg, epoch_itr))
+        if not is_over and asked > 0:  # a tensor, read when the update has ended
             if not _is_saved(cfg, trainer.get_num_updates(), epoch_itr.epoch, end_of_epoch):
                 checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
             _leave(cfg, trainer)
