@@ -83,28 +83,22 @@ def work(options: Namespace) -> None:
     make(runs, options.out, options.jobs)
 
 
-def most_frequent_tags(folder: Path) -> tuple[float, float, float]:
-    """Precision, recall and F1 of tags that no model gives: to each word that which it has most often in the
-    training data, to others O.
+def most_frequent_tags(folder: Path) -> dict[str, float]:
+    """The scores of tags that no model gives: to each word that which it has most often in the training
+    data, to others O.
     """
-    import torch
-
     from fairseq_adv.data.tags.columns import read_columns
-    from fairseq_adv.objectives.entities import count_entities, scores_of
+    from fairseq_adv.data.tags.schemes import OUTSIDE
+    from fairseq_adv.evaluation.entity_report import entity_report
 
     seen: dict[str, Counter[str]] = defaultdict(Counter)
     for sentence in read_columns(folder / "train.tsv"):
         for word, tag in zip(sentence.words, sentence.tags or ()):
             seen[word.lower()][tag] += 1
+    most = {word: tags.most_common(1)[0][0] for word, tags in seen.items()}
     test = read_columns(folder / "test.tsv")
-    types = sorted({tag[2:] for tags in seen.values() for tag in tags if tag != "O"})
-    tags = ["O", *(f"{prefix}-{one}" for one in types for prefix in "BI")]
-    found = [seen[word.lower()].most_common(1) for sentence in test for word in sentence.words]
-    predicted = torch.tensor([tags.index(best[0][0]) if best else 0 for best in found])
-    gold = torch.tensor([tags.index(tag) for sentence in test for tag in sentence.tags or ()])
-    where = torch.tensor([k for k, sentence in enumerate(test) for _ in sentence.words])
-    totals = count_entities(predicted, gold, where, len(types)).sum(dim=1).tolist()
-    return scores_of(*totals)
+    predicted = [[most.get(word.lower(), OUTSIDE) for word in sentence.words] for sentence in test]
+    return entity_report([sentence.tags or () for sentence in test], predicted)
 
 
 def tables(records: list[Record], out: Path) -> list[str]:
@@ -118,10 +112,10 @@ def tables(records: list[Record], out: Path) -> list[str]:
         ]  # fmt: skip
         lines += table(own, {"corpus": [corpus], "method": list(METHODS)}, columns)
         if own:
-            precision, recall, f1 = most_frequent_tags(out / own[0]["data"])
+            found = most_frequent_tags(out / own[0]["data"])
             lines += [
-                f"Without a model, each word with its most frequent tag: F1 {f1:.2f}, precision "
-                f"{precision:.2f}, recall {recall:.2f}.",
+                f"Without a model, each word with its most frequent tag: F1 {found['f1']:.2f}, precision "
+                f"{found['precision']:.2f}, recall {found['recall']:.2f}.",
                 "",
             ]
     return lines

@@ -9,10 +9,8 @@ import torch
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tags.columns import read_rows
-from fairseq_adv.data.tags.schemes import OUTSIDE, as_iob2, check_tags, types_of
+from fairseq_adv.data.tags.schemes import as_iob2, check_tags, iob2_of, tag_names, types_of
 from fairseq_adv.objectives.entities import count_entities, scores_of
-
-_IOB = {"E": "I", "S": "B"}
 
 
 def entity_report(
@@ -27,12 +25,10 @@ def entity_report(
         strict: a predicted entity that begins with I- is none.
     """
     types = types_of([*gold, *predicted])
-    numbers = {OUTSIDE: 0}
-    for k, one in enumerate(types):
-        numbers.update({f"B-{one}": 2 * k + 1, f"I-{one}": 2 * k + 2})
+    numbers = {tag: number for number, tag in enumerate(tag_names(types))}
     where = torch.tensor([k for k, tags in enumerate(gold) for _ in tags])
     right, ours = (
-        torch.tensor([numbers[_iob(tag)] for tags in side for tag in tags]) for side in (gold, predicted)
+        torch.tensor([numbers[iob2_of(tag)] for tags in side for tag in tags]) for side in (gold, predicted)
     )
     counts = count_entities(ours, right, where, len(types), strict)
     report: dict[str, float] = {}
@@ -63,7 +59,3 @@ def score_columns(path: Path, strict: bool = False) -> dict[str, float]:
     predicted = [[cells[-1] for cells in sentence] for _, sentence in rows]
     check_tags([(line, tags) for (line, _), tags in zip(rows, predicted)], path)
     return entity_report(gold, predicted, strict)
-
-
-def _iob(tag: str) -> str:
-    return _IOB.get(tag[0], tag[0]) + tag[1:]

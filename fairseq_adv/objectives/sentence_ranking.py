@@ -8,27 +8,24 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-import torch.nn.functional as F
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.data.text.rows_dataset import check_labelled
-from fairseq_adv.objectives.base import Objective, Sample
+from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.first_token import passes_for_a_head
 from fairseq_adv.objectives.heads import check_classification_head
+from fairseq_adv.objectives.labelled import UNKNOWN, Labelled
 from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.perturbation import Groups
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
 
 ABSENT = float("-inf")  # the score of a choice that a question does not have
-UNKNOWN = -1  # the target of a question without an answer
 
 
 @register_objective(MultipleChoiceTask)
-class SentenceRanking(Objective):
+class SentenceRanking(Labelled):
     """One right candidate a question; batches as
     :class:`~fairseq_adv.data.choices.ranking_dataset.RankingDataset` makes them.
 
@@ -38,9 +35,6 @@ class SentenceRanking(Objective):
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         super().__init__(cfg, task)
         self.passes = passes_for_a_head(task)
-
-    def check_data(self) -> None:
-        check_labelled(self.task.datasets.values())
 
     def check_model(self, model: nn.Module) -> None:
         check_classification_head(model, self.cfg.classification_head_name)
@@ -55,18 +49,6 @@ class SentenceRanking(Objective):
             )
         padded = scores.new_full((sample["nsentences"], sample["max_choices"]), ABSENT)
         return padded.index_put((sample["question"], sample["choice"]), scores.view(-1))  # type: ignore[no-any-return]
-
-    def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
-        """Summed cross-entropy in nats; a question without an answer (-1) has none."""
-        return F.nll_loss(
-            self.log_probabilities(predictions), sample["target"], reduction="sum", ignore_index=UNKNOWN
-        )
-
-    def log_probabilities(self, predictions: Tensor) -> Tensor:
-        return F.log_softmax(predictions, dim=-1, dtype=torch.float32)
-
-    def sample_size(self, sample: Sample) -> int:
-        return max(int(sample["nlabelled"]), 1)
 
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
         # The same keys whatever the batch holds: the workers' logs are added up key by key.

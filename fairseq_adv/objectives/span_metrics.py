@@ -103,7 +103,8 @@ class _Score:
         self.name = name
 
     def __call__(self, meters: MetersDict) -> float:
-        return round(of_questions(meters["_records"].parts)[self.name], 2)
+        found: dict[str, float] = meters["_records"].once(of_questions)
+        return round(found[self.name], 2)
 
 
 def of_questions(batches: list[Records]) -> dict[str, float]:

@@ -8,40 +8,25 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.data.text.rows_dataset import check_labelled
 from fairseq_adv.objectives import span_metrics
-from fairseq_adv.objectives.base import Objective, Sample
+from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.best_spans import FORBIDDEN
-from fairseq_adv.objectives.heads import check_classification_head
+from fairseq_adv.objectives.labelled import AtTokens
 from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.tasks.span_qa import SpanQATask
 
 
 @register_objective(SpanQATask)
-class Spans(Objective):
+class Spans(AtTokens):
     """Begin and end of the answer; batches as
     :class:`~fairseq_adv.data.spans.spans_dataset.SpansDataset` makes them.
     """
 
-    def __init__(self, cfg: Any, task: FairseqTask) -> None:
-        super().__init__(cfg, task)
-        self.head: str = task.cfg.classification_head_name
-
-    def check_data(self) -> None:
-        check_labelled(self.task.datasets.values())
-
-    def check_model(self, model: nn.Module) -> None:
-        check_classification_head(model, self.head)
-
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
         """(windows, 2, tokens) logits of begin and end, -inf where no answer may begin or end."""
-        at_tokens, _ = model(**sample["net_input"], features_only=True, classification_head_name=self.head)
-        logits: Tensor = at_tokens.transpose(1, 2)
+        logits = self.at_tokens(model, sample).transpose(1, 2)
         return logits.masked_fill(~sample["allowed"].unsqueeze(1), FORBIDDEN)
 
     def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
@@ -51,18 +36,11 @@ class Spans(Objective):
         losses = -log_probs.gather(2, target.clamp(min=0)).masked_fill(target < 0, 0.0)
         return losses.sum() / 2
 
-    def log_probabilities(self, predictions: Tensor) -> Tensor:
-        """(windows, 2, tokens) fp32."""
-        return F.log_softmax(predictions, dim=-1, dtype=torch.float32)
-
     def row_divergence(
         self, clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool = True
     ) -> Tensor:
         """(windows,): the mean of the divergences of begin and end, over the places that are allowed."""
         return super().row_divergence(clean, perturbed, kind, detach_targets).mean(dim=1)
-
-    def sample_size(self, sample: Sample) -> int:
-        return max(int(sample["nlabelled"]), 1)
 
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
         predictions = predictions.detach()

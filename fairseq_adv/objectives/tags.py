@@ -10,17 +10,13 @@ import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
-from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.data.tags.tags_dataset import UNKNOWN
-from fairseq_adv.data.text.rows_dataset import check_labelled
-from fairseq_adv.objectives.base import Objective, Sample
+from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.entities import count_entities, scores_of
-from fairseq_adv.objectives.heads import check_classification_head
+from fairseq_adv.objectives.labelled import UNKNOWN, AtTokens
 from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.tasks.tagging import TaggingTask
 
@@ -29,35 +25,12 @@ _SCORES = ("precision", "recall", "f1")
 
 
 @register_objective(TaggingTask)
-class Tags(Objective):
+class Tags(AtTokens):
     """A tag for each word; batches as :class:`~fairseq_adv.data.tags.tags_dataset.TagsDataset` makes them."""
-
-    def __init__(self, cfg: Any, task: FairseqTask) -> None:
-        super().__init__(cfg, task)
-        self.head: str = task.cfg.classification_head_name
-
-    def check_data(self) -> None:
-        check_labelled(self.task.datasets.values())
-
-    def check_model(self, model: nn.Module) -> None:
-        check_classification_head(model, self.head)
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
         """(words, tags) logits, the words of all sentences one after the other."""
-        at_tokens, _ = model(**sample["net_input"], features_only=True, classification_head_name=self.head)
-        return at_tokens.flatten(0, 1).index_select(0, sample["first"])  # type: ignore[no-any-return]
-
-    def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
-        """Cross-entropy in nats, summed over the words; a word without a tag (-1) has none."""
-        return F.nll_loss(
-            self.log_probabilities(predictions), sample["target"], reduction="sum", ignore_index=UNKNOWN
-        )
-
-    def log_probabilities(self, predictions: Tensor) -> Tensor:
-        return F.log_softmax(predictions, dim=-1, dtype=torch.float32)
-
-    def sample_size(self, sample: Sample) -> int:
-        return max(int(sample["nlabelled"]), 1)
+        return self.at_tokens(model, sample).flatten(0, 1).index_select(0, sample["first"])
 
     def classes(self) -> int:
         return len(self.task.tags)

@@ -17,10 +17,10 @@ from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.data.text.rows_dataset import check_labelled
-from fairseq_adv.objectives.base import Objective, Sample
+from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.divergence import divergence
 from fairseq_adv.objectives.heads import check_masked_lm_head
+from fairseq_adv.objectives.labelled import Labelled
 from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.perturbation import Groups
 from fairseq_adv.tasks.wsc import WSCTask
@@ -29,7 +29,7 @@ ABSENT = float("-inf")
 
 
 @register_objective(WSCTask)
-class WSC(Objective):
+class WSC(Labelled):
     """The query against the candidates; only sentences whose query is right have a loss.
 
     The task's options ``wsc_cross_entropy``, ``wsc_margin_alpha``, ``wsc_margin_beta`` choose the loss.
@@ -39,9 +39,6 @@ class WSC(Objective):
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         super().__init__(cfg, task)
         self.mask_index: int = task.mask_index
-
-    def check_data(self) -> None:
-        check_labelled(self.task.datasets.values())
 
     def check_model(self, model: nn.Module) -> None:
         check_masked_lm_head(model)
@@ -101,9 +98,6 @@ class WSC(Objective):
         return divergence(
             F.log_softmax(clean, dim=-1), F.log_softmax(perturbed, dim=-1), kind, detach_targets
         )
-
-    def sample_size(self, sample: Sample) -> int:
-        return max(int(sample["nlabelled"]), 1)
 
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
         labelled = sample["target"] >= 0

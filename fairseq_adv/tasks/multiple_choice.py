@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
-from fairseq.data import Dictionary
-from fairseq.dataclass import FairseqDataclass
-from fairseq.tasks import FairseqTask
-from omegaconf import II, MISSING
+from omegaconf import MISSING
 from torch import nn
 
 from fairseq_adv.data.choices.questions import Choice, Question
@@ -24,13 +21,14 @@ from fairseq_adv.data.choices.ranking_dataset import RankingDataset
 from fairseq_adv.data.choices.splits import find_split, has_split, read_split
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.segments import IntArray, SegmentTable
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.tasks.tokenizer_task import TokenizerTask, TokenizerTaskConfig, without_heads
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class MultipleChoiceConfig(FairseqDataclass):
+class MultipleChoiceConfig(TokenizerTaskConfig):
     """Options of all multiple-choice tasks."""
 
     data: str = field(
@@ -64,10 +62,6 @@ class MultipleChoiceConfig(FairseqDataclass):
             "the model's limit too and must be what the checkpoint was trained with"
         },
     )
-    no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
-    no_group_by_length: bool = field(
-        default=False, metadata={"help": "shuffle without regard to length; mini-batches hold more padding"}
-    )
     whole_last_layer: bool = field(
         default=False,
         metadata={
@@ -81,10 +75,9 @@ class MultipleChoiceConfig(FairseqDataclass):
         default="sentence_classification_head",
         metadata={"help": "name of the head that scores a candidate; the same for task and criterion"},
     )
-    seed: int = II("common.seed")
 
 
-class MultipleChoiceTask(FairseqTask):
+class MultipleChoiceTask(TokenizerTask):
     """Questions with any number of choices, scored by a head with one output.
 
     Raises:
@@ -92,7 +85,7 @@ class MultipleChoiceTask(FairseqTask):
     """
 
     def __init__(self, cfg: MultipleChoiceConfig, tokenizer: TokenToIds) -> None:
-        super().__init__(cfg)
+        super().__init__(cfg, tokenizer)
         self.folders = [Path(part) for part in cfg.data.split(":") if part]
         self.source_names = _distinct_names(self.folders)
         self.weights = _weights(cfg.sampling_weights)
@@ -102,13 +95,6 @@ class MultipleChoiceTask(FairseqTask):
                 f"--tokens-per-sample {self.longest}: pass 4 or more, and no more than --max-positions "
                 f"{cfg.max_positions}"
             )
-        self.tokenizer = tokenizer
-        self.dictionary: Dictionary = tokenizer.dictionary
-        self.dictionary.add_symbol("<mask>")
-
-    @classmethod
-    def setup_task(cls, cfg: MultipleChoiceConfig, **kwargs: Any) -> "MultipleChoiceTask":
-        return cls(cfg, load_tokenizer(cfg.tokenizer_dir, cfg.data))
 
     @abstractmethod
     def texts(self, question: Question, choice: Choice) -> Tuple[str, ...]:
@@ -188,27 +174,9 @@ class MultipleChoiceTask(FairseqTask):
         """
         model: nn.Module = super().build_model(cfg, from_checkpoint)
         if not hasattr(model, "register_classification_head"):
-            raise ValueError(
-                f"{type(model).__name__} has no classification heads; use an --arch such as roberta_base"
-            )
+            raise without_heads(model)
         model.register_classification_head(self.cfg.classification_head_name, num_classes=1)  # type: ignore[operator]
         return model
-
-    def max_positions(self) -> int:
-        """Most tokens of a candidate."""
-        return int(self.cfg.max_positions)
-
-    def has_sharded_data(self, split: str) -> bool:
-        """False: to fairseq a colon joins shards, of which each epoch loads one; here it joins data sets."""
-        return False
-
-    @property
-    def source_dictionary(self) -> Dictionary:
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        return self.dictionary
 
     def _training_weights(self) -> List[float]:
         """Checked here and not before: a checkpoint's weights do no harm where it is only evaluated."""

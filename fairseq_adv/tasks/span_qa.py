@@ -12,7 +12,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.spans.spans_dataset import SpansDataset
 from fairseq_adv.data.spans.squad import Squad, find_squad, read_squad
 from fairseq_adv.data.spans.windows import SPECIALS, cut_into_windows
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.tasks.token_task import TokenTask, TokenTaskConfig
 
 logger = logging.getLogger(__name__)
@@ -57,10 +57,6 @@ class SpanQATask(TokenTask):
             if getattr(cfg, option) < least:
                 flag = option.replace("_", "-")
                 raise DataError(f"--{flag} {getattr(cfg, option)}: pass {least} or more")
-
-    @classmethod
-    def setup_task(cls, cfg: SpanQAConfig, **kwargs: Any) -> "SpanQATask":
-        return cls(cfg, load_tokenizer(cfg.tokenizer_dir, cfg.data))
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
         """Reads, checks and tokenises a split.

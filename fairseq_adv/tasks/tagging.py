@@ -12,7 +12,7 @@ from fairseq.tasks import register_task
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tags.columns import TaggedSentence, find_columns, read_columns
-from fairseq_adv.data.tags.schemes import OUTSIDE, types_of
+from fairseq_adv.data.tags.schemes import tag_names, types_of
 from fairseq_adv.data.tags.tags_dataset import TagsDataset, tokenised
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
 from fairseq_adv.tasks.class_names import keep_class_names
@@ -62,7 +62,7 @@ class TaggingTask(TokenTask):
             types = types_of([sentence.tags or () for sentence in read_columns(path)])
             if not types:
                 raise DataError(f"{path}: every tag is O. There is nothing to learn.")
-            keep_class_names(cfg, [OUTSIDE, *(f"{prefix}-{one}" for one in types for prefix in "BI")])
+            keep_class_names(cfg, tag_names(types))
         return cls(cfg, load_tokenizer(cfg.tokenizer_dir, cfg.data))
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairseq_adv.tasks.tokenizer_task import without_heads
+
 
 class TokenHead(nn.Module):
     """Dropout and a linear layer; called by the model's ``forward`` as its other heads are.
@@ -49,7 +51,5 @@ def add_token_head(model: nn.Module, name: str, outputs: int) -> None:
     """
     heads, args = getattr(model, "classification_heads", None), getattr(model, "args", None)
     if heads is None or args is None:
-        raise ValueError(
-            f"{type(model).__name__} has no classification heads; use an --arch such as roberta_base"
-        )
+        raise without_heads(model)
     heads[name] = TokenHead(args.encoder_embed_dim, outputs, args.pooler_dropout)

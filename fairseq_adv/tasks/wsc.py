@@ -10,43 +10,31 @@ import logging
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Tuple
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary
-from fairseq.dataclass import FairseqDataclass
-from fairseq.tasks import FairseqTask, register_task
-from omegaconf import II, MISSING
+from fairseq.tasks import register_task
+from omegaconf import MISSING
 
 from fairseq_adv.data.choices.splits import find_split
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.wsc.superglue import PronounExample, detokenised, read_wsc
 from fairseq_adv.data.wsc.wsc_dataset import MaskedRow, WSCDataset
+from fairseq_adv.tasks.tokenizer_task import TokenizerTask, TokenizerTaskConfig
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class WSCConfig(FairseqDataclass):
+class WSCConfig(TokenizerTaskConfig):
     """Options of ``--task wsc``."""
 
     data: str = field(
         default=MISSING, metadata={"help": "folder with train.jsonl, valid.jsonl or val.jsonl, test.jsonl"}
     )
-    tokenizer_dir: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "folder with the encoder's dict.txt and its vocab.txt (WordPiece) or encoder.json and "
-            "vocab.bpe (GPT-2 BPE); default: the data folder"
-        },
-    )
     max_positions: int = field(default=512, metadata={"help": "most tokens of a sentence"})
-    no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
-    no_group_by_length: bool = field(
-        default=False, metadata={"help": "shuffle without regard to length; mini-batches hold more padding"}
-    )
     wsc_cross_entropy: bool = field(
         default=False,
         metadata={"help": "cross-entropy of the query among the candidates instead of the margin loss"},
@@ -58,11 +46,10 @@ class WSCConfig(FairseqDataclass):
         },
     )
     wsc_margin_beta: float = field(default=0.0, metadata={"help": "beta of the margin loss"})
-    seed: int = II("common.seed")
 
 
 @register_task("wsc", dataclass=WSCConfig)
-class WSCTask(FairseqTask):
+class WSCTask(TokenizerTask):
     """Sentences whose pronoun stands for the query, or does not.
 
     Raises:
@@ -70,18 +57,11 @@ class WSCTask(FairseqTask):
     """
 
     def __init__(self, cfg: WSCConfig, tokenizer: TokenToIds) -> None:
-        super().__init__(cfg)
+        super().__init__(cfg, tokenizer)
         if not (math.isfinite(cfg.wsc_margin_alpha) and cfg.wsc_margin_alpha >= 0):
             raise DataError(f"--wsc-margin-alpha {cfg.wsc_margin_alpha}: pass a finite weight of 0 or more")
         if not math.isfinite(cfg.wsc_margin_beta):
             raise DataError(f"--wsc-margin-beta {cfg.wsc_margin_beta}: pass a finite number")
-        self.tokenizer = tokenizer
-        self.dictionary: Dictionary = tokenizer.dictionary
-        self.mask_index: int = self.dictionary.add_symbol("<mask>")
-
-    @classmethod
-    def setup_task(cls, cfg: WSCConfig, **kwargs: Any) -> "WSCTask":
-        return cls(cfg, load_tokenizer(cfg.tokenizer_dir, cfg.data))
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
         """Reads, checks and tokenises a split.
@@ -110,18 +90,6 @@ class WSCTask(FairseqTask):
             alone,
             sum(map(len, rows)),
         )
-
-    def max_positions(self) -> int:
-        """Most tokens of a sentence."""
-        return int(self.cfg.max_positions)
-
-    @property
-    def source_dictionary(self) -> Dictionary:
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        return self.dictionary
 
     def _rows(self, example: PronounExample) -> List[MaskedRow]:
         phrases: List[Tuple[int, str]] = [] if example.query is None else [(0, example.query)]

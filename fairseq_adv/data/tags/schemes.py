@@ -34,9 +34,12 @@ def as_iob2(sentences: Lines, path: Path) -> List[Tuple[str, ...]]:
         _check_bioes(sentences, path)
     elif _is_iob1(sentences, path):
         return [_from_iob1(tags) for _, tags in sentences]
-    return [
-        tuple(tag if tag == OUTSIDE else _IOB2_OF[tag[0]] + tag[1:] for tag in tags) for _, tags in sentences
-    ]
+    return [tuple(map(iob2_of, tags)) for _, tags in sentences]
+
+
+def iob2_of(tag: str) -> str:
+    """A tag of IOB2 or BIOES in IOB2."""
+    return tag if tag == OUTSIDE else _IOB2_OF[tag[0]] + tag[1:]
 
 
 def check_tags(sentences: Lines, path: Path) -> None:
@@ -53,6 +56,11 @@ def check_tags(sentences: Lines, path: Path) -> None:
 def types_of(sentences: Sequence[Sequence[str]]) -> List[str]:
     """The types of the entities, sorted; the tags are in any scheme."""
     return sorted({tag[2:] for tags in sentences for tag in tags if tag != OUTSIDE})
+
+
+def tag_names(types: Sequence[str]) -> List[str]:
+    """The tags of these types in IOB2, in the order of their numbers: O, then B- and I- of each type."""
+    return [OUTSIDE, *(f"{prefix}-{one}" for one in types for prefix in "BI")]
 
 
 def _tags(sentences: Lines) -> Iterator[Tuple[int, str, str]]:

@@ -1,0 +1,55 @@
+"""The base of objectives over the project's own data sets, in which a label or an answer may be unknown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq.tasks.fairseq_task import FairseqTask
+from torch import Tensor, nn
+
+from fairseq_adv.data.text.rows_dataset import check_labelled
+from fairseq_adv.objectives.base import Objective, Sample
+from fairseq_adv.objectives.heads import check_classification_head
+
+UNKNOWN = -1  # the target of an example without a label or an answer
+
+
+class Labelled(Objective):
+    """Each prediction is a softmax over its columns, one of which is right.
+
+    The update is divided by ``nlabelled``, how many examples of a mini-batch have a target.
+    """
+
+    def check_data(self) -> None:
+        check_labelled(self.task.datasets.values())
+
+    def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
+        """Summed cross-entropy in nats; a prediction whose target is not known (-1) has none."""
+        return F.nll_loss(
+            self.log_probabilities(predictions), sample["target"], reduction="sum", ignore_index=UNKNOWN
+        )
+
+    def log_probabilities(self, predictions: Tensor) -> Tensor:
+        return F.log_softmax(predictions, dim=-1, dtype=torch.float32)
+
+    def sample_size(self, sample: Sample) -> int:
+        return max(int(sample["nlabelled"]), 1)
+
+
+class AtTokens(Labelled):
+    """The model has a head at every token, which the task has added and named."""
+
+    def __init__(self, cfg: Any, task: FairseqTask) -> None:
+        super().__init__(cfg, task)
+        self.head: str = task.cfg.classification_head_name
+
+    def check_model(self, model: nn.Module) -> None:
+        check_classification_head(model, self.head)
+
+    def at_tokens(self, model: nn.Module, sample: Sample) -> Tensor:
+        """(rows, tokens, outputs) of the head."""
+        outputs: Tensor
+        outputs, _ = model(**sample["net_input"], features_only=True, classification_head_name=self.head)
+        return outputs

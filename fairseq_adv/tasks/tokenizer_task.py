@@ -1,0 +1,79 @@
+"""What the tasks share that read text and tokenise it themselves, with the encoder's own tokenizer."""
+
+# No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
+
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from fairseq.data import Dictionary
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks import FairseqTask
+from omegaconf import II, MISSING
+from torch import nn
+
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
+
+
+@dataclass
+class TokenizerTaskConfig(FairseqDataclass):
+    """Options of all of them."""
+
+    data: str = field(default=MISSING, metadata={"help": "folder of the data set"})
+    tokenizer_dir: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "folder with the encoder's dict.txt and its vocab.txt (WordPiece) or encoder.json and "
+            "vocab.bpe (GPT-2 BPE); default: the data folder"
+        },
+    )
+    max_positions: int = field(default=512, metadata={"help": "most tokens that the model reads"})
+    no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
+    no_group_by_length: bool = field(
+        default=False, metadata={"help": "shuffle without regard to length; mini-batches hold more padding"}
+    )
+    seed: int = II("common.seed")
+
+
+class TokenizerTask(FairseqTask):
+    """A task over text.
+
+    Args:
+        cfg: the options.
+        tokenizer: of the encoder.
+
+    Attributes:
+        mask_index: the id of ``<mask>``, which the encoder has and its dictionary file does not.
+    """
+
+    def __init__(self, cfg: TokenizerTaskConfig, tokenizer: TokenToIds) -> None:
+        super().__init__(cfg)
+        self.tokenizer = tokenizer
+        self.dictionary: Dictionary = tokenizer.dictionary
+        self.mask_index: int = self.dictionary.add_symbol("<mask>")
+
+    @classmethod
+    def setup_task(cls, cfg: TokenizerTaskConfig, **kwargs: Any) -> "TokenizerTask":
+        return cls(cfg, load_tokenizer(cfg.tokenizer_dir, cfg.data))
+
+    def max_positions(self) -> int:
+        """Most tokens of a row."""
+        return int(self.cfg.max_positions)
+
+    def has_sharded_data(self, split: str) -> bool:
+        """False: to fairseq a colon joins shards, of which each epoch loads one; here it never does."""
+        return False
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+
+def without_heads(model: nn.Module) -> ValueError:
+    """The error for an architecture that has no classification heads."""
+    return ValueError(
+        f"{type(model).__name__} has no classification heads; use an --arch such as roberta_base"
+    )
