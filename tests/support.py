@@ -77,13 +77,12 @@ def _write(prefix: Path, rows: list[list[int]], vocabulary: int) -> None:
     builder.finalize(f"{prefix}.idx")
 
 
-def write_encoder(folder: Path) -> Path:
-    """The files of a tiny WordPiece tokenizer, as an encoder's folder holds them."""
-    words = [*VOCABULARY, *"qa:_?.", "he", "it"]
+def write_encoder(folder: Path, words: Sequence[str] = (*VOCABULARY, *"qa:_?.", "he", "it")) -> Path:
+    """The files of a WordPiece tokenizer of these words, as an encoder's folder holds them."""
     folder.mkdir(parents=True, exist_ok=True)
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in [*special, *words]))
-    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in [*special, *words]), encoding="utf-8")
+    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words), encoding="utf-8")
     return folder
 
 
@@ -224,6 +223,17 @@ def batch(run: SimpleNamespace, rows: list[int], split: str = "train") -> dict[s
     """The rows of a split as one mini-batch."""
     data = run.task.dataset(split)
     return data.collater([data[i] for i in rows])  # type: ignore[no-any-return]
+
+
+def validate(
+    run: SimpleNamespace, split: str, size: int, rows: Sequence[int] | None = None
+) -> dict[str, float]:
+    """What fairseq logs of a split, in mini-batches of ``size``; ``rows`` gives another order."""
+    rows = range(len(run.task.dataset(split))) if rows is None else rows
+    with metrics.aggregate(new_root=True) as agg:
+        for i in range(0, len(rows), size):
+            run.trainer.valid_step(batch(run, list(rows[i : i + size]), split))
+    return agg.get_smoothed_values()  # type: ignore[no-any-return]
 
 
 def gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:

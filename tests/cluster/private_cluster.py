@@ -21,7 +21,6 @@ from contextlib import suppress
 from pathlib import Path
 
 DAEMONS = ("slurmctld", "slurmd", "munged")
-NODES = {"n1": "127.0.0.1", "n2": "127.0.0.2"}
 
 SLURM_CONF = """\
 ClusterName=test
@@ -47,7 +46,7 @@ PreemptMode=REQUEUE
 MpiDefault=none
 ReturnToService=2
 JobRequeue=1
-KillWait={kill_wait}
+KillWait=30
 SlurmdTimeout=10
 GresTypes=gpu
 SlurmdParameters=config_overrides
@@ -77,11 +76,11 @@ def search_path() -> str:
 class Cluster:
     """Two nodes, n1 and n2, of 64 cores and 8 GPUs each, as they say."""
 
-    def __init__(self, folder: Path, kill_wait: int = 30) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         ports = dict(zip(("port", "n1", "n2"), free_ports(3)))
-        names = {"dir": self.folder, "user": getpass.getuser(), "kill_wait": kill_wait, **ports}
+        names = {"dir": self.folder, "user": getpass.getuser(), **ports}
         (self.folder / "slurm.conf").write_text(SLURM_CONF.format(**names))
         (self.folder / "gres.conf").write_text(GRES_CONF.format(**names))
         for name in ("state", "local"):

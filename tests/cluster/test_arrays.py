@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from jobs import GLUE, NO_GPUS, SCRIPT, SMALL, WORDS, Job
+from jobs import GLUE, NO_DECAY, NO_GPUS, SCRIPT, SMALL, WORDS, Job
 from private_cluster import Cluster
-from recipes import EXAMPLES, ROOT, run_py, tiny_data
+from recipes import EXAMPLES, ROOT, SMOOTH, run_py, tiny_data
 from small_runs import words as some_words
 from small_runs import write_glue, write_small_encoder
 from support import run_command, verb, weights, write_encoder
@@ -23,10 +23,7 @@ def wikitext(shared_data: Path, folder: Path) -> list[str]:
     """WikiText-2's test split in four files, with its own words as a vocabulary."""
     lines = (shared_data / "text" / "test.txt").read_text().splitlines()[:1200]
     words = sorted({word for line in lines for word in line.split() if word.isalpha()})
-    encoder = write_encoder(folder / "encoder")
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (encoder / "vocab.txt").write_text("".join(f"{word}\n" for word in [*special, *words]))
-    (encoder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
+    encoder = write_encoder(folder / "encoder", words)
     (folder / "corpus").mkdir()
     for number in range(4):
         (folder / "corpus" / f"part{number}.txt").write_text("\n".join(lines[number::4]) + "\n")
@@ -50,9 +47,8 @@ def test_a_corpus_is_prepared_by_an_array_checked_and_trained_on(
     assert set(array.end().split()) == {"COMPLETED"} and check.end() == "COMPLETED"
     data = check.log().splitlines()[-1]
     assert data == ":".join(f"{tmp_path}/bin/shard{number}" for number in range(4))
-    smooth = ["model.dropout=0", "model.attention_dropout=0", "optimizer.adam_eps=1", "optimization.lr=[1]"]
     recipe = [
-        *WORDS, *smooth, "optimizer.weight_decay=0", "model.max_positions=64", "task.tokens_per_sample=64",
+        *WORDS, *SMOOTH, *NO_DECAY, "model.max_positions=64", "task.tokens_per_sample=64",
         "method=alum_vat", "optimization.max_update=4", "optimization.max_epoch=9", "dataset.batch_size=4",
     ]  # fmt: skip
     path = "examples/alum/config/pretrain/bert_base.yaml"  # random weights

@@ -9,15 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from jobs import GLUE, NO_GPUS, SCRIPT, SMALL, WORDS, Job
-from recipes import RECIPES, run_py, tiny_data, tiny_encoder
+from jobs import GLUE, NO_DECAY, NO_GPUS, SCRIPT, SMALL, WORDS, Job
+from recipes import RECIPES, SMOOTH, run_py, tiny_data, tiny_encoder
 from support import build, run_command, train_args, verb, weights, write_encoder
 
 Submit = Callable[..., Job]
-# Adam with a large epsilon doesn't divide small gradients by their own size: rounding stays rounding. And
-# legacy_ddp gives unused weights a gradient of 0, so that they decay; without it they have none.
-SMOOTH = ["model.dropout=0", "model.attention_dropout=0", "optimizer.adam_eps=1"]
-SMOOTH += ["optimization.lr=[1]", "optimizer.weight_decay=0"]
 FURTHER = {
     "flooding": ["criterion.flood_level=0.1"], "bert_base": ["optimization.max_epoch=9"],
     "squad": ["task.window_overlap=2", "task.max_answer_tokens=4"],
@@ -68,7 +64,7 @@ def test_two_nodes_train_to_the_weights_of_one_process(
     tmp_path: Path, submit: Submit, encoders: Callable[[str], Path], name: str, method: str
 ) -> None:
     encoder, data = encoders(name), tiny_data(tmp_path / "data", name)
-    words = [*WORDS, *PLACES[name], *SMOOTH, f"method={method}", "optimization.max_update=6"]
+    words = [*WORDS, *PLACES[name], *SMOOTH, *NO_DECAY, f"method={method}", "optimization.max_update=6"]
     whole = ["dataset.batch_size=2", "optimization.update_freq=[2]"]
     parts = ["dataset.batch_size=2", "optimization.update_freq=[1]"]
     one = run_py(name, data, encoder, tmp_path / "one", *words, *whole)
@@ -89,10 +85,7 @@ def test_two_nodes_train_freelb_on_rte_to_the_weights_of_one_process(
     """The real rows, and a tiny encoder of their words."""
     rows = (shared_data / "glue" / "RTE" / "train.tsv").read_text(encoding="utf-8")
     words = sorted({word.lower() for word in re.findall(r"[A-Za-z]+", rows)})[:4000]
-    encoder = write_encoder(tmp_path / "encoder")
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (encoder / "vocab.txt").write_text("".join(f"{word}\n" for word in [*special, *words]))
-    (encoder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
+    encoder = write_encoder(tmp_path / "encoder", words)
     data = tmp_path / "RTE-bin"
     made = run_command(
         *verb("prepare glue"), str(shared_data / "glue"), "RTE", str(data), "--encoder", str(encoder)
@@ -105,6 +98,7 @@ def test_two_nodes_train_freelb_on_rte_to_the_weights_of_one_process(
     recipe = [
         *WORDS,
         *SMOOTH,
+        *NO_DECAY,
         "glue=rte",
         "method=freelb",
         "optimization.max_update=4",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import OmegaConf
-from recipes import EXAMPLES, TINY, composed, launcher, numbers, recipe, run_py, tiny_data
+from recipes import EXAMPLES, SMOOTH, TINY, composed, launcher, numbers, recipe, run_py, tiny_data
 from support import PLUGIN, command, launched, run_command, run_from_scratch, weights
 
 Encoder = Callable[[str], Path]
@@ -281,13 +281,8 @@ def test_bert_from_scratch_changes_rate_and_method_in_one_run(tmp_path: Path) ->
 
 @pytest.mark.slow  # two workers, and the command, each have tests of their own
 def test_the_command_as_two_processes(tmp_path: Path, encoder: Encoder) -> None:
-    """The update is that of one process.
-
-    Adam with a large epsilon doesn't divide small gradients by their own size, and so shows differences of
-    rounding as what they are.
-    """
-    smooth = ["model.dropout=0", "model.attention_dropout=0", "optimizer.adam_eps=1", "optimization.lr=[1]"]
-    smooth += ["dataset.batch_size=1"]  # no batch is missing on one of the two
+    """The update is that of one process."""
+    smooth = [*SMOOTH, "dataset.batch_size=1"]  # no batch is missing on one of the two
     words = [tiny_data(tmp_path, "roberta_base"), encoder("roberta_base")]
     four = ["optimization.update_freq=[4]"]
     one = run_py("roberta_base", *words, tmp_path / "one", *ROWS, *smooth, *four)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from fairseq.logging import metrics
 from sklearn import metrics as sk
-from support import batch, build, train_args, write_task
+from support import batch, build, train_args, validate, write_task
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +38,6 @@ def spread_the_scores(run: SimpleNamespace) -> None:
         head.out_proj.bias[0] -= margin.quantile(0.3)  # seven in ten are class 0
 
 
-def validate(run: SimpleNamespace, size: int) -> dict[str, float]:
-    with metrics.aggregate(new_root=True) as agg:
-        rows = list(range(len(run.task.dataset("valid"))))
-        for i in range(0, len(rows), size):
-            run.trainer.valid_step(batch(run, rows[i : i + size], "valid"))
-    return agg.get_smoothed_values()  # type: ignore[no-any-return]
-
-
 @pytest.mark.parametrize("size", [3, 23])
 def test_scores_are_of_the_whole_split_and_of_the_right_class(data: Path, size: int) -> None:
     """The most frequent label, "1", is class 0 of fairseq's dictionary; F1 is that of the label "1"."""
@@ -56,7 +48,7 @@ def test_scores_are_of_the_whole_split_and_of_the_right_class(data: Path, size: 
     logits, targets = predictions(run, "valid")
     predicted = logits.argmax(axis=1)
     assert 0 < predicted.sum() < len(predicted)
-    logged = validate(run, size)
+    logged = validate(run, "valid", size)
     assert logged["accuracy"] == round(100 * sk.accuracy_score(targets, predicted), 2)
     assert logged["f1"] == round(100 * sk.f1_score(targets, predicted, pos_label=0), 2)
     assert logged["f1"] != round(100 * sk.f1_score(targets, predicted, pos_label=1), 2)
@@ -69,9 +61,10 @@ def test_the_positive_label_can_be_named_and_without_it_there_is_no_f1(data: Pat
     torch.manual_seed(1)
     spread_the_scores(run)
     logits, targets = predictions(run, "valid")
-    assert validate(run, 5)["f1"] == round(100 * sk.f1_score(targets, logits.argmax(axis=1), pos_label=1), 2)
+    f1 = sk.f1_score(targets, logits.argmax(axis=1), pos_label=1)
+    assert validate(run, "valid", 5)["f1"] == round(100 * f1, 2)
     run = build(train_args(data, None, "freelb", "--positive-label", "entailment"))
-    assert "f1" not in validate(run, 5)
+    assert "f1" not in validate(run, "valid", 5)
 
 
 def test_three_classes(tmp_path: Path) -> None:
@@ -79,7 +72,8 @@ def test_three_classes(tmp_path: Path) -> None:
     torch.manual_seed(2)
     spread_the_scores(run)
     logits, targets = predictions(run, "valid")
-    assert validate(run, 7)["mcc"] == round(100 * sk.matthews_corrcoef(targets, logits.argmax(axis=1)), 2)
+    mcc = sk.matthews_corrcoef(targets, logits.argmax(axis=1))
+    assert validate(run, "valid", 7)["mcc"] == round(100 * mcc, 2)
 
 
 def test_loss_equals_fairseq_s_own_criterion_to_the_bit(data: Path, tmp_path: Path) -> None:

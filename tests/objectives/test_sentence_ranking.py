@@ -12,7 +12,7 @@ import torch
 from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
 from fairseq.data import data_utils
 from fairseq.logging import metrics
-from support import batch, build, train_args, write_questions
+from support import batch, build, train_args, validate, write_questions
 
 from fairseq_adv.objectives.sentence_ranking import is_right
 
@@ -98,14 +98,6 @@ def test_the_loss_is_that_of_fairseqs_own_criterion(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_tie_is_not_right(scores: list[float], target: int, right: bool) -> None:
     assert is_right(torch.tensor([scores]), torch.tensor([target])).tolist() == [right]
-
-
-def validate(run: SimpleNamespace, split: str, size: int) -> dict[str, float]:
-    rows = list(range(len(run.task.dataset(split))))
-    with metrics.aggregate(new_root=True) as agg:
-        for i in range(0, len(rows), size):
-            run.trainer.valid_step(batch(run, rows[i : i + size], split))
-    return agg.get_smoothed_values()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("size", [2, 11])

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.logging import metrics
-from support import batch, build, train_args, write_task
+from support import batch, build, train_args, validate, write_task
 from token_data import write_spans
 
 from fairseq_adv.data.spans.scoring import mean, score_of
@@ -105,12 +105,9 @@ def best_of(run: SimpleNamespace, split: str) -> dict[int, tuple[str, float, flo
     return found
 
 
-def validate(run: SimpleNamespace, split: str, size: int) -> dict[str, float]:
+def shuffled(run: SimpleNamespace, split: str, size: int) -> dict[str, float]:
     rows = np.random.default_rng(size).permutation(len(run.task.dataset(split))).tolist()
-    with metrics.aggregate(new_root=True) as agg:
-        for i in range(0, len(rows), size):
-            run.trainer.valid_step(batch(run, rows[i : i + size], split))
-    return agg.get_smoothed_values()  # type: ignore[no-any-return]
+    return validate(run, split, size, rows)
 
 
 @pytest.mark.parametrize("size", [1, 5, 100])
@@ -120,7 +117,7 @@ def test_em_and_f1_are_of_whole_questions(run: SimpleNamespace, size: int) -> No
     best = best_of(run, "valid")
     scores = [score_of(best[k][0], [a.text for a in q.answers]) for k, q in enumerate(questions)]
     em, f1 = mean(scores)
-    found = validate(run, "valid", size)
+    found = shuffled(run, "valid", size)
     assert len(run.task.dataset("valid")) > len(questions) == 11
     assert (found["em"], found["f1"]) == (round(em, 2), round(f1, 2)) and 0 < f1 < 100
     assert "best_f1" not in found
@@ -138,7 +135,7 @@ def test_no_answer_is_an_answer_where_questions_have_none(impossible: SimpleName
             for k in range(len(questions))
         ]
 
-    found = validate(impossible, "valid", size)
+    found = shuffled(impossible, "valid", size)
     em, f1 = mean(scores_at(0.0))
     assert (found["em"], found["f1"]) == (round(em, 2), round(f1, 2))
     odds = [least - score for _, score, least in best.values()]
@@ -165,7 +162,7 @@ def test_a_split_without_answers_has_no_loss_and_no_score(run: SimpleNamespace) 
     assert sample["target"].tolist() == [[-1, -1]] * 2
     loss, size, log = run.criterion(run.model, sample)
     assert loss.item() == 0.0 and size == 1 and log["nwindows"] == 0
-    found = validate(run, "test", 2)
+    found = shuffled(run, "test", 2)
     assert found["loss"] == 0.0 and "f1" not in found
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.logging import metrics
-from support import batch, build, train_args
+from support import batch, build, train_args, validate
 from token_data import write_tags
 
 from fairseq_adv.objectives.entities import count_entities, scores_of
@@ -68,14 +68,6 @@ def test_the_loss_is_summed_over_the_words(run: SimpleNamespace) -> None:
     assert size == len(tags) == log["nwords"]
     assert loss.item() == pytest.approx(F.cross_entropy(logits, target, reduction="sum").item(), rel=1e-5)
     assert int(log["ncorrect"]) == int((logits.argmax(1) == target).sum())
-
-
-def validate(run: SimpleNamespace, split: str, size: int) -> dict[str, float]:
-    rows = list(range(len(run.task.dataset(split))))
-    with metrics.aggregate(new_root=True) as agg:
-        for i in range(0, len(rows), size):
-            run.trainer.valid_step(batch(run, rows[i : i + size], split))
-    return agg.get_smoothed_values()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("size", [1, 4, 11])

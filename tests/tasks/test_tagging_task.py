@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fairseq import checkpoint_utils
-from support import batch, build, train_args, write_encoder
+from support import batch, build, slow, train_args, write_encoder
 from token_data import write_tags
 
 from fairseq_adv.data.errors import DataError
@@ -98,10 +98,7 @@ def wordpiece_of(words: list[str], folder: Path) -> WordPieceTokenizer:
     pieces = sorted({c for word in words for c in word.lower()})
     starts = sorted({word.lower()[:3] for word in words[:2000]})[:300]
     tokens = [*pieces, *(f"##{c}" for c in pieces), *(s for s in starts if len(s) > 1)]
-    folder.mkdir()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (folder / "vocab.txt").write_text("".join(f"{t}\n" for t in [*special, *tokens]), encoding="utf-8")
-    (folder / "dict.txt").write_text("".join(f"{t} 1\n" for t in tokens), encoding="utf-8")
+    write_encoder(folder, tokens)
     return WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt")
 
 
@@ -110,17 +107,12 @@ def wordpiece_of(words: list[str], folder: Path) -> WordPieceTokenizer:
     "name",
     [
         "NCBI-disease-IOB/devel.tsv",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in (
-                "NCBI-disease-IOB/train.tsv",
-                "NCBI-disease-IOB/test.tsv",
-                "BC5CDR-IOB/train.tsv",
-                "BC5CDR-IOB/devel.tsv",
-                "BC5CDR-IOB/test.tsv",
-                "JNLPBA/devel.tsv",
-            )
-        ),
+        slow("NCBI-disease-IOB/train.tsv"),
+        slow("NCBI-disease-IOB/test.tsv"),
+        slow("BC5CDR-IOB/train.tsv"),
+        slow("BC5CDR-IOB/devel.tsv"),
+        slow("BC5CDR-IOB/test.tsv"),
+        slow("JNLPBA/devel.tsv"),
     ],
 )
 def test_every_tag_of_the_real_files_survives_the_tokens(

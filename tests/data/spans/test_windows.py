@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import write_encoder
+from support import slow, write_encoder
 from token_data import span_question, write_squad
 
 from fairseq_adv.data.errors import DataError
@@ -92,9 +92,7 @@ def real_tokenizer(kind: str, shared_data: Path, folder: Path, texts: list[str])
     words = sorted({word.lower()[:4] for text in texts[:200] for word in text.split()})
     characters = sorted({c for text in texts for c in text.lower() if not c.isspace()})
     tokens = list(dict.fromkeys([*characters, *(f"##{c}" for c in characters), *words]))
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (folder / "vocab.txt").write_text("".join(f"{t}\n" for t in [*special, *tokens]), encoding="utf-8")
-    (folder / "dict.txt").write_text("".join(f"{t} 1\n" for t in tokens), encoding="utf-8")
+    write_encoder(folder, tokens)
     return WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt")
 
 
@@ -103,15 +101,12 @@ def real_tokenizer(kind: str, shared_data: Path, folder: Path, texts: list[str])
     "name",
     [
         "dev-v1.1.sample1000.json",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in (
-                "train-v1.1.answerable-of-v2-slice.json", "sample1k-HCVerifyAll.json", "dev-v2.0.cs224n.json",
-                "train-v2.0.first-articles.json",
-            )
-        ),
+        slow("train-v1.1.answerable-of-v2-slice.json"),
+        slow("sample1k-HCVerifyAll.json"),
+        slow("dev-v2.0.cs224n.json"),
+        slow("train-v2.0.first-articles.json"),
     ],
-)  # fmt: skip
+)
 def test_every_answer_of_the_real_files_survives_the_tokens(
     shared_data: Path, tmp_path: Path, name: str, kind: str
 ) -> None:
