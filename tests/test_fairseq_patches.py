@@ -254,10 +254,31 @@ def test_a_worker_ends_with_its_torchrun(
 
 def test_processes_that_load_data_end_with_their_epoch(data: Path) -> None:
     """fairseq's own outlive it: then a validation waits 5 seconds for those that loaded its data."""
-    run = build(train_args(data, None, "sentence_prediction", "--num-workers", "2"))
+    words = ["--num-workers", "2", "--data-buffer-size", "0"]
+    run = build(train_args(data, None, "sentence_prediction", *words))
+    others = set(multiprocessing.active_children())  # a test before this one may have left some
     epoch = run.trainer.get_train_iterator(1).next_epoch_itr()
-    assert len(list(epoch)) == 4
-    for child in multiprocessing.active_children():
+    batches = iter(epoch)
+    next(batches)
+    loading = set(multiprocessing.active_children()) - others
+    assert len(loading) == 2 and len(list(batches)) == 3
+    for child in loading:
         child.join(timeout=60)
         assert child.exitcode == 0
     assert epoch is not None  # it is not the garbage collector that has ended them
+
+
+@pytest.mark.parametrize("words", [[], ["--spectral-norm-classification-head"]], ids=["plain", "spectral"])
+def test_heads_with_and_without_spectral_norm_are_read_from_a_checkpoint(
+    data: Path, patched: None, words: list[str]
+) -> None:
+    """Nothing is left in what was read that the model has no place for."""
+    runs = [build(train_args(data, None, "standard", *words, "--seed", seed)) for seed in "12"]
+    first, second = (run.model for run in runs)
+    saved = {name: value.clone() for name, value in first.state_dict().items()}
+    read = dict(saved)
+    second.load_state_dict(read, strict=True, model_cfg=runs[1].cfg.model)
+    assert read.keys() == saved.keys()
+    heads = {name: value for name, value in second.state_dict().items() if "heads" in name}
+    assert heads and all(torch.equal(value, saved[name]) for name, value in heads.items())
+    assert any(name.endswith("weight_orig") for name in saved) is bool(words)

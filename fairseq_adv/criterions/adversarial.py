@@ -1,8 +1,9 @@
-"""What FreeLB, PGD, FreeAT and YOPO share: the perturbation of a mini-batch, its dropout masks, its logs."""
+"""What FreeLB and its relatives share: the perturbation of a mini-batch, its dropout masks, its logs."""
 
 import logging
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Optional
@@ -18,6 +19,7 @@ from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import (
     DropoutReplay,
+    Groups,
     Perturbation,
     find_token_embedding,
     float32_embedding,
@@ -27,6 +29,7 @@ from fairseq_adv.perturbation.geometry import NORM_TYPES
 from fairseq_adv.perturbation.precision import rounds_embeddings
 
 logger = logging.getLogger(__name__)
+Start = Callable[[Tensor, int], Tensor]  # see Perturbation
 NORM_TYPE_CHOICES = ChoiceEnum(list(NORM_TYPES))
 USUAL_RATIOS = (0.001, 0.1)  # of delta and the embeddings: less does nothing, more drowns the text
 
@@ -41,7 +44,7 @@ class PerturbationConfig(MethodConfig):
             "help": "K of the algorithm. freelb: K forward-backward passes, K - 1 of the ascent steps count; "
             "the authors' fairseq script with adv_steps=k makes k + 1 passes, which is --adv-steps k+1 here. "
             "pgd: K ascent steps, then one descent; freeat: K replays of each group of mini-batches; yopo: m "
-            "full passes"
+            "full passes; tavat, infobert: K passes"
         },
     )
     adv_lr: float = field(
@@ -145,24 +148,26 @@ class AdversarialMethod(Method):
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:
         """delta of the mini-batch, which starts at the noise of ``update`` (the batch's own if ``None``)."""
-        cfg, objective = self.cfg, self.objective
-        groups = objective.groups(batch.sample)
-        number = batch.update if update is None else update
-        start = partial(
-            geometry.uniform_start,
-            magnitude=cfg.adv_init_mag,
-            seeds=geometry.row_seeds(cfg.seed, number, objective.row_ids(batch.sample), groups),
-            norm_type=str(cfg.adv_norm_type),
-            groups=groups,
-        )
+        cfg, groups = self.cfg, self.objective.groups(batch.sample)
         return Perturbation(
             batch.embedding,
-            objective.padding_idx,
-            start,
+            self.objective.padding_idx,
+            self.start(batch, groups, batch.update if update is None else update),
             norm_type=str(cfg.adv_norm_type),
             radius=cfg.adv_max_norm,
             groups=groups,
             relative=cfg.adv_relative,
+        )
+
+    def start(self, batch: MiniBatch, groups: Optional[Groups], update: int) -> Start:
+        """delta_0 of a mini-batch; its noise is that of ``update``."""
+        ids = self.objective.row_ids(batch.sample)
+        return partial(
+            geometry.uniform_start,
+            magnitude=self.cfg.adv_init_mag,
+            seeds=geometry.row_seeds(self.cfg.seed, update, ids, groups),
+            norm_type=str(self.cfg.adv_norm_type),
+            groups=groups,
         )
 
     def replay(self, batch: MiniBatch) -> DropoutReplay:
@@ -170,8 +175,9 @@ class AdversarialMethod(Method):
         return DropoutReplay(batch.device, enabled=not self.cfg.no_adv_share_dropout)
 
     def adversarial_log(
-        self, predictions: Tensor, losses: list[Tensor], loss: Tensor, delta: Perturbation, sample: Sample
-    ) -> Log:
+        self, predictions: Tensor, losses: list[Tensor], loss: Tensor, delta: Perturbation, sample: Sample,
+        **more: Any,
+    ) -> Log:  # fmt: skip
         """The log of one mini-batch.
 
         Args:
@@ -180,6 +186,7 @@ class AdversarialMethod(Method):
             loss: what the update descends on, summed over the batch.
             delta: as the last pass used it.
             sample: the batch.
+            more: numbers of the method's own that :attr:`logs` declares.
         """
         norm = delta.norm()
         measured = {
@@ -188,6 +195,7 @@ class AdversarialMethod(Method):
             "adv_norm": norm.sum(),
             "adv_ratio": delta.relative_norm().sum(),
             "nexamples": norm.numel(),
+            **more,
         }
         return self.log(predictions, loss, sample, **measured)
 
@@ -199,9 +207,10 @@ def ratio_advice(cfg: PerturbationConfig, ratio: float) -> str:
     words = ("larger", "smaller") if ratio > most else ("smaller", "larger")
     advice = f"Pass a {words[1]} {'--adv-max-norm' if is_bounded else '--adv-lr'}"
     if not cfg.adv_relative:
+        start = "--creat-init-std" if cfg._name == "creat" else "--adv-init-mag"
         advice += (
             ", or sizes as shares of the embeddings: --adv-relative --adv-max-norm 0.01 --adv-lr 0.0033 "
-            "--adv-init-mag 0.005"
+            f"{start} 0.005"
         )
     return (
         f"adv_ratio is {ratio:.2g}: the perturbation is {words[0]} than the usual {least:g} to {most:g} of "

@@ -29,29 +29,53 @@ class FreeLBCriterion(AdversarialMethod):
     """FreeLB, Algorithm 1. Descends on the mean loss over X + delta_0, …, X + delta_{K-1} (eq. 3)."""
 
     descends_once = False
+    uses_last_gradient = False  # of delta, which the last pass leaves
+
+    @property
+    def divisor(self) -> int:
+        """What the gradient of each pass is divided by: K."""
+        return self.cfg.adv_steps
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         delta, replay, steps = self.perturbation(batch), self.replay(batch), self.cfg.adv_steps
         losses: list[torch.Tensor] = []
+        wholes: list[torch.Tensor] = []
         for t in range(steps):
             last = t == steps - 1
             with batch.no_sync_unless(last), replay, self.observed(batch) as seen:
-                with delta.applied(differentiable=not last):  # line 4: delta_0
+                with delta.applied(self.uses_last_gradient or not last):  # line 4: delta_0
                     predictions, loss = batch.forward()
-                batch.backward(loss / steps)  # lines 6 and 7: g <- g + 1/K grad_theta, and g_adv
+                whole = self.whole_loss(batch, delta, seen, loss)
+                batch.backward(whole / self.divisor)  # lines 6 and 7: g <- g + 1/K grad_theta, and g_adv
             losses.append(loss.detach())
+            wholes.append(whole.detach())
             if t == 0:
                 first_predictions = predictions.detach()
-            del predictions, loss  # one graph alive at a time
+            del predictions, loss, whole  # one graph alive at a time
             if not last:
                 self.ascend(batch, delta, seen)  # lines 8 and 9; the paper's delta_K is never used
-        mean = torch.stack(losses).mean(dim=0)
-        return self.adversarial_log(first_predictions, losses, mean, delta, batch.sample)
+        mean, more = torch.stack(wholes).mean(dim=0), self.measured(seen)
+        log = self.adversarial_log(first_predictions, losses, mean, delta, batch.sample, **more)
+        self.finish(batch, delta)
+        return log
 
     def observed(self, batch: MiniBatch) -> ContextManager[Any]:
         """A pass runs in here. What it yields is handed to :meth:`ascend`."""
         return nullcontext()
 
+    def whole_loss(
+        self, batch: MiniBatch, delta: Perturbation, seen: Any, loss: torch.Tensor
+    ) -> torch.Tensor:
+        """What a pass descends on, summed over the batch, from the summed loss of the objective."""
+        return loss
+
+    def measured(self, seen: Any) -> Log:
+        """What the log has besides, of the last pass; ``seen`` is what :meth:`observed` yielded there."""
+        return {}
+
     def ascend(self, batch: MiniBatch, delta: Perturbation, seen: Any) -> None:
         """Moves delta between two passes, by the gradient that the backward left there."""
         delta.ascend(self.cfg.adv_lr)
+
+    def finish(self, batch: MiniBatch, delta: Perturbation) -> None:
+        """After the last pass; delta is what it used."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ContextManager
 
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.objectives.divergence import divergence
+from fairseq_adv.objectives.first_states import first_states
 from fairseq_adv.perturbation import Groups
 
 Sample = dict[str, Any]  # a mini-batch as fairseq's data sets collate it
@@ -91,6 +92,16 @@ class Objective(ABC):
         return divergence(
             self.log_probabilities(clean), self.log_probabilities(perturbed), kind, detach_targets
         )
+
+    def first_states(self, model: nn.Module) -> ContextManager[list[Tensor]]:
+        """What the encoder says of each row, which CreAT compares: the last layer's state of its first token.
+
+        Each forward pass in here adds its (rows, dim) to the list.
+
+        Raises:
+            ValueError: the encoder is none of fairseq's Transformer encoders.
+        """
+        return first_states(model)
 
     def sample_size(self, sample: Sample) -> int:
         """What the trainer divides the summed gradient by: the number of examples, if not overridden."""

@@ -36,8 +36,9 @@ def passes_for_a_head(task: Any) -> Callable[[nn.Module], ContextManager[None]]:
 def last_layer_at_first_token(model: nn.Module) -> Iterator[None]:
     """A forward pass in here returns features of the first token alone, (rows, 1, dim).
 
-    Nothing changes in evaluation, in a model whose layers are not fairseq's, and in one that re-computes its
-    activations: its backward runs the layer again, outside.
+    Nothing changes in evaluation, in a model whose layers are not fairseq's, in one whose last layer is an
+    earlier one too (ALBERT), and in one that re-computes its activations: its backward runs the layer again,
+    outside.
     """
     if model not in _last_layers:
         _last_layers[model] = _find_last_layer(model)
@@ -64,10 +65,12 @@ def last_layer_at_first_token(model: nn.Module) -> Iterator[None]:
 
 def _find_last_layer(model: nn.Module) -> nn.Module | None:
     try:
-        layer: nn.Module = find_layers(model)[-1]
-    except (ValueError, IndexError):
+        *others, layer = find_layers(model)
+    except ValueError:
         return None
-    can_be_cut = isinstance(layer, TransformerEncoderLayerBase) and not hasattr(
-        layer, "precheckpoint_forward"
+    can_be_cut = (
+        isinstance(layer, TransformerEncoderLayerBase)
+        and not hasattr(layer, "precheckpoint_forward")
+        and all(other is not layer for other in others)
     )
     return layer if can_be_cut else None

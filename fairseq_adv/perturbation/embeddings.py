@@ -67,7 +67,12 @@ class Perturbation:
         delta: the perturbation, ``None`` before the first pass.
         embedding_norm: (examples,) fp32, ||X||_F of the real tokens' embeddings.
         unit: (examples,) fp32, what sizes are shares of; ``None``: they are absolute, or no pass was run.
+        tokens: (rows, tokens) int64, what the layer was called with in the first pass.
+        mask: (rows, tokens) bool, true on real tokens.
     """
+
+    tokens: Tensor
+    mask: Tensor
 
     def __init__(
         self,
@@ -124,10 +129,14 @@ class Perturbation:
                 "perturbation would have no effect, or a wrong one. Does the model embed tokens elsewhere?"
             )
 
-    def ascend(self, step_size: float) -> None:
+    def ascend(self, step_size: float, gradient: Tensor | None = None) -> None:
         """delta <- projection(delta + step_size * g / ||g||), g from the backward of the last pass.
 
         (FreeLB, Algorithm 1, lines 8 and 9.) An example without a finite, non-zero gradient stays.
+
+        Args:
+            step_size: alpha.
+            gradient: another g, (rows, tokens, dim).
 
         Raises:
             RuntimeError: no gradient has reached delta.
@@ -139,7 +148,7 @@ class Perturbation:
             norm_type=self.norm_type,
             groups=self.groups,
         )
-        self.step(rule, self.gradient())
+        self.step(rule, self.gradient() if gradient is None else gradient)
 
     @torch.no_grad()
     def step(self, rule: Callable[[Tensor, Tensor], Tensor], gradient: Tensor) -> None:
@@ -204,7 +213,8 @@ class Perturbation:
 
     @torch.no_grad()
     def _begin(self, tokens: Tensor, embedded: Tensor) -> None:
-        mask, dim = tokens.ne(self.padding_idx), embedded.size(-1)
+        self.tokens, self.mask = tokens, tokens.ne(self.padding_idx)
+        mask, dim = self.mask, embedded.size(-1)
         self.embedding_norm = geometry.example_norm(embedded * mask.unsqueeze(-1), "l2", self.groups)
         delta = geometry.project(self.start(mask, dim), self.radius, self.norm_type, self.groups)
         if self.relative:

@@ -25,8 +25,9 @@ def find_layers(model: nn.Module) -> list[nn.Module]:
         if isinstance(layers, nn.ModuleList) and any(child is embedding for child in module.children()):
             return [layers[i] for i in range(len(layers))]  # iterating over a LayerDrop list would draw
     raise ValueError(
-        f"{type(model).__name__} has no list of layers beside its token embedding. --criterion yopo needs an "
-        "encoder such as fairseq's roberta (encoder.sentence_encoder.layers); choose another --criterion"
+        f"{type(model).__name__} has no list of layers beside its token embedding. --criterion yopo and "
+        "infobert need an encoder such as fairseq's roberta (encoder.sentence_encoder.layers); choose "
+        "another --criterion"
     )
 
 

@@ -167,6 +167,39 @@ def ascent_direction(grad: Tensor, norm_type: str = "l2", groups: Groups | None 
     return torch.where(per_row(usable, groups), direction, torch.zeros_like(direction))
 
 
+def token_direction(grad: Tensor, mask: Tensor) -> Tensor:
+    """g / ||g||_2 per token (TAVAT, section 3); zero on padding, and for a token whose gradient is zero or
+    not finite.
+
+    Args:
+        grad: (rows, tokens, dim), any floating type, under any loss scale (it cancels).
+        mask: (rows, tokens) bool, true on real tokens.
+
+    Returns:
+        (rows, tokens, dim) fp32.
+    """
+    norm = torch.linalg.vector_norm(grad.float(), dim=-1, keepdim=True)
+    usable = torch.isfinite(norm) & (norm > 0) & mask.unsqueeze(-1)
+    direction = grad.float() / torch.where(usable, norm, torch.ones_like(norm))
+    return torch.where(usable, direction, torch.zeros_like(direction))
+
+
+def scale_by_token(x: Tensor, groups: Groups | None = None) -> Tensor:
+    """Each token times its norm over the largest norm of its example's tokens (TAVAT, section 3: n^i).
+
+    Args:
+        x: (rows, tokens, dim) fp32.
+        groups: the rows of each example; ``None``: every row is an example.
+
+    Returns:
+        (rows, tokens, dim) fp32.
+    """
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    largest = example_norm(norm, "linf", groups).clamp(min=torch.finfo(torch.float32).tiny)
+    share: Tensor = norm / per_row(largest, groups)
+    return x * share
+
+
 def project(delta: Tensor, radius: float, norm_type: str = "l2", groups: Groups | None = None) -> Tensor:
     """The nearest point of the ball of ``radius`` around 0, per example (FreeLB, Algorithm 1, line 9).
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Callable, Sequence
 
 import torch
@@ -95,6 +96,120 @@ def yopo(
             delta = delta.detach().requires_grad_()
             (g_adv,) = torch.autograd.grad((p * first(delta)).sum(), [delta])
             delta = _step(delta, g_adv, alpha, epsilon, examples)
+    return total
+
+
+def tavat(
+    loss: Loss,
+    delta: Tensor,
+    table: Tensor,
+    ids: Tensor,
+    parameters: Sequence[Tensor],
+    k: int,
+    alpha: float,
+    epsilon: float,
+    released: bool,
+    examples: Examples | None = None,
+) -> tuple[list[Tensor], Tensor]:
+    """TAVAT (Li and Qiu, Algorithm 1) on one mini-batch, token by token; ``released``: as the authors' code.
+
+    Of ``ids``, (rows, tokens), 1 is padding. Returns the gradient, and the next table.
+    """
+    examples = examples or [[r] for r in range(len(delta))]
+    real = [(r, i) for r, row in enumerate(ids.tolist()) for i, word in enumerate(row) if word != 1]
+    eta = torch.zeros_like(delta)
+    for r, i in real:
+        eta[r, i] = table[ids[r, i]]
+    if released:
+        eta = eta / eta.norm()
+    total = [torch.zeros_like(p) for p in parameters]
+    for t in range(k + 1):
+        for rows in examples:  # into the ball, together
+            norm = torch.cat([(delta + eta)[r] for r in rows]).norm()
+            for r in rows if 0 < epsilon < norm else []:
+                delta[r], eta[r] = delta[r] * epsilon / norm, eta[r] * epsilon / norm
+        if t == k:
+            break  # eta_K is what the paper's table keeps
+        moved = (delta + eta).requires_grad_()
+        *grads, g = torch.autograd.grad(loss(moved), [*parameters, moved])
+        total = [old + new / (1 if released else k) for old, new in zip(total, grads)]
+        if released and t == k - 1:
+            break
+        for rows in examples:
+            norm = torch.cat([g[r] for r in rows]).norm()
+            tokens = [(r, i) for r, i in real if r in rows]
+            for r in rows:
+                delta[r] = delta[r] + alpha * g[r] / norm
+            for r, i in tokens:
+                eta[r, i] = eta[r, i] + alpha * g[r, i] / g[r, i].norm()
+            largest = max(eta[r, i].norm() for r, i in tokens)
+            for r, i in tokens:
+                eta[r, i] = eta[r, i] * eta[r, i].norm() / largest
+    table = table.clone()
+    for word in {int(ids[r, i]) for r, i in real}:
+        ends = torch.stack([eta[r, i] for r, i in real if ids[r, i] == word])
+        table[word] = table[word] + ends.sum(dim=0) if released else ends.mean(dim=0)
+    return total, table
+
+
+States = Callable[[Tensor], "tuple[Tensor, Tensor]"]  # (rows, tokens, dim) and (rows, dim) at delta
+
+
+def infobert(
+    loss: Loss,
+    states: States,
+    estimate: Callable[[Tensor], Tensor],
+    delta: Tensor,
+    mask: Tensor,
+    words: Tensor,
+    parameters: Sequence[Tensor],
+    k: int,
+    alpha: float,
+    epsilon: float,
+    weights: tuple[float, float],
+    shares: tuple[float, float],
+    draws: torch.Generator,
+    examples: Examples | None = None,
+) -> list[Tensor]:
+    """InfoBERT (Wang et al.) as the authors' code has it, token by token; a row is a sentence.
+
+    ``weights`` are those of the lower and the upper bound, ``shares`` c_l and c_h; ``estimate`` is the
+    network on (…, 2 dim), ``mask`` true on real tokens, ``words`` on those that are ranked.
+    """
+    examples = examples or [[r] for r in range(len(delta))]
+    count, total = len(examples), [torch.zeros_like(p) for p in parameters]
+    for _ in range(k):
+        delta = delta.detach().requires_grad_()
+        embedded, first = states(delta)
+        places = mask.nonzero().tolist()
+        keys = torch.rand(mask.shape, generator=draws)
+        shuffled = sorted(places, key=lambda place: float(keys[place[0], place[1]]))
+        pairs = [(embedded[r, i] - embedded[s, j]) for (r, i), (s, j) in zip(places, shuffled)]
+        upper = torch.stack([pair.pow(2).sum() for pair in pairs]).mean() / 2
+        whole = loss(delta) + count * weights[1] * upper
+        (g_adv,) = torch.autograd.grad(whole, [delta], retain_graph=True)
+        anchored = []
+        for r in range(len(delta)):
+            ranked = [i for i in range(mask.size(1)) if words[r, i]]
+            ranked.sort(key=lambda i, r=r, g=g_adv: g[r, i].norm())
+            anchored += [
+                (r, i) for i in ranked[ceil(len(ranked) * shares[0]) : ceil(len(ranked) * shares[1])]
+            ]
+        keys = torch.rand(mask.shape, generator=draws)
+        anchored.sort(key=lambda place: float(keys[place]))
+        bounds = []
+        for begin in range(0, len(anchored), len(delta)):
+            chunk = anchored[begin : begin + len(delta)]
+            gains = []
+            for r, i in chunk:
+                own = estimate(torch.cat([embedded[r, i], first[r]]))
+                others = torch.stack([estimate(torch.cat([embedded[s, j], first[r]])) for s, j in chunk])
+                gains.append(own - others.exp().mean().log())
+            bounds.append(torch.stack(gains).mean())
+        whole = whole - count * weights[0] * torch.stack(bounds).mean()
+        grads = torch.autograd.grad(whole, parameters)
+        total = [old + new / k for old, new in zip(total, grads)]
+        delta = _step(delta, g_adv, alpha, epsilon, examples)
     return total
 
 
@@ -204,3 +319,30 @@ def alum(
         delta = vat_move(delta.detach(), g, projection, eta, epsilon, examples)
     total = loss(torch.zeros_like(delta)) + alpha * total_divergence(clean, predict(delta), kind, True)
     return list(torch.autograd.grad(total, parameters)), delta
+
+
+def creat(
+    loss: Loss,
+    state: Callable[[Tensor], Tensor],
+    delta: Tensor,
+    parameters: Sequence[Tensor],
+    *,
+    k: int,
+    alpha: float,
+    epsilon: float,
+    tau: float,
+    examples: Examples | None = None,
+) -> tuple[list[Tensor], Tensor]:
+    """CreAT, as its authors' code has it: the gradient of the parameters, and the last delta.
+
+    ``state`` gives (rows, dim), the last layer's state of the first token at a perturbation.
+    """
+    examples = examples or [[r] for r in range(len(delta))]
+    clean, target = loss(torch.zeros_like(delta)), state(torch.zeros_like(delta)).detach()
+    for _ in range(k - 1):
+        delta = delta.detach().requires_grad_()
+        moved = state(delta)
+        cosines = (moved * target).sum(-1) / (moved.norm(dim=-1) * target.norm(dim=-1))
+        (g,) = torch.autograd.grad(loss(delta) - tau * cosines.sum(), delta)
+        delta = _step(delta.detach(), g, alpha, epsilon, examples)
+    return list(torch.autograd.grad((clean + loss(delta)) / 2, parameters, allow_unused=True)), delta

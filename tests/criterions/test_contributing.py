@@ -55,7 +55,7 @@ def examples(repo: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("method", "words"),
-    [("noise", ["--adv-init-mag", "0.3"]), ("freelb", ADVERSARIAL), ("alum_vat", VIRTUAL)],
+    [("random_start", ["--adv-init-mag", "0.3"]), ("freelb", ADVERSARIAL), ("alum_vat", VIRTUAL)],
 )
 def test_an_update(tmp_path: Path, examples: dict[str, Any], method: str, words: list[str]) -> None:
     data = write_task(tmp_path / "data")
@@ -66,13 +66,13 @@ def test_an_update(tmp_path: Path, examples: dict[str, Any], method: str, words:
     before = [p.detach().clone() for p in run.model.parameters()]
     run.trainer.train_step([batch(run, [0, 1, 2])])
     assert any(not torch.equal(p, q) for p, q in zip(before, run.model.parameters()))
-    if method == "noise":
-        assert type(run.criterion) is examples["NoiseCriterion"]
-        assert metrics.get_meter("train", "noise_norm").avg > 0.05
+    if method == "random_start":
+        assert type(run.criterion) is examples["RandomStartCriterion"]
+        assert metrics.get_meter("train", "start_norm").avg > 0.05
 
 
 def test_the_example_of_a_test_passes(examples: dict[str, Any], tmp_path: Path) -> None:
-    examples["test_noise_of_size_0_is_plain_training"](tmp_path)
+    examples["test_a_start_of_size_0_is_plain_training"](tmp_path)
 
 
 @pytest.mark.parametrize("method", ["freelb", "alum_vat"])

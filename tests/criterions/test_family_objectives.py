@@ -147,7 +147,7 @@ def test_the_gradient_behind_the_first_layer_tells_that_of_delta(
         assert full.norm() > 0 and (shallow - full).norm() <= 1e-6 * full.norm()
 
 
-@pytest.mark.parametrize("method", ["freelb", "pgd", "freeat", "yopo"])
+@pytest.mark.parametrize("method", ["freelb", "pgd", "freeat", "yopo", "tavat"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_without_steps_from_a_clean_start_each_is_plain_training(
     folders: dict[str, Path], objective: str, method: str

@@ -51,14 +51,30 @@ def test_accordance_needs_classes(tmp_path: Path, task: str) -> None:
         build(train_args(data, None, "flooding", *AUTO, task=name, classes=classes))
 
 
-@pytest.mark.parametrize("method", ["freelb", "yopo"])
+@pytest.mark.parametrize("method", ["freelb", "yopo", "tavat", "infobert"])
 def test_a_loss_of_several_backwards_cannot_be_flooded_per_micro_batch(data: Path, method: str) -> None:
     words = ["--flood-level", "1", "--flood-scope", "micro-batch"]
     with pytest.raises(ValueError, match=f"micro-batch with --criterion {method}: .* --flood-scope update"):
         build(train_args(data, None, method, *words))
 
 
-@pytest.mark.parametrize("method", ["standard", "freelb", "pgd", "freeat", "yopo", "alum_vat", "smart"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "standard",
+        "freelb",
+        "pgd",
+        "freeat",
+        "yopo",
+        "tavat",
+        "infobert",
+        "alum_vat",
+        "smart",
+        "noise",
+        "r3f",
+        "creat",
+    ],
+)
 def test_options_out_of_range_are_refused_with_every_method(data: Path, method: str) -> None:
     with pytest.raises(ValueError, match="--flood-level auto: pass --accordance-interval"):
         build(train_args(data, None, method, "--flood-level", "auto", "--store-ema"))

@@ -11,7 +11,7 @@ from typing import Any, Iterator
 
 import pytest
 import torch
-from support import batch, build, train_args, write_questions, write_task
+from support import CREATIVE, NOISED, NOISY, batch, build, train_args, write_questions, write_task
 
 pytestmark = pytest.mark.fast
 
@@ -21,7 +21,8 @@ VAT = ["--vat-steps", "2", "--vat-epsilon", "0.1", "--vat-step-size", "0.1", "--
 # between two passes, and the gradient of both flows to the weights.
 METHODS = {
     "standard": ([], 0), "freelb": (ADV, 0), "pgd": (ADV, 0), "yopo": ([*ADV, "--yopo-steps", "2"], 0),
-    "freeat": (ADV, 0), "alum_vat": (VAT, 1),
+    "freeat": (ADV, 0), "tavat": (ADV, 0), "infobert": (ADV, 0), "alum_vat": (VAT, 1), "noise": (NOISY, 0),
+    "r3f": (NOISED, 1), "creat": (CREATIVE, 1),
 }  # fmt: skip
 
 

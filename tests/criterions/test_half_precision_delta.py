@@ -40,7 +40,7 @@ def run_at(data: Path, method: str, dim: int) -> SimpleNamespace:
 
 def cases() -> Iterator[Any]:
     """freelb in everything; the others, which share its sum of embeddings and delta, in one."""
-    for method in ("freelb", "pgd", "yopo", "freeat"):
+    for method in ("freelb", "pgd", "yopo", "tavat", "infobert", "freeat"):
         for kind in (torch.bfloat16, torch.float16):
             for dim in (384, 768):
                 one = (method, kind, dim)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
-from support import ADVERSARIAL, VIRTUAL, batch, build, train_args, write_task
+from support import ADVERSARIAL, CREATIVE, NOISED, NOISY, VIRTUAL, batch, build, train_args, write_task
 
 from criterions.test_methods import FP16, ROWS
 
@@ -22,11 +22,17 @@ OPTIONS = {
     "pgd": ADVERSARIAL,
     "freeat": ADVERSARIAL,
     "yopo": [*ADVERSARIAL, "--yopo-steps", "3"],
+    "tavat": ADVERSARIAL,
+    "infobert": ADVERSARIAL,
     "alum_vat": VIRTUAL,
     "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.5", "--ema-fp32"],
+    "noise": NOISY,
+    "r3f": NOISED,
+    "creat": CREATIVE,
     "flooding": ["--flood-level", "5"],  # it climbs
 }
 METHODS = list(OPTIONS)
+PASSES = {"flooding": 1, "noise": 1, "r3f": 2}  # the others make 3 or more
 DROPOUT = ["--dropout", "0.2", "--attention-dropout", "0.2"]
 LAYERDROP = ["--encoder-layerdrop", "0.5", "--encoder-layers", "4"]
 # Memory-efficient fp16 takes no SGD; Adam with this eps is gradient descent with a rate of 0.5.
@@ -54,7 +60,7 @@ def flat(run: SimpleNamespace) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("precision", [[], [FP16]], ids=["fp32", "fp16"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "infobert"])  # which refuses them
 def test_recomputed_activations_give_the_same_update(data: Path, method: str, precision: list[str]) -> None:
     """With dropout, whose masks the re-computation has to repeat as well. The sums are the same ones."""
     plain = change(data, method, *DROPOUT, *precision)
@@ -92,7 +98,7 @@ def test_the_passes_of_an_update_drop_the_same_layers(data: Path, method: str) -
         # A shallow pass of yopo ends after the first layer.
         differing += sum(layers not in (first, first[:1]) for layers in passes)
         updates.add(tuple(first))
-        assert len(passes) >= (1 if method == "flooding" else 3)
+        assert len(passes) >= PASSES.get(method, 3)
     assert len(updates) > 1
     assert (differing > 0) is (method == "freeat")
 

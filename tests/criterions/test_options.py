@@ -97,14 +97,14 @@ def test_training_starts_plainly_until_adv_start_update(data: Path) -> None:
     assert list(logs[0]) == list(logs[1])
 
 
-@pytest.mark.parametrize("method", ["pgd", "yopo", "alum_vat", "smart"])
+@pytest.mark.parametrize("method", ["pgd", "yopo", "alum_vat", "smart", "creat"])
 def test_sharded_weights_are_refused_where_passes_freeze_them(data: Path, method: str) -> None:
     words = ["--ddp-backend", "fully_sharded", "--store-ema"]
     with pytest.raises(ValueError, match=f"fully_sharded with --criterion {method}: .* pass --ddp-backend"):
         build(train_args(data, None, method, *words))
 
 
-@pytest.mark.parametrize("method", ["freelb", "pgd", "freeat", "yopo"])
+@pytest.mark.parametrize("method", ["freelb", "pgd", "freeat", "yopo", "tavat", "infobert"])
 def test_every_option_has_a_help_text(method: str) -> None:
     parser = argparse.ArgumentParser()
     CRITERION_REGISTRY[method].add_args(parser)

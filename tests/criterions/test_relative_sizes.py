@@ -20,6 +20,7 @@ FAMILY = {
     "pgd": ["adv", "--adv-norm-type", "linf"],
     "freeat": ["adv", "--freeat-schedule", "groups"],
     "yopo": ["adv", "--yopo-steps", "2"],
+    "tavat": ["adv"],
     "alum_vat": ["vat", "--vat-projection", "smart", "--vat-steps", "2"],
     "alum_vat-l2": ["vat", "--vat-projection", "l2"],
     "alum_vat-clamp": ["vat", "--vat-projection", "clamp"],
@@ -68,7 +69,7 @@ def size_of(run: SimpleNamespace, row: int, name: str) -> tuple[float, float]:
     tokens = batch(run, [row])["net_input"]["src_tokens"]
     embedded = run.model.encoder.sentence_encoder.embed_tokens(tokens[tokens.ne(1)]).detach()
     rms, norm = float(embedded.square().mean().sqrt()), float(embedded.norm())
-    if name in ("freelb", "freeat", "yopo"):
+    if name in ("freelb", "freeat", "yopo", "tavat"):
         return norm, norm  # the start divides by sqrt(L * D)
     return (norm if name.endswith("l2") else rms), rms
 
@@ -76,7 +77,7 @@ def size_of(run: SimpleNamespace, row: int, name: str) -> tuple[float, float]:
 @pytest.mark.parametrize(
     ("task", "name"),
     [("sentence_prediction", name) for name in FAMILY if not name.endswith("clamp")]
-    + [("commonsense_qa", name) for name in ("freelb", "pgd", "alum_vat", "alum_vat-l2")],
+    + [("commonsense_qa", name) for name in ("freelb", "pgd", "tavat", "alum_vat", "alum_vat-l2")],
 )
 def test_each_example_has_the_sizes_that_its_embeddings_give(
     folders: dict[str, Path], task: str, name: str

@@ -32,9 +32,13 @@ def test_two_workers_have_the_gradient_of_the_whole_batch_after_one_reduction(tm
 
     DDP divides by the number of workers. The workers hold the same gradient, that of four rows in one batch,
     to fp32's rounding, and each bucket of gradients was reduced once (freeat: once in each of its updates).
+    albert is freelb on layers that share their weights.
     """
     data = write_task(tmp_path / "data", classes=3)
     lines = {m: train_args(data, None, m, *words, classes=3) for m, words in OPTIONS.items()}
+    shared = ["--arch", "albert_base", "--encoder-input-dim", "8", "--pooler-dropout", "0"]
+    lines["albert"] = train_args(data, None, "freelb", *OPTIONS["freelb"], *shared, classes=3)
+    del lines["infobert"]  # whose loss is not that of the whole batch: test_infobert_workers.py
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,0 +1,142 @@
+"""CreAT: Toward Adversarial Training on Contextualized Language Representation (Wu et al., ICLR 2023).
+
+The perturbation climbs the loss, and at the same time away from what the encoder makes of the clean text. The
+model descends on the mean of the clean loss and the one that the perturbation has reached.
+"""
+
+import math
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Optional
+
+import torch.nn.functional as F
+from fairseq.criterions import register_criterion
+from fairseq.tasks.fairseq_task import FairseqTask
+from torch import Tensor, nn
+
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
+from fairseq_adv.criterions.logs import Log, Logged
+from fairseq_adv.criterions.method_options import refuse
+from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.criterions.noise import random_delta
+from fairseq_adv.perturbation import DropoutReplay, Perturbation
+from fairseq_adv.perturbation.vat_steps import normalized_step
+
+
+@dataclass
+class CreATConfig(PerturbationConfig):
+    """Options of ``--criterion creat``."""
+
+    adv_steps: int = field(
+        default=2,
+        metadata={"help": "K: K - 1 ascent steps, after a clean pass and before one at the last delta"},
+    )
+    adv_max_norm: float = field(
+        default=0.1,
+        metadata={
+            "help": "epsilon, radius of the ball that each step ends in, per example; <= 0: no projection"
+        },
+    )
+    creat_tau: float = field(
+        default=1.0,
+        metadata={
+            "help": "tau, weight of the cosine of the encoder's states with and without delta, in what delta "
+            "climbs"
+        },
+    )
+    creat_init_std: float = field(
+        default=0.01,
+        metadata={"help": "standard deviation of each entry of the random start, which is not projected"},
+    )
+    creat_sum_similarity: bool = field(
+        default=False,
+        metadata={
+            "help": "tau times the size of the mini-batch, as in the authors' code: the mean loss less the "
+            "sum of the cosines"
+        },
+    )
+
+
+@register_criterion("creat", dataclass=CreATConfig)
+class CreATCriterion(AdversarialMethod):
+    """Descends on (L(x) + L(x + delta)) / 2; delta climbs L(x + delta) - tau cos(h(x + delta), h(x)).
+
+    h is the last layer's state of the first token of each row. K + 1 forward passes, K - 1 backward passes to
+    the embeddings only, one backward of the sum.
+
+    Raises:
+        ValueError: an option is out of range, or the task has no objective here.
+    """
+
+    cfg: CreATConfig
+    freezes_parameters = True
+    logs = (*AdversarialMethod.logs, Logged("creat_similarity", per="creat_rows"))
+
+    def __init__(self, cfg: CreATConfig, task: FairseqTask) -> None:
+        check_creat_options(cfg)
+        super().__init__(cfg, task)
+
+    @property
+    def is_plain(self) -> bool:
+        return False  # its last pass has noise at least
+
+    def check_before_training(self, model: nn.Module) -> None:
+        super().check_before_training(model)
+        with self.objective.first_states(model):
+            pass  # it finds them
+
+    def adversarial_step(self, batch: MiniBatch) -> Log:
+        delta, replay = self.perturbation(batch), self.replay(batch)
+        with batch.no_sync_unless(False), replay, self.objective.first_states(batch.model) as states:
+            predictions, clean = batch.forward()
+        target = states[0].detach()
+        for _ in range(self.cfg.adv_steps - 1):
+            self._ascend(batch, delta, replay, target)
+        with replay, self.objective.first_states(batch.model) as states, delta.applied(differentiable=False):
+            _, last = batch.forward()
+        loss = (clean + last) / 2
+        log = self.adversarial_log(predictions, [clean.detach(), last.detach()], loss, delta, batch.sample)
+        similarity = _similarity(states[0].detach(), target)
+        batch.descend(loss)
+        return {**log, "creat_similarity": similarity, "creat_rows": len(target)}
+
+    def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:
+        """delta of the mini-batch, at its normal start. Its steps are projected, the start is not."""
+        norm_type, relative = str(self.cfg.adv_norm_type), self.cfg.adv_relative
+        return random_delta(
+            batch, self.cfg.seed, "normal", self.cfg.creat_init_std, by_length=relative and norm_type == "l2",
+            relative=relative, norm_type=norm_type,
+        )  # fmt: skip
+
+    def _ascend(self, batch: MiniBatch, delta: Perturbation, replay: DropoutReplay, target: Tensor) -> None:
+        cfg, size = self.cfg, self.objective.sample_size(batch.sample)
+        tau = cfg.creat_tau * (size if cfg.creat_sum_similarity else 1)
+        with batch.no_sync_unless(False), batch.frozen_parameters(), replay:
+            with self.objective.first_states(batch.model) as states, delta.applied():
+                _, loss = batch.forward()
+            batch.backward(loss - tau * _similarity(states[0], target))
+        step = partial(
+            normalized_step,
+            step_size=cfg.adv_lr,
+            epsilon=cfg.adv_max_norm,
+            norm_type=str(cfg.adv_norm_type),
+            groups=delta.groups,
+        )
+        delta.step(step, delta.gradient())
+
+
+def _similarity(states: Tensor, target: Tensor) -> Tensor:
+    """The cosines of (rows, dim) and (rows, dim), summed over the rows, in fp32."""
+    return F.cosine_similarity(states.float(), target.float(), dim=-1).sum()
+
+
+def check_creat_options(cfg: CreATConfig) -> None:
+    """Raises ValueError, naming the option and the fix, if an option is out of range."""
+    if cfg.adv_steps < 2:
+        refuse("adv-steps", cfg.adv_steps, "pass 2 or more: creat makes one ascent step less")
+    if cfg.adv_init_mag != 0:
+        refuse("adv-init-mag", cfg.adv_init_mag, "leave it out: creat's start has --creat-init-std")
+    if not (math.isfinite(cfg.creat_tau) and cfg.creat_tau >= 0):
+        refuse("creat-tau", cfg.creat_tau, "pass a finite weight of 0 or more")
+    if not (math.isfinite(cfg.creat_init_std) and cfg.creat_init_std >= 0):
+        refuse("creat-init-std", cfg.creat_init_std, "pass a finite standard deviation of 0 or more")

@@ -1,0 +1,118 @@
+"""InfoBERT's two bounds on mutual information, in plain torch."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+HIDDEN = 300  # of the network between two states; the authors' code
+_LEAST = -1e30  # exp of it is 0, and its gradient is no NaN
+
+
+def upper_bound(states: Tensor, mask: Tensor, draws: Generator) -> Tensor:
+    """Half the mean squared distance between tokens and a random permutation of them.
+
+    (The authors' default: the CLUB bound of section 3.2 with a Gaussian around each token.)
+
+    Args:
+        states: (rows, tokens, dim), of the embedding layer.
+        mask: (rows, tokens) bool, true on real tokens.
+        draws: of the permutation, on the device of ``states``.
+
+    Returns:
+        a scalar in fp32; 0 without a token.
+    """
+    flat, real = states.float().flatten(0, 1), mask.flatten()
+    keys = torch.rand(mask.shape, generator=draws, device=mask.device).flatten()
+    order = keys.masked_fill(~real, 2.0).argsort()  # the real tokens, shuffled; then padding
+    places = (~real).to(torch.uint8).argsort(stable=True)  # the real tokens, in order; then padding
+    count = real.sum()
+    paired = torch.arange(len(flat), device=mask.device) < count
+    distances = (flat[places] - flat[order]).square().sum(dim=1)
+    bound: Tensor = (distances * paired).sum() / (2 * count.clamp(min=1))
+    return bound
+
+
+def anchored(gradient: Tensor, mask: Tensor, low: float, high: float) -> Tensor:
+    """Which tokens are local anchored features (Algorithm 1 of the paper).
+
+    Of the n tokens of a row, those whose gradient's norm has a rank of ceil(n low) to ceil(n high) - 1, from
+    the smallest.
+
+    Args:
+        gradient: (rows, tokens, dim), of the loss at the perturbation.
+        mask: (rows, tokens) bool, true on the tokens that are ranked.
+        low: c_l.
+        high: c_h.
+
+    Returns:
+        (rows, tokens) bool.
+    """
+    norms = torch.linalg.vector_norm(gradient.float(), dim=-1).masked_fill(~mask, math.inf)
+    rank = norms.argsort(dim=1, stable=True).argsort(dim=1)
+    count = mask.sum(dim=1, keepdim=True).double()
+    chosen: Tensor = mask & (rank >= (count * low).ceil()) & (rank < (count * high).ceil())
+    return chosen
+
+
+class InfoNCE(nn.Module):
+    """A lower bound on the mutual information of two states: T(x, y) = softplus(MLP([x; y])).
+
+    Args:
+        dim: of each state.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(2 * dim, HIDDEN)
+        self.last = nn.Linear(HIDDEN, 1)
+
+    def forward(self, x: Tensor, y: Tensor, real: Tensor) -> Tensor:
+        """The mean over the chunks of mean T(x_a, y_a) - mean log mean_b exp T(x_b, y_a).
+
+        Args:
+            x: (chunks, size, dim).
+            y: (chunks, size, dim).
+            real: (chunks, size) bool; pairs that are not count nowhere, nor do chunks without one.
+
+        Returns:
+            a scalar in fp32; 0 without a pair.
+        """
+        weight, dim = self.first.weight, x.size(-1)
+        of_x = F.linear(x.to(weight.dtype), weight[:, :dim])
+        of_y = F.linear(y.to(weight.dtype), weight[:, dim:], self.first.bias)
+        hidden = F.relu(of_x.unsqueeze(1) + of_y.unsqueeze(2))  # (chunks, a, b, HIDDEN)
+        scores = F.softplus(self.last(hidden).squeeze(-1).float())
+        count = real.sum(dim=1).float()
+        against = scores.masked_fill(~real.unsqueeze(1), _LEAST).logsumexp(dim=2)
+        gains = (scores.diagonal(dim1=1, dim2=2) - against) * real
+        bounds = gains.sum(dim=1) / count.clamp(min=1) + count.clamp(min=1).log()
+        return bounds.sum() / (count > 0).sum().clamp(min=1)
+
+
+def lower_bound(
+    estimate: nn.Module, local: Tensor, whole: Tensor, chosen: Tensor, most: int, draws: Generator
+) -> Tensor:
+    """:class:`InfoNCE` between chosen tokens and their rows' states, shuffled, in chunks of ``rows`` pairs.
+
+    Args:
+        estimate: an :class:`InfoNCE`.
+        local: (rows, tokens, dim), of the embedding layer.
+        whole: (rows, dim), of the first token in the last layer.
+        chosen: (rows, tokens) bool.
+        most: no row has more chosen tokens than these.
+        draws: of the shuffle, on the device of ``local``.
+
+    Returns:
+        a scalar in fp32; 0 where nothing is chosen.
+    """
+    rows, tokens = chosen.shape
+    keys = torch.rand(chosen.shape, generator=draws, device=chosen.device).flatten()
+    order = keys.masked_fill(~chosen.flatten(), 2.0).argsort()[: rows * most]
+    real = torch.arange(len(order), device=order.device) < chosen.sum()
+    x, y = local.flatten(0, 1)[order], whole[order // tokens]
+    result: Tensor = estimate(x.view(most, rows, -1), y.view(most, rows, -1), real.view(most, rows))
+    return result

@@ -1,0 +1,113 @@
+"""R3F: Better Fine-Tuning by Reducing Representational Collapse (Aghajanyan et al., ICLR 2021).
+
+Beside the task's loss, the model's predictions shall not change under a little noise on the word embeddings.
+With fairseq's ``--spectral-norm-classification-head`` it is R4F.
+"""
+
+import logging
+import math
+from dataclasses import dataclass, field
+
+from fairseq.criterions import register_criterion
+from fairseq.tasks.fairseq_task import FairseqTask
+from torch import nn
+
+from fairseq_adv.criterions.logs import Log, Logged
+from fairseq_adv.criterions.method import Method
+from fairseq_adv.criterions.method_options import MethodConfig, refuse
+from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.criterions.noise import NOISE_CHOICES, check_noise_kind, random_delta, sizes_of
+from fairseq_adv.perturbation import DropoutReplay, find_token_embedding, float32_embedding
+from fairseq_adv.perturbation.precision import rounds_embeddings
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class R3FConfig(MethodConfig):
+    """Options of ``--criterion r3f``."""
+
+    r3f_lambda: float = field(
+        default=1.0,
+        metadata={"help": "lambda, weight of the divergence between the clean and the noised predictions"},
+    )
+    r3f_epsilon: float = field(
+        default=1e-5,
+        metadata={"help": "epsilon, size of the noise in each entry of the embeddings"},
+    )
+    r3f_noise: NOISE_CHOICES = field(  # type: ignore[valid-type]
+        default="uniform",
+        metadata={"help": "uniform: U(-epsilon, epsilon); normal: N(0, epsilon^2)"},
+    )
+    r3f_relative: bool = field(
+        default=False,
+        metadata={
+            "help": "--r3f-epsilon is a share of the root mean square entry of an example's embeddings"
+        },
+    )
+    r3f_share_dropout: bool = field(
+        default=False,
+        metadata={
+            "help": "the noised pass repeats the dropout masks of the clean one; otherwise, as published, "
+            "it draws its own, and the divergence is mostly theirs"
+        },
+    )
+
+
+@register_criterion("r3f", dataclass=R3FConfig)
+class R3FCriterion(Method):
+    """Descends on L(f(x), y) + lambda * (KL(f(x) || f(x + z)) + KL(f(x + z) || f(x))), z the noise.
+
+    Both sides of the divergence are trained. Two forward passes, one backward of the sum.
+
+    Raises:
+        ValueError: an option is out of range, or the task has no objective here.
+    """
+
+    cfg: R3FConfig
+    logs = (
+        Logged("task_loss", per="sample_size", in_bits=True, digits=3),
+        Logged("r3f_divergence", per="sample_size", in_bits=True, digits=12),
+        Logged("adv_norm", digits=9),
+        Logged("adv_ratio", digits=9),
+    )
+
+    def __init__(self, cfg: R3FConfig, task: FairseqTask) -> None:
+        if not (math.isfinite(cfg.r3f_lambda) and cfg.r3f_lambda >= 0):
+            refuse("r3f-lambda", cfg.r3f_lambda, "pass a finite weight of 0 or more")
+        if not (math.isfinite(cfg.r3f_epsilon) and cfg.r3f_epsilon >= 0):
+            refuse("r3f-epsilon", cfg.r3f_epsilon, "pass a finite size of 0 or more, such as 1e-5")
+        check_noise_kind("r3f-noise", str(cfg.r3f_noise))
+        super().__init__(cfg, task)
+
+    def step(self, batch: MiniBatch) -> Log:
+        cfg, relative = self.cfg, self.cfg.r3f_relative
+        delta = random_delta(
+            batch, cfg.seed, str(cfg.r3f_noise), cfg.r3f_epsilon, by_length=relative, relative=relative
+        )
+        replay = DropoutReplay(batch.device, enabled=cfg.r3f_share_dropout)
+        with batch.computing():
+            with float32_embedding(batch.model, batch.embedding):
+                with batch.no_sync_unless(False), replay:
+                    clean = self.objective.predict(batch.model, batch.sample)
+                with replay, delta.applied(differentiable=False):
+                    noised = self.objective.predict(batch.model, batch.sample)
+            task_loss = self.objective.loss(clean, batch.sample)
+            divergence = self.objective.divergence(
+                clean, noised, batch.sample, "symmetric-kl", detach_targets=False
+            )
+            loss = task_loss + cfg.r3f_lambda * divergence
+        terms = {"task_loss": task_loss.detach(), "r3f_divergence": divergence.detach()}
+        log = self.log(clean, loss, batch.sample, **terms, **sizes_of(delta))
+        batch.descend(loss)
+        return log
+
+    def check_before_training(self, model: nn.Module) -> None:
+        if rounds_embeddings(model, find_token_embedding(model)):
+            logger.warning(
+                "%s has no layer norm after its embeddings: an --r3f-epsilon of %g may be rounded away in "
+                "half precision. Then use a larger one, --amp, or fp32.",
+                type(model).__name__,
+                self.cfg.r3f_epsilon,
+            )
+        super().check_before_training(model)

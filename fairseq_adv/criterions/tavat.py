@@ -1,0 +1,117 @@
+"""TAVAT: Token-Aware Virtual Adversarial Training (Li and Qiu, AAAI 2021).
+
+FreeLB with a second perturbation, which a table keeps for each word of the vocabulary from one update to the
+next. ``token_table.py`` has the table.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Optional
+
+from fairseq.criterions import register_criterion
+from fairseq.dataclass import ChoiceEnum
+from fairseq.optim.amp_optimizer import AMPOptimizer
+from fairseq.tasks.fairseq_task import FairseqTask
+from torch import nn
+
+from fairseq_adv.criterions.adversarial import PerturbationConfig
+from fairseq_adv.criterions.freelb import FreeLBCriterion
+from fairseq_adv.criterions.logs import Log
+from fairseq_adv.criterions.loss_scale import loss_scale
+from fairseq_adv.criterions.method_options import refuse
+from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.criterions.token_table import TokenTable, warn_of_a_lost_table
+from fairseq_adv.perturbation import Perturbation, TokenAwarePerturbation
+
+VARIANTS = ("paper", "released")
+VARIANT_CHOICES = ChoiceEnum(list(VARIANTS))
+
+
+@dataclass
+class TAVATConfig(PerturbationConfig):
+    """Options of ``--criterion tavat``."""
+
+    tavat_variant: VARIANT_CHOICES = field(  # type: ignore[valid-type]
+        default="paper",
+        metadata={
+            "help": "paper: a word's perturbation starts at its row of the table, which is set to where it "
+            "ends, and the K passes are averaged; released: the authors' code, which divides those of a "
+            "mini-batch by their joint norm, adds them to the table, and sums the passes"
+        },
+    )
+
+
+@register_criterion("tavat", dataclass=TAVATConfig)
+class TAVATCriterion(FreeLBCriterion):
+    """TAVAT, Algorithm 1. Descends on the mean loss over X + delta_t + eta_t, t = 0 … K - 1.
+
+    Raises:
+        ValueError: an option is out of range, or the task has no objective here.
+    """
+
+    cfg: TAVATConfig
+
+    def __init__(self, cfg: TAVATConfig, task: FairseqTask) -> None:
+        check_tavat_options(cfg)
+        super().__init__(cfg, task)
+        self.is_released = str(cfg.tavat_variant) == "released"
+        self.table = TokenTable(cfg.seed, cfg.adv_init_mag)
+        task.optimizer_step = partial(self._optimizer_step, task.optimizer_step)
+
+    @property
+    def is_plain(self) -> bool:
+        return self.is_released and super().is_plain  # the paper's table learns from one pass as well
+
+    @property
+    def divisor(self) -> int:
+        return 1 if self.is_released else super().divisor
+
+    @property
+    def uses_last_gradient(self) -> bool:  # type: ignore[override]
+        return not self.is_released  # for the row of the table: eta_K
+
+    def check_before_training(self, model: nn.Module) -> None:
+        super().check_before_training(model)
+        warn_of_a_lost_table(self.cfg)
+
+    def adversarial_step(self, batch: MiniBatch) -> Log:
+        if all(weight.grad is None for weight in batch.parts.weights):
+            self.table.forget()  # an update begins, perhaps after one that was dropped
+        return super().adversarial_step(batch)
+
+    def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> TokenAwarePerturbation:
+        cfg, groups = self.cfg, self.objective.groups(batch.sample)
+        return TokenAwarePerturbation(
+            batch.embedding,
+            self.objective.padding_idx,
+            self.start(batch, groups, batch.update if update is None else update),
+            self.table.rows(batch.optimizer, batch.embedding),
+            radius=cfg.adv_max_norm,
+            groups=groups,
+            relative=cfg.adv_relative,
+            joint_norm=self.is_released,
+        )
+
+    def finish(self, batch: MiniBatch, delta: Perturbation) -> None:
+        """Notes where the words' perturbations end: eta_K; released: eta_{K-1}."""
+        assert isinstance(delta, TokenAwarePerturbation)  # for mypy
+        if self.uses_last_gradient:
+            delta.ascend(self.cfg.adv_lr)
+        if not batch.ignore_grad:
+            self.table.note(delta.tokens, delta.mask, delta.of_words())
+
+    def _optimizer_step(self, plain: Any, optimizer: Any, model: nn.Module, update_num: int) -> None:
+        """The task's own step; then, once an update, the table's."""
+        scale = loss_scale(optimizer)
+        plain(optimizer, model=model, update_num=update_num)
+        if isinstance(optimizer, AMPOptimizer) and loss_scale(optimizer) < scale:
+            return  # not finite: no step was taken, and the trainer makes this update again
+        self.table.update(optimizer, self._parts_of(model).embedding, adds=self.is_released)
+
+
+def check_tavat_options(cfg: TAVATConfig) -> None:
+    """Raises ValueError, naming the option and the fix, if an option is out of range or has no meaning."""
+    if str(cfg.tavat_variant) not in VARIANTS:
+        refuse("tavat-variant", cfg.tavat_variant, f"pass one of {', '.join(VARIANTS)}")
+    if str(cfg.adv_norm_type) != "l2":
+        refuse("adv-norm-type", cfg.adv_norm_type, "--criterion tavat has l2 alone; leave it out")

@@ -1,0 +1,111 @@
+"""The table of TAVAT, and how it survives a restart: a perturbation for each word of the vocabulary."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from fairseq.distributed import utils as distributed_utils
+from torch import Tensor, distributed, nn
+
+from fairseq_adv.criterions.method_options import MethodConfig
+from fairseq_adv.perturbation import geometry
+
+logger = logging.getLogger(__name__)
+_KEY = "tavat_table"
+_NO_ROW = -1  # seeds the table; no row of a data set has this id
+
+
+class TokenTable:
+    """(words, dim) in fp32, the same on all workers.
+
+    It lies with the optimizer's settings (lr, betas, …), as the flood level does: fairseq saves them in every
+    checkpoint, hands them to every worker when training resumes, and leaves them in fp32. A parameter of the
+    criterion would be cast to half precision, wrapped in a DDP that refuses it, and demanded of checkpoints
+    that have none.
+
+    Args:
+        seed: of the first values, the run's.
+        magnitude: m of these, which are U(-m, m) / sqrt(dim).
+    """
+
+    def __init__(self, seed: int, magnitude: float) -> None:
+        self.seed = seed
+        self.magnitude = magnitude
+        self._noted: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def rows(self, optimizer: Any, embedding: nn.Module) -> Tensor:
+        """The table as this update finds it; made in the first one.
+
+        Args:
+            optimizer: the trainer's, which may be another one after a checkpoint was read.
+            embedding: the model's token embedding.
+        """
+        kept, weight = optimizer.param_groups[0], embedding.weight
+        table: Tensor | None = kept.get(_KEY)
+        table = self._first(embedding) if table is None else table
+        kept[_KEY] = table = table.to(weight.device)  # type: ignore[arg-type]  # a checkpoint's is on the CPU
+        return table
+
+    def note(self, tokens: Tensor, mask: Tensor, values: Tensor) -> None:
+        """Where the words of a mini-batch ended.
+
+        Args:
+            tokens: (rows, tokens) int64.
+            mask: (rows, tokens) bool, true on real tokens.
+            values: (rows, tokens, dim) fp32, zero on padding.
+        """
+        self._noted.append((tokens.flatten(), mask.flatten().float(), values.flatten(0, 1)))
+
+    def forget(self) -> None:
+        """Drops what was noted of an update that was not made."""
+        self._noted = []
+
+    def update(self, optimizer: Any, embedding: nn.Module, adds: bool) -> None:
+        """A word's row becomes the mean over its occurrences in all mini-batches of the update, on all
+        workers. Other rows stay.
+
+        Args:
+            optimizer: see :meth:`rows`.
+            embedding: see :meth:`rows`.
+            adds: the sum over the occurrences is added to the row instead.
+        """
+        table = self.rows(optimizer, embedding)
+        counts = table.new_zeros(len(table))
+        for tokens, real, _ in self._noted:
+            counts.index_add_(0, tokens, real)
+        _add_workers(counts)
+        words = counts.nonzero().view(-1)
+        place = ((counts > 0).cumsum(0) - 1).clamp(min=0)
+        sums = table.new_zeros(len(words), table.size(1))
+        for tokens, _, values in self._noted:
+            if len(words):
+                sums.index_add_(0, place[tokens], values)
+        _add_workers(sums)
+        if adds:
+            table.index_add_(0, words, sums)
+        else:
+            table.index_copy_(0, words, sums / counts[words].unsqueeze(1))
+        self.forget()
+
+    def _first(self, embedding: nn.Module) -> Tensor:
+        dim = int(embedding.embedding_dim)  # type: ignore[arg-type]
+        (seed,) = geometry.row_seeds(self.seed, 0, [_NO_ROW])
+        generator = torch.Generator().manual_seed(seed)  # the CPU's: the same wherever the model computes
+        noise = torch.rand(int(embedding.num_embeddings), dim, generator=generator)  # type: ignore[arg-type]
+        return noise.mul_(2).sub_(1).mul_(self.magnitude / dim**0.5)
+
+
+def warn_of_a_lost_table(cfg: MethodConfig) -> None:
+    """Warns where checkpoints will not hold the table."""
+    if cfg.no_save_optimizer_state and not cfg.no_save:
+        logger.warning(
+            "--no-save-optimizer-state: checkpoints will not hold the table of --criterion tavat, and a run "
+            "that goes on from one begins with a new table. Leave it out where a run may be restarted."
+        )
+
+
+def _add_workers(values: Tensor) -> None:
+    if distributed.is_available() and distributed.is_initialized():
+        distributed_utils.all_reduce(values, group=distributed_utils.get_data_parallel_group())

@@ -1,0 +1,91 @@
+"""A perturbation of two parts (TAVAT): the example's, as FreeLB has it, and one from a table of words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_adv.perturbation import geometry
+from fairseq_adv.perturbation.embeddings import Perturbation
+from fairseq_adv.perturbation.geometry import Groups
+
+
+class TokenAwarePerturbation(Perturbation):
+    """delta + eta of TAVAT (Li and Qiu, AAAI 2021), for one mini-batch, in the L2 norm.
+
+    Both parts get the same gradient, since the model sees their sum. delta steps along the gradient of its
+    example, eta along that of each token; eta is then scaled by the token's share of the largest norm in the
+    example, and both parts together are scaled back into the ball.
+
+    Args:
+        embedding: see :class:`Perturbation`.
+        padding_idx: see :class:`Perturbation`.
+        start: makes delta_0.
+        table: (words, dim) fp32 on the embedding's device, eta_0 of each word.
+        radius: epsilon of the ball that holds the sum; 0 or less: none.
+        groups: the rows of each example; ``None``: every row is an example.
+        relative: see :class:`Perturbation`; the table then holds shares as well.
+        joint_norm: eta_0 is divided by its norm over the whole mini-batch.
+    """
+
+    _example: Tensor
+    _token: Tensor
+
+    def __init__(
+        self,
+        embedding: nn.Module,
+        padding_idx: int,
+        start: Callable[[Tensor, int], Tensor],
+        table: Tensor,
+        *,
+        radius: float = 0.0,
+        groups: Groups | None = None,
+        relative: bool = False,
+        joint_norm: bool = False,
+    ) -> None:
+        super().__init__(embedding, padding_idx, start, groups=groups, relative=relative)
+        self.table = table
+        self.ball = radius  # of the sum; the base class's would be that of delta alone
+        self.joint_norm = joint_norm
+
+    @torch.no_grad()
+    def ascend(self, step_size: float, gradient: Tensor | None = None) -> None:
+        """Moves both parts by a step of ``step_size``. See :class:`TokenAwarePerturbation`.
+
+        Raises:
+            RuntimeError: no gradient has reached delta.
+        """
+        grad = self.gradient() if gradient is None else gradient
+        length = step_size * self._unit_per_row()
+        token = self._token + length * geometry.token_direction(grad, self.mask)
+        self._settle(
+            self._example + length * geometry.ascent_direction(grad, "l2", self.groups),
+            geometry.scale_by_token(token, self.groups),
+        )
+
+    def of_words(self) -> Tensor:
+        """eta as the table keeps it, (rows, tokens, dim) fp32, zero on padding."""
+        return self._token / self._unit_per_row()
+
+    @torch.no_grad()
+    def _begin(self, tokens: Tensor, embedded: Tensor) -> None:
+        super()._begin(tokens, embedded)
+        token = self.table[tokens] * self.mask.unsqueeze(-1)
+        if self.joint_norm:
+            token = token / token.norm().clamp(min=torch.finfo(torch.float32).tiny)
+        self._settle(self.value(), token * self._unit_per_row())
+
+    def _unit_per_row(self) -> Tensor:
+        """(rows, 1, 1) or a scalar: what the sizes are multiplied with."""
+        return torch.ones(()) if self.unit is None else geometry.per_row(self.unit, self.groups)
+
+    def _settle(self, example: Tensor, token: Tensor) -> None:
+        if self.ball > 0:
+            norm = geometry.example_norm(example + token, "l2", self.groups)
+            radius = self.ball * (torch.ones_like(norm) if self.unit is None else self.unit)
+            share = geometry.per_row(radius / torch.maximum(norm, radius), self.groups)
+            example, token = example * share, token * share
+        self._example, self._token = example, token
+        self.move_to(example + token)

@@ -1,0 +1,210 @@
+"""CreAT in fairseq's trainer against its algorithm restated in plain torch, on every objective."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from support import CREATIVE, batch, build, flat_gradient, gradients, train_args
+from torch import nn
+
+from criterions import restatements
+from criterions.seven_objectives import DIM, OBJECTIVES, ROWS, draws, examples_of, loss, run_of, write_all
+from criterions.test_examples_of_several_rows import features
+from criterions.test_methods import one_step, recorded
+from fairseq_adv.objectives.first_states import first_states
+
+K, ALPHA, EPSILON, TAU, STD = 3, 0.3, 0.5, 2.0, 0.1  # CREATIVE's
+DROPOUT = ["--dropout", "0.2", "--attention-dropout", "0.2"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_all(tmp_path_factory.mktemp)
+
+
+def state(run: SimpleNamespace, sample: dict[str, Any], delta: torch.Tensor) -> torch.Tensor:
+    tokens = sample["net_input"]["src_tokens"]
+    if "span" in sample:  # of WSC
+        tokens = tokens.masked_fill(sample["span"], run.task.mask_index)
+    return features(run, tokens, delta)[:, 0]
+
+
+def restated(
+    run: SimpleNamespace, sample: dict[str, Any], objective: str, tau: float
+) -> tuple[list[torch.Tensor | None], torch.Tensor]:
+    return restatements.creat(
+        lambda d: loss(run, sample, objective, d), lambda d: state(run, sample, d),
+        draws(sample, "normal") * STD,
+        [p for n, p in run.model.named_parameters() if n in gradients(run.model)],
+        k=K, alpha=ALPHA, epsilon=EPSILON, tau=tau, examples=examples_of(sample),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_gradient_and_delta_equal_the_restated_algorithm(folders: dict[str, Path], objective: str) -> None:
+    run = run_of(folders, objective, "creat", *CREATIVE)
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        one_step(run, sample)
+    expected, delta = restated(run, sample, objective, TAU)
+    assert len(deltas) == K
+    torch.testing.assert_close(deltas[0], draws(sample, "normal") * STD, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(deltas[-1], delta, rtol=1e-4, atol=1e-5)
+    pairs = [
+        (g, torch.zeros_like(g) if e is None else e) for g, e in zip(gradients(run.model).values(), expected)
+    ]
+    whole = torch.cat([e.flatten() for _, e in pairs])
+    assert whole.norm() > 1e-2
+    assert torch.cat([(g - e).flatten() for g, e in pairs]).norm() <= 2e-5 * whole.norm()
+    # tau counts: without it delta goes elsewhere.
+    assert (restated(run, sample, objective, 0.0)[1] - delta).norm() > 0.01 * delta.norm()
+
+
+def test_the_weight_of_the_similarity_does_not_grow_with_the_batch(folders: dict[str, Path]) -> None:
+    """An example's delta is the same alone and among others; with the option it is that of tau times 4."""
+    run = run_of(folders, "classes", "creat", *CREATIVE)
+    whole = batch(run, ROWS)
+    longest = whole["net_input"]["src_tokens"].size(1)
+    alone = next(row for row in ROWS if batch(run, [row])["net_input"]["src_tokens"].size(1) < longest)
+    single = batch(run, [alone])
+    width = single["net_input"]["src_tokens"].size(1)
+    with recorded() as deltas:
+        one_step(run, whole)
+        one_step(run, single)
+    torch.testing.assert_close(deltas[K - 1][alone, :width], deltas[-1][0], rtol=1e-4, atol=1e-6)
+    assert not deltas[K - 1][alone, width:].any()
+    summed = run_of(folders, "classes", "creat", *CREATIVE, "--creat-sum-similarity")
+    with recorded() as deltas:
+        one_step(summed, whole)
+    _, delta = restated(summed, whole, "classes", TAU * len(ROWS))
+    torch.testing.assert_close(deltas[-1], delta, rtol=1e-4, atol=1e-5)
+
+
+def test_with_the_papers_constants_delta_is_its_start_brought_into_the_ball(folders: dict[str, Path]) -> None:
+    """K = 2: a step of alpha from a start far outside the ball, and the projection."""
+    words = ["--adv-steps", "2", "--adv-lr", "0.1", "--adv-max-norm", "0.1", "--creat-init-std", "1"]
+    run = run_of(folders, "classes", "creat", *words)
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        one_step(run, sample)
+    start, last = (delta.flatten(1) for delta in deltas)
+    assert (start.norm(dim=1) > 5).all()  # not projected
+    torch.testing.assert_close(last.norm(dim=1), torch.full((len(ROWS),), 0.1), rtol=1e-5, atol=0)
+    assert (F.cosine_similarity(start, last) > 0.999).all()
+
+
+def test_passes_and_backwards_are_counted(folders: dict[str, Path]) -> None:
+    """K = 3: a clean forward, two steps and the last one; the weights have one backward."""
+    run = run_of(folders, "classes", "creat", *CREATIVE)
+    forwards, weight_gradients = [], []
+    run.model.encoder.sentence_encoder.register_forward_hook(lambda *_: forwards.append(1))
+    run.model.encoder.sentence_encoder.layers[0].fc1.weight.register_hook(
+        lambda g: weight_gradients.append(1)
+    )
+    one_step(run, batch(run, ROWS))
+    assert (len(forwards), len(weight_gradients)) == (4, 1)
+
+
+def test_logs_are_what_they_say(folders: dict[str, Path]) -> None:
+    run = run_of(folders, "commonsense_qa", "creat", *CREATIVE)
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        log = one_step(run, sample)[2]
+    zero = torch.zeros_like(deltas[-1])
+    clean, last = (float(loss(run, sample, "commonsense_qa", d).detach()) for d in (zero, deltas[-1]))
+    assert float(log["adv_loss_first"]) == pytest.approx(clean, rel=1e-5)
+    assert float(log["adv_loss_last"]) == pytest.approx(last, rel=1e-5)
+    assert float(log["loss"]) == pytest.approx((clean + last) / 2, rel=1e-5)
+    cosines = F.cosine_similarity(state(run, sample, deltas[-1]), state(run, sample, zero))
+    assert float(log["creat_similarity"]) == pytest.approx(float(cosines.sum().detach()), rel=1e-5)
+    assert log["creat_rows"] == len(zero) > len(ROWS) == log["nexamples"]
+    norms = [float(deltas[-1][rows].norm()) for rows in examples_of(sample)]
+    assert float(log["adv_norm"]) == pytest.approx(sum(norms), rel=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_relative_sizes_are_shares_of_an_examples_embeddings(folders: dict[str, Path], norm: str) -> None:
+    """Start and ball; of the L2 norm, or of the root mean square entry."""
+    words = [*CREATIVE, "--adv-relative", "--adv-norm-type", norm, "--creat-init-std", "0.1"]
+    run = run_of(folders, "commonsense_qa", "creat", *words, "--adv-lr", "9")
+    run.model.encoder.sentence_encoder.embed_tokens.weight.data[1] = 0.5  # padding has no size
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        one_step(run, sample)
+    tokens, noise = sample["net_input"]["src_tokens"], draws(sample, "normal")
+    embedded = run.model.encoder.sentence_encoder.embed_tokens(tokens).detach()
+    for rows in examples_of(sample):
+        real = embedded[rows][tokens[rows].ne(1)]
+        rms = real.square().mean().sqrt()
+        torch.testing.assert_close(deltas[0][rows], 0.1 * rms * noise[rows], rtol=1e-4, atol=1e-6)
+        size = real.norm() if norm == "l2" else rms
+        found = deltas[-1][rows].norm() if norm == "l2" else deltas[-1][rows].abs().max()
+        assert float(found) == pytest.approx(EPSILON * float(size), rel=1e-4)
+
+
+def test_without_perturbation_the_update_is_that_of_standard(folders: dict[str, Path]) -> None:
+    """A start of 0 and steps of 0: both losses are the clean one, with the same dropout masks."""
+    words = ["--creat-init-std", "0", "--adv-lr", "0", *DROPOUT]
+    run, plain = run_of(folders, "classes", "creat", *words), run_of(folders, "classes", "standard", *DROPOUT)
+    for one in (run, plain):
+        one_step(one, batch(one, ROWS))
+    found, expected = flat_gradient(run.model), flat_gradient(plain.model)
+    assert expected.norm() > 0.1
+    assert (found - expected).norm() <= 1e-6 * expected.norm()
+
+
+@pytest.mark.parametrize("words", [[], ["--encoder-layerdrop", "0.9"], ["--whole-last-layer"]])
+def test_the_state_is_that_of_the_whole_encoder(folders: dict[str, Path], words: list[str]) -> None:
+    """Also where the last layer is computed for the first token alone, or is dropped."""
+    run = run_of(folders, "commonsense_qa", "creat", *words)
+    sample = batch(run, ROWS)
+    run.model.train()
+    torch.manual_seed(3)
+    with run.criterion.objective.first_states(run.model) as states:
+        run.criterion.objective.predict(run.model, sample)
+    torch.manual_seed(3)
+    whole, _ = run.model.encoder.extract_features(sample["net_input"]["src_tokens"])
+    assert len(states) == 1 and states[0].shape == (len(whole), DIM)
+    torch.testing.assert_close(states[0], whole[:, 0], rtol=1e-5, atol=1e-6)
+    assert not run.model.encoder.sentence_encoder._forward_hooks
+
+
+class OtherEncoder(nn.Module):
+    """An encoder that is not fairseq's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(5, 2)
+
+
+def test_an_encoder_without_such_a_state_is_refused_before_training(folders: dict[str, Path]) -> None:
+    message = "OtherEncoder has none of fairseq's Transformer encoders.* or another --criterion"
+    with pytest.raises(ValueError, match=message), first_states(OtherEncoder()):
+        pass
+    run = run_of(folders, "classes", "creat")
+    run.criterion.objective.check_model = lambda model: None
+    with pytest.raises(ValueError, match=message):
+        run.task.begin_epoch(1, OtherEncoder())
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--adv-steps", "1", "--adv-steps 1: pass 2 or more"),
+        ("--adv-init-mag", "0.1", "--adv-init-mag 0.1: leave it out: creat's start has --creat-init-std"),
+        ("--creat-tau", "-1", "--creat-tau -1.0: pass a finite weight of 0 or more"),
+        ("--creat-tau", "nan", "--creat-tau nan"),
+        ("--creat-init-std", "-1", "--creat-init-std -1.0: pass a finite standard deviation"),
+        ("--creat-init-std", "inf", "--creat-init-std inf"),
+        ("--adv-lr", "-1", "--adv-lr -1.0: pass a finite step length"),
+    ],
+)
+def test_options_out_of_range(folders: dict[str, Path], option: str, value: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        build(train_args(folders["classes"], None, "creat", f"{option}={value}", classes=3))

@@ -1,0 +1,272 @@
+"""InfoBERT in fairseq's trainer against its paper and the authors' code, restated in plain torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq import checkpoint_utils
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from support import (
+    batch,
+    build,
+    fairseq_train,
+    flat_gradient,
+    slow,
+    train_args,
+    write_corpus,
+    write_questions,
+    write_task,
+    write_wsc,
+)
+from token_data import write_spans, write_tags
+
+from criterions import restatements
+from criterions.test_examples_of_several_rows import ranking_loss, rows_of_examples
+from criterions.test_examples_of_several_rows import start_of as joint_start
+from criterions.test_methods import (
+    ALPHA,
+    EPSILON,
+    FP16,
+    ROWS,
+    START,
+    loss_at,
+    one_step,
+    options,
+    start_of,
+)  # fmt: skip
+from fairseq_adv.criterions import information
+from fairseq_adv.perturbation.geometry import row_seeds
+
+WRITE = {
+    "classes": write_task, "regression": lambda folder: write_task(folder, classes=1),
+    "commonsense_qa": write_questions, "wsc": write_wsc, "masked_lm": write_corpus, "tagging": write_tags,
+    "span_qa": write_spans,
+}  # fmt: skip
+LARGE = ["--infobert-alpha", "0.4", "--infobert-beta", "0.3"]
+SHARES = (0.25, 0.8)
+WORDS = [*LARGE, "--infobert-low", str(SHARES[0]), "--infobert-high", str(SHARES[1])]
+RANDOM = ["--dropout", "0.3", "--attention-dropout", "0.3"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {name: write(tmp_path_factory.mktemp(name)) for name, write in WRITE.items()}
+
+
+@pytest.fixture
+def data(folders: dict[str, Path]) -> Path:
+    return folders["classes"]
+
+
+def infobert(
+    data: Path, *words: str, objective: str = "classes", method: str = "infobert"
+) -> SimpleNamespace:
+    task = "sentence_prediction" if objective in ("classes", "regression") else objective
+    classes = 1 if objective == "regression" else 2
+    return build(train_args(data, None, method, *words, classes=classes, task=task))
+
+
+def states_at(run: SimpleNamespace, tokens: torch.Tensor, delta: torch.Tensor) -> Any:
+    """The first layer's input, and <s> after the last one."""
+    encoder = run.model.encoder.sentence_encoder
+    out = encoder(tokens, return_all_hiddens=True, token_embeddings=encoder.embed_tokens(tokens) + delta)
+    return out["encoder_states"][0].transpose(0, 1), out["encoder_states"][-1][0]
+
+
+@pytest.mark.parametrize("objective", ["classes", "regression", "commonsense_qa"])
+def test_gradients_equal_the_restated_algorithm(folders: dict[str, Path], objective: str) -> None:
+    """Those of the model and of the network between two states."""
+    run = infobert(folders[objective], *options(), *WORDS, objective=objective)
+    sample = batch(run, [0, 1, 2, 3])
+    one_step(run, sample)
+    questions = objective == "commonsense_qa"
+    examples = rows_of_examples(sample) if questions else None
+    tokens = sample["net_input"]["src_tokens"]
+    network = run.criterion.estimate
+    parameters = [p for p in [*run.model.parameters(), *network.parameters()] if p.grad is not None]
+    ours = torch.cat([p.grad.double().flatten() for p in parameters])
+
+    def estimate(pair: torch.Tensor) -> torch.Tensor:
+        return F.softplus(network.last(F.relu(network.first(pair)))).squeeze(-1)
+
+    first = int(run.criterion.objective.row_ids(sample)[0])
+    (seed,) = row_seeds(7, 0, [-1 - first])
+    grads = restatements.infobert(
+        lambda delta: (ranking_loss if questions else loss_at)(run, sample, delta),
+        lambda delta: states_at(run, tokens, delta), estimate,
+        joint_start(sample, START) if questions else start_of(sample, 16, START),
+        tokens.ne(1), tokens.gt(2), parameters, 3, ALPHA, EPSILON, (0.4, 0.3), SHARES,
+        torch.Generator().manual_seed(seed), examples,
+    )  # fmt: skip
+    theirs = torch.cat([g.double().flatten() for g in grads])
+    # fp32, same operations in another order.
+    assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+    of_network = theirs[-sum(p.numel() for p in network.parameters()) :]
+    assert of_network.norm() > 1e-3
+
+
+@pytest.mark.parametrize("objective", [*list(WRITE)[:-2], slow("tagging"), slow("span_qa")])
+def test_every_objective_has_both_bounds_and_without_weights_it_is_freelb_to_the_bit(
+    folders: dict[str, Path], objective: str
+) -> None:
+    data, off = folders[objective], ["--infobert-alpha", "0", "--infobert-beta", "0"]
+    runs = [
+        infobert(data, *options(), *words, objective=objective, method=method)
+        for method, words in (("freelb", []), ("infobert", off), ("infobert", WORDS))
+    ]
+    logs = []
+    for run in runs:
+        run.model.load_state_dict(runs[0].model.state_dict())
+        logs.append(one_step(run, batch(run, [0, 1, 2, 3, 4]))[2])
+    freelb, without, ours = (flat_gradient(run.model) for run in runs)
+    assert torch.equal(without, freelb) and not torch.equal(ours, freelb)
+    assert logs[1]["infobert_upper"] == 0 and logs[2]["infobert_upper"] > 0
+    assert logs[2]["infobert_lower"].isfinite() and logs[2]["infobert_lower"] != 0
+    assert runs[2].criterion.estimate.first.weight.grad.any()
+
+
+def test_the_upper_bound_by_hand() -> None:
+    """Two words and padding: each is paired with itself, or both with the other."""
+    states = torch.tensor([[[0.0, 0.0], [3.0, 4.0], [99.0, 99.0]]], requires_grad=True)
+    mask = torch.tensor([[True, True, False]])
+    draws = torch.Generator().manual_seed(0)
+    found = [information.upper_bound(states, mask, draws) for _ in range(60)]
+    assert {bound.item() for bound in found} == {0.0, 12.5}
+    share = sum(bound > 0 for bound in found) / len(found)
+    assert 0.25 < float(share) < 0.75  # a fresh permutation each time
+    sum(found).backward()  # type: ignore[union-attr]
+    assert states.grad is not None and states.grad[0, :2].any() and not states.grad[0, 2].any()
+    nothing = information.upper_bound(states, torch.zeros_like(mask), draws)
+    assert nothing == 0
+
+
+def test_anchored_tokens_by_hand() -> None:
+    """Of 5 words those of rank ceil(2.5) = 3 and 4 of the gradient's norm; of 2 that of rank 1. At .8 rank 4
+    of the 5 is one too many.
+    """
+    norms = torch.tensor([[5.0, 1.0, 0.0, 4.0, 2.0, 3.0], [9.0, 8.0, 1.0, 2.0, 3.0, 0.0]])
+    mask = torch.tensor([[True, True, False, True, True, True], [True, True, False, False, False, False]])
+    gradient = norms.unsqueeze(-1) * torch.tensor([0.6, 0.8])
+    assert information.anchored(gradient, mask, 0.5, 0.9).nonzero().tolist() == [[0, 0], [0, 3], [1, 0]]
+    assert information.anchored(gradient, mask, 0.5, 0.8).nonzero().tolist() == [[0, 3], [1, 0]]
+    assert not information.anchored(gradient, torch.zeros_like(mask), 0.5, 0.9).any()
+
+
+def test_the_lower_bound_of_chunks_that_are_not_full_and_of_none() -> None:
+    """5 pairs in chunks of 2 rows' size, the last with one: it tells nothing. No pair: 0, with a gradient."""
+    torch.manual_seed(1)
+    network = information.InfoNCE(4)
+    x, y = torch.randn(3, 2, 4), torch.randn(3, 2, 4)
+    real = torch.tensor([[True, True], [True, True], [True, False]])
+    scores = F.softplus(
+        network.last(
+            F.relu(
+                network.first(
+                    torch.cat([x.unsqueeze(1).expand(3, 2, 2, 4), y.unsqueeze(2).expand(3, 2, 2, 4)], -1)
+                )
+            )
+        )
+    ).squeeze(-1)
+    bounds = [sum(scores[c, a, a] - scores[c, a].exp().mean().log() for a in range(2)) / 2 for c in range(2)]
+    torch.testing.assert_close(network(x, y, real), (bounds[0] + bounds[1] + 0) / 3)
+    nothing = network(x, y, torch.zeros_like(real))
+    nothing.backward()
+    assert nothing == 0 and all(not p.grad.any() for p in network.parameters())
+
+
+def test_the_generators_stand_where_freelb_leaves_them(data: Path) -> None:
+    """Also after the criterion has made its network."""
+    after = []
+    for method, words in (("infobert", WORDS), ("freelb", [])):
+        run = infobert(data, *options(), *words, *RANDOM, method=method)
+        after.append(torch.get_rng_state())
+        one_step(run, batch(run, ROWS))
+        after.append(torch.get_rng_state())
+    assert torch.equal(after[0], after[2]) and torch.equal(after[1], after[3])
+
+
+def test_no_layer_and_no_graph_is_left(data: Path) -> None:
+    """LayerDrop may leave no layer, and so nothing to compare; hooks are gone after an update."""
+    run = infobert(data, *options(), *WORDS, "--encoder-layerdrop", "0.999")
+    loss, _, log = one_step(run, batch(run, ROWS))
+    assert loss.isfinite() and log["infobert_upper"] == log["infobert_lower"] == 0
+    run = infobert(data, *options(), *WORDS)
+    one_step(run, batch(run, ROWS))
+    assert not any(layer._forward_hooks for layer in run.model.encoder.sentence_encoder.layers)
+
+
+def test_the_network_is_trained_and_has_its_own_seed(data: Path) -> None:
+    run = infobert(data, *options(), *WORDS, "--optimizer", "sgd", "--lr", "0.1")
+    before = [p.detach().clone() for p in run.criterion.parameters()]
+    again, other = (infobert(data, *options(), "--seed", seed).criterion for seed in ("7", "8"))
+    assert torch.equal(before[0], again.estimate.first.weight)
+    assert not torch.equal(before[0], other.estimate.first.weight)
+    run.trainer.train_step([batch(run, ROWS)])
+    assert all(not torch.equal(p, old) for p, old in zip(run.criterion.parameters(), before))
+
+
+@pytest.mark.parametrize("option", ["--finetune-from-model", "--restore-file"])
+@pytest.mark.parametrize("method", ["freelb", "infobert"])
+def test_a_new_run_starts_from_any_checkpoint_with_a_new_network(
+    data: Path, tmp_path: Path, option: str, method: str
+) -> None:
+    """One that has no network, and one that has."""
+    fairseq_train(*train_args(data, tmp_path / "first", method, *options(), "--max-epoch", "1"))
+    start = tmp_path / "first" / "checkpoint_last.pt"
+    resets = ["--reset-optimizer", "--reset-dataloader", "--reset-lr-scheduler", "--reset-meters"]
+    words = [option, str(start), *(resets if option == "--restore-file" else []), *options()]
+    run = build(train_args(data, tmp_path / "second", "infobert", *words))
+    fresh = run.criterion.estimate.first.weight.detach().clone()
+    checkpoint_utils.load_checkpoint(run.cfg.checkpoint, run.trainer)
+    assert torch.equal(run.criterion.estimate.first.weight, fresh)
+
+
+@pytest.mark.parametrize("precision", [[], [FP16]], ids=["fp32", "fp16"])
+def test_a_run_that_goes_on_has_its_network_and_another_method_starts_from_it(
+    data: Path, tmp_path: Path, precision: list[str]
+) -> None:
+    words = [*options(), *WORDS, "--max-epoch", "1", "--lr", "0.01", "--optimizer", "adam", *precision]
+    fairseq_train(*train_args(data, tmp_path, "infobert", *words))
+    kept = torch.load(tmp_path / "checkpoint_last.pt")
+    run = build(train_args(data, tmp_path, "infobert", *words))
+    fresh = run.criterion.estimate.first.weight.detach().clone()
+    checkpoint_utils.load_checkpoint(run.cfg.checkpoint, run.trainer)
+    assert torch.equal(
+        run.criterion.estimate.first.weight, kept["criterion"]["estimate.first.weight"].to(fresh)
+    )
+    assert not torch.equal(run.criterion.estimate.first.weight, fresh)
+    assert not [name for name in kept["model"] if "estimate" in name]
+    other = ["--finetune-from-model", str(tmp_path / "checkpoint_last.pt"), *options()]
+    run = build(train_args(data, tmp_path / "other", "freelb", *other))
+    checkpoint_utils.load_checkpoint(run.cfg.checkpoint, run.trainer)
+    models, _, _ = checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "checkpoint_last.pt")])
+    name = "encoder.sentence_encoder.embed_tokens.weight"
+    assert torch.equal(models[0].state_dict()[name], run.model.state_dict()[name])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--infobert-alpha=-1"], "--infobert-alpha -1.0: pass a finite weight"),
+        (["--infobert-beta", "nan"], "--infobert-beta nan: pass a finite weight"),
+        (["--infobert-low", "0.9"], "--infobert-low 0.9 --infobert-high 0.9: pass shares of 0 to 1"),
+        (["--infobert-high", "1.1"], "--infobert-low 0.5 --infobert-high 1.1: pass shares"),
+        (["--ddp-backend", "fully_sharded"], "fully_sharded with --criterion infobert is untested; pass"),
+    ],
+)
+def test_options_out_of_range_are_refused(data: Path, words: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        infobert(data, *words)
+
+
+def test_recomputed_activations_are_refused_before_training(data: Path) -> None:
+    run = infobert(data)
+    for layer in run.model.encoder.sentence_encoder.layers:
+        checkpoint_wrapper(layer)
+    with pytest.raises(ValueError, match=r"re-computed activations: .* Leave checkpoint_activations out"):
+        run.trainer.begin_epoch(1)

@@ -1,0 +1,133 @@
+"""Noise on the embeddings in fairseq's trainer: the loss at X + noise, on every objective."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from support import batch, build, flat_gradient, train_args
+
+from criterions.seven_objectives import (
+    DIM,
+    OBJECTIVES,
+    ROWS,
+    assert_gradient,
+    draws,
+    examples_of,
+    loss,
+    run_of,
+    write_all,
+)
+from criterions.test_methods import one_step, recorded
+
+SIZE = 0.6
+DROPOUT = ["--dropout", "0.2", "--attention-dropout", "0.2"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_all(tmp_path_factory.mktemp)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "normal"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_gradient_is_that_of_the_loss_at_the_restated_noise(
+    folders: dict[str, Path], objective: str, kind: str
+) -> None:
+    """NEFTune: U(-1, 1) * alpha / sqrt(L * D), L the real tokens of the example, all of its rows together."""
+    run = run_of(folders, objective, "noise", "--noise-kind", kind, "--noise-size", str(SIZE))
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        one_step(run, sample)
+    expected, lengths = draws(sample, kind) * SIZE, sample["net_input"]["src_tokens"].ne(1).sum(dim=1)
+    if kind == "uniform":
+        for rows in examples_of(sample):
+            expected[rows] /= (int(lengths[rows].sum()) * DIM) ** 0.5
+    assert len(deltas) == 1  # one pass
+    torch.testing.assert_close(deltas[0], expected, rtol=1e-6, atol=1e-7)
+    assert_gradient(run, loss(run, sample, objective, expected), 2e-6)
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--memory-efficient-fp16", "--fp16-init-scale", "4"]], ids=["fp32", "fp16"]
+)
+def test_no_noise_is_plain_training_to_the_bit(folders: dict[str, Path], words: list[str]) -> None:
+    found = []
+    for method in (["noise", "--noise-size", "0"], ["standard"]):
+        run = run_of(folders, "classes", *method, *DROPOUT, *words)
+        one_step(run, batch(run, ROWS))
+        found.append(flat_gradient(run.model))
+    assert torch.equal(*found) and found[0].any()
+
+
+@pytest.mark.parametrize("kind", ["uniform", "normal"])
+def test_the_noise_of_an_example_does_not_depend_on_its_batch_mates(
+    folders: dict[str, Path], kind: str
+) -> None:
+    """And is another in each update, 0 on padding."""
+    run = run_of(folders, "classes", "noise", "--noise-kind", kind)
+    whole = batch(run, ROWS)
+    longest = whole["net_input"]["src_tokens"].size(1)
+    lengths = whole["net_input"]["src_tokens"].ne(1).sum(dim=1).tolist()
+    assert min(lengths) < longest
+    with recorded() as deltas:
+        one_step(run, whole)
+        for row in ROWS:
+            one_step(run, batch(run, [row]))
+        one_step(run, whole, update=1)
+    together, *alone, later = deltas
+    for row, length in enumerate(lengths):
+        assert torch.equal(together[row, :length], alone[row][0]) and together[row, :length].all()
+        assert not together[row, length:].any()
+    assert not torch.isclose(together, later)[together != 0].any()
+
+
+@pytest.mark.parametrize("objective", ["classes", "commonsense_qa"])
+def test_uniform_noise_is_freelb_of_one_pass_from_a_random_start(
+    folders: dict[str, Path], objective: str
+) -> None:
+    found = []
+    for words in (["noise", "--noise-size", "0.6"], ["freelb", "--adv-steps", "1", "--adv-init-mag", "0.6"]):
+        run = run_of(folders, objective, *words, *DROPOUT)
+        one_step(run, batch(run, ROWS))
+        found.append(flat_gradient(run.model))
+    assert torch.equal(*found) and found[0].any()
+
+
+@pytest.mark.parametrize(("kind", "norm"), [("uniform", 0.1 / 3**0.5), ("normal", 0.1)])
+@pytest.mark.parametrize("objective", ["classes", "commonsense_qa"])
+def test_relative_noise_is_a_share_of_the_embeddings(
+    folders: dict[str, Path], objective: str, kind: str, norm: float
+) -> None:
+    """The expected norm of each example's noise; half a hundred numbers and more in each."""
+    words = ["--noise-kind", kind, "--noise-size", "0.1", "--noise-relative"]
+    run = run_of(folders, objective, "noise", *words)
+    run.model.encoder.sentence_encoder.embed_tokens.weight.data[1] = 0.5  # padding has no size
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        log = one_step(run, sample)[2]
+    tokens = sample["net_input"]["src_tokens"]
+    embedded = run.model.encoder.sentence_encoder.embed_tokens(tokens).detach() * tokens.ne(1).unsqueeze(-1)
+    shares = [float(deltas[0][rows].norm() / embedded[rows].norm()) for rows in examples_of(sample)]
+    assert shares == pytest.approx([norm] * len(ROWS), rel=0.2)
+    assert float(log["adv_ratio"]) == pytest.approx(sum(shares), rel=1e-5)
+    norms = [float(deltas[0][rows].norm()) for rows in examples_of(sample)]
+    assert float(log["adv_norm"]) == pytest.approx(sum(norms), rel=1e-5) and log["nexamples"] == len(ROWS)
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf"])
+def test_a_size_out_of_range(folders: dict[str, Path], value: str) -> None:
+    with pytest.raises(
+        ValueError, match=re.escape(f"--noise-size {float(value)}: pass a finite size of 0 or")
+    ):
+        build(train_args(folders["classes"], None, "noise", f"--noise-size={value}", classes=3))
+
+
+def test_an_unknown_kind_is_refused_in_yaml_too(folders: dict[str, Path]) -> None:
+    """The parser of a command line knows the choices; a yaml's text comes to the criterion."""
+    run = build(train_args(folders["classes"], None, "noise", classes=3))
+    run.cfg.criterion.noise_kind = "loud"
+    with pytest.raises(ValueError, match="--noise-kind loud: pass one of uniform, normal"):
+        type(run.criterion)(run.cfg.criterion, run.task)

@@ -1,0 +1,169 @@
+"""R3F in fairseq's trainer against its loss restated in plain torch, on every objective; R4F's head."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support import batch, build, fairseq_train, flat_gradient, train_args, weights
+
+from criterions.restatements import total_divergence
+from criterions.seven_objectives import (
+    OBJECTIVES,
+    ROWS,
+    assert_gradient,
+    draws,
+    loss,
+    predictions,
+    run_of,
+    write_all,
+)
+from criterions.test_methods import one_step, recorded
+
+EPSILON, LAMBDA = 0.2, 3.0
+WORDS = ["--r3f-epsilon", str(EPSILON), "--r3f-lambda", str(LAMBDA)]
+DROPOUT = ["--dropout", "0.2", "--attention-dropout", "0.2"]
+SPECTRAL = "--spectral-norm-classification-head"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_all(tmp_path_factory.mktemp)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "normal"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_gradient_is_that_of_the_restated_loss(
+    folders: dict[str, Path], objective: str, kind: str
+) -> None:
+    """L(x) + lambda (KL(x, x + z) + KL(x + z, x)), no side constant; of a regression its squared difference.
+
+    Begin and end of a span count half each, as in its loss.
+    """
+    run = run_of(folders, objective, "r3f", *WORDS, "--r3f-noise", kind)
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        log = one_step(run, sample)[2]
+    noise = draws(sample, kind) * EPSILON
+    assert len(deltas) == 1
+    torch.testing.assert_close(deltas[0], noise, rtol=1e-6, atol=1e-7)
+    clean, noised = (predictions(run, sample, objective, d) for d in (torch.zeros_like(noise), noise))
+    divergence = total_divergence(clean, noised, "symmetric-kl", detach=False)
+    if objective == "span_qa":
+        divergence = divergence / 2
+    task_loss = loss(run, sample, objective, torch.zeros_like(noise))
+    assert float(divergence.detach()) > 1e-3
+    assert_gradient(run, task_loss + LAMBDA * divergence, 2e-5)
+    assert float(log["r3f_divergence"]) == pytest.approx(float(divergence.detach()), rel=1e-4)
+    assert float(log["task_loss"]) == pytest.approx(float(task_loss.detach()), rel=1e-5)
+    total = log["task_loss"] + LAMBDA * log["r3f_divergence"]
+    assert float(log["loss"]) == pytest.approx(float(total), rel=1e-6)
+
+
+def test_the_noise_reaches_the_encoder(folders: dict[str, Path]) -> None:
+    """Without dropout the divergence is the noise's alone. fairseq's own example measures none."""
+    logs = []
+    for epsilon in ("0", "1e-5", "1e-2"):
+        run = run_of(folders, "classes", "r3f", "--r3f-epsilon", epsilon)
+        logs.append(float(one_step(run, batch(run, ROWS))[2]["r3f_divergence"]))
+    none, small, large = logs
+    assert none == 0 < small
+    assert large == pytest.approx(1e6 * small, rel=0.2)  # it grows with the square
+
+
+def test_shared_dropout_leaves_the_divergence_of_the_noise(folders: dict[str, Path]) -> None:
+    """Masks of its own, as published, change the predictions far more than noise of 1e-5."""
+    words = ["--r3f-epsilon", "1e-5", *DROPOUT]
+    own = run_of(folders, "classes", "r3f", *words)
+    shared = run_of(folders, "classes", "r3f", *words, "--r3f-share-dropout")
+    found = [float(one_step(run, batch(run, ROWS))[2]["r3f_divergence"]) for run in (own, shared)]
+    assert found[0] > 1e4 * found[1] > 0
+
+
+@pytest.mark.parametrize("words", [["--r3f-lambda", "0"], ["--r3f-epsilon", "0", "--r3f-share-dropout"]])
+def test_without_weight_or_noise_the_update_is_that_of_standard(
+    folders: dict[str, Path], words: list[str]
+) -> None:
+    """To rounding: the gradient of the divergence is 0."""
+    run, plain = run_of(folders, "classes", "r3f", *words), run_of(folders, "classes", "standard")
+    for one in (run, plain):
+        one_step(one, batch(one, ROWS))
+    found, expected = flat_gradient(run.model), flat_gradient(plain.model)
+    assert expected.norm() > 0.1
+    assert (found - expected).norm() <= 1e-6 * expected.norm()
+
+
+def test_relative_noise_is_a_share_of_the_root_mean_square_entry(folders: dict[str, Path]) -> None:
+    run = run_of(folders, "classes", "r3f", "--r3f-epsilon", "0.1", "--r3f-relative")
+    run.model.encoder.sentence_encoder.embed_tokens.weight.data[1] = 0.5  # padding has no size
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        log = one_step(run, sample)[2]
+    tokens, noise = sample["net_input"]["src_tokens"], draws(sample, "uniform")
+    for row, ids in enumerate(tokens):
+        embedded = run.model.encoder.sentence_encoder.embed_tokens(ids[ids.ne(1)]).detach()
+        expected = 0.1 * embedded.square().mean().sqrt() * noise[row]
+        torch.testing.assert_close(deltas[0][row], expected, rtol=1e-5, atol=1e-7)
+    assert float(log["adv_norm"]) == pytest.approx(float(deltas[0].flatten(1).norm(dim=1).sum()), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--r3f-lambda", "-1", "--r3f-lambda -1.0: pass a finite weight of 0 or more"),
+        ("--r3f-lambda", "nan", "--r3f-lambda nan"),
+        ("--r3f-epsilon", "-1", "--r3f-epsilon -1.0: pass a finite size of 0 or more"),
+        ("--r3f-epsilon", "inf", "--r3f-epsilon inf"),
+    ],
+)
+def test_options_out_of_range(folders: dict[str, Path], option: str, value: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        build(train_args(folders["classes"], None, "r3f", f"{option}={value}", classes=3))
+
+
+def test_an_unknown_noise_is_refused_in_yaml_too(folders: dict[str, Path]) -> None:
+    run = build(train_args(folders["classes"], None, "r3f", classes=3))
+    run.cfg.criterion.r3f_noise = "loud"
+    with pytest.raises(ValueError, match="--r3f-noise loud: pass one of uniform, normal"):
+        type(run.criterion)(run.cfg.criterion, run.task)
+
+
+def test_r4f_is_r3f_with_a_head_of_spectral_norm_1(folders: dict[str, Path]) -> None:
+    """Each of the two passes makes a step of the power iteration; the largest singular value of the weight
+    that the head uses comes to 1.
+    """
+    run = build(train_args(folders["classes"], None, "r3f", *WORDS, SPECTRAL, "--lr", "1e-3", classes=3))
+    run.trainer.begin_epoch(1)
+    head = run.model.classification_heads["sentence_classification_head"].out_proj
+    passes: list[Any] = []
+    head.register_forward_hook(lambda *_: passes.append(1))
+    before = head.weight_orig.detach().clone()
+    for _ in range(20):
+        run.trainer.train_step([batch(run, ROWS)])
+    assert len(passes) == 40 and not torch.equal(before, head.weight_orig)
+    norm = torch.linalg.matrix_norm(head.weight.detach(), 2)
+    assert float(norm) == pytest.approx(1.0, rel=1e-2)
+    assert abs(float(torch.linalg.matrix_norm(head.weight_orig.detach(), 2)) - 1) > 0.05
+
+
+@pytest.mark.slow
+def test_r4f_killed_in_mid_epoch_and_restarted_ends_in_the_same_weights(tmp_path: Path) -> None:
+    """To the bit, with dropout. fairseq 0.12.2 itself can't read a checkpoint with such a head."""
+    from integration.test_equal_updates import start_and_kill
+
+    data = write_all(lambda name: tmp_path / name)["classes"]
+    words = [*WORDS, SPECTRAL, "--dropout", "0.1", "--max-epoch", "9", "--save-interval-updates", "3"]
+    words += ["--keep-interval-updates", "1", "--no-epoch-checkpoints"]
+    args = train_args(data, tmp_path / "killed", "r3f", *words, classes=3)
+    killed_at = start_and_kill(args, 1, after_update=4)
+    done = fairseq_train(*args)
+    assert re.search(r"checkpoint_last.pt \(epoch \d+ @ [3-9]\d* updates\)", done.stdout + done.stderr), (
+        killed_at
+    )
+    fairseq_train(*train_args(data, tmp_path / "straight", "r3f", *words, classes=3))
+    killed, straight = (weights(tmp_path / name / "checkpoint_last.pt") for name in ("killed", "straight"))
+    assert any(name.endswith("weight_orig") for name in straight)
+    assert all(torch.equal(killed[name], straight[name]) for name in straight)

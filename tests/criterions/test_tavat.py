@@ -1,0 +1,264 @@
+"""TAVAT in fairseq's trainer against the paper and the authors' code, restated in plain torch."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from support import (
+    CommandMain,
+    batch,
+    build,
+    command,
+    fairseq_train,
+    flat_gradient,
+    run_from_scratch,
+    train_args,
+    write_questions,
+    write_task,
+)
+
+from criterions import restatements
+from criterions.test_examples_of_several_rows import ranking_loss, rows_of_examples
+from criterions.test_examples_of_several_rows import start_of as joint_start
+from criterions.test_methods import (
+    ALPHA,
+    EPSILON,
+    FP16,
+    ROWS,
+    START,
+    loss_at,
+    one_step,
+    options,
+    recorded,
+    start_of,
+)  # fmt: skip
+
+SGD = ["--optimizer", "sgd", "--lr", "0"]  # the weights stay, the table moves
+RELEASED = ["--tavat-variant", "released"]
+VARIANTS = pytest.mark.parametrize("words", [[], RELEASED], ids=["paper", "released"])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_task(tmp_path_factory.mktemp("classes"))
+
+
+def tavat(data: Path, *words: str, task: str = "sentence_prediction") -> SimpleNamespace:
+    return build(train_args(data, None, "tavat", *SGD, *words, task=task))
+
+
+def table_of(run: SimpleNamespace) -> torch.Tensor:
+    """A copy of the table."""
+    rows = run.criterion.table.rows(run.trainer.optimizer, run.model.encoder.sentence_encoder.embed_tokens)
+    return rows.clone()  # type: ignore[no-any-return]
+
+
+def update(run: SimpleNamespace, sample: dict[str, Any], number: int) -> torch.Tensor:
+    """The gradient of an update; the table is that of the next one."""
+    one_step(run, sample, number)
+    gradient = flat_gradient(run.model)
+    run.task.optimizer_step(run.trainer.optimizer, model=run.trainer.model, update_num=number)
+    return gradient
+
+
+@pytest.mark.parametrize("epsilon", [0.0, EPSILON], ids=["no-ball", "ball"])
+@pytest.mark.parametrize("k", [1, 3])
+@VARIANTS
+def test_gradients_and_tables_equal_the_restated_algorithm(
+    data: Path, words: list[str], k: int, epsilon: float
+) -> None:
+    """Three updates: each starts from the table that the one before has left."""
+    run = tavat(data, *options(epsilon=epsilon, steps=k), *words)
+    expected, seen = table_of(run), table_of(run)
+    for number, rows in enumerate(([0, 1, 2, 3, 4], [4, 5, 6], [0, 2, 7, 8])):
+        sample = batch(run, rows)
+        ours = update(run, sample, number)
+        parameters = [p for p in run.model.parameters() if p.grad is not None]
+        grads, expected = restatements.tavat(
+            lambda delta, sample=sample: loss_at(run, sample, delta), start_of(sample, 16, START, number),
+            expected, sample["net_input"]["src_tokens"], parameters, k, ALPHA, epsilon, bool(words),
+        )  # fmt: skip
+        theirs = torch.cat([g.double().flatten() for g in grads])
+        # fp32, same operations in another order: of the largest entries a few units in the last place.
+        assert (ours - theirs).norm() <= 1e-5 * theirs.norm(), number
+        torch.testing.assert_close(table_of(run), expected, rtol=1e-4, atol=5e-6)
+    assert (expected - seen).norm() > 0.1 * seen.norm()
+
+
+@VARIANTS
+def test_an_example_of_several_rows_has_one_ball_and_one_longest_token(
+    tmp_path: Path, words: list[str]
+) -> None:
+    run = tavat(write_questions(tmp_path), *options(), *words, task="commonsense_qa")
+    sample, expected = batch(run, [0, 1, 2, 3]), table_of(run)
+    ours = update(run, sample, 0)
+    parameters = [p for p in run.model.parameters() if p.grad is not None]
+    grads, expected = restatements.tavat(
+        lambda delta: ranking_loss(run, sample, delta), joint_start(sample, START), expected,
+        sample["net_input"]["src_tokens"], parameters, 3, ALPHA, EPSILON, bool(words),
+        rows_of_examples(sample),
+    )  # fmt: skip
+    theirs = torch.cat([g.double().flatten() for g in grads])
+    assert (ours - theirs).norm() <= 1e-5 * theirs.norm() + 5e-6
+    torch.testing.assert_close(table_of(run), expected, rtol=1e-4, atol=2e-5)
+
+
+@VARIANTS
+def test_padding_is_never_moved_nor_a_word_that_did_not_occur(data: Path, words: list[str]) -> None:
+    run = tavat(data, *options(), *words)
+    sample, before = batch(run, ROWS), table_of(run)
+    with recorded() as deltas:
+        update(run, sample, 0)
+    tokens = sample["net_input"]["src_tokens"]
+    assert tokens.eq(1).any()
+    assert all(not delta[tokens.eq(1)].any() and delta[tokens.ne(1)].all() for delta in deltas)
+    moved = {int(word) for word in (table_of(run) - before).any(dim=1).nonzero()}
+    assert moved == set(tokens.flatten().tolist()) - {1}
+
+
+@pytest.mark.parametrize(("words", "is_alone"), [([], True), (RELEASED, False)], ids=["paper", "released"])
+def test_the_other_examples_of_a_mini_batch_change_an_example_s_delta_in_the_released_code_alone(
+    data: Path, words: list[str], is_alone: bool
+) -> None:
+    """There the first token perturbations are divided by their norm over the mini-batch."""
+    found = []
+    for rows in ([0], ROWS):
+        run = tavat(data, *options(epsilon=50.0), *words)
+        with recorded() as deltas:
+            one_step(run, batch(run, rows))
+        found.append(deltas[0][0][: int(batch(run, [0])["net_input"]["src_lengths"][0])])
+    assert torch.allclose(*found, rtol=0, atol=1e-6) is is_alone
+
+
+def test_the_table_is_the_seeds_and_has_the_papers_scale(data: Path) -> None:
+    """U(-m, m) / sqrt(D); another seed gives another one, and no draw of the run's generator is used."""
+    run = tavat(data, *options(start=0.8))
+    torch.manual_seed(3)
+    table, after = table_of(run), torch.get_rng_state()
+    torch.manual_seed(3)
+    assert torch.equal(after, torch.get_rng_state())
+    largest = 0.8 / 16**0.5
+    assert table.shape == (len(run.task.source_dictionary), 16)
+    assert 0.95 * largest < table.abs().max() <= largest and abs(float(table.mean())) < 0.1 * largest
+    assert torch.equal(table, table_of(tavat(data, *options(start=0.8))))
+    assert not torch.equal(table, table_of(tavat(data, *options(start=0.8), "--seed", "8")))
+
+
+def test_a_dummy_batch_leaves_the_table(data: Path) -> None:
+    run = tavat(data, *options())
+    before = table_of(run)
+    one_step(run, batch(run, ROWS), ignore_grad=True)
+    run.task.optimizer_step(run.trainer.optimizer, model=run.trainer.model, update_num=0)
+    assert torch.equal(table_of(run), before)
+
+
+def test_an_update_that_overflows_leaves_the_table_and_it_stays_in_fp32(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The update after it writes the words of its own mini-batch alone."""
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)  # fairseq/trainer.py, line 992, also on CPU
+    tables = []
+    for overflows in (True, False):
+        run = tavat(data, *options(), FP16, "--optimizer", "adam", "--fp16-init-scale", "4")
+        before = table_of(run)
+        if overflows:
+            run.trainer.optimizer.scaler.loss_scale = 2.0**40
+            run.trainer.train_step([batch(run, [5, 6, 7, 8])])
+            assert run.trainer.get_num_updates() == 0 and torch.equal(table_of(run), before)
+            run.trainer.optimizer.scaler.loss_scale = 4.0
+        run.trainer.train_step([batch(run, ROWS)])
+        assert run.trainer.get_num_updates() == 1
+        assert run.model.encoder.sentence_encoder.embed_tokens.weight.dtype == torch.float16
+        tables.append(table_of(run))
+    assert tables[0].dtype == torch.float32 and not torch.equal(tables[0], before)
+    assert torch.equal(*tables)
+
+
+def test_the_released_code_without_steps_or_start_is_plain_training_to_the_bit(data: Path) -> None:
+    dropout = ["--dropout", "0.1", "--attention-dropout", "0.1"]
+    runs = [
+        tavat(data, "--adv-steps", "1", *RELEASED, *dropout),
+        build(train_args(data, None, "standard", *dropout)),
+    ]
+    runs[1].model.load_state_dict(runs[0].model.state_dict())
+    for run in runs:
+        one_step(run, batch(run, ROWS))
+    assert torch.equal(*(flat_gradient(run.model) for run in runs))
+
+
+def test_the_table_does_not_move_in_plain_updates(data: Path) -> None:
+    run = tavat(data, *options(), "--adv-start-update", "1")
+    before = table_of(run)
+    run.trainer.train_step([batch(run, ROWS)])
+    assert torch.equal(table_of(run), before)
+    run.trainer.train_step([batch(run, ROWS)])
+    assert not torch.equal(table_of(run), before)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--adv-norm-type", "linf"], "--adv-norm-type linf: --criterion tavat has l2 alone"),
+        (["--adv-steps", "0"], "--adv-steps 0: pass 1 or more"),
+    ],
+)
+def test_options_out_of_range_are_refused(data: Path, words: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        tavat(data, *words)
+
+
+def test_checkpoints_without_the_table_are_warned_of(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = tavat(data, "--no-save-optimizer-state", "--save-dir", "unused")
+    run.cfg.criterion.no_save = run.criterion.cfg.no_save = False
+    with caplog.at_level(logging.WARNING):
+        run.trainer.begin_epoch(1)
+    assert "checkpoints will not hold the table" in caplog.text
+
+
+@pytest.mark.parametrize("precision", [[], [FP16, "--optimizer", "adam"]], ids=["fp32", "fp16"])
+def test_a_checkpoint_has_the_table_for_the_run_that_goes_on_and_a_new_run_has_its_own(
+    data: Path, tmp_path: Path, precision: list[str]
+) -> None:
+    words = [*options(), *precision, "--max-epoch", "1"]
+    save = tmp_path / "save"
+    fairseq_train(*train_args(data, save, "tavat", *SGD, *words))
+    tables = []
+    for start in ([], ["--finetune-from-model", str(save / "checkpoint_last.pt")]):
+        folder = tmp_path / "next" if start else save
+        run = build(train_args(data, folder, "tavat", *SGD, *words, *start))
+        first = table_of(run)
+        checkpoint_utils.load_checkpoint(run.cfg.checkpoint, run.trainer)
+        tables.append(table_of(run))
+        assert tables[-1].dtype == torch.float32
+        assert torch.equal(tables[-1], first) is bool(start)
+    kept = torch.load(save / "checkpoint_last.pt")["last_optimizer_state"]["param_groups"][0]["tavat_table"]
+    assert torch.equal(tables[0], kept)
+
+
+STOCK = """
+import sys
+from fairseq import checkpoint_utils
+(model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([sys.argv[1]])
+assert "fairseq_adv" not in sys.modules
+print("loaded", type(model).__name__)
+"""
+
+
+def test_its_checkpoints_are_read_as_those_of_any_other_method(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By stock fairseq, validate and attack."""
+    fairseq_train(*train_args(data, tmp_path, "tavat", *options(), "--max-epoch", "1"))
+    path = str(tmp_path / "checkpoint_last.pt")
+    done = run_from_scratch(command("python"), "-c", STOCK, path)
+    assert done.stdout.endswith("loaded RobertaModel\n"), done.stderr
+    done = CommandMain("validate", capsys)(path, "--data", data, "--cpu")
+    assert done.returncode == 0 and "accuracy" in done.stdout, done.stderr
+    done = CommandMain("attack", capsys)(path, "--data", data, "--cpu", "--epsilon", "0.5")
+    assert done.returncode == 0 and "perturbed" in done.stdout, done.stderr
