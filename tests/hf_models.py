@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import sentencepiece
 import torch
 from fairseq.data import Dictionary
 
@@ -94,6 +95,22 @@ def save_roberta(folder: Path, **config: Any) -> Any:
         "layer_norm_eps": 1e-5,
     }
     model = RobertaForMaskedLM(RobertaConfig(**sizes(len(tokens), **special, **config)))
+    randomise(model)
+    model.eval().save_pretrained(folder)
+    return model
+
+
+def save_albert(folder: Path, head: bool = True, **config: Any) -> Any:
+    """Writes a random ALBERT with a SentencePiece model trained on the sentences; returns it in eval mode."""
+    from glue_samples import small_spiece
+    from transformers import AlbertConfig, AlbertForMaskedLM, AlbertModel
+
+    small_spiece(folder, [*SENTENCES * 3, "exactly the next text"], 120)
+    (folder / "dict.txt").unlink()  # a converted encoder's
+    tokens = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model")).get_piece_size()
+    more = {"embedding_size": 10, "num_hidden_layers": 3, "pad_token_id": 0, "type_vocab_size": 2}
+    options = AlbertConfig(**{**sizes(tokens), **more, **config})
+    model = AlbertForMaskedLM(options) if head else AlbertModel(options)
     randomise(model)
     model.eval().save_pretrained(folder)
     return model

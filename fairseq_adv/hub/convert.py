@@ -20,9 +20,11 @@ from fairseq_adv.hub.fairseq_state import (
     check_with_fairseq,
     checkpoint_state,
 )
+from fairseq_adv.hub.families import ALBERT, BERT, ROBERTA, Family, Sizes
 from fairseq_adv.hub.hf_folder import read_config, read_hf_folder, source_hashes
-from fairseq_adv.hub.key_map import BERT, ROBERTA, Converted, Family, Sizes, convert_tensors
+from fairseq_adv.hub.key_map import Converted, convert_tensors
 from fairseq_adv.hub.model_config import fairseq_flags, fairseq_model_config, hydra_model, sizes_of
+from fairseq_adv.hub.spiece_vocabulary import spiece_vocabulary
 from fairseq_adv.hub.vocabulary import FAIRSEQ_FIRST, Vocabulary, write_json
 from fairseq_adv.hub.wordpiece_vocabulary import wordpiece_vocabulary
 
@@ -32,6 +34,7 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 
 _FAMILIES: dict[str, tuple[Family, Callable[[Path], Vocabulary]]] = {
+    "albert": (ALBERT, spiece_vocabulary),
     "bert": (BERT, wordpiece_vocabulary),
     "roberta": (ROBERTA, byte_level_vocabulary),
 }
@@ -78,13 +81,13 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
         bar.update()
         bar.set_postfix_str("rename")
         converted = convert_tensors(source, family, sizes, vocabulary.rows)
-        model_config = fairseq_model_config(config, sizes)
+        model_config = fairseq_model_config(config, sizes, family)
         if not converted.has_head:
-            add_fresh_head(converted, sizes, model_config["activation_fn"])
+            add_fresh_head(converted, family, sizes, model_config["activation_fn"])
         bar.update()
         bar.set_postfix_str("write")
         flags = fairseq_flags(model_config)
-        about = _describe(config, source.sha256, converted, vocabulary, flags)
+        about = _describe(config, family, source.sha256, converted, vocabulary, flags)
         with whole_folder(out) as scratch:
             _write(scratch, converted, vocabulary, model_config, flags, about)
         bar.update()
@@ -97,8 +100,7 @@ def _family_of(config: dict[str, Any], folder: Path) -> tuple[Family, Callable[[
     if not isinstance(kind, str) or kind not in _FAMILIES:
         raise DataError(
             f"{folder / 'config.json'}: model_type is {kind!r:.40}; supported are "
-            f"{', '.join(sorted(_FAMILIES))} (not models with a SentencePiece vocabulary, shared layers or "
-            "relative positions)"
+            f"{', '.join(sorted(_FAMILIES))} (not models with relative positions)"
         )
     return _FAMILIES[kind]
 
@@ -119,6 +121,7 @@ def _check_rows(vocabulary: Vocabulary, sizes: Sizes, family: Family, folder: Pa
 
 def _describe(
     config: dict[str, Any],
+    family: Family,
     sha256: dict[str, str],
     converted: Converted,
     vocabulary: Vocabulary,
@@ -130,8 +133,10 @@ def _describe(
     notes = [
         "segment embedding: row 0 is added to every position, so both sentences of a pair get segment A's row"
     ]
-    if eps != 1e-5:
-        notes.append(f"LayerNorm epsilon: {eps} in the source, 1e-5 in fairseq, where it is fixed")
+    if eps != family.epsilon:
+        notes.append(
+            f"LayerNorm epsilon: {eps} in the source, {family.epsilon} in fairseq, where it is fixed"
+        )
     return {
         "format": FORMAT,
         "source_name": config.get("_name_or_path"),

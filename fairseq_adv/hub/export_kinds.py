@@ -8,7 +8,7 @@ from typing import Any, Optional, Sequence
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.export_state import TrainedState
-from fairseq_adv.hub.model_config import ACTIVATIONS
+from fairseq_adv.hub.families import ALBERT, BERT
 
 CLASSES, REGRESSION, CHOICES, MASKED_LM = "classes", "regression", "multiple choice", "masked LM"
 TAGS, SPANS = "tags", "spans"
@@ -37,11 +37,11 @@ CLASS_SUFFIX = {
 
 # fairseq's architectures of RoBERTa's own form; the functions of these names only fill in defaults.
 _ARCHITECTURES = ("roberta", "roberta_base", "roberta_large", "roberta_prenorm", "xlm")
+_ALBERTS = ("albert_base", "albert_large", "albert_xlarge", "albert_xxlarge")
 _HEADS = "classification_heads."
 
 # Option -> (the values that transformers' models have too, what another value is).
 _NEEDED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "activation_fn": (tuple(ACTIVATIONS.values()), "another activation"),
     "encoder_normalize_before": ((False,), "LayerNorm before each layer"),
     "layernorm_embedding": ((True,), "no LayerNorm after the embeddings"),
     "no_scale_embedding": ((True,), "scaled embeddings"),
@@ -78,6 +78,11 @@ class Trained:
     separator_token: Optional[int]
     longest: int
 
+    @property
+    def is_albert(self) -> bool:
+        """Whether the model's layers are one."""
+        return self.model["_name"] in _ALBERTS
+
 
 def trained_for(state: TrainedState) -> Trained:
     """Finds it out.
@@ -96,7 +101,9 @@ def trained_for(state: TrainedState) -> Trained:
     if kind == CLASSES and regression:
         kind = REGRESSION
     model = _model_options(state)
-    _check_options(state, model, _NEEDED)
+    activations = (ALBERT if model["_name"] in _ALBERTS else BERT).activations
+    known = {"activation_fn": (tuple(activations.values()), "another activation")}
+    _check_options(state, model, {**known, **_NEEDED})
     head, outputs = None, 0
     if kind != MASKED_LM:
         if kind not in AT_TOKENS:
@@ -112,11 +119,12 @@ def _model_options(state: TrainedState) -> dict[str, Any]:
     from fairseq.models import ARCH_CONFIG_REGISTRY
 
     name = state.model.get("_name") or state.model.get("arch")
-    if name not in _ARCHITECTURES:
+    known = (*_ARCHITECTURES, *_ALBERTS)
+    if name not in known:
         raise DataError(
-            f"{state.path}: its model is {name!r}; exported are the architectures {', '.join(_ARCHITECTURES)}"
+            f"{state.path}: its model is {name!r}; exported are the architectures {', '.join(known)}"
         )
-    options = Namespace(**state.model)
+    options = Namespace(**{**state.model, "_name": name})
     ARCH_CONFIG_REGISTRY[name](options)
     return vars(options)
 
@@ -128,7 +136,7 @@ def _check_options(
         if model.get(name) not in values:
             raise DataError(
                 f"{state.path}: was trained with {name}={model.get(name)!r} ({what}), which transformers' "
-                "BERT and RoBERTa cannot express"
+                "models cannot express"
             )
 
 

@@ -7,7 +7,8 @@ What fairseq computes is what transformers computes with these, to rounding:
 - fairseq's classification head is dense, tanh, and a linear layer on ``<s>``: RoBERTa's ``classifier``, and
   elsewhere ``pooler`` and ``classifier``;
 - the head for tags and spans is one linear layer in both;
-- LayerNorm's epsilon is fairseq's 1e-5, for an encoder that came from BERT too, since it was trained so;
+- LayerNorm's epsilon is fairseq's 1e-5, for an encoder that came from BERT too, since it was trained so (in
+  our ALBERT 1e-9);
 - fairseq has no segment embedding: both segments get zeros;
 - BERT numbers positions from 0, so fairseq's first two rows, which are for padding, are left out.
 """
@@ -32,19 +33,19 @@ from fairseq_adv.hub.export_kinds import (
     Trained,
 )
 from fairseq_adv.hub.export_state import number
-from fairseq_adv.hub.key_map import BERT, FIRST_POSITION, LAYER, Family, Sizes, layer_shape
-from fairseq_adv.hub.model_config import ACTIVATIONS
+from fairseq_adv.hub.families import FIRST_POSITION, PROJECTION, ROBERTA, Family, Sizes, layer_shape
+from fairseq_adv.models.albert import MOST_LAYERS
 
 _ENCODER = "encoder.sentence_encoder."
 _LAYERS = _ENCODER + "layers."
 _LM_HEAD = "encoder.lm_head."
 # transformers' name of a module -> (fairseq's, the shape of its weight)
 _Modules = Dict[str, Tuple[str, Tuple[int, ...]]]
-_SEGMENTS = {"bert": 2, "roberta": 1}  # rows of zeros, as many as these models usually have
+_SEGMENTS = {"albert": 2, "bert": 2, "roberta": 1}  # rows of zeros, as many as these models usually have
 
 
 def model_type(family: Family) -> str:
-    """``bert`` or ``roberta``, as ``config.json`` names it."""
+    """``albert``, ``bert`` or ``roberta``, as ``config.json`` names it."""
     return family.prefix.rstrip(".")
 
 
@@ -60,18 +61,22 @@ def sizes_of_tensors(
         path: the checkpoint, for messages.
 
     Raises:
-        DataError: it has no RoBERTa encoder, or the number of heads does not divide its width.
+        DataError: it has no RoBERTa encoder, or an option says what can't be: the number of heads does not
+            divide the width, or that of an ALBERT's layers is none.
     """
     try:
-        vocabulary, width = tensors[_ENCODER + "embed_tokens.weight"].shape
+        vocabulary, input_width = tensors[_ENCODER + "embed_tokens.weight"].shape
         positions = tensors[_ENCODER + "embed_positions.weight"].shape[0]
-        inner = tensors[_LAYERS + "0.fc1.weight"].shape[0]
+        inner, width = tensors[_LAYERS + "0.fc1.weight"].shape
     except (KeyError, ValueError, IndexError) as error:
         raise DataError(f"{path}: has no encoder by the names of fairseq's RoBERTa ({error})") from error
     heads = model.get("encoder_attention_heads")
     if not isinstance(heads, int) or heads < 1 or width % heads:
         raise DataError(f"{path}: encoder_attention_heads is {heads!r}, which does not divide {width}")
-    layers = {name[len(_LAYERS) :].split(".")[0] for name in tensors if name.startswith(_LAYERS)}
+    stored = len({name[len(_LAYERS) :].split(".")[0] for name in tensors if name.startswith(_LAYERS)})
+    layers = model.get("encoder_layers") if family.shared else stored
+    if not isinstance(layers, int) or not 1 <= layers <= MOST_LAYERS:
+        raise DataError(f"{path}: encoder_layers is {layers!r}, not a number from 1 to {MOST_LAYERS}")
     segments = _SEGMENTS[model_type(family)]
     if positions <= FIRST_POSITION:
         raise DataError(f"{path}: has no positions")
@@ -79,8 +84,9 @@ def sizes_of_tensors(
     first = FIRST_POSITION if family.positions_skip_pad else 0
     tied = not model.get("untie_weights_roberta")
     return Sizes(
-        int(vocabulary), len(layers), int(width), int(inner), heads, int(rows), segments, first, tied
-    )
+        int(vocabulary), layers, int(width), int(inner), heads, int(rows), segments, first, tied,
+        int(input_width), stored,
+    )  # fmt: skip
 
 
 def hf_config(
@@ -102,9 +108,9 @@ def hf_config(
         DataError: the masked-LM head's activation is not that of RoBERTa's.
     """
     model = trained.model
-    names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+    names = {ours: theirs for theirs, ours in family.activations.items()}
     activation = names[model["activation_fn"]]
-    if trained.kind == MASKED_LM and family is not BERT and activation != "gelu":
+    if trained.kind == MASKED_LM and family is ROBERTA and activation != "gelu":
         raise DataError(
             f"{path}: was trained with activation_fn={activation}; the masked-LM head of transformers' "
             "RoBERTa always has gelu"
@@ -122,16 +128,18 @@ def hf_config(
         "hidden_act": activation,
         "hidden_dropout_prob": _probability(model, "dropout"),
         "attention_probs_dropout_prob": _probability(model, "attention_dropout"),
-        "classifier_dropout": _probability(model, "pooler_dropout"),
-        "layer_norm_eps": 1e-5,
+        family.classifier_dropout: _probability(model, "pooler_dropout"),
+        "layer_norm_eps": family.epsilon,
         "initializer_range": 0.02,
         "position_embedding_type": "absolute",
         "pad_token_id": pad,
         "tie_word_embeddings": sizes.tied,
         "torch_dtype": str(dtype).replace("torch.", ""),
     }
-    if family is not BERT:
+    if family is ROBERTA:
         config.update(bos_token_id=0, eos_token_id=2)
+    if family.shared:
+        config.update(embedding_size=sizes.input_width, num_hidden_groups=1, inner_group_num=1)
     if trained.kind == REGRESSION:
         config["problem_type"] = "regression"
     if trained.outputs and trained.kind not in (CHOICES, SPANS):
@@ -148,7 +156,7 @@ def _probability(model: Mapping[str, Any], option: str) -> float:
 
 
 def _title(family: Family) -> str:
-    return {"bert": "Bert", "roberta": "Roberta"}[model_type(family)]
+    return model_type(family).capitalize()
 
 
 def hf_tensors(
@@ -174,7 +182,7 @@ def hf_tensors(
     if trained.kind == MASKED_LM:
         found[family.head_bias] = source.take_table(_LM_HEAD + "bias", (sizes.vocabulary,))
         if not sizes.tied:
-            output = source.take_table(_LM_HEAD + "weight", (sizes.vocabulary, sizes.width))
+            output = source.take_table(_LM_HEAD + "weight", (sizes.vocabulary, sizes.input_width))
             found[f"{family.head_decoder}.weight"] = output
             found[f"{family.head_decoder}.bias"] = found[family.head_bias].clone()
     source.check(path)
@@ -218,24 +226,26 @@ class _Source:
         if problems:
             more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
             raise DataError(
-                f"{path}: its tensors are not those of a RoBERTa: {'; '.join(problems[:3])}{more}"
+                f"{path}: its tensors are not those of such a model: {'; '.join(problems[:3])}{more}"
             )
 
 
 def _encoder(source: _Source, sizes: Sizes, family: Family) -> dict[str, torch.Tensor]:
-    words = source.take_table(_ENCODER + "embed_tokens.weight", (sizes.vocabulary, sizes.width))
+    words = source.take_table(_ENCODER + "embed_tokens.weight", (sizes.vocabulary, sizes.input_width))
     skipped = 0 if family.positions_skip_pad else FIRST_POSITION
-    shape = (sizes.position_rows + skipped, sizes.width)
+    shape = (sizes.position_rows + skipped, sizes.input_width)
     positions = source.take(_ENCODER + "embed_positions.weight", shape)
-    modules: _Modules = {"embeddings.LayerNorm": (_ENCODER + "layernorm_embedding", (sizes.width,))}
-    for layer in range(sizes.layers):
-        for theirs, ours in LAYER.items():
+    modules: _Modules = {"embeddings.LayerNorm": (_ENCODER + "layernorm_embedding", (sizes.input_width,))}
+    if family.shared:
+        modules[PROJECTION[0]] = (_ENCODER + PROJECTION[1], (sizes.width, sizes.input_width))
+    for layer in range(sizes.stored):
+        for theirs, ours in family.modules.items():
             name = f"{_LAYERS}{layer}.{ours}"
-            modules[f"encoder.layer.{layer}.{theirs}"] = (name, layer_shape(ours, sizes))
+            modules[family.layer.format(layer) + theirs] = (name, layer_shape(ours, sizes))
     return {
         "embeddings.word_embeddings.weight": words,
         "embeddings.position_embeddings.weight": positions[skipped:].clone(),
-        "embeddings.token_type_embeddings.weight": words.new_zeros(sizes.segment_rows, sizes.width),
+        "embeddings.token_type_embeddings.weight": words.new_zeros(sizes.segment_rows, sizes.input_width),
         **source.take_modules(modules),
     }
 
@@ -244,20 +254,20 @@ def _head_modules(trained: Trained, sizes: Sizes, family: Family) -> _Modules:
     square = (sizes.width, sizes.width)
     if trained.kind == MASKED_LM:
         return {
-            family.head_dense: (_LM_HEAD + "dense", square),
-            family.head_norm: (_LM_HEAD + "layer_norm", (sizes.width,)),
+            family.head_dense: (_LM_HEAD + "dense", (sizes.input_width, sizes.width)),
+            family.head_norm: (_LM_HEAD + "layer_norm", (sizes.input_width,)),
         }
     head = f"classification_heads.{trained.head}."
     output = (trained.outputs, sizes.width)
     if trained.kind in AT_TOKENS:
         return {"qa_outputs" if trained.kind == SPANS else "classifier": (head + "out_proj", output)}
-    if family is not BERT and trained.kind != CHOICES:
+    if family is ROBERTA and trained.kind != CHOICES:
         return {
             "classifier.dense": (head + "dense", square),
             "classifier.out_proj": (head + "out_proj", output),
         }
     return {
-        f"{family.prefix}pooler.dense": (head + "dense", square),
+        f"{family.prefix}{family.pooler}": (head + "dense", square),
         "classifier": (head + "out_proj", output),
     }
 

@@ -1,7 +1,8 @@
 """The tokenizer of a trained model in Hugging Face's layout, which makes the ids that fairseq's task makes.
 
-A WordPiece tokenizer becomes BERT's, with the rows of its own vocab.txt; GPT-2's BPE becomes RoBERTa's, with
-the rows of fairseq's dictionary. What stands before, between and after the texts is the task's: a pair is
+A WordPiece tokenizer becomes BERT's, with the rows of its own vocab.txt; ALBERT's has those of its
+spiece.model; GPT-2's BPE becomes RoBERTa's, with the rows of fairseq's dictionary. An ALBERT stays one with
+any of them. What stands before, between and after the texts is the task's: a pair is
 often ``[CLS] a [SEP] [SEP] b [SEP]``, which transformers' own BERT tokenizer would not make. So the class is
 ``PreTrainedTokenizerFast``, which takes tokenizer.json as it is.
 """
@@ -9,19 +10,21 @@ often ``[CLS] a [SEP] [SEP] b [SEP]``, which transformers' own BERT tokenizer wo
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional, Sequence
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
 from fairseq_adv.data.tokenizers.kept import kept_tokenizer
+from fairseq_adv.data.tokenizers.spiece import MODEL, spiece_engine
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
 from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine
 from fairseq_adv.hub.bpe_vocabulary import SPECIALS as BPE_SPECIALS
 from fairseq_adv.hub.export_kinds import CHOICES, MASKED_LM, Trained
 from fairseq_adv.hub.export_state import TrainedState
-from fairseq_adv.hub.key_map import BERT, ROBERTA, Family
+from fairseq_adv.hub.families import ALBERT, BERT, ROBERTA, Family
+from fairseq_adv.hub.spiece_vocabulary import SPECIALS as ALBERT_SPECIALS
 from fairseq_adv.hub.vocabulary import (
     FAIRSEQ_FIRST,
     FAIRSEQ_MASK,
@@ -79,7 +82,7 @@ def find_tokenizer(state: TrainedState, tokenizer_dir: Optional[Path]) -> TokenT
             places += [Path(str(named))] if named else []
         for place in places:
             if (place / "dict.txt").is_file() and any(
-                (place / name).is_file() for name in ("vocab.txt", "encoder.json")
+                (place / name).is_file() for name in ("vocab.txt", "encoder.json", MODEL)
             ):
                 return tokenizer_for_encoder(place)
         raise
@@ -89,7 +92,7 @@ def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfToken
     """Makes the files.
 
     Args:
-        tokenizer: WordPiece or GPT-2's BPE.
+        tokenizer: WordPiece, ALBERT's or GPT-2's BPE.
         trained: what the model was trained for.
         words: rows of the model's word embeddings.
 
@@ -106,15 +109,28 @@ def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfToken
             f"<mask>), but the model has embeddings for {words}. Name the tokenizer that it was trained with "
             "by --tokenizer-dir."
         )
+    made = _byte_level if tokenizer.kind == "gpt2" else _compiled
+    found = made(tokenizer, symbols, trained)
+    return replace(found, family=ALBERT) if trained.is_albert else found
+
+
+def _compiled(tokenizer: TokenToIds, symbols: Sequence[str], trained: Trained) -> HfTokenizer:
+    """WordPiece's and ALBERT's."""
     if tokenizer.kind == "wordpiece":
-        return _wordpiece(tokenizer, symbols, trained)
-    return _byte_level(tokenizer, symbols, trained)
-
-
-def _wordpiece(tokenizer: TokenToIds, symbols: Sequence[str], trained: Trained) -> HfTokenizer:
-    vocab = tokenizer.files["vocab"]
-    tokens = text_lines(vocab)
-    specials = special_tokens(vocab.parent, WORDPIECE_SPECIALS)
+        vocab, names = tokenizer.files["vocab"], WORDPIECE_SPECIALS
+        tokens = text_lines(vocab)
+        content = "".join(f"{token}\n" for token in tokens).encode("utf-8")
+        engine = wordpiece_engine(vocab, cased=not tokenizer.options["lowercase"])
+        settings = {
+            "do_lower_case": tokenizer.options["lowercase"],
+            "strip_accents": tokenizer.options["strip_accents"],
+            "tokenize_chinese_chars": tokenizer.options["handle_chinese_chars"],
+        }
+    else:
+        vocab, names, settings = tokenizer.files["spiece"], ALBERT_SPECIALS, tokenizer.options
+        engine, content = spiece_engine(vocab, settings), vocab.read_bytes()
+        tokens = [engine.id_to_token(row) for row in range(engine.get_vocab_size())]
+    specials = special_tokens(vocab.parent, names)
     named, places = order_for_fairseq(tokens, specials, vocab)
     row_of = dict(zip((*FAIRSEQ_FIRST, *named, FAIRSEQ_MASK), places))
     if set(row_of) != set(symbols):
@@ -124,19 +140,13 @@ def _wordpiece(tokenizer: TokenToIds, symbols: Sequence[str], trained: Trained) 
             "alone. Name a folder whose files belong together by --tokenizer-dir."
         )
     rows = tuple(row_of[symbol] for symbol in symbols)
-    engine = wordpiece_engine(vocab, cased=not tokenizer.options["lowercase"])
     if trained.kind == CHOICES:
         from tokenizers import Regex, normalizers
 
         breaks = normalizers.Replace(Regex(_LINE_BREAKS), " ")
         engine.normalizer = normalizers.Sequence([breaks, engine.normalizer])
-    settings = {
-        "do_lower_case": tokenizer.options["lowercase"],
-        "strip_accents": tokenizer.options["strip_accents"],
-        "tokenize_chinese_chars": tokenizer.options["handle_chinese_chars"],
-    }
     files = _files(engine, trained, rows, specials, symbols, settings)
-    files["vocab.txt"] = "".join(f"{token}\n" for token in tokens).encode("utf-8")
+    files["vocab.txt" if tokenizer.kind == "wordpiece" else MODEL] = content
     return HfTokenizer(BERT, rows, row_of["<pad>"], files)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fairseq_adv.hub.key_map import Converted, Sizes
+from fairseq_adv.hub.families import Family, Sizes
+from fairseq_adv.hub.key_map import Converted
 from fairseq_adv.hub.vocabulary import FAIRSEQ_MASK, Vocabulary
+from fairseq_adv.models.albert import AlbertLMHead
 
 HEAD_SEED = 1
 
@@ -58,7 +61,7 @@ def _default_config(model_config: dict[str, Any]) -> dict[str, Any]:
     return {str(key): value for key, value in plain.items()}
 
 
-def add_fresh_head(converted: Converted, sizes: Sizes, activation: str) -> None:
+def add_fresh_head(converted: Converted, family: Family, sizes: Sizes, activation: str) -> None:
     """Initialises the masked-LM head as fairseq does for a new model.
 
     The seed is fixed, and the caller's random state is untouched.
@@ -69,7 +72,8 @@ def add_fresh_head(converted: Converted, sizes: Sizes, activation: str) -> None:
     words = converted.model["encoder.sentence_encoder.embed_tokens.weight"]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(HEAD_SEED)
-        head = RobertaLMHead(sizes.width, sizes.vocabulary, activation, weight=torch.nn.Parameter(words))
+        new = partial(AlbertLMHead, sizes.width) if family.shared else RobertaLMHead
+        head = new(sizes.input_width, sizes.vocabulary, activation, weight=torch.nn.Parameter(words))
         head.apply(init_bert_params)
     for name, tensor in head.state_dict().items():
         converted.model[f"encoder.lm_head.{name}"] = (
@@ -86,7 +90,7 @@ def check_with_fairseq(
         RuntimeError: fairseq reads something else than was meant; a fault of the converter.
     """
     from fairseq.data import Dictionary
-    from fairseq.models.roberta import RobertaModel
+    from fairseq.models import ARCH_MODEL_REGISTRY
 
     dictionary = Dictionary.load(str(dict_txt))
     dictionary.add_symbol(FAIRSEQ_MASK)
@@ -97,5 +101,6 @@ def check_with_fairseq(
         source_dictionary = dictionary
 
     with torch.random.fork_rng(devices=[]):
-        built = RobertaModel.build_model(argparse.Namespace(**model_config), _Task())
+        model_class = ARCH_MODEL_REGISTRY[model_config["arch"]]
+        built = model_class.build_model(argparse.Namespace(**model_config), _Task())
     built.load_state_dict(dict(model), strict=True)

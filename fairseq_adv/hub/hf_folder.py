@@ -23,6 +23,7 @@ WEIGHT_FILES = (
 
 TOKENIZER_FILES = (
     "vocab.txt",
+    "spiece.model",
     "vocab.json",
     "merges.txt",
     "added_tokens.json",

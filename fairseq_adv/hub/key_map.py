@@ -1,12 +1,13 @@
-"""Renames and rearranges a BERT- or RoBERTa-family encoder's tensors for fairseq's ``RobertaModel``.
+"""Renames and rearranges a BERT's, RoBERTa's or ALBERT's tensors for fairseq's ``RobertaModel``, or ours.
 
-Differences that are not mere names (read in transformers' ``modeling_bert.py`` and fairseq 0.12.2's
-``transformer_encoder.py``):
+Differences that are not mere names (read in transformers' ``modeling_bert.py`` and ``modeling_albert.py``,
+and in fairseq 0.12.2's ``transformer_encoder.py``):
 
 - the rows of the word embeddings and of the masked-LM bias follow the vocabulary, whose order differs;
 - fairseq numbers positions from ``padding_idx + 1`` = 2, so its table has two rows more than BERT's;
 - fairseq has no segment embedding: row 0 (segment A) is added to every position's row, for segment B too;
-- LayerNorm's epsilon is 1e-5 in fairseq, 1e-12 in BERT; it is not a tensor and stays fairseq's.
+- LayerNorm's epsilon is 1e-5 in fairseq, 1e-12 in BERT; it is not a tensor and stays fairseq's (1e-9 in our
+  ALBERT).
 
 The word embeddings keep their size: an adversarial perturbation's magnitude refers to it.
 """
@@ -19,51 +20,8 @@ from typing import Sequence
 import torch
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.hub.families import FIRST_POSITION, PROJECTION, Family, Sizes, layer_shape
 from fairseq_adv.hub.hf_folder import HfFolder
-
-# fairseq: dictionary.pad() == 1, and the first position is padding_idx + 1.
-FIRST_POSITION = 2
-
-# A layer's modules: theirs -> ours.
-LAYER = {
-    "attention.self.query": "self_attn.q_proj",
-    "attention.self.key": "self_attn.k_proj",
-    "attention.self.value": "self_attn.v_proj",
-    "attention.output.dense": "self_attn.out_proj",
-    "attention.output.LayerNorm": "self_attn_layer_norm",
-    "intermediate.dense": "fc1",
-    "output.dense": "fc2",
-    "output.LayerNorm": "final_layer_norm",
-}
-
-
-@dataclass(frozen=True)
-class Family:
-    """How one family names its tensors.
-
-    Attributes:
-        prefix: what stands before the encoder's tensors when a head is saved beside it.
-        positions_skip_pad: whether positions count from the padding token's row + 1, as in fairseq, or from
-        0. head_dense, head_norm, head_bias, head_decoder: the masked-LM head's modules and tensors.
-    """
-
-    prefix: str
-    positions_skip_pad: bool
-    head_dense: str
-    head_norm: str
-    head_bias: str
-    head_decoder: str
-
-
-BERT = Family(
-    "bert.",
-    False,
-    "cls.predictions.transform.dense",
-    "cls.predictions.transform.LayerNorm",
-    "cls.predictions.bias",
-    "cls.predictions.decoder",
-)
-ROBERTA = Family("roberta.", True, "lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder")
 
 # Start of a tensor's name -> why a conversion leaves it out.
 _LEFT_OUT = {
@@ -71,6 +29,7 @@ _LEFT_OUT = {
     "embeddings.token_type_ids": "a buffer of numbers, no weight",
     "pooler.": "fairseq's classification head has its own dense layer, newly initialised at fine-tuning",
     "cls.seq_relationship.": "next-sentence head; fairseq has none",
+    "sop_classifier.": "head for the order of sentences; fairseq has none",
     "classifier.": "head of a fine-tuned task; only the encoder and the masked-LM head are converted",
     "qa_outputs.": "head of a fine-tuned task; only the encoder and the masked-LM head are converted",
 }
@@ -146,25 +105,6 @@ class _Source:
         return found
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """An encoder's sizes: numbers of rows, layers, heads, and widths, as ``config.json`` gives them.
-
-    ``first_position`` is the row of the source's position table that belongs to a sentence's first token;
-    ``tied`` says that the masked-LM head's output matrix is the word embeddings.
-    """
-
-    vocabulary: int
-    layers: int
-    width: int
-    inner_width: int
-    heads: int
-    position_rows: int
-    segment_rows: int
-    first_position: int
-    tied: bool
-
-
 def convert_tensors(folder: HfFolder, family: Family, sizes: Sizes, rows: Sequence[int]) -> Converted:
     """Renames and rearranges a source's tensors.
 
@@ -181,13 +121,17 @@ def convert_tensors(folder: HfFolder, family: Family, sizes: Sizes, rows: Sequen
     order = torch.tensor(rows, dtype=torch.long)
     encoder = "encoder.sentence_encoder."
     model: dict[str, torch.Tensor] = {encoder + "version": torch.tensor([3.0])}
-    words = source.take("embeddings.word_embeddings.weight", (sizes.vocabulary, sizes.width))
+    words = source.take("embeddings.word_embeddings.weight", (sizes.vocabulary, sizes.input_width))
     model[encoder + "embed_tokens.weight"] = words[order].clone()
     model[encoder + "embed_positions.weight"] = _positions(source, sizes)
-    _put(model, encoder + "layernorm_embedding", source.take_module("embeddings.LayerNorm", (sizes.width,)))
-    for layer in range(sizes.layers):
-        for theirs, ours in LAYER.items():
-            module = source.take_module(f"encoder.layer.{layer}.{theirs}", layer_shape(ours, sizes))
+    norm = source.take_module("embeddings.LayerNorm", (sizes.input_width,))
+    _put(model, encoder + "layernorm_embedding", norm)
+    if family.shared:
+        module = source.take_module(PROJECTION[0], (sizes.width, sizes.input_width))
+        _put(model, encoder + PROJECTION[1], module)
+    for layer in range(sizes.stored):
+        for theirs, ours in family.modules.items():
+            module = source.take_module(family.layer.format(layer) + theirs, layer_shape(ours, sizes))
             _put(model, f"{encoder}layers.{layer}.{ours}", module)
     has_head = _head(source, family, sizes, order, model)
     left_out = source.leave_out()
@@ -202,21 +146,14 @@ def _put(model: dict[str, torch.Tensor], name: str, module: dict[str, torch.Tens
         model[f"{name}.{kind}"] = tensor.clone()
 
 
-def layer_shape(ours: str, sizes: Sizes) -> tuple[int, ...]:
-    if ours.endswith("layer_norm"):
-        return (sizes.width,)
-    wide = {"fc1": (sizes.inner_width, sizes.width), "fc2": (sizes.width, sizes.inner_width)}
-    return wide.get(ours, (sizes.width, sizes.width))
-
-
 def _positions(source: _Source, sizes: Sizes) -> torch.Tensor:
     """Returns fairseq's position table, (positions + 2, width): segment A folded in, rows 0 and 1 zero."""
-    table = source.take("embeddings.position_embeddings.weight", (sizes.position_rows, sizes.width))
+    table = source.take("embeddings.position_embeddings.weight", (sizes.position_rows, sizes.input_width))
     real = table[sizes.first_position :]
     if sizes.segment_rows:
-        shape = (sizes.segment_rows, sizes.width)
+        shape = (sizes.segment_rows, sizes.input_width)
         real = real + source.take("embeddings.token_type_embeddings.weight", shape)[:1]
-    return torch.cat([torch.zeros(FIRST_POSITION, sizes.width), real])
+    return torch.cat([torch.zeros(FIRST_POSITION, sizes.input_width), real])
 
 
 def _head(
@@ -230,8 +167,12 @@ def _head(
     has_head = source.has(f"{family.head_dense}.weight")
     if not has_head:
         return False
-    _put(model, "encoder.lm_head.dense", source.take_module(family.head_dense, (sizes.width, sizes.width)))
-    _put(model, "encoder.lm_head.layer_norm", source.take_module(family.head_norm, (sizes.width,)))
+    _put(
+        model,
+        "encoder.lm_head.dense",
+        source.take_module(family.head_dense, (sizes.input_width, sizes.width)),
+    )
+    _put(model, "encoder.lm_head.layer_norm", source.take_module(family.head_norm, (sizes.input_width,)))
     # As transformers does: tied (the default), the decoder is the word embeddings with the head's own bias,
     # whatever else the file holds; untied, the decoder's tensors count.
     names = [family.head_bias, f"{family.head_decoder}.bias"]
@@ -241,7 +182,7 @@ def _head(
         # The same tensor under two names: it is stored once, as fairseq stores tied weights.
         model["encoder.lm_head.weight"] = model["encoder.sentence_encoder.embed_tokens.weight"]
     else:
-        output = source.take(f"{family.head_decoder}.weight", (sizes.vocabulary, sizes.width))
+        output = source.take(f"{family.head_decoder}.weight", (sizes.vocabulary, sizes.input_width))
         model["encoder.lm_head.weight"] = output[order].clone()
     source.leave_out_if_there([*names, f"{family.head_decoder}.weight"], "tied to another tensor, or unused")
     return True

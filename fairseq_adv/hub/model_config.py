@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.hub.key_map import Family, Sizes
-
-# Hugging Face's hidden_act -> fairseq's --activation-fn, where the two are the same function.
-ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
-
-# The architecture that gives the sizes not named by a flag; every size is named, so it only names the model.
-ARCH = "roberta_base"
+from fairseq_adv.hub.families import Family, Sizes
 
 _LARGEST = 10_000_000  # of a size
 _MOST_LAYERS = 1000
@@ -27,6 +21,8 @@ _FLAGS = (
     "max_positions",
     "activation_fn",
 )
+# What ALBERT may have in general and has not here: the key of config.json and the only value.
+_OF_ALBERT = {"num_hidden_groups": 1, "inner_group_num": 1}
 
 
 def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
@@ -50,6 +46,12 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         return value
 
     first_position = size("pad_token_id", 0) + 1 if family.positions_skip_pad else 0
+    for key, value in _OF_ALBERT.items() if family.shared else ():
+        if config.get(key, value) != value:
+            raise DataError(
+                f"{source}: {key} is {config[key]!r:.40}; only an ALBERT whose layers all share one layer's "
+                "weights is converted (1)"
+            )
     sizes = Sizes(
         vocabulary=size("vocab_size"),
         layers=size("num_hidden_layers"),
@@ -61,6 +63,8 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         first_position=first_position,
         # transformers' default is yes.
         tied=config.get("tie_word_embeddings") is not False,
+        input_width=size("embedding_size" if family.shared else "hidden_size"),
+        stored=1 if family.shared else size("num_hidden_layers"),
     )
     if sizes.layers > _MOST_LAYERS:
         raise DataError(f"{source}: num_hidden_layers is {sizes.layers}; at most {_MOST_LAYERS} are taken")
@@ -78,54 +82,60 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         share = config.get(key, 0.1)
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < 1:
             raise DataError(f"{source}: {key} is {share!r:.40}, expected a number from 0 to below 1")
-    if config.get("hidden_act") not in list(ACTIVATIONS):
+    if config.get("hidden_act") not in list(family.activations):
         raise DataError(
             f"{source}: hidden_act is {config.get('hidden_act')!r:.40}, which fairseq's RobertaModel does "
-            f"not have in the same form; supported: {', '.join(sorted(ACTIVATIONS))}"
+            f"not have in the same form; supported: {', '.join(sorted(family.activations))}"
         )
     if config.get("is_decoder") or config.get("add_cross_attention"):
         raise DataError(f"{source}: is_decoder or add_cross_attention is set; only encoders are converted")
     return sizes
 
 
-def fairseq_model_config(config: dict[str, Any], sizes: Sizes) -> dict[str, Any]:
-    """Returns all options of fairseq's ``RobertaModel`` for this encoder, as plain values.
+def fairseq_model_config(config: dict[str, Any], sizes: Sizes, family: Family) -> dict[str, Any]:
+    """Returns all options of the fairseq model for this encoder, as plain values.
 
     Args:
         config: the content of ``config.json``; dropout probabilities are taken from it.
         sizes: the encoder's sizes.
+        family: the encoder's.
     """
-    from fairseq.models.roberta import RobertaModel
-    from fairseq.models.roberta.model import base_architecture
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS, add_help=False)
-    RobertaModel.add_args(parser)
+    ARCH_MODEL_REGISTRY[family.arch].add_args(parser)
     options = parser.parse_args([])
-    options.arch = ARCH
+    options.arch = family.arch
+    if family.shared:
+        options.encoder_input_dim = sizes.input_width
     options.encoder_layers = sizes.layers
     options.encoder_embed_dim = sizes.width
     options.encoder_ffn_embed_dim = sizes.inner_width
     options.encoder_attention_heads = sizes.heads
     options.max_positions = sizes.position_rows - sizes.first_position
-    options.activation_fn = ACTIVATIONS[config["hidden_act"]]
+    options.activation_fn = family.activations[config["hidden_act"]]
     options.untie_weights_roberta = not sizes.tied
     options.dropout = float(config.get("hidden_dropout_prob", 0.1))
     options.attention_dropout = float(config.get("attention_probs_dropout_prob", 0.1))
     options.load_checkpoint_heads = False
-    base_architecture(options)
-    return {"_name": ARCH, **vars(options)}
+    ARCH_CONFIG_REGISTRY[family.arch](options)
+    return {"_name": family.arch, **vars(options)}
 
 
 def fairseq_flags(model_config: dict[str, Any]) -> list[str]:
     """Returns the ``fairseq-train`` flags that the weights need to fit; dropout is left to the recipe."""
     flags: list[str] = []
-    for key in _FLAGS:
+    for key in _flags(model_config):
         flags += ["--" + key.replace("_", "-"), str(model_config[key])]
     return flags + (["--untie-weights-roberta"] if model_config["untie_weights_roberta"] else [])
 
 
+def _flags(model_config: dict[str, Any]) -> list[str]:
+    return [*_FLAGS, *(key for key in ("encoder_input_dim",) if key in model_config)]
+
+
 def hydra_model(model_config: dict[str, Any]) -> str:
     """The same as a file of a hydra group: ``config/model/NAME.yaml`` makes ``model=NAME`` a choice."""
-    keys = {"_name": "arch", **{key: key for key in (*_FLAGS[1:], "untie_weights_roberta")}}
+    keys = {"_name": "arch", **{key: key for key in (*_flags(model_config)[1:], "untie_weights_roberta")}}
     lines = [f"{ours}: {str(model_config[key]).lower()}" for ours, key in keys.items()]
     return "\n".join(["# @package _group_", *lines, ""])

@@ -33,7 +33,7 @@ class Vocabulary:
     Attributes:
         symbols: the words of ``dict.txt``, one a line.
         rows: for each fairseq index (specials, ``symbols``, mask) the row in the source's embedding table.
-        bpe: fairseq's name of the tokeniser (``wordpiece``, ``gpt2``).
+        bpe: fairseq's name of the tokeniser (``wordpiece``, ``gpt2``, ``albert``).
         files: the tokeniser's files: name -> content.
         about: what else a reader of ``conversion.json`` should know about the tokeniser.
     """

@@ -17,18 +17,18 @@ from fairseq_adv.evaluation.trained import load
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv_compat import checkpoints
 
-SAVERS: dict[str, Callable[..., Any]] = {"bert": hf_models.save_bert, "roberta": hf_models.save_roberta}
+SAVERS: dict[str, Callable[..., Any]] = {
+    "bert": hf_models.save_bert,
+    "roberta": hf_models.save_roberta,
+    "albert": hf_models.save_albert,
+}
 NAMES = {"SST-2": glue_samples.sst2, "RTE": glue_samples.rte}
 
 
 def encoder(folder: Path, family: str) -> Path:
     """A random encoder with a masked-LM head: ``hf`` in Hugging Face's layout, and ``fairseq``, converted."""
-    more = (
-        {"head": True, "max_position_embeddings": 512}
-        if family == "bert"
-        else {"max_position_embeddings": 514}
-    )
-    SAVERS[family](folder / "hf", **more)
+    more = {"head": True} if family == "bert" else {}
+    SAVERS[family](folder / "hf", max_position_embeddings=514 if family == "roberta" else 512, **more)
     convert_hf_checkpoint(folder / "hf", folder / "fairseq")
     return folder / "fairseq"
 

@@ -22,7 +22,7 @@ from fairseq_adv.hub.export import export_checkpoint
 transformers = pytest.importorskip("transformers", reason="compares with transformers' own models")
 
 CLOSE = 1e-5
-FAMILIES = ["bert", "roberta"]
+FAMILIES = ["bert", "roberta", "albert"]
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -54,9 +54,10 @@ def rows_of(out: Path, encoder: Path) -> list[int]:
     dictionary = Dictionary.load(str(encoder / "dict.txt"))
     dictionary.add_symbol("<mask>")
     vocabulary = json.loads((out / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
-    names = (
-        {ours: theirs for theirs, ours in hf_models.BERT_SPECIALS.items()} if "[CLS]" in vocabulary else {}
-    )
+    if isinstance(vocabulary, list):  # pieces with their scores
+        vocabulary = {piece: row for row, (piece, _) in enumerate(vocabulary)}
+    specials = {ours: theirs for theirs, ours in hf_models.BERT_SPECIALS.items() if theirs in vocabulary}
+    names = specials if "[CLS]" in vocabulary else {}
     if (encoder / "encoder.json").is_file():
         numbers = json.loads((encoder / "encoder.json").read_text())
         names = {str(number): token for token, number in numbers.items()}
@@ -234,8 +235,8 @@ def test_a_masked_lm(encoder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_back_to_hugging_face_bit_for_bit(tmp_path: Path, family: str, tied: bool) -> None:
     """All but the segments, which fairseq lacks: the first one's row is in the positions."""
-    head = {"head": True} if family == "bert" else {}
-    export_samples.SAVERS[family](tmp_path / "hf", tie_word_embeddings=tied, **head)
+    more = {"head": True} if family == "bert" else {}
+    export_samples.SAVERS[family](tmp_path / "hf", tie_word_embeddings=tied, **more)
     convert_hf_checkpoint(tmp_path / "hf", tmp_path / "fairseq")
     export_checkpoint(tmp_path / "fairseq" / "model.pt", tmp_path / "back")
     source, back = (load_file(tmp_path / name / "model.safetensors") for name in ("hf", "back"))
@@ -247,9 +248,10 @@ def test_back_to_hugging_face_bit_for_bit(tmp_path: Path, family: str, tied: boo
     assert torch.equal(back.pop(positions)[first:], expected)
     assert not back.pop(segments).any()
     del source[positions]
+    head = {"bert": "cls.predictions", "roberta": "lm_head", "albert": "predictions"}[family]
     if not tied:  # transformers then has a bias beside the decoder's own, which it does not use
-        del source["cls.predictions.bias" if family == "bert" else "lm_head.bias"]
-    assert set(source) - set(back) <= {"cls.predictions.decoder.bias", "lm_head.decoder.bias"}
+        del source[f"{head}.bias"]
+    assert set(source) - set(back) <= {f"{head}.decoder.bias"}
     assert not set(back) - set(source) or not tied
     for name in set(source) & set(back):
         assert torch.equal(source[name], back[name]), name
@@ -258,6 +260,6 @@ def test_back_to_hugging_face_bit_for_bit(tmp_path: Path, family: str, tied: boo
     export_checkpoint(tmp_path / "fairseq-2" / "model.pt", tmp_path / "back-2")
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("back", "back-2"))
     assert set(one) == set(two) and all(torch.equal(one[name], two[name]) for name in one)
-    for name in ("dict.txt", "vocab.txt", "encoder.json", "vocab.bpe"):
+    for name in ("dict.txt", "vocab.txt", "encoder.json", "vocab.bpe", "spiece.model"):
         files = [tmp_path / folder / name for folder in ("fairseq", "fairseq-2")]
         assert not files[0].is_file() or files[0].read_bytes() == files[1].read_bytes()

@@ -34,7 +34,7 @@ def refused(folder: Path, message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "albert"}, r"config.json: model_type is 'albert'; supported are bert, roberta"),
+        ({"model_type": "xlnet"}, r"config.json: model_type is 'xlnet'; supported are albert, bert, roberta"),
         ({"model_type": None}, "model_type is None"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"hidden_act": "gelu_new"}, "hidden_act is 'gelu_new'.*supported: gelu, relu"),

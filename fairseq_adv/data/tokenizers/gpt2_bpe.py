@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, List, Sequence
 
 from fairseq.data.encoders.gpt2_bpe_utils import Encoder, bytes_to_unicode, get_encoder
 
@@ -20,7 +20,7 @@ class Gpt2Engine:
 
     Attributes:
         numbers: ``numbers[i]`` is the number in encoder.json of what :meth:`encode_batch` calls i.
-        byte_lengths: ``byte_lengths[i]`` is how many bytes it stands for.
+        bytes: ``bytes[i]`` are the bytes that it stands for.
     """
 
     def __init__(self, encoder_json: Path, vocab_bpe: Path) -> None:
@@ -34,9 +34,10 @@ class Gpt2Engine:
                     "Pass two files of the same model."
                 )
         self.numbers: List[int] = [self._exact.encoder[token] for token in tokens]
-        self.byte_lengths = [len(token) for token in tokens]  # which has a character for each byte
         self._rank = {number: rank for rank, number in enumerate(self.numbers)}
-        self._fast = _tiktoken(self._exact, tokens) if merges_are_regular(self._exact) else None
+        byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
+        self.bytes = [bytes(byte_of[character] for character in token) for token in tokens]
+        self._fast = _tiktoken(self._exact, self.bytes) if merges_are_regular(self._exact) else None
 
     def encode_batch(self, rows: Sequence[str]) -> List[List[int]]:
         """Positions in :attr:`numbers` of each row's tokens. ``<|endoftext|>`` in a row is ordinary text."""
@@ -95,11 +96,8 @@ def _load(encoder_json: Path, vocab_bpe: Path) -> Encoder:
     return encoder
 
 
-def _tiktoken(encoder: Encoder, tokens: Sequence[str]) -> Any:
+def _tiktoken(encoder: Encoder, tokens: Sequence[bytes]) -> Any:
     import tiktoken
 
-    byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
-    ranks: Dict[bytes, int] = {}
-    for rank, token in enumerate(tokens):
-        ranks[bytes(byte_of[character] for character in token)] = rank
+    ranks = {token: rank for rank, token in enumerate(tokens)}
     return tiktoken.Encoding("gpt2", pat_str=encoder.pat.pattern, mergeable_ranks=ranks, special_tokens={})

@@ -12,34 +12,42 @@ from pathlib import Path
 from typing import Optional
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers.spiece import MODEL, SETTINGS
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
 
 FOLDER = "tokenizer"
 CONFIG = "tokenizer_config.json"
 _NAMES = {
-    "vocab": "vocab.txt", "encoder_json": "encoder.json", "vocab_bpe": "vocab.bpe", "dictionary": "dict.txt",
+    "vocab": "vocab.txt", "encoder_json": "encoder.json", "vocab_bpe": "vocab.bpe", "spiece": MODEL,
+    "dictionary": "dict.txt",
 }  # fmt: skip
-_OPTIONS = {"lowercase": "do_lower_case", "strip_accents": "strip_accents"}
+# Kind -> our name of an option -> that in tokenizer_config.json.
+_OPTIONS = {
+    "wordpiece": {
+        "lowercase": "do_lower_case", "strip_accents": "strip_accents",
+        "handle_chinese_chars": "tokenize_chinese_chars",
+    },
+    "albert": {name: name for name in SETTINGS},
+}  # fmt: skip
 
 
 def names_of_files(tokenizer: TokenToIds) -> list[str]:
-    """What :func:`keep_tokenizer` writes: dict.txt and vocab.txt, or encoder.json and vocab.bpe; and with
-    WordPiece tokenizer_config.json.
+    """What :func:`keep_tokenizer` writes: dict.txt and the tokenizer's own files; with those of WordPiece and
+    ALBERT tokenizer_config.json.
     """
-    return [*(_NAMES[role] for role in tokenizer.files), *([CONFIG] if tokenizer.kind == "wordpiece" else [])]
+    return [*(_NAMES[role] for role in tokenizer.files), *([CONFIG] if tokenizer.kind in _OPTIONS else [])]
 
 
 def keep_tokenizer(folder: Path, tokenizer: TokenToIds) -> list[str]:
-    """Writes a WordPiece or GPT-2 tokenizer into ``folder``, for :func:`tokenizer_for_encoder` to read.
+    """Writes a tokenizer into ``folder``, for :func:`tokenizer_for_encoder` to read; not SentencePiece's own.
 
     Returns:
         the names of the files, as :func:`names_of_files`.
     """
     for role, path in tokenizer.files.items():
         shutil.copyfile(path, folder / _NAMES[role])
-    if tokenizer.kind == "wordpiece":
-        config = {theirs: tokenizer.options[ours] for ours, theirs in _OPTIONS.items()}
-        config["tokenize_chinese_chars"] = tokenizer.options["handle_chinese_chars"]
+    if tokenizer.kind in _OPTIONS:
+        config = {theirs: tokenizer.options[ours] for ours, theirs in _OPTIONS[tokenizer.kind].items()}
         (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return names_of_files(tokenizer)
 

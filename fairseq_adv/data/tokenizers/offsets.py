@@ -12,9 +12,9 @@ from typing import Any, Callable, Iterator, List, Sequence, Tuple
 import numpy as np
 import numpy.typing as npt
 
-from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer, Ids, TokenToIds, WordPieceTokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import CompiledTokenizer, Gpt2Tokenizer, Ids, TokenToIds
 
-_CHUNK = 5000  # texts; bounds the memory of WordPiece's encodings
+_CHUNK = 5000  # texts; bounds the memory of the library's encodings
 _Offsets = npt.NDArray[np.int32]
 
 
@@ -64,10 +64,10 @@ def encode_aligned(tokenizer: TokenToIds, texts: Sequence[str]) -> AlignedTexts:
     """Tokenises texts; white space around one makes no tokens, as in :meth:`TokenToIds.encode`.
 
     Raises:
-        TypeError: the tokenizer is neither WordPiece nor GPT-2's BPE.
+        TypeError: the tokenizer is SentencePiece's own.
     """
     ways: List[Tuple[type, Callable[[Any, Sequence[str]], _Encoded]]] = [
-        (WordPieceTokenizer, _wordpiece), (Gpt2Tokenizer, _byte_level),
+        (CompiledTokenizer, _compiled), (Gpt2Tokenizer, _byte_level),
     ]  # fmt: skip
     way = next((way for kind, way in ways if isinstance(tokenizer, kind)), None)
     if way is None:
@@ -93,7 +93,7 @@ def encode_aligned(tokenizer: TokenToIds, texts: Sequence[str]) -> AlignedTexts:
 _Encoded = Iterator[Tuple[List[int], _Offsets, _Offsets]]
 
 
-def _wordpiece(tokenizer: WordPieceTokenizer, texts: Sequence[str]) -> _Encoded:
+def _compiled(tokenizer: CompiledTokenizer, texts: Sequence[str]) -> _Encoded:
     for encoding in tokenizer.encodings(texts):
         offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
         yield encoding.ids, offsets[:, 0], offsets[:, 1]

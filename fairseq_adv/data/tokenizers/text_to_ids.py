@@ -17,6 +17,7 @@ from fairseq.data import Dictionary
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Engine
+from fairseq_adv.data.tokenizers.spiece import MODEL, load_spiece, spiece_engine, spiece_settings
 from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine
 
 Ids = npt.NDArray[np.int64]
@@ -26,7 +27,7 @@ class TokenToIds(ABC):
     """Turns rows of text into fairseq dictionary ids.
 
     Attributes:
-        kind: the tokenizer's name, "gpt2", "wordpiece" or "sentencepiece".
+        kind: the tokenizer's name, "gpt2", "wordpiece", "albert" or "sentencepiece".
         splits_at_spaces: a word between two spaces, taken with the one before it, has the same tokens
             wherever it stands. Other white space beside a space may change that where
             ``white_space_counts``.
@@ -108,23 +109,18 @@ def load_dictionary(path: Path) -> Dictionary:
         raise DataError(f"{path}: not a fairseq dictionary (a line is '<token> <count>'): {error}") from error
 
 
-class WordPieceTokenizer(TokenToIds):
-    """BERT's WordPiece, from the encoder's own vocab.txt and the dict.txt of its fairseq checkpoint."""
+class CompiledTokenizer(TokenToIds):
+    """A tokenizer of the library ``tokenizers``, which splits at white space and drops it."""
 
-    kind = "wordpiece"
     splits_at_spaces = True
     white_space_counts = False
 
-    def __init__(self, vocab: Path, dictionary: Path, cased: Optional[bool] = None) -> None:
-        self._engine = wordpiece_engine(vocab, cased)
-        words = [self._engine.id_to_token(number) for number in range(self._engine.get_vocab_size())]
-        normalizer = self._engine.normalizer
-        options = {
-            name: getattr(normalizer, name) for name in ("lowercase", "strip_accents", "handle_chinese_chars")
-        }
-        super().__init__(
-            words, load_dictionary(dictionary), {"vocab": vocab, "dictionary": dictionary}, options
-        )
+    def __init__(
+        self, engine: Any, dictionary: Path, files: Mapping[str, Path], options: Mapping[str, Any]
+    ) -> None:
+        self._engine = engine
+        words = [engine.id_to_token(number) for number in range(engine.get_vocab_size())]
+        super().__init__(words, load_dictionary(dictionary), {**files, "dictionary": dictionary}, options)
 
     def pieces(self, rows: Sequence[str]) -> List[List[int]]:
         return [encoding.ids for encoding in self.encodings(rows)]
@@ -135,11 +131,34 @@ class WordPieceTokenizer(TokenToIds):
         return found
 
 
+class WordPieceTokenizer(CompiledTokenizer):
+    """BERT's WordPiece, from the encoder's own vocab.txt and the dict.txt of its fairseq checkpoint."""
+
+    kind = "wordpiece"
+
+    def __init__(self, vocab: Path, dictionary: Path, cased: Optional[bool] = None) -> None:
+        engine = wordpiece_engine(vocab, cased)
+        names = ("lowercase", "strip_accents", "handle_chinese_chars")
+        options = {name: getattr(engine.normalizer, name) for name in names}
+        super().__init__(engine, dictionary, {"vocab": vocab}, options)
+
+
+class AlbertTokenizer(CompiledTokenizer):
+    """ALBERT's, from the encoder's spiece.model, the tokenizer_config.json beside it, and its dict.txt."""
+
+    kind = "albert"
+
+    def __init__(self, model: Path, dictionary: Path) -> None:
+        settings = spiece_settings(model.parent)
+        super().__init__(spiece_engine(model, settings), dictionary, {"spiece": model}, settings)
+
+
 class Gpt2Tokenizer(TokenToIds):
     """GPT-2's byte-level BPE, as RoBERTa uses it, from encoder.json, vocab.bpe and RoBERTa's dict.txt.
 
     Attributes:
-        byte_lengths: ``byte_lengths[i]`` is how many bytes the tokenizer's own id i stands for.
+        byte_texts: ``byte_texts[i]`` are the bytes that the tokenizer's own id i stands for.
+        byte_lengths: how many they are.
     """
 
     kind = "gpt2"
@@ -147,7 +166,8 @@ class Gpt2Tokenizer(TokenToIds):
 
     def __init__(self, encoder_json: Path, vocab_bpe: Path, dictionary: Path) -> None:
         self._engine = Gpt2Engine(encoder_json, vocab_bpe)
-        self.byte_lengths: npt.NDArray[np.int32] = np.array(self._engine.byte_lengths, dtype=np.int32)
+        self.byte_texts: List[bytes] = self._engine.bytes
+        self.byte_lengths: npt.NDArray[np.int32] = np.array([*map(len, self.byte_texts)], dtype=np.int32)
         files = {"encoder_json": encoder_json, "vocab_bpe": vocab_bpe, "dictionary": dictionary}
         # fairseq writes a token's number and looks this word up.
         words = [str(number) for number in self._engine.numbers]
@@ -167,15 +187,7 @@ class SentencePieceTokenizer(TokenToIds):
     kind = "sentencepiece"
 
     def __init__(self, model: Path, dictionary: Path) -> None:
-        import sentencepiece
-
-        if not model.is_file():
-            raise DataError(f"{model}: no such file. It must be the encoder's SentencePiece model.")
-        self._engine = sentencepiece.SentencePieceProcessor()
-        try:
-            self._engine.Load(str(model))
-        except (OSError, RuntimeError) as error:
-            raise DataError(f"{model}: not a SentencePiece model ({error}). Fetch it again.") from error
+        self._engine = load_spiece(model)
         words = [self._engine.id_to_piece(number) for number in range(self._engine.get_piece_size())]
         files = {"model": model, "dictionary": dictionary}
         super().__init__(words, load_dictionary(dictionary), files, {})
@@ -200,17 +212,23 @@ def tokenizer_for_encoder(folder: Path, cased: Optional[bool] = None) -> TokenTo
     """The tokenizer of an encoder that ``fairseq-adv convert`` made, from its folder.
 
     Raises:
-        DataError: the folder does not hold vocab.txt, or encoder.json and vocab.bpe; or no dict.txt.
+        DataError: the folder does not hold vocab.txt, spiece.model, or encoder.json and vocab.bpe; or no
+            dict.txt.
     """
     if (folder / "vocab.txt").is_file():
         return WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt", cased)
+    if cased:
+        raise DataError(
+            "--cased is for WordPiece; GPT-2 BPE always keeps the case, and an ALBERT's "
+            "tokenizer_config.json says whether it does. Leave it out."
+        )
+    if (folder / MODEL).is_file():
+        return AlbertTokenizer(folder / MODEL, folder / "dict.txt")
     if (folder / "encoder.json").is_file() and (folder / "vocab.bpe").is_file():
-        if cased:
-            raise DataError("--cased is for WordPiece; GPT-2 BPE always keeps the case. Leave it out.")
         return Gpt2Tokenizer(folder / "encoder.json", folder / "vocab.bpe", folder / "dict.txt")
     raise DataError(
-        f"{folder}: holds neither vocab.txt (WordPiece) nor encoder.json and vocab.bpe (GPT-2 BPE). Give a "
-        "folder made by fairseq-adv convert."
+        f"{folder}: holds neither vocab.txt (WordPiece) nor encoder.json and vocab.bpe (GPT-2 BPE) nor "
+        f"{MODEL} (ALBERT). Give a folder made by fairseq-adv convert."
     )
 
 
@@ -225,7 +243,7 @@ def load_tokenizer(tokenizer_dir: Optional[str], data: str) -> TokenToIds:
     folder = Path(data.split(":")[0])
     if not (folder / "dict.txt").is_file():
         raise DataError(
-            f"{folder}: holds no dict.txt. Name the encoder's folder, with dict.txt and its vocab.txt or "
-            "encoder.json and vocab.bpe, by --tokenizer-dir."
+            f"{folder}: holds no dict.txt. Name the encoder's folder, with dict.txt and its vocab.txt, "
+            "encoder.json and vocab.bpe, or spiece.model, by --tokenizer-dir."
         )
     return tokenizer_for_encoder(folder)

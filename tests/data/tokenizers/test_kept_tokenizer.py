@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from glue_samples import AWKWARD, small_bpe, small_wordpiece, sst2
+from glue_samples import AWKWARD, small_bpe, small_spiece, small_wordpiece, sst2
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.prepare_glue import prepare
@@ -14,7 +14,7 @@ from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_en
 
 pytestmark = pytest.mark.fast
 
-KINDS = ["gpt2", "lower case", "cased", "as its config says"]
+KINDS = ["gpt2", "lower case", "cased", "as its config says", "albert"]
 
 
 @pytest.fixture(params=KINDS)
@@ -22,6 +22,10 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> TokenToIds:
     folder = tmp_path / "encoder"
     if request.param == "gpt2":
         return tokenizer_for_encoder(small_bpe(folder))
+    if request.param == "albert":
+        small_spiece(folder)
+        (folder / "tokenizer_config.json").write_text('{"do_lower_case": false, "keep_accents": true}')
+        return tokenizer_for_encoder(folder)
     small_wordpiece(folder)
     if request.param == "as its config says":
         config = '{"do_lower_case": false, "strip_accents": true, "tokenize_chinese_chars": false}'

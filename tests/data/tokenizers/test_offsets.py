@@ -8,10 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from glue_samples import small_spiece
 from support import write_encoder
 
 from fairseq_adv.data.tokenizers.offsets import covering, encode_aligned
-from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer, TokenToIds, WordPieceTokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import (
+    Gpt2Tokenizer,
+    TokenToIds,
+    WordPieceTokenizer,
+    tokenizer_for_encoder,
+)
 
 TEXTS = [
     "In the 1990s, Beyonc\u00e9's na\u00efve caf\u00e9 cost \u20ac24\u201310!",
@@ -25,11 +31,13 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["gpt2", "wordpiece"])
+@pytest.fixture(scope="module", params=["gpt2", "wordpiece", "albert"])
 def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TokenToIds:
     if request.param == "gpt2":
         bpe: Path = request.getfixturevalue("shared_data") / "gpt2_bpe"
         return Gpt2Tokenizer(bpe / "encoder.json", bpe / "vocab.bpe", bpe / "dict.txt")
+    if request.param == "albert":
+        return tokenizer_for_encoder(small_spiece(tmp_path_factory.mktemp("albert")))
     folder = write_encoder(tmp_path_factory.mktemp("wordpiece"))
     return WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt")
 

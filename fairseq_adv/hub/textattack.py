@@ -1,0 +1,53 @@
+"""Trained models for TextAttack's attacks. Needs TextAttack, which nothing else here imports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Union
+
+import torch
+
+from fairseq_adv.data.errors import DataError
+
+try:
+    from textattack.models.wrappers import ModelWrapper
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"fairseq_adv.hub.textattack needs TextAttack ({error}): docs/textattack.md says how to install it",
+        name=error.name,
+    ) from error
+
+if TYPE_CHECKING:
+    from fairseq_adv.evaluation.predict.text_model import TextModel
+
+
+class TextAttackModel(ModelWrapper):
+    """What :func:`fairseq_adv.load` gives, as TextAttack 0.3.11's attacks call it.
+
+    The labels that TextAttack is given are places in ``model.labels``.
+
+    Attributes:
+        model: answers the texts; an ensemble answers with its mean.
+
+    Raises:
+        DataError: the model has no classes: it gives numbers, or answers questions with choices.
+    """
+
+    def __init__(self, model: TextModel) -> None:
+        if not model.labels:
+            kind = "answers questions with choices" if model.takes_questions else "gives numbers"
+            raise DataError(f"TextAttack attacks models with classes, and this one {kind}")
+        self.model = model
+
+    def __call__(self, text_input_list: Sequence[Union[str, tuple[str, str]]]) -> torch.Tensor:
+        """(n, k) fp32 probabilities of the classes, in the order of ``model.labels``; a row adds up to 1.
+
+        Args:
+            text_input_list: n texts, or n pairs of texts if the model was trained on pairs.
+
+        Raises:
+            DataError: single texts for a model of pairs, or the other way round.
+        """
+        answers = self.model.predict(text_input_list)
+        rows = [list(answer.probabilities.values()) for answer in answers]
+        return torch.tensor(rows, dtype=torch.float32).view(len(rows), len(self.model.labels))
