@@ -18,16 +18,26 @@ Config = dict[str, dict[str, Any]]
 # Sizes that a δ of the embeddings has an effect with; those of tests/integration.
 ADVERSARIAL = {"adv_steps": 3, "adv_lr": 0.3, "adv_max_norm": 0.5, "adv_init_mag": 0.4}
 VIRTUAL = {"vat_alpha": 2.0, "vat_steps": 2, "vat_step_size": 0.3, "vat_epsilon": 0.2, "vat_init_std": 0.1}
+CREATIVE = {"adv_steps": 3, "adv_lr": 0.3, "adv_max_norm": 0.5, "creat_tau": 2.0, "creat_init_std": 0.1}
 METHODS: dict[str, dict[str, Any]] = {
     "standard": {},
     "freelb": ADVERSARIAL,
     "pgd": ADVERSARIAL,
     "freeat": ADVERSARIAL,
     "yopo": {**ADVERSARIAL, "yopo_steps": 3},
+    "tavat": ADVERSARIAL,
+    "infobert": ADVERSARIAL,
     "alum_vat": VIRTUAL,
     "smart": {**VIRTUAL, "smart_mu": 2.0},
+    "noise": {"noise_size": 0.5},
+    "r3f": {"r3f_lambda": 2.0, "r3f_epsilon": 0.2, "r3f_share_dropout": True},
+    "creat": CREATIVE,
     "flooding": {"flood_level": 0.8},
 }
+
+
+# Whose loss compares the sentences of a mini-batch with one another: the halves of a batch give another loss.
+OF_A_BATCH = ("infobert",)
 
 
 @dataclass(frozen=True)
@@ -89,8 +99,10 @@ class Cell:
     @property
     def reference(self) -> Cell:
         """Whose weights it should end with: fp32 in one process; LayerDrop draws other layers, so it has a
-        reference of its own.
+        reference of its own, and so do the halves of a batch for methods :data:`OF_A_BATCH`.
         """
+        if self.method in OF_A_BATCH and (self.workers == 2 or self.mode == "update-freq"):
+            return Cell(self.method, "fp32", "update-freq")
         return Cell(self.method, "fp32", "layerdrop" if self.mode == "layerdrop" else "single")
 
     @property

@@ -27,7 +27,7 @@ VERBS = {
     "predict": ("predict", "answer a benchmark's questions with trained models"),
     "score": ("score", "a file of predictions: SQuAD's answers, entities"),
     "submission": ("submission", "check GLUE's prediction files and zip them"),
-    "attack": ("attack", "a checkpoint's loss and accuracy under an attack on its embeddings"),
+    "attack": ("attack", "a checkpoint under attack: on its embeddings, or with changed words"),
     "compare": ("compare", "runs side by side"),
     "figures": ("figures", "the figures of Flooding-X from your own trainings"),
     "options": ("options", "list a criterion's options, which fairseq's --help leaves out"),

@@ -2,12 +2,16 @@
 
 Fine-tuned, or a masked LM, whose examples are the masked positions.
 Example: fairseq-adv attack run/checkpoint_best.pt --epsilon 0.1
+
+With --attack NAME it is attacked with changed words instead: textfooler, textbugger, bert-attack, pwws or
+deepwordbug. fairseq-adv attack --attack textfooler --help lists the options.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 from .number_types import count, not_negative, positive, whole
 from .script import command_parser, exit_status
@@ -16,6 +20,7 @@ from .script import command_parser, exit_status
 def _parser() -> argparse.ArgumentParser:
     options = command_parser("attack", __doc__)
     options.add_argument("checkpoint", help="a checkpoint that fairseq-train wrote")
+    options.add_argument("--attack", metavar="NAME", help="an attack on words, which has options of its own")
     options.add_argument("--data", help="binarised data folder (default: the one it was trained on)")
     options.add_argument("--split", default="valid", help="which split")
     options.add_argument("--epsilon", type=positive, required=True, help="radius of the l2 ball, per example")
@@ -66,5 +71,10 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    if any(word == "--attack" or word.startswith("--attack=") for word in words):
+        from .attack_words import main as attack_words
+
+        return attack_words(words)
+    options = _parser().parse_args(words)
     return exit_status(lambda: measure(options), (ValueError, OSError))

@@ -1,4 +1,4 @@
-"""Converts a BERT or RoBERTa folder in Hugging Face's layout into a fairseq checkpoint and dictionary.
+"""Converts a BERT, RoBERTa or ALBERT in Hugging Face's layout into a fairseq checkpoint and dictionary.
 
 Train from it:
   fairseq-train DATA $(cat OUT/model_args.txt) --finetune-from-model OUT/model.pt …
@@ -14,6 +14,11 @@ Load it, a RoBERTa:
   from fairseq.models.roberta import RobertaModel
   model = RobertaModel.from_pretrained("OUT", "model.pt", bpe="gpt2", gpt2_encoder_json="OUT/encoder.json",
                                        gpt2_vocab_bpe="OUT/vocab.bpe")
+  model.extract_features(model.encode("A text."))
+
+Load it, an ALBERT:
+  from fairseq_adv.models.albert import AlbertModel
+  model = AlbertModel.from_pretrained("OUT", bpe_albert_model="OUT/spiece.model")
   model.extract_features(model.encode("A text."))
 
 The way back, of this checkpoint and of those that are trained from it: fairseq-adv export.

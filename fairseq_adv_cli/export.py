@@ -1,8 +1,8 @@
 """Makes a Hugging Face folder of a trained checkpoint: model, tokenizer, names of the classes, model card.
 
 transformers computes with it what fairseq computes with the checkpoint. Classes, regression, multiple choice
-and masked language models, of BERT and RoBERTa encoders. The weights keep the checkpoint's precision: fp16
-where it was trained with --fp16.
+and masked language models, of BERT, RoBERTa and ALBERT encoders. The weights keep the checkpoint's precision:
+fp16 where it was trained with --fp16.
 
 Examples:
   fairseq-adv export run/checkpoint_best.pt my-model

@@ -12,7 +12,7 @@ from pathlib import Path
 
 _SIZES = (
     "--arch", "--encoder-layers", "--encoder-embed-dim", "--encoder-ffn-embed-dim",
-    "--encoder-attention-heads", "--max-positions", "--activation-fn",
+    "--encoder-attention-heads", "--max-positions", "--activation-fn", "--encoder-input-dim",
 )  # fmt: skip
 _FLAGS = ("--untie-weights-roberta",)
 _VALUE = re.compile(r"\w[\w-]*", re.ASCII)

@@ -8,7 +8,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-CRITERIONS = ("alum_vat", "flooding", "freeat", "freelb", "pgd", "smart", "standard", "yopo")
+CRITERIONS = (
+    "alum_vat",
+    "creat",
+    "flooding",
+    "freeat",
+    "freelb",
+    "infobert",
+    "noise",
+    "pgd",
+    "r3f",
+    "smart",
+    "standard",
+    "tavat",
+    "yopo",
+)
 GLUE_TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE", "WNLI", "AX")
 PREDICTION_TASKS = (
     "CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX",

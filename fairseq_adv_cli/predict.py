@@ -72,7 +72,12 @@ def _parser() -> argparse.ArgumentParser:
         "--scores", type=Path, nargs="+", default=[], metavar="FILE", help="scores of earlier runs to join in"
     )
     add("--batch-size", type=count, metavar="N", help="most examples of a mini-batch")
-    add("--max-tokens", type=count, metavar="N", help="most tokens of a mini-batch (default: 16384)")
+    add(
+        "--max-tokens",
+        type=count,
+        metavar="N",
+        help="most tokens of a mini-batch (default: 16384; 1024 on a CPU)",
+    )
     add("--cpu", action="store_true", help="don't use a GPU")
     add("--fp16", action="store_true", help="half precision, on a GPU")
     add("--tokenizer-dir", type=Path, metavar="DIR", help="the encoder's files, if they moved since training")

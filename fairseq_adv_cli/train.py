@@ -101,7 +101,14 @@ def _keep_tokenizer(data: Path, words: Words) -> None:
     names = [path.name for path in source.iterdir()] if source.is_dir() else []
     if not names and words.value("--task") in (*CHOICES, *AT_TOKENS) and words.has("--tokenizer-dir"):
         source = Path(words.value("--tokenizer-dir"))
-        files = ("dict.txt", "vocab.txt", "tokenizer_config.json", "encoder.json", "vocab.bpe")
+        files = (
+            "dict.txt",
+            "vocab.txt",
+            "tokenizer_config.json",
+            "spiece.model",
+            "encoder.json",
+            "vocab.bpe",
+        )
         names = [name for name in files if (source / name).is_file()]
     if not names:
         return

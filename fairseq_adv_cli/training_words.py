@@ -17,7 +17,11 @@ from .user_dir import find_user_dir
 _ADV = {"--adv-relative": "", "--adv-max-norm": "0.01", "--adv-lr": "0.0033", "--adv-init-mag": "0.005"}
 _VAT = {"--vat-relative": "", "--vat-epsilon": "0.02", "--vat-step-size": "0.02", "--vat-init-std": "0.002"}
 _SIZES = {
-    **dict.fromkeys(("freelb", "pgd", "freeat", "yopo"), _ADV), **dict.fromkeys(("alum_vat", "smart"), _VAT),
+    **dict.fromkeys(("freelb", "pgd", "freeat", "yopo", "tavat", "infobert"), _ADV),
+    **dict.fromkeys(("alum_vat", "smart"), _VAT),
+    "creat": {"--adv-relative": "", "--adv-max-norm": "0.01", "--adv-lr": "0.01",
+              "--creat-init-std": "0.005"},
+    "noise": {"--noise-relative": "", "--noise-size": "0.0173"},  # a norm of 0.01 = 0.0173 / sqrt(3)
 }  # fmt: skip
 BATCH, QUESTIONS = "16", "8"  # rows of a mini-batch; questions, each with several candidates
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}

@@ -201,7 +201,10 @@ def sizes(criterion: Mapping[str, str]) -> str:
     found = []
     for option, value in criterion.items():
         family, _, name = option.partition("_")
-        if family not in ("adv", "vat", "smart", "yopo", "freeat") or criterion.get("_name") == "flooding":
+        if (
+            family not in ("adv", "vat", "smart", "noise", "r3f", "creat", "yopo", "freeat", "infobert")
+            or criterion.get("_name") == "flooding"
+        ):
             continue  # flooding knows the others' options so as to refuse them
         label = (name if family in ("adv", "vat") else option).replace("_", "-")
         if value == "True":

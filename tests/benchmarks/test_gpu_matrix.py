@@ -95,13 +95,14 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
     words = [tmp_path, "--precisions", "amp", "fp16"]  # nothing that a CPU can run
     done = main(*words, "--into", page)
     assert done.returncode == 1
-    missing = "not yet run"
-    assert row(done.stdout, "fp32", "1 process") == ["reference cpu"] + [missing] * 7
-    assert row(done.stdout, "fp32", "`--update-freq 2`") == ["✓ cpu", "✓"] + [missing] * 6
+    missing, methods = "not yet run", list(sys.modules["mode_cells"].METHODS)
+    rest = len(methods) - 2
+    assert row(done.stdout, "fp32", "1 process") == ["reference cpu", missing] + [missing] * rest
+    assert row(done.stdout, "fp32", "`--update-freq 2`") == ["✓ cpu", "✓"] + [missing] * rest
     ddp = row(done.stdout, "`--amp`", "2 processes, `--ddp-backend pytorch_ddp`")
-    assert ddp == [missing, "failed [2]", "failed [2]"] + [missing] * 5
-    assert row(done.stdout, "`--amp`", "1 process")[6] == "refused [1]"
-    assert row(done.stdout, "`--fp16`") == [missing] + [""] * 7
+    assert ddp == [missing, "failed [2]", "failed [2]"] + [missing] * (rest - 1)
+    assert row(done.stdout, "`--amp`", "1 process")[methods.index("smart")] == "refused [1]"
+    assert row(done.stdout, "`--fp16`") == [missing, ""] + [""] * rest
     assert "- [1] error: --store-ema" in done.stdout and "- [2] RuntimeError: a \\| b" in done.stdout
     assert "run on: CPU (torch 2.0), H200 (torch 2.1)" in done.stdout
     assert "fp32: largest distance 3.0e-06" in done.stdout and "tolerance 0.0001" in done.stdout
@@ -112,7 +113,7 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
     listed = main(*words, "--list")
     assert listed.returncode == 0
     states = dict(line.split(maxsplit=1) for line in listed.stdout.splitlines())
-    assert len(states) == 2 * 6 * 8
+    assert len(states) == 2 * 6 * len(methods)
     assert states["pgd-amp-pytorch_ddp"] == "failed (H200, torch 2.1)"
     assert states["pgd-fp16-single"] == "not yet run (needs a GPU)"
 
@@ -145,7 +146,8 @@ def test_on_a_gpu_what_a_cpu_has_run_is_open(tmp_path: Path, main: ScriptMain) -
         path.write_text(json.dumps({"cuda": cuda, "state": "ok", "device": "", "torch": ""}))
     cpu = module.open_cells(cells, runs.Runs(tmp_path, runs.Machine(False, 0, "CPU", ""), 1), False)
     gpu = module.open_cells(cells, runs.Runs(tmp_path, runs.Machine(True, 1, "H200", ""), 1), False)
-    assert len(cpu) == 3 * 5 * 8 - 2 and len(gpu) == 5 * 6 * 8 - 1
+    methods = len(sys.modules["mode_cells"].METHODS)
+    assert len(cpu) == 3 * 5 * methods - 2 and len(gpu) == 5 * 6 * methods - 1
     assert {cell.name for cell in set(gpu) - set(cpu) if cell.precision == "fp32" and cell.workers == 1} == {
         "freelb-fp32-single"
     }

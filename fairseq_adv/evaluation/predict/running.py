@@ -21,7 +21,9 @@ from fairseq_adv.evaluation.trained import objective_options, reported_as_data_e
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
 
-MAX_TOKENS = 16384  # of a mini-batch, where neither its rows nor its tokens are given
+# Tokens of a mini-batch, where neither its rows nor its tokens are given. A CPU has caches to stay in:
+# MiniLM-L6 takes 10 ms a movie review in mini-batches of 1024 tokens, and 24 ms in such of 16384.
+MAX_TOKENS, MAX_TOKENS_OF_CPU = 16384, 1024
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,9 @@ def predicted(
 def _batches(dataset: Any, names: Sequence[str], how: Running) -> list[Any]:
     """Rows of similar length together, longest first: if memory runs out, it does so at once."""
     tokens = np.array([dataset.num_tokens(i) for i in range(len(dataset))])
-    max_tokens = how.max_tokens if how.max_tokens or how.batch_size else MAX_TOKENS
+    max_tokens = how.max_tokens
+    if not (max_tokens or how.batch_size):
+        max_tokens = max(MAX_TOKENS_OF_CPU, int(tokens.max())) if how.device.type == "cpu" else MAX_TOKENS
     if max_tokens and tokens.max() > max_tokens:
         raise DataError(
             f"row {names[int(tokens.argmax())]} has {tokens.max()} tokens with all its choices, more "

@@ -45,7 +45,7 @@ def text_examples(
     """
     cfg = task.cfg
     starts = (cfg.init_token, cfg.separator_token)
-    columns = [_encoded(tokenizer, column, start) for column, start in zip(zip(*rows), starts)]
+    columns = [encoded(tokenizer, column, start) for column, start in zip(zip(*rows), starts)]
     whole = [torch.from_numpy(np.concatenate(parts)) for parts in zip(*columns)]
     limit = task.max_positions()
     tokens = [row[:limit] for row in whole]
@@ -86,7 +86,7 @@ def question_examples(task: MultipleChoiceTask, questions: Sequence[Question]) -
     return Examples(dataset, "choices", ids, np.array(labels), _nothing_known(ids), present, digest="")
 
 
-def _encoded(tokenizer: TokenToIds, column: Sequence[str], start: int | None) -> list[Any]:
+def encoded(tokenizer: TokenToIds, column: Sequence[str], start: int | None) -> list[Any]:
     """(tokens,) int64 of each text, ``start`` before it and ``</s>`` behind it."""
     ids, lengths = tokenizer.encode(column)
     ends = np.cumsum(lengths)

@@ -27,7 +27,11 @@ CPU = Running(cpu=True)
 NAMES_IN_CHECKPOINTS = pytest.mark.skipif(
     not hasattr(TextClassificationConfig(), "class_names"), reason="this text_classification keeps no names"
 )
-ENCODERS = {"wordpiece": glue_samples.small_wordpiece, "gpt2": glue_samples.small_bpe}
+ENCODERS = {
+    "wordpiece": glue_samples.small_wordpiece,
+    "gpt2": glue_samples.small_bpe,
+    "albert": glue_samples.small_spiece,
+}
 TASKS = {"SST-2": glue_samples.sst2, "RTE": glue_samples.rte, "STS-B": glue_samples.stsb}
 
 
@@ -59,13 +63,15 @@ def texts(task: str) -> list[Any]:
     [
         ("wordpiece", "SST-2", "64"), ("gpt2", "SST-2", "16"), ("wordpiece", "RTE", "24"),
         ("gpt2", "RTE", "64"), ("wordpiece", "STS-B", "64"), ("gpt2", "STS-B", "32"),
+        ("albert", "SST-2", "64"), ("albert", "RTE", "24"),
     ],
 )  # fmt: skip
 def test_the_scores_are_those_of_the_prepared_texts(
     encoder: str, task: str, positions: str, tmp_path: Path
 ) -> None:
     """Cut where they are longer than the model, too."""
-    folder = make(tmp_path, encoder, task, "--max-positions", positions)
+    albert = ["--arch", "albert_base", "--encoder-input-dim", "8"] if encoder == "albert" else []
+    folder = make(tmp_path, encoder, task, "--max-positions", positions, *albert)
     predict(Request(None, tmp_path / "out", [folder / "a.pt"], data=folder / "data", running=CPU))
     prepared = kept(tmp_path / "out")[0]
     answers = load(folder / "a.pt", device="cpu").predict(texts(task))

@@ -1,0 +1,190 @@
+"""Attacks the examples of a file; an interrupted attack resumes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import as_json, json_object_or_none, locked, sha256_of, write_whole
+from fairseq_adv.data.own_json import COUNT, SIZE, TEXT, TEXTS, Kind, own_object
+from fairseq_adv.evaluation.predict.loading import load
+from fairseq_adv.evaluation.predict.running import Running
+from fairseq_adv.evaluation.word_attacks.diff_page import page
+from fairseq_adv.evaluation.word_attacks.resources import Resources, build, check
+from fairseq_adv.evaluation.word_attacks.schedule import run_together
+from fairseq_adv.evaluation.word_attacks.search import STATUS, Outcome, Parts, search
+from fairseq_adv.evaluation.word_attacks.settings import Settings
+from fairseq_adv.evaluation.word_attacks.summary import summary
+from fairseq_adv.evaluation.word_attacks.victim import Attacked, AttackedFile, Victim, read_examples
+
+EXAMPLES, SUMMARY, PAGE = "examples.jsonl", "summary.json", "changes.html"
+_PART, _SETTINGS = "examples.jsonl.part", "settings.json"
+_STATUS = (", ".join(STATUS), lambda value: value in STATUS)
+_PAIRS = ("a list of pairs of texts", lambda value: _are_all(value, 2, TEXT))
+_PLACES = ("a list of three numbers each", lambda value: _are_all(value, 3, COUNT))
+_KINDS = {
+    "id": TEXT, "label": TEXT, "predicted": TEXT, "status": _STATUS, "why": TEXT, "names": TEXTS,
+    "original": TEXTS, "changed": TEXTS, "words": COUNT, "changes": _PAIRS, "places": _PLACES,
+    "queries": COUNT, "rows": COUNT, "before": SIZE, "after": SIZE,
+}  # fmt: skip
+_FIX = "Remove the folder, and attack again."
+
+
+@dataclass(frozen=True)
+class Request:
+    """An attack.
+
+    Attributes:
+        checkpoint: the model's.
+        file: what is attacked.
+        out: the folder of the results.
+        settings: of the attack.
+        resources: that it needs.
+        at_once: examples that are attacked side by side.
+        data: the model's training data, if it has moved.
+        how: sizes of mini-batches, the device, the precision.
+    """
+
+    checkpoint: Path
+    file: AttackedFile
+    out: Path
+    settings: Settings
+    resources: Resources
+    at_once: int = 32
+    data: Path | None = None
+    how: Running = field(default_factory=Running)
+
+
+def attack_file(request: Request) -> dict[str, Any]:
+    """Attacks, and writes ``examples.jsonl``, ``summary.json`` and ``changes.html`` into ``request.out``.
+
+    Until all examples are done their lines stand in ``examples.jsonl.part``; the same request goes on there.
+
+    Returns:
+        the summary: see :func:`fairseq_adv.evaluation.word_attacks.summary.summary`.
+
+    Raises:
+        DataError: something can't be read or doesn't fit, or the folder has the results of another request.
+    """
+    out = request.out
+    check(request.settings, request.resources)
+    out.mkdir(parents=True, exist_ok=True)
+    made_from = as_json(_made_from(request))
+    with locked(out / EXAMPLES):
+        _check_folder(out, made_from)
+        records = _kept(out / EXAMPLES) or _attacked(request, made_from)
+        found = summary(request.settings, made_from, records)
+        write_whole(out / PAGE, page(found, records))
+        write_whole(out / SUMMARY, json.dumps(found, indent=2) + "\n")
+    return found
+
+
+def _attacked(request: Request, made_from: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A record of each example, which are kept."""
+    out, part = request.out, request.out / _PART
+    model = load(request.checkpoint, data=request.data, how=request.how)
+    examples = read_examples(request.file, model)
+    victim = Victim(model, examples)
+    first = examples[0].example
+    victim([(first.id, first.text.originals)])  # says what doesn't fit before anything is written
+    parts = build(request.settings, request.resources, victim, request.how.device)
+    write_whole(out / _SETTINGS, json.dumps(made_from, indent=2) + "\n")
+    records = _attack(examples, parts, part, request.at_once)
+    write_whole(out / EXAMPLES, "".join(map(_line, records)))
+    part.unlink(missing_ok=True)
+    return records
+
+
+def _made_from(request: Request) -> dict[str, Any]:
+    """Everything that the results depend on."""
+    if not request.checkpoint.is_file():
+        raise DataError(f"{request.checkpoint}: no such checkpoint")
+    if not request.file.path.is_file():
+        raise DataError(f"{request.file.path}: no such file")
+    file = {name: value for name, value in asdict(request.file).items() if name != "path"}
+    named = asdict(request.resources)
+    return {
+        "checkpoint": sha256_of(request.checkpoint),
+        "file": {"sha256": sha256_of(request.file.path), **file},
+        "settings": request.settings.as_json(),
+        "resources": {name: _digest(path) for name, path in named.items() if path is not None},
+        "fp16": request.how.fp16,
+    }
+
+
+def _digest(path: Path) -> dict[str, str]:
+    """The SHA-256 of a resource's files; a missing one is reported where it is read."""
+    files = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
+    return {one.name: sha256_of(one) for one in files if one.is_file()}
+
+
+def _check_folder(out: Path, made_from: Mapping[str, Any]) -> None:
+    kept = json_object_or_none(out / _SETTINGS)
+    if kept is None:
+        odd = next((name for name in (EXAMPLES, _PART, SUMMARY) if (out / name).exists()), None)
+        if odd is not None:
+            raise DataError(f"{out / odd}: is not of an attack whose settings are known. Name another --out.")
+    elif kept != made_from:
+        odd = ", ".join(name for name in made_from if kept.get(name) != made_from[name])
+        raise DataError(f"{out}: holds an attack with another {odd}. Name another --out, or remove it.")
+
+
+def _attack(examples: Sequence[Attacked], parts: Parts, part: Path, at_once: int) -> list[dict[str, Any]]:
+    """A record of each example, in the file's order; those in ``part`` are not made again."""
+    done = {record["id"]: record for record in _kept(part)}
+    todo = [n for n, one in enumerate(examples) if one.example.id not in done]
+    searches = ((n, search(examples[n].example, parts)) for n in todo)
+    with open(part, "a", encoding="utf-8") as kept, tqdm(
+        total=len(examples), initial=len(done), desc=parts.settings.attack, unit="example"
+    ) as bar:  # fmt: skip
+        for number, outcome in run_together(searches, at_once):
+            record = _record(examples[number], outcome)
+            done[record["id"]] = record
+            kept.write(_line(record))
+            kept.flush()
+            bar.update()
+    return [done[one.example.id] for one in examples]
+
+
+def _line(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def _kept(file: Path) -> list[dict[str, Any]]:
+    """The whole lines of a file of records, if it is there; what a kill left of a line is cut off."""
+    if not file.is_file():
+        return []
+    content = file.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole != content:
+        write_whole(file, whole)
+    lines = whole.decode("utf-8", "replace").split("\n")[:-1]
+    return [own_object(line, _KINDS, f"{file}:{number}", _FIX) for number, line in enumerate(lines, 1)]
+
+
+def _are_all(value: Any, length: int, kind: Kind) -> bool:
+    """Whether it is a list of lists of so many."""
+    return isinstance(value, list) and all(
+        isinstance(one, list) and len(one) == length and all(map(kind[1], one)) for one in value
+    )
+
+
+def _record(attacked: Attacked, outcome: Outcome) -> dict[str, Any]:
+    """A line of the results; texts that can't change stand there too."""
+    example, answers = attacked.example, attacked.answers
+    changed = outcome.text.changed()
+    return {
+        "id": example.id, "label": answers[example.gold], "predicted": answers[outcome.predicted],
+        "status": outcome.status, "why": outcome.why, "names": list(attacked.names),
+        "original": list(example.text.originals), "changed": list(outcome.text.texts()),
+        "words": len(example.text.words), "changes": [[before, after] for _, before, after in changed],
+        "places": [list(outcome.text.places[index]) for index, _, _ in changed],
+        "before": round(outcome.before, 6), "after": round(outcome.after, 6),
+        "queries": outcome.queries, "rows": outcome.rows,
+    }  # fmt: skip

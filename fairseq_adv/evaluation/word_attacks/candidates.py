@@ -1,0 +1,104 @@
+"""What may stand in a word's place: misspellings, neighbours in a table, WordNet's synonyms."""
+
+from __future__ import annotations
+
+import random
+import string
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import json_object
+from fairseq_adv.data.own_json import TEXTS
+from fairseq_adv.evaluation.word_attacks.words import is_one_word
+
+Source = Callable[[str, random.Random], "list[str]"]
+"""(word, the example's random numbers) -> other words."""
+
+# TextAttack 0.3.11's letters that look like others (word_swap_homoglyph_swap.py, l. 27).
+_LOOKS_LIKE = dict(zip("-9876543210'abcdefghijklmnopqrstuvwxyz", "˗৭Ȣ𝟕бƼᏎƷᒿlO`ɑЬϲԁе𝚏ɡհіϳ𝒌ⅼｍոорԛⲅѕ𝚝սѵԝ×уᴢ"))
+
+
+def swapped_letters(word: str, numbers: random.Random, inside: bool = False) -> list[str]:
+    """The word with two neighbouring letters exchanged, at random.
+
+    Args:
+        word: of two letters or more; a shorter one has none.
+        numbers: random.
+        inside: the first and the last letter stay.
+    """
+    places = range(1, len(word) - 2) if inside else range(len(word) - 1)
+    return [word[:i] + word[i + 1] + word[i] + word[i + 2 :] for i in _one_of(places, numbers)]
+
+
+def substituted_letter(word: str, numbers: random.Random) -> list[str]:
+    """The word with a random letter in place of one, if it has two or more."""
+    places = range(len(word) if len(word) > 1 else 0)
+    return [word[:i] + numbers.choice(string.ascii_letters) + word[i + 1 :] for i in _one_of(places, numbers)]
+
+
+def deleted_letter(word: str, numbers: random.Random, inside: bool = False) -> list[str]:
+    """The word without a letter, if it has two or more; arguments as those of :func:`swapped_letters`."""
+    places = _inside(word) if inside else range(len(word) if len(word) > 1 else 0)
+    return [word[:i] + word[i + 1 :] for i in _one_of(places, numbers)]
+
+
+def inserted_letter(word: str, numbers: random.Random) -> list[str]:
+    """The word with a random letter before one of its letters, if it has two or more."""
+    places = range(len(word) if len(word) > 1 else 0)
+    return [word[:i] + numbers.choice(string.ascii_letters) + word[i:] for i in _one_of(places, numbers)]
+
+
+def inserted_blank(word: str, numbers: random.Random) -> list[str]:
+    """The word cut in two by a blank, behind its first letter at the earliest and before its last."""
+    return [word[:i] + " " + word[i:] for i in _one_of(_inside(word), numbers)]
+
+
+def lookalikes(word: str, numbers: random.Random) -> list[str]:
+    """The words in which one letter is another that looks the same."""
+    return [
+        word[:i] + _LOOKS_LIKE[letter] + word[i + 1 :]
+        for i, letter in enumerate(word)
+        if letter in _LOOKS_LIKE
+    ]
+
+
+class Neighbours:
+    """Words that stand near each other, from a table ``{"word": ["neighbour", …], …}``, the nearest first.
+
+    Args:
+        path: a json file; its words are lower case.
+        most: how many of a word's neighbours are tried; 0: all.
+
+    Raises:
+        DataError: it can't be read, or is no such table.
+    """
+
+    def __init__(self, path: Path, most: int) -> None:
+        self._table, self._most = _table(path), most
+
+    def __call__(self, word: str, numbers: random.Random) -> list[str]:
+        return [cased_like(other, word) for other in self._table.get(word.lower(), [])[: self._most or None]]
+
+
+def _table(path: Path) -> dict[str, list[str]]:
+    table = json_object(path, 'It must be a table of neighbours, {"word": ["neighbour", …], …}.')
+    odd = next((word for word, others in table.items() if not TEXTS[1](others)), None)
+    if odd is not None:
+        raise DataError(f"{path}: not a table of neighbours: those of {odd!r:.40} are no list of words")
+    return {word: [other for other in words if is_one_word(other)] for word, words in table.items()}
+
+
+def cased_like(word: str, like: str) -> str:
+    """A word in the case of another, as TextAttack's ``recover_word_case``: capitals, or a capital first."""
+    if like.isupper() and len(like) > 1:
+        return word.upper()
+    return word.capitalize() if like[:1].isupper() and like[1:].islower() else word
+
+
+def _inside(word: str) -> range:
+    return range(1, len(word) - 1)
+
+
+def _one_of(places: Sequence[int], numbers: random.Random) -> list[int]:
+    return [numbers.choice(places)] if places else []

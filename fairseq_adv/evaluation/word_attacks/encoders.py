@@ -1,0 +1,158 @@
+"""Encoders that an attack asks: a sentence's vector, and what a masked LM would put into a word's place."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from fairseq.data import data_utils
+from fairseq.tasks.masked_lm import MaskedLMTask
+from torch import Tensor
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import json_object_or_none
+from fairseq_adv.data.tokenizers.kept import kept_tokenizer
+from fairseq_adv.data.tokenizers.offsets import covering, encode_aligned
+from fairseq_adv.data.tokenizers.pieces import pieces_of
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
+from fairseq_adv.evaluation.predict.running import Running, load_model
+from fairseq_adv.evaluation.predict.text_examples import encoded
+from fairseq_adv.evaluation.trained import read_checkpoint, reported_as_data_error
+from fairseq_adv.evaluation.word_attacks.candidates import cased_like
+from fairseq_adv.evaluation.word_attacks.words import WordText, is_one_word
+
+_TOKENS = 4096  # of a mini-batch
+
+
+class TextEncoder:
+    """An encoder and its tokenizer.
+
+    Args:
+        path: a folder that ``fairseq-adv convert`` or ``fetch`` made, or the checkpoint of a pre-training.
+        device: where it runs.
+        tokenizer_dir: of a checkpoint's tokenizer, where it isn't beside it.
+
+    Raises:
+        DataError: it can't be read, or has no tokenizer.
+    """
+
+    def __init__(self, path: Path, device: torch.device, tokenizer_dir: Path | None = None) -> None:
+        checkpoint = path / "model.pt" if path.is_dir() else path
+        state = read_checkpoint(checkpoint)
+        if path.is_dir():
+            self.tokenizer: TokenToIds = tokenizer_for_encoder(path)
+        else:
+            self.tokenizer = kept_tokenizer(checkpoint, str(state["cfg"].task.data or ""), tokenizer_dir)
+        self.dictionary = self.tokenizer.dictionary
+        self.dictionary.add_symbol("<mask>")
+        with reported_as_data_error(checkpoint):
+            task = MaskedLMTask(state["cfg"].task, self.dictionary)
+        _, self.model = load_model(checkpoint, state, task, Running(device_name=str(device)))
+        self._device = device
+        self.most = int(self.model.max_positions())  # type: ignore[operator]
+
+    def batches(self, rows: Sequence[npt.NDArray[np.int64]]) -> Iterator[tuple[list[int], Tensor]]:
+        """(numbers of the rows, (rows, tokens) int64) mini-batches of rows of like length."""
+        sizes = np.array([len(row) for row in rows])
+        order = np.argsort(sizes, kind="stable")
+        most = max(_TOKENS, int(sizes.max(initial=0)))
+        for part in data_utils.batch_by_size(order, sizes.__getitem__, sizes, max_tokens=most):
+            tensors = [torch.from_numpy(rows[i]) for i in part]
+            yield list(part), data_utils.collate_tokens(tensors, self.dictionary.pad()).to(self._device)
+
+
+class SentenceVectors:
+    """Texts -> vectors: the mean of the last layer's features over a text's tokens, as MiniLM has it.
+
+    Args:
+        encoder: any encoder; one that was trained for sentences judges better.
+    """
+
+    def __init__(self, encoder: TextEncoder) -> None:
+        self._encoder = encoder
+
+    def __call__(self, texts: Sequence[str]) -> list[npt.NDArray[np.float32]]:
+        """(dim,) fp32 of each text."""
+        unique = list(dict.fromkeys(texts))
+        dictionary, most = self._encoder.dictionary, self._encoder.most
+        rows = [row[:most] for row in encoded(self._encoder.tokenizer, unique, dictionary.bos())]
+        found: dict[str, npt.NDArray[np.float32]] = {}
+        for part, tokens in self._encoder.batches(rows):
+            with torch.no_grad():
+                features = self._encoder.model(tokens, features_only=True)[0].float()
+            real = (tokens != dictionary.pad()).unsqueeze(-1)
+            means = (features * real).sum(1) / real.sum(1)
+            found.update(zip([unique[i] for i in part], means.cpu().numpy()))
+        return [found[text] for text in texts]
+
+
+class MaskedLMCandidates:
+    """(text, most) -> for each of its words the candidates of a masked LM, the most probable first.
+
+    BERT-Attack (Li et al., EMNLP 2020, Algorithm 1): the model reads the text as it is, once. A word of one
+    token has the most probable tokens at its position; one of several has the most probable sequences, by
+    the product of their tokens' probabilities, which are found without trying all of them.
+
+    Args:
+        encoder: with a trained masked-LM head.
+        path: its path, for messages.
+
+    Raises:
+        DataError: its head was never trained.
+    """
+
+    def __init__(self, encoder: TextEncoder, path: Path) -> None:
+        about = json_object_or_none(path / "conversion.json") or {}
+        if "encoder.lm_head" in str(about.get("newly_initialised")):
+            raise DataError(
+                f"{path}: its masked-LM head was not trained (its source had none), so it can't propose "
+                "words. Name a masked LM."
+            )
+        self._encoder = encoder
+        pieces = pieces_of(encoder.tokenizer)
+        self._texts = [piece.text for piece in pieces]
+        self._begins = torch.tensor([piece.begins_word and piece.text.isalpha() for piece in pieces])
+        self._continues = torch.tensor([not piece.begins_word and piece.text.isalpha() for piece in pieces])
+
+    def __call__(self, questions: Sequence[tuple[WordText, int]]) -> list[list[list[str]]]:
+        """A list of candidates for each word of each text."""
+        return [self._of(text, most) for text, most in questions]
+
+    def _of(self, text: WordText, most: int) -> list[list[str]]:
+        dictionary = self._encoder.dictionary
+        aligned = encode_aligned(self._encoder.tokenizer, text.texts())
+        found: list[list[str]] = [[] for _ in text.words]
+        for number in {place.text for place in text.places}:
+            ids, starts, ends = aligned.of(number)
+            row = np.concatenate([[dictionary.bos()], ids, [dictionary.eos()]])[: self._encoder.most]
+            for _, tokens in self._encoder.batches([row]):
+                with torch.no_grad():
+                    log_probs = self._encoder.model(tokens)[0][0].float().log_softmax(-1).cpu()
+            for index, place in enumerate(text.places):
+                first, last = covering(starts, ends, place.start, place.end)
+                if place.text == number and first <= last < len(row) - 1:
+                    word = text.words[index]
+                    proposed = self._proposed(log_probs[int(first) + 1 : int(last) + 2], most)
+                    found[index] = [cased_like(other, word) for other in proposed if is_one_word(other)]
+        return found
+
+    def _proposed(self, log_probs: Tensor, most: int) -> list[str]:
+        """The ``most`` most probable words of as many tokens as (tokens, V) log-probabilities are there."""
+        best: list[tuple[float, str]] = [(0.0, "")]
+        for position, row in enumerate(log_probs):
+            allowed = self._begins if position == 0 else self._continues
+            values, ids = row[: len(allowed)].masked_fill(~allowed, -torch.inf).topk(min(most, len(allowed)))
+            options: list[Any] = list(zip(values.tolist(), ids.tolist()))
+            longer = [
+                (score + value, word + self._texts[token])
+                for score, word in best
+                for value, token in options
+                if value > -torch.inf
+            ]
+            best = heapq.nlargest(most, longer)
+        return [word for _, word in best]

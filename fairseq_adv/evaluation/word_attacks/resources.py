@@ -1,0 +1,157 @@
+"""What an attack needs beside its settings: tables, WordNet, encoders, a tagger, stop words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import text_lines
+from fairseq_adv.data.own_json import TEXT, TEXTS, is_number, parsed
+from fairseq_adv.evaluation.word_attacks import candidates
+from fairseq_adv.evaluation.word_attacks.candidates import Neighbours, Source
+from fairseq_adv.evaluation.word_attacks.encoders import MaskedLMCandidates, SentenceVectors, TextEncoder
+from fairseq_adv.evaluation.word_attacks.schedule import Service
+from fairseq_adv.evaluation.word_attacks.search import Parts
+from fairseq_adv.evaluation.word_attacks.settings import Settings
+from fairseq_adv.evaluation.word_attacks.wordnet import WordNet
+
+Tagger = Callable[["list[str]"], "list[str]"]
+LETTERS: dict[str, Source] = {
+    "swapped": candidates.swapped_letters,
+    "substituted": candidates.substituted_letter,
+    "deleted": candidates.deleted_letter,
+    "inserted": candidates.inserted_letter,
+    "swapped_inside": partial(candidates.swapped_letters, inside=True),
+    "deleted_inside": partial(candidates.deleted_letter, inside=True),
+    "inserted_blank": candidates.inserted_blank,
+    "lookalikes": candidates.lookalikes,
+}
+_TAGGER = "averaged_perceptron_tagger_eng"
+_TAGGER_PARTS: dict[str, Callable[[Any], bool]] = {
+    "weights": lambda value: _is_table(value, lambda row: _is_table(row, is_number)),
+    "tagdict": lambda value: _is_table(value, TEXT[1]),
+    "classes": lambda value: bool(value) and TEXTS[1](value),
+}
+_STOP_WORDS = Path(__file__).with_name("stop_words.txt")
+# The Penn Treebank's tags in the universal set (Petrov et al., 2012): a tag, or its first two letters.
+_UNIVERSAL = {
+    "NN": "NOUN", "VB": "VERB", "MD": "VERB", "JJ": "ADJ", "RB": "ADV", "WRB": "ADV", "PRP": "PRON",
+    "WP": "PRON", "DT": "DET", "EX": "DET", "PDT": "DET", "WDT": "DET", "IN": "ADP", "CC": "CONJ",
+    "CD": "NUM", "POS": "PRT", "RP": "PRT", "TO": "PRT",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Paths; ``None``: there is none.
+
+    Attributes:
+        neighbours: a table of neighbours, json.
+        wordnet: WordNet's folder.
+        masked_lm: an encoder's folder, or the checkpoint of a pre-training.
+        similarity_encoder: likewise; without one, sentences are not compared.
+        tagger: a folder with nltk's perceptron tagger; without one, parts of speech are not compared.
+        stop_words: a file with one a line; ``None``: TextFooler's list.
+    """
+
+    neighbours: Path | None = None
+    wordnet: Path | None = None
+    masked_lm: Path | None = None
+    similarity_encoder: Path | None = None
+    tagger: Path | None = None
+    stop_words: Path | None = None
+
+
+def build(settings: Settings, resources: Resources, victim: Service, device: torch.device) -> Parts:
+    """Puts an attack together from what :func:`check` has found to be there.
+
+    Raises:
+        DataError: something can't be read.
+    """
+    sources = [_source(name, settings, resources) for name in settings.sources if name != "masked_lm"]
+    encoder = masked_lm = None
+    if resources.masked_lm is not None:
+        masked_lm = MaskedLMCandidates(TextEncoder(resources.masked_lm, device), resources.masked_lm)
+    if resources.similarity_encoder is not None:
+        encoder = SentenceVectors(TextEncoder(resources.similarity_encoder, device))
+    tagger = None if resources.tagger is None else _tagger(resources.tagger)
+    stop_words = frozenset(text_lines(resources.stop_words or _STOP_WORDS))
+    return Parts(settings, victim, sources, masked_lm, encoder, tagger, stop_words)
+
+
+def check(settings: Settings, resources: Resources) -> None:
+    """Raises DataError if the attack needs something that is not named, or not there, or doesn't use it."""
+    needed = {
+        "neighbours": ("a table of neighbours, --neighbours FILE", resources.neighbours),
+        "wordnet": ("WordNet's files, --wordnet DIR", resources.wordnet),
+        "masked_lm": ("a masked LM, --masked-lm PATH", resources.masked_lm),
+    }
+    for name, (what, given) in needed.items():
+        if name in settings.sources and given is None:
+            raise DataError(f"--attack {settings.attack} needs {what}")
+        if name not in settings.sources and given is not None:
+            option = "--" + name.replace("_", "-")
+            raise DataError(f"{option}: --attack {settings.attack} doesn't use it. Leave it out.")
+    if resources.tagger is not None and not settings.part_of_speech:
+        raise DataError(f"--tagger: --attack {settings.attack} doesn't use it. Leave it out.")
+    for path in (resources.stop_words, resources.similarity_encoder, resources.masked_lm):
+        if path is not None and not path.exists():
+            raise DataError(f"{path}: no such file or folder")
+
+
+def _source(name: str, settings: Settings, resources: Resources) -> Source:
+    if name in LETTERS:
+        return LETTERS[name]
+    if name == "neighbours":
+        assert resources.neighbours is not None  # checked
+        return Neighbours(resources.neighbours, settings.candidates)
+    assert resources.wordnet is not None  # checked
+    wordnet = WordNet(resources.wordnet)
+    return lambda word, _: wordnet.synonyms(word)[: settings.candidates or None]
+
+
+def _tagger(folder: Path) -> Tagger:
+    """nltk's averaged perceptron, with the Penn Treebank's tags made universal."""
+    try:
+        from nltk.tag.perceptron import PerceptronTagger
+    except ImportError as error:
+        raise DataError("--tagger needs nltk: pip install nltk") from error
+    tagger = PerceptronTagger(load=False)
+    # nltk itself reads these from its own folders alone.
+    params = [_json(folder / f"{_TAGGER}.{part}.json", fits) for part, fits in _TAGGER_PARTS.items()]
+    tagger.decode_json_params(params)
+
+    @lru_cache(maxsize=1 << 16)
+    def tags(words: tuple[str, ...]) -> list[str]:
+        return [_universal(tag) for _, tag in tagger.tag(list(words))]
+
+    return lambda words: tags(tuple(words))
+
+
+def _is_table(value: Any, fits: Callable[[Any], bool]) -> bool:
+    return isinstance(value, dict) and all(map(fits, value.values()))
+
+
+def _json(path: Path, fits: Callable[[Any], bool]) -> Any:
+    """A json file of the tagger."""
+    if not path.is_file():
+        raise DataError(f"{path}: no such file. --tagger names the folder of nltk's {_TAGGER}, as json.")
+    try:
+        value = parsed(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path}: not json ({error}). Fetch it again.") from error
+    if not fits(value):
+        raise DataError(f"{path}: is not a file of nltk's {_TAGGER}. Fetch it again.")
+    return value
+
+
+def _universal(tag: str) -> str:
+    if not tag[:1].isalpha():
+        return "."
+    return _UNIVERSAL.get(tag.rstrip("$"), _UNIVERSAL.get(tag[:2], "X"))

@@ -1,0 +1,297 @@
+"""The search that all these attacks share: change one word after the other, the most important first.
+
+Greedy search by word importance, as TextAttack 0.3.11's ``GreedyWordSwapWIR`` does it. The numbers of
+queries are TextAttack's too: each text that is asked about counts, also one that was asked about before.
+
+A search is a generator: it yields what it wants to know of a model, and is sent the answers. So the searches
+of several examples share a model's mini-batches (:mod:`.schedule`).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fairseq_adv.evaluation.word_attacks.candidates import Source
+from fairseq_adv.evaluation.word_attacks.edits import is_near
+from fairseq_adv.evaluation.word_attacks.schedule import Request, Service
+from fairseq_adv.evaluation.word_attacks.settings import Settings
+from fairseq_adv.evaluation.word_attacks.words import WordText, words_of
+
+Texts = tuple[str, ...]
+Search = Generator[Request, "list[Any]", "Outcome"]
+STATUS = SKIPPED, FAILED, SUCCEEDED = "skipped", "failed", "succeeded"
+
+
+@dataclass(frozen=True)
+class Example:
+    """What is attacked.
+
+    Attributes:
+        id: its name; texts with other names have other random misspellings.
+        text: its words.
+        gold: the right answer's column in the victim's probabilities.
+    """
+
+    id: str
+    text: WordText
+    gold: int
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What an attack is put together from.
+
+    Attributes:
+        settings: numbers.
+        victim: asked about (example's id, texts), it gives (C,) probabilities.
+        sources: of candidates for a word.
+        masked_lm: asked about a :class:`WordText` and a number, it gives that many candidates or fewer for
+            each word.
+        encoder: asked about a text, it gives a vector.
+        tagger: the parts of speech of words.
+        stop_words: are never changed.
+    """
+
+    settings: Settings
+    victim: Service
+    sources: Sequence[Source] = ()
+    masked_lm: Service | None = None
+    encoder: Service | None = None
+    tagger: Callable[[list[str]], list[str]] | None = None
+    stop_words: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the attack on an example ended.
+
+    Attributes:
+        status: skipped (the model was wrong before), failed or succeeded.
+        why: in words.
+        text: as it was left.
+        before, after: the right answer's probability.
+        predicted: column of the model's answer at the end.
+        queries: texts that the model was asked about, as TextAttack counts them.
+        rows: those among them that it had to compute.
+    """
+
+    status: str
+    why: str
+    text: WordText
+    before: float
+    after: float
+    predicted: int
+    queries: int
+    rows: int
+
+
+@dataclass
+class _Known:
+    """What the victim has said of an example, and how often it may still be asked."""
+
+    budget: int
+    queries: int = 0
+    answers: dict[Texts, npt.NDArray[np.float64]] = field(default_factory=dict)
+
+    @property
+    def is_spent(self) -> bool:
+        return self.queries >= self.budget
+
+
+@dataclass
+class _Scored:
+    """A text, the right answer's loss of probability (1 - p) and the model's answer."""
+
+    text: WordText
+    score: float
+    predicted: int
+    similarity: float | None = None
+
+
+def search(example: Example, parts: Parts) -> Search:
+    """Attacks one example.
+
+    Args:
+        example: what is attacked.
+        parts: what with.
+
+    Yields:
+        requests to the models.
+
+    Returns:
+        how it ended.
+    """
+    return _Searching(example, parts).run()
+
+
+class _Searching:
+    def __init__(self, example: Example, parts: Parts) -> None:
+        settings, n = parts.settings, len(example.text.words)
+        budgets = [settings.query_budget or math.inf, settings.queries_per_word * n or math.inf]
+        self.example, self.parts, self.settings = example, parts, settings
+        self.known = _Known(budget=int(min(*budgets, 1 << 62)))
+        self.numbers = random.Random(f"{settings.seed}:{example.id}")
+        self.of_masked_lm: list[list[str]] = []
+
+    def run(self) -> Search:
+        text = self.example.text
+        first = (yield from self._scores([text]))[0]
+        if first.predicted != self.example.gold:
+            return self._outcome(SKIPPED, "the model was wrong before", first, first)
+        places = [i for i, word in enumerate(text.words) if word not in self.parts.stop_words]
+        if not places:
+            return self._outcome(FAILED, "there is no word to change", first, first)
+        if self.parts.masked_lm is not None:
+            self.of_masked_lm = (yield Request(self.parts.masked_lm, [(text, self.settings.candidates)]))[0]
+        order = yield from self._by_importance(text, places)
+        return (yield from self._descend(first, order))
+
+    def _descend(self, first: _Scored, order: Sequence[int]) -> Search:
+        allowed = math.ceil(self.settings.max_changed_share * len(first.text.words))
+        now = first
+        for place in order:
+            if self.known.is_spent:
+                return self._outcome(FAILED, "the budget of queries is spent", first, now)
+            if len(now.text.changed()) >= allowed:
+                return self._outcome(FAILED, "the share of words that may change is used up", first, now)
+            texts, similarities = yield from self._candidates(now.text, place)
+            found = yield from self._scores(texts, similarities)
+            found.sort(key=lambda one: -one.score)
+            if not found or found[0].score <= now.score:
+                continue
+            now = found[0]
+            if now.predicted != self.example.gold:
+                return self._outcome(SUCCEEDED, "the model's answer changed", first, self._best(found))
+        why = "the budget of queries is spent" if self.known.is_spent else "every word was tried"
+        return self._outcome(FAILED, why, first, now)
+
+    def _best(self, found: Sequence[_Scored]) -> _Scored:
+        """Of the candidates that change the answer, from the best score on: the most similar one."""
+        best = found[0]
+        for one in found:
+            if one.predicted == self.example.gold or one.similarity is None or best.similarity is None:
+                break
+            if one.similarity > best.similarity:
+                best = one
+        return best
+
+    def _by_importance(
+        self, text: WordText, places: Sequence[int]
+    ) -> Generator[Request, list[Any], list[int]]:
+        """The places in the order in which they are tried; equal ones as they stand in the text."""
+        settings = self.settings
+        if settings.importance == "delete":
+            hidden = [text.without(place) for place in places]
+        else:
+            hidden = [text.with_word(place, settings.unknown_word).texts() for place in places]
+        weights = np.array((yield from self._scores_of(hidden))[0])
+        if settings.importance == "weighted-saliency":  # PWWS, eq. 4 to 9
+            exponentials = np.exp(weights - weights.max()) if len(weights) else weights
+            effects = yield from self._best_effects(text, places)
+            weights = exponentials / exponentials.sum() * effects[: len(weights)]
+        order = np.argsort(-weights, kind="stable")
+        return [places[i] for i in order]
+
+    def _best_effects(
+        self, text: WordText, places: Sequence[int]
+    ) -> Generator[Request, list[Any], npt.NDArray[np.float64]]:
+        """(places,) the best candidate's score at each place; 0 where there is none."""
+        effects = np.zeros(len(places))
+        tried = []
+        for place in places:
+            tried.append((yield from self._candidates(text, place))[0])
+        flat = [one.texts() for texts in tried for one in texts]
+        scores = (yield from self._scores_of(flat))[0]
+        begin = 0
+        for number, texts in enumerate(tried):
+            part = scores[begin : begin + len(texts)]
+            effects[number] = max(part, default=0.0)
+            begin += len(texts)
+        return effects
+
+    def _candidates(
+        self, text: WordText, place: int
+    ) -> Generator[Request, list[Any], tuple[list[WordText], list[float | None]]]:
+        """The texts that may be tried at a place, in alphabetical order, and their similarities."""
+        settings, word = self.settings, text.words[place]
+        proposed = [other for source in self.parts.sources for other in source(word, self.numbers)]
+        if self.of_masked_lm:
+            proposed += self.of_masked_lm[place]
+        others = self._of_its_kind(text, place, [*(set(proposed) - {word})])
+        texts = sorted((text.with_word(place, other) for other in others), key=WordText.texts)
+        if settings.max_edits:
+            texts = [one for one in texts if is_near(self.example.text, one, settings.max_edits)]
+        if self.parts.encoder is None or not texts:
+            return texts, [None] * len(texts)
+        similarities = yield from self._similarities(text, texts, place)
+        kept = [i for i, value in enumerate(similarities) if value >= settings.similarity]
+        return [texts[i] for i in kept], [similarities[i] for i in kept]
+
+    def _of_its_kind(self, text: WordText, place: int, others: list[str]) -> list[str]:
+        """Those of the word's part of speech among four words before and three behind it (TextAttack's
+        ``PartOfSpeech``).
+        """
+        tagger = self.parts.tagger
+        if tagger is None or not self.settings.part_of_speech:
+            return others
+        words = list(self.example.text.words)
+        begin = max(0, place - 4)
+        before, after = words[begin:place], words[place + 1 : place + 4]
+        wanted = tagger([*before, words[place], *after])[len(before)]
+        found = []
+        for other in others:
+            parts = words_of(other) or [other]
+            tag = tagger([*before, *parts, *after])[len(before)]
+            if tag == wanted or {tag, wanted} == {"NOUN", "VERB"}:
+                found.append(other)
+        return found
+
+    def _similarities(
+        self, text: WordText, texts: Sequence[WordText], place: int
+    ) -> Generator[Request, list[Any], list[float]]:
+        settings, encoder = self.settings, self.parts.encoder
+        assert encoder is not None
+        size = settings.similarity_window or None
+        if size and len(text.words) < size and not settings.check_short_texts:
+            return [1.0] * len(texts)
+        reference = self.example.text if settings.similarity_against == "original" else text
+        windows = [one.window(place, size) for one in (reference, *texts)]
+        vectors = np.stack((yield Request(encoder, windows)))
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        cosines = np.clip(vectors[1:] @ vectors[0], -1.0, 1.0)
+        values = cosines if settings.similarity_metric == "cosine" else 1 - np.arccos(cosines) / math.pi
+        return [float(value) for value in values]
+
+    def _scores(
+        self, texts: Sequence[WordText], similarities: Sequence[float | None] | None = None
+    ) -> Generator[Request, list[Any], list[_Scored]]:
+        """As many of the texts as the budget allows, scored."""
+        scores, predicted = yield from self._scores_of([text.texts() for text in texts])
+        likeness = similarities or [None] * len(texts)
+        return [_Scored(*one) for one in zip(texts, scores, predicted, likeness)]
+
+    def _scores_of(
+        self, rows: Sequence[Texts]
+    ) -> Generator[Request, list[Any], tuple[list[float], list[int]]]:
+        known = self.known
+        rows = rows[: max(0, known.budget - known.queries)]
+        known.queries += len(rows)
+        new = list(dict.fromkeys(row for row in rows if row not in known.answers))
+        if new:
+            found = yield Request(self.parts.victim, [(self.example.id, row) for row in new])
+            known.answers.update(zip(new, found))
+        answers = [known.answers[row] for row in rows]
+        return [1 - float(p[self.example.gold]) for p in answers], [int(p.argmax()) for p in answers]
+
+    def _outcome(self, status: str, why: str, first: _Scored, last: _Scored) -> Outcome:
+        return Outcome(
+            status, why, last.text, 1 - first.score, 1 - last.score, last.predicted,
+            self.known.queries, len(self.known.answers),
+        )  # fmt: skip

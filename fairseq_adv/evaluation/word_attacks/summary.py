@@ -1,0 +1,95 @@
+"""What an attack says of a model: Clean, Aua, Suc, #Query and the share of words that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fairseq_adv.evaluation.word_attacks.search import FAILED, SKIPPED, SUCCEEDED
+from fairseq_adv.evaluation.word_attacks.settings import TITLES, Settings
+
+_Records = Sequence[Mapping[str, Any]]
+
+
+def summary(settings: Settings, made_from: Mapping[str, Any], records: _Records) -> dict[str, Any]:
+    """The numbers of an attack, as TextAttack defines them, and the settings that they depend on.
+
+    Args:
+        settings: of the attack.
+        made_from: digests of the checkpoint, the file and the resources.
+        records: of the examples, at least one.
+
+    Returns:
+        ``clean``: accuracy x 100 before; ``aua``: accuracy under attack x 100, of all examples; ``suc``:
+        share x 100 of the attacked ones whose answer changed; ``queries``: mean of the attacked ones;
+        ``changed``: mean share x 100 of the words that changed, of those whose answer changed. ``None``
+        where there is none to take a mean of.
+    """
+    status = [record["status"] for record in records]
+    n, skipped, failed, succeeded = len(records), *map(status.count, (SKIPPED, FAILED, SUCCEEDED))
+    attacked = [record for record in records if record["status"] != SKIPPED]
+    flipped = [record for record in attacked if record["status"] == SUCCEEDED]
+    shares = [100 * len(record["changes"]) / record["words"] for record in flipped]
+    return {
+        "attack": settings.attack,
+        "title": TITLES[settings.attack],
+        "examples": n,
+        "clean": 100 * (n - skipped) / n,
+        "aua": 100 * failed / n,
+        "suc": 100 * succeeded / len(attacked) if attacked else None,
+        "queries": _mean([record["queries"] for record in attacked]),
+        "rows": _mean([record["rows"] for record in attacked]),
+        "changed": _mean(shares),
+        "settings": settings.as_json(),
+        "made_from": dict(made_from),
+    }
+
+
+def lines(found: Mapping[str, Any]) -> list[str]:
+    """The summary as a person reads it, with every setting beside the numbers."""
+    columns = (
+        ("Clean", found["clean"]), ("Aua", found["aua"]), ("Suc", found["suc"]), ("#Query", found["queries"]),
+        ("changed words %", found["changed"]),
+    )  # fmt: skip
+    head = "".join(f"{name:>{max(9, len(name) + 2)}}" for name, _ in columns)
+    row = "".join(f"{_text(value):>{max(9, len(name) + 2)}}" for name, value in columns)
+    return [f"{found['title']}, {found['examples']} examples", head, row, *told(found)]
+
+
+def told(found: Mapping[str, Any]) -> list[str]:
+    """The settings, in lines."""
+    settings, resources = found["settings"], found["made_from"]["resources"]
+    tagged = settings["part_of_speech"] and "tagger" in resources
+    budgets = [f"{settings['query_budget']} an example"] if settings["query_budget"] else []
+    budgets += [f"{settings['queries_per_word']} a word"] if settings["queries_per_word"] else []
+    words = "TextFooler's list" if "stop_words" not in resources else "of a file"
+    sources = ", ".join(settings["sources"]).replace("_", " ")
+    if {"neighbours", "wordnet", "masked_lm"} & set(settings["sources"]):
+        sources += f"; {settings['candidates'] or 'all'} of a word"
+    edits = f"; at most {settings['max_edits']} letters in all" if settings["max_edits"] else ""
+    compared = _compared(settings) if "similarity_encoder" in resources else "not compared"
+    return [
+        f"candidates: {sources}",
+        f"importance: {settings['importance']}"
+        + (f" ({settings['unknown_word']})" if settings["importance"] != "delete" else ""),
+        f"sentence similarity: {compared}",
+        f"part of speech: {'compared' if tagged else 'not compared'}; stop words: {words}",
+        f"words that may change: {100 * settings['max_changed_share']:g} %{edits}; queries: "
+        f"{' and '.join(budgets) if budgets else 'no limit'}; seed {settings['seed']}",
+    ]
+
+
+def _compared(settings: Mapping[str, Any]) -> str:
+    size, short = settings["similarity_window"], settings["check_short_texts"]
+    about = [settings["similarity_metric"], f"against the {settings['similarity_against']} text"]
+    about += [f"{size} words around the change" if size else "the whole text"]
+    about += ["short texts too" if short else "shorter texts not compared"] if size else []
+    return f"at least {settings['similarity']:g} ({', '.join(about)})"
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"

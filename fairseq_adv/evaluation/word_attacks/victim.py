@@ -1,0 +1,184 @@
+"""The model under attack, and the examples of a file as it reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fairseq_adv.data.choices.question_layouts import read_any_questions
+from fairseq_adv.data.choices.questions import Question
+from fairseq_adv.data.classes.labelled_texts import Columns, read_texts
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.table_files import read_table
+from fairseq_adv.evaluation.predict.text_model import TextModel
+from fairseq_adv.evaluation.word_attacks.search import Example, Texts
+from fairseq_adv.evaluation.word_attacks.words import WordText
+
+SIDES = ("first", "second", "both", "question", "documents", "choices")
+_NAMES = {1: ["text"], 2: ["first text", "second text"]}
+Row = Callable[[Texts], Any]
+
+
+@dataclass(frozen=True)
+class AttackedFile:
+    """A file of examples with their right answers.
+
+    Attributes:
+        path: as :func:`read_table` reads it; for a model of multiple choice: as ``prepare choices`` does.
+        text, text_pair, label: columns; not for questions.
+        header, encoding: of a csv, tsv or lines.
+        side: what is attacked: of a pair first, second or both; of questions the question, their documents or
+            the choices. ``None``: the second text of a pair, as TextFooler does; the question.
+        examples: only the first so many; ``None``: all.
+        label_map: the model's class for each of the file's labels.
+    """
+
+    path: Path
+    text: str | None = None
+    text_pair: str | None = None
+    label: str | None = None
+    header: bool = True
+    encoding: str = "utf-8"
+    side: str | None = None
+    examples: int | None = None
+    label_map: Mapping[str, str] = field(default_factory=dict)
+
+
+class Attacked(NamedTuple):
+    """An example of a file.
+
+    Attributes:
+        example: what is attacked.
+        row: what the model reads for its texts.
+        answers: the names of the model's answers.
+        names: what each of its texts is called, for readers.
+    """
+
+    example: Example
+    row: Row
+    answers: Sequence[str]
+    names: Sequence[str]
+
+
+class Victim:
+    """Gives probabilities for (example's id, texts).
+
+    Args:
+        model: is attacked.
+        attacked: what it will be asked about.
+    """
+
+    def __init__(self, model: TextModel, attacked: Sequence[Attacked]) -> None:
+        self._model, self._rows = model, {one.example.id: one.row for one in attacked}
+
+    def __call__(self, questions: Sequence[tuple[str, Texts]]) -> list[npt.NDArray[np.float64]]:
+        """(C,) fp64 of each; a question with fewer choices than others has zeros behind its own."""
+        rows = [self._rows[name](texts) for name, texts in questions]
+        if self._model.takes_questions:
+            rows = [replace(row, id=str(number)) for number, row in enumerate(rows)]
+        found = self._model.scores(rows)
+        assert found is not None  # there are questions
+        return list(np.exp(found.first.log_probs.astype(np.float64)))
+
+
+def read_examples(file: AttackedFile, model: TextModel) -> list[Attacked]:
+    """The examples of a file for a model, at least one.
+
+    Raises:
+        DataError: naming file and line: it can't be read, a label is none of the model's, an option is for
+            another kind of model.
+    """
+    if model.takes_questions:
+        return _questions(file)
+    if not model.labels:
+        raise DataError("the model gives numbers, not classes; attacks change a class")
+    if file.text is None or file.label is None:
+        raise DataError(f"{file.path}: say which columns hold the text and its label: --text and --label")
+    return _texts(file, file.text, file.label, model.labels)
+
+
+def _texts(file: AttackedFile, text: str, label: str, labels: Sequence[str]) -> list[Attacked]:
+    columns = (text,) if file.text_pair is None else (text, file.text_pair)
+    table = read_table(file.path, file.header, file.encoding)
+    read = read_texts("the attacked texts", table, Columns(columns, label))
+    attacked = _attacked(file, len(columns))
+    found = []
+    for number, (where, name, *texts) in enumerate(
+        islice(zip(read.where, read.labels, *read.inputs), file.examples)
+    ):
+        name = file.label_map.get(name, name)
+        if name not in labels:
+            raise DataError(
+                f"{where}: label {name!r:.40} is none of the model's classes ({', '.join(labels)}). Say "
+                f"which it is with --label-map {name}={labels[0]}, or leave the row out."
+            )
+        example = Example(str(number), WordText.of(texts, attacked), labels.index(name))
+        found.append(Attacked(example, _as_row, labels, _NAMES[len(texts)]))
+    return found
+
+
+def _attacked(file: AttackedFile, width: int) -> list[int]:
+    """The positions of the texts whose words may change."""
+    known = {"first": [0]} if width == 1 else {"first": [0], "second": [1], "both": [0, 1]}
+    side = file.side or ("first" if width == 1 else "second")
+    if side not in known:
+        has = "single texts" if width == 1 else "pairs"
+        raise DataError(f"--side {side}: the file has {has}. Pass one of {', '.join(known)}.")
+    return known[side]
+
+
+def _questions(file: AttackedFile) -> list[Attacked]:
+    if file.text or file.text_pair or file.label or not file.header or file.encoding != "utf-8":
+        raise DataError(
+            f"{file.path}: --text, --text-pair, --label, --no-header and --encoding are for models of texts; "
+            "this one takes questions. Leave them out."
+        )
+    side = file.side or "question"
+    if side not in ("question", "documents", "choices"):
+        raise DataError(f"--side {side}: the model takes questions. Pass question, documents or choices.")
+    found = []
+    questions = read_any_questions(file.path, file.path.stem)
+    for number, question in enumerate(questions[: file.examples]):
+        if question.answer is None:
+            raise DataError(f"{question.where}: has no right answer, and an attack needs one")
+        texts, names, row = _as_texts(question)
+        kinds = [name.partition(" ")[0] for name in names]
+        attacked = [i for i, kind in enumerate(kinds) if kind == side.removesuffix("s")]
+        example = Example(str(number), WordText.of(texts, attacked), question.answer)
+        found.append(Attacked(example, row, [choice.label for choice in question.choices], names))
+    return found
+
+
+def _as_texts(question: Question) -> tuple[list[str], list[str], Row]:
+    """A question's texts, their names, and how they become a question again. A document that several choices
+    share is one text.
+    """
+    contexts = list(dict.fromkeys(choice.context for choice in question.choices if choice.context))
+    texts = [question.stem, *contexts, *(choice.text for choice in question.choices)]
+    names = ["question", *(f"document {n}" for n in range(1, len(contexts) + 1))]
+    names += [f"choice {choice.label}" for choice in question.choices]
+    place = {context: 1 + number for number, context in enumerate(contexts)}
+    first = 1 + len(contexts)
+
+    def row(now: Texts) -> Question:
+        choices = tuple(
+            replace(
+                choice,
+                text=now[first + k],
+                context=now[place[choice.context]] if choice.context else "",
+            )
+            for k, choice in enumerate(question.choices)
+        )
+        return replace(question, stem=now[0], choices=choices)
+
+    return texts, names, row
+
+
+def _as_row(texts: Texts) -> Texts:
+    return texts

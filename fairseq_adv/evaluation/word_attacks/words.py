@@ -1,0 +1,131 @@
+"""A text as its words and what stands between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil, floor
+from typing import NamedTuple
+
+_EDGES = "'-_*@"  # belong to a word inside it only
+_RUN = re.compile(rf"[\w{re.escape(_EDGES)}]+")
+
+
+class Place(NamedTuple):
+    """Where a word stands: in which of the texts, and its first character and the one behind its last."""
+
+    text: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class WordText:
+    """An example's texts, some of whose words may have been replaced.
+
+    Words are counted in the original, also where one is replaced by nothing or by several.
+
+    Attributes:
+        originals: the texts as they were.
+        places: of the words in them, in order.
+        words: what stands at each place now.
+    """
+
+    originals: tuple[str, ...]
+    places: tuple[Place, ...]
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(cls, texts: Sequence[str], attacked: Sequence[int] | None = None) -> WordText:
+        """Splits texts as TextAttack 0.3.11's ``words_from_text`` does (utils/strings.py, l. 26), but for
+        Chinese, which it cuts with jieba, and the characters that it has as homoglyphs, such as the backtick.
+
+        Args:
+            texts: of one example.
+            attacked: the texts whose words count; ``None``: all.
+        """
+        chosen = range(len(texts)) if attacked is None else attacked
+        places = tuple(place for number in chosen for place in _places(texts[number], number))
+        return cls(tuple(texts), places, tuple(texts[p.text][p.start : p.end] for p in places))
+
+    def with_word(self, index: int, word: str) -> WordText:
+        """The same with another word at a place."""
+        return replace(self, words=(*self.words[:index], word, *self.words[index + 1 :]))
+
+    def texts(self) -> tuple[str, ...]:
+        """The texts as they are now."""
+        pieces: list[list[str]] = [[] for _ in self.originals]
+        ends = [0] * len(self.originals)
+        for place, word in zip(self.places, self.words):
+            pieces[place.text] += [self.originals[place.text][ends[place.text] : place.start], word]
+            ends[place.text] = place.end
+        return tuple(
+            "".join(parts) + original[end:] for parts, original, end in zip(pieces, self.originals, ends)
+        )
+
+    def without(self, index: int) -> tuple[str, ...]:
+        """The texts without a word, and without the blank before it (of the first word: behind it)."""
+        place = self.places[index]
+        texts = list(self.with_word(index, "").texts())
+        earlier = [
+            (one, word) for one, word in zip(self.places[:index], self.words) if one.text == place.text
+        ]
+        start = place.start + sum(len(word) - (one.end - one.start) for one, word in earlier)
+        before, after = texts[place.text][:start], texts[place.text][start:]
+        is_first = index == 0 or self.places[index - 1].text != place.text
+        texts[place.text] = before + after.removeprefix(" ") if is_first else before.removesuffix(" ") + after
+        return tuple(texts)
+
+    def window(self, index: int, size: int | None) -> str:
+        """The part of a text of ``size`` words around one, as TextAttack cuts it; ``None``: the whole text.
+
+        Source: ``text_window_around_index``, attacked_text.py, l. 108: at its ends a text gives ``size``
+        words as well.
+        """
+        number = self.places[index].text
+        if size is None:
+            return self.texts()[number]
+        inside = [i for i, place in enumerate(self.places) if place.text == number]
+        position, length, half = inside.index(index), len(inside), (size - 1) / 2
+        if position - half < 0:
+            first, last = 0, min(size, length) - 1
+        elif position + half >= length:
+            first, last = max(0, length - size), length - 1
+        else:
+            first, last = position - ceil(half), position + floor(half)
+        pieces: list[str] = []
+        for i in inside[first : last + 1]:
+            if pieces:
+                pieces.append(self.originals[number][self.places[i - 1].end : self.places[i].start])
+            pieces.append(self.words[i])
+        return "".join(pieces)
+
+    def changed(self) -> list[tuple[int, str, str]]:
+        """(place, word before, word now) of each that differs from the original."""
+        found = []
+        for index, (place, word) in enumerate(zip(self.places, self.words)):
+            original = self.originals[place.text][place.start : place.end]
+            if word != original:
+                found.append((index, original, word))
+        return found
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text."""
+    return [text[place.start : place.end] for place in _places(text, 0)]
+
+
+def is_one_word(text: str) -> bool:
+    """Whether a text is a single word."""
+    return len(words_of(text)) == 1
+
+
+def _places(text: str, number: int) -> list[Place]:
+    found = []
+    for run in _RUN.finditer(text):
+        word = run.group().strip(_EDGES)
+        if word:
+            start = run.start() + len(run.group()) - len(run.group().lstrip(_EDGES))
+            found.append(Place(number, start, start + len(word)))
+    return found

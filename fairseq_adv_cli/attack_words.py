@@ -1,0 +1,174 @@
+"""Attacks a model with changed words, and measures how often its answers change.
+
+--data is a file of texts with their classes, or of questions with right answers; .txt, .label and .all have
+a class, a space and a text in a line, in the columns "label" and "text". OUT gets examples.jsonl (what became
+of each), summary.json and changes.html (what changed, marked). An interrupted attack resumes.
+
+textfooler needs --neighbours; textbugger too; pwws --wordnet; bert-attack --masked-lm; deepwordbug nothing.
+The authors compare sentences with the Universal Sentence Encoder and look words up in all counter-fitted
+vectors. Numbers with other resources are not theirs, so these attacks are called TextFooler-style and so on.
+
+Examples:
+  fairseq-adv attack run/checkpoint_best.pt --attack deepwordbug --data test.tsv --text sentence \\
+      --label label --out deepwordbug
+  fairseq-adv attack run/checkpoint_best.pt --attack textfooler --data mr.txt --text text --label label \\
+      --neighbours neighbours.json --similarity-encoder my_encoder --queries-per-word 50 --out textfooler
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .number_types import count, not_negative, positive, whole
+from .script import RESUMABLE, command_parser, exit_status
+
+if TYPE_CHECKING:
+    from fairseq_adv.evaluation.word_attacks.attack_file import Request
+
+# As fairseq_adv.evaluation.word_attacks.settings, whose import would take seconds (a test compares them).
+ATTACKS = ("textfooler", "textbugger", "bert-attack", "pwws", "deepwordbug")
+IMPORTANCE = ("delete", "unknown", "weighted-saliency")
+SIDES = ("first", "second", "both", "question", "documents", "choices")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("attack", __doc__)
+    add = parser.add_argument
+    add("checkpoint", type=Path, help="a checkpoint that fairseq-train wrote")
+    add("--attack", required=True, choices=ATTACKS, help="which attack")
+    add("--data", type=Path, required=True, metavar="FILE", help="csv, tsv, jsonl, parquet, or lines")
+    add("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
+    add("--json", action="store_true", help="print the summary as one line of json")
+    _add_data(parser)
+    _add_resources(parser)
+    _add_settings(parser)
+    _add_running(parser)
+    return parser
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("what is attacked").add_argument
+    add("--text", metavar="COLUMN", help="the column of the texts")
+    add("--text-pair", metavar="COLUMN", help="the column of the second texts, for pairs")
+    add("--label", metavar="COLUMN", help="the column of the right classes")
+    add("--label-map", nargs="+", default=[], metavar="FILE=MODEL", help="such as 0=neg 1=pos")
+    add("--no-header", action="store_true", help="the columns of a csv or tsv have no names but 1, 2, …")
+    add("--encoding", metavar="NAME", help="of csv, tsv and lines, such as latin-1 (default: utf-8)")
+    add(
+        "--side",
+        choices=SIDES,
+        help="which words may change: the first or second text of a pair, or both; of questions the "
+        "question, the documents or the choices (default: second; question)",
+    )
+    add("--examples", type=count, metavar="N", help="attack only the first N rows")
+
+
+def _add_resources(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("what the attack is made of").add_argument
+    add("--neighbours", type=Path, metavar="FILE", help='json, {"word": ["nearest", "next", …], …}')
+    add("--wordnet", type=Path, metavar="DIR", help="WordNet's own files, such as /usr/share/wordnet")
+    add("--masked-lm", type=Path, metavar="PATH", help="encoder's folder, or checkpoint of a pre-training")
+    add("--similarity-encoder", type=Path, metavar="PATH", help="likewise; without it nothing is compared")
+    add("--tagger", type=Path, metavar="DIR", help="nltk's averaged_perceptron_tagger_eng, for textfooler")
+    add("--stop-words", type=Path, metavar="FILE", help="one a line (default: TextFooler's list)")
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("its settings (default: those of the attack's paper)").add_argument
+    add("--candidates", type=whole, metavar="K", help="most of a word from a table or model; 0: all")
+    add("--importance", choices=IMPORTANCE, help="what a word is worth: see METHODS.md")
+    add("--unknown-word", metavar="WORD", help="what hides a word when its importance is measured")
+    add("--similarity", type=not_negative, help="least similarity, from 0 to 1")
+    add("--similarity-metric", choices=("angular", "cosine"), help="1 - angle / pi, or the cosine")
+    add("--similarity-against", choices=("original", "current"), help="the text that one is compared with")
+    add("--similarity-window", type=whole, metavar="WORDS", help="words that are compared; 0: the whole text")
+    add(
+        "--check-short-texts",
+        action="store_true",
+        default=None,
+        help="compare texts that are shorter than the window, which TextFooler's recipe leaves out",
+    )
+    add("--max-changed-share", type=positive, metavar="SHARE", help="of a text's words; 1: no limit")
+    add("--max-edits", type=whole, metavar="N", help="letters that may change in all; 0: no limit")
+    add("--query-budget", type=whole, metavar="N", help="most queries an example; 0: no limit")
+    add(
+        "--queries-per-word",
+        type=whole,
+        metavar="N",
+        help="a budget of N times its words (TextDefender's: N candidates); 0: no limit",
+    )
+    add("--seed", type=whole, help="of misspellings")
+
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("how the models run").add_argument
+    add("--at-once", type=count, default=32, metavar="N", help="examples attacked side by side")
+    add(
+        "--max-tokens",
+        type=count,
+        metavar="N",
+        help="most tokens of a mini-batch (default: 16384; 1024 on a CPU)",
+    )
+    add("--cpu", action="store_true", help="don't use a GPU")
+    add("--fp16", action="store_true", help="half precision, on a GPU")
+    add("--tokenizer-dir", type=Path, metavar="DIR", help="the model's tokenizer, if it moved")
+    add("--training-data", type=Path, metavar="DIR", help="the folder it was trained on, if it moved")
+
+
+def _request(options: argparse.Namespace) -> Request:
+    """Raises DataError where a number is out of range."""
+    from fairseq_adv.data.errors import DataError
+    from fairseq_adv.evaluation.predict.running import Running
+    from fairseq_adv.evaluation.word_attacks.attack_file import Request
+    from fairseq_adv.evaluation.word_attacks.resources import Resources
+    from fairseq_adv.evaluation.word_attacks.settings import ATTACKS as KNOWN
+    from fairseq_adv.evaluation.word_attacks.victim import AttackedFile
+
+    settings = KNOWN[options.attack].with_options({**vars(options), "attack": None})
+    if settings.similarity > 1:
+        raise DataError(f"--similarity {settings.similarity:g}: pass a number from 0 to 1")
+    if settings.max_changed_share > 1:
+        raise DataError(f"--max-changed-share {settings.max_changed_share:g}: pass a share above 0, up to 1")
+    if settings.attack == "bert-attack" and settings.candidates < 1:
+        raise DataError("--candidates 0: a masked LM can propose any word. Pass a number, such as 48.")
+    odd = next((pair for pair in options.label_map if not all(pair.partition("=")[::2])), None)
+    if odd is not None:
+        raise DataError(f"--label-map {odd}: pass FILE=MODEL, such as 0=negative")
+    file = AttackedFile(
+        options.data, options.text, options.text_pair, options.label, not options.no_header,
+        options.encoding or "utf-8", options.side, options.examples,
+        {pair.partition("=")[0]: pair.partition("=")[2] for pair in options.label_map},
+    )  # fmt: skip
+    resources = Resources(
+        options.neighbours, options.wordnet, options.masked_lm, options.similarity_encoder, options.tagger,
+        options.stop_words,
+    )  # fmt: skip
+    how = Running(None, options.max_tokens, options.cpu, options.fp16, options.tokenizer_dir)
+    return Request(
+        options.checkpoint,
+        file,
+        options.out,
+        settings,
+        resources,
+        options.at_once,
+        options.training_data,
+        how,
+    )
+
+
+def _attack(options: argparse.Namespace) -> None:
+    from fairseq_adv.evaluation.word_attacks.attack_file import attack_file
+    from fairseq_adv.evaluation.word_attacks.summary import lines
+
+    found = attack_file(_request(options))
+    print(json.dumps(found) if options.json else "\n".join(lines(found)))
+
+
+def main(argv: list[str]) -> int:
+    options = _parser().parse_args(argv)
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
+    return exit_status(lambda: _attack(options), stopped=RESUMABLE)

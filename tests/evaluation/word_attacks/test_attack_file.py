@@ -1,0 +1,410 @@
+"""Attacks on the examples of a file with real models: what is written, how it resumes, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import glue_samples
+import pytest
+from hf_models import save_bert
+from small_wordnet import small_wordnet
+from support import CommandMain, command, start_command, write_json_lines, write_questions, writers
+from tiny import save
+
+from fairseq_adv import load
+from fairseq_adv.data.glue.prepare_glue import prepare
+from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from fairseq_adv.evaluation.word_attacks.resources import Resources
+from fairseq_adv.evaluation.word_attacks.settings import AGAINST, ATTACKS, IMPORTANCE, METRICS, TITLES
+from fairseq_adv.evaluation.word_attacks.victim import SIDES, AttackedFile, Victim, read_examples
+from fairseq_adv.evaluation.word_attacks.words import words_of
+from fairseq_adv.hub.convert import convert_hf_checkpoint
+
+pytest.importorskip("nltk")
+pytest.importorskip("transformers")
+RESOURCES = {field.name for field in fields(Resources)}
+DEEPWORDBUG = ["--attack", "deepwordbug", "--cpu"]
+TEXTS = ["--text", "text", "--label", "label"]
+
+
+@pytest.fixture
+def attack(capsys: pytest.CaptureFixture[str]) -> CommandMain:
+    return CommandMain("attack", capsys)
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of single texts, a.pt, and some texts with the classes that it gives them."""
+    folder = tmp_path_factory.mktemp("films")
+    return _model(folder, "SST-2", glue_samples.sst2)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pairs")
+    return _model(folder, "RTE", glue_samples.rte)
+
+
+def _model(folder: Path, task: str, samples: Any) -> Path:
+    tokenizer = tokenizer_for_encoder(glue_samples.small_wordpiece(folder / "encoder"))
+    samples(folder / "raw")
+    prepare(folder / "raw", task, folder / "data", tokenizer, progress=False)
+    save(folder / "data", folder / "a.pt", "--max-positions", "64")
+    texts = glue_samples.pairs()
+    rows: list[Any] = [first for first, _ in texts] if task == "SST-2" else texts
+    answers = load(folder / "a.pt", device="cpu").predict(rows)
+    table = []
+    for number, (row, answer) in enumerate(zip(rows, answers)):
+        label = answer.label if number % 4 else next(n for n in answer.probabilities if n != answer.label)
+        first, second = (row, None) if isinstance(row, str) else row
+        table.append({"text": first, "label": label, **({} if second is None else {"second": second})})
+    write_json_lines(folder / "rows.jsonl", table)
+    return folder
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    return read(out / "examples.jsonl")
+
+
+def test_an_attack_and_what_it_leaves(films: Path, tmp_path: Path, attack: CommandMain) -> None:
+    """The records' texts and probabilities are the model's; the summary counts them."""
+    out = tmp_path / "out"
+    words = [
+        str(films / "a.pt"),
+        *DEEPWORDBUG,
+        "--data",
+        str(films / "rows.jsonl"),
+        *TEXTS,
+        "--out",
+        str(out),
+    ]
+    done = attack(*words)
+    assert done.returncode == 0 and sorted(p.name for p in out.iterdir()) == [
+        "changes.html", "examples.jsonl", "settings.json", "summary.json",
+    ]  # fmt: skip
+    records, model = lines(out), load(films / "a.pt", device="cpu")
+    given = read(films / "rows.jsonl")
+    assert [(r["original"], r["label"]) for r in records] == [([g["text"]], g["label"]) for g in given]
+    after = model.predict([record["changed"][0] for record in records])
+    for number, (record, answer) in enumerate(zip(records, after)):
+        assert record["predicted"] == answer.label
+        assert record["after"] == pytest.approx(answer.probabilities[record["label"]], abs=2e-6)
+        expected = (
+            "skipped" if number % 4 == 0 else "failed" if answer.label == record["label"] else "succeeded"
+        )
+        assert record["status"] == expected
+    found = json.loads((out / "summary.json").read_text())
+    count = {
+        status: sum(r["status"] == status for r in records) for status in ("skipped", "failed", "succeeded")
+    }
+    attacked = [r for r in records if r["status"] != "skipped"]
+    assert min(count.values()) > 0
+    assert found["clean"] == pytest.approx(100 * len(attacked) / len(records))
+    assert found["aua"] == pytest.approx(100 * count["failed"] / len(records))
+    assert found["suc"] == pytest.approx(100 * count["succeeded"] / len(attacked))
+    assert found["queries"] == pytest.approx(sum(r["queries"] for r in attacked) / len(attacked))
+    won = [len(r["changes"]) / r["words"] for r in attacked if r["status"] == "succeeded"]
+    assert found["changed"] == pytest.approx(100 * sum(won) / len(won))
+    assert "DeepWordBug, " in done.stdout and "may change: 100 %; at most 30 letters in all;" in done.stdout
+    assert "sentence similarity: not compared" in done.stdout and "importance: unknown ([UNK])" in done.stdout
+    page = (out / "changes.html").read_text(encoding="utf-8")
+    assert page.count("<article>") == len(records) and page.count("<del>") == sum(
+        len(r["changes"]) for r in records
+    )
+
+
+def test_an_interrupted_attack_resumes(films: Path, tmp_path: Path, attack: CommandMain) -> None:
+    """After kill -9 with half a line in the file: the same results as without, and what was done is kept."""
+    rows = read(films / "rows.jsonl") * 4
+    data = write_json_lines(tmp_path / "rows.jsonl", rows)
+    words = [str(films / "a.pt"), *DEEPWORDBUG, "--data", str(data), *TEXTS, "--at-once", "2"]
+    out, part = tmp_path / "cut", tmp_path / "cut" / "examples.jsonl.part"
+    process = start_command([command("fairseq-adv"), "attack", *words, "--out", str(out)])
+    assert process.stdout is not None
+    while not (part.is_file() and part.read_bytes().count(b"\n") > 3):
+        assert process.poll() is None
+        time.sleep(0.01)
+    while pids := writers(process.stdout):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    process.communicate()
+    done = part.read_bytes()
+    part.write_bytes(done[: done.rfind(b"\n") + 1] + b'{"id": "99')
+    assert attack(*words, "--out", str(out)).returncode == 0
+    assert attack(*words, "--out", str(tmp_path / "whole")).returncode == 0
+    for one, other in zip(lines(out), lines(tmp_path / "whole")):
+        # Whom an example shares a mini-batch with is felt in the last digits.
+        near = {name: pytest.approx(other[name], abs=5e-6) for name in ("before", "after")}
+        assert one == {**other, **near}
+    summaries = [(folder / "summary.json").read_bytes() for folder in (out, tmp_path / "whole")]
+    assert summaries[0] == summaries[1] and not part.exists()
+    again = attack(*words, "--out", str(out))
+    assert again.returncode == 0 and "DeepWordBug" in again.stdout  # from the summary
+
+
+def test_a_folder_of_another_attack_is_refused(films: Path, tmp_path: Path, attack: CommandMain) -> None:
+    words = [
+        str(films / "a.pt"),
+        *DEEPWORDBUG,
+        "--data",
+        str(films / "rows.jsonl"),
+        *TEXTS,
+        "--examples",
+        "3",
+    ]
+    out = ["--out", str(tmp_path / "out")]
+    assert attack(*words, *out).returncode == 0
+    for more, what in (["--seed", "2"], "settings"), (["--examples", "4"], "file"):
+        done = attack(*words, *out, *more)
+        assert (
+            done.returncode == 2 and f"holds an attack with another {what}. Name another --out" in done.stderr
+        )
+    (tmp_path / "out" / "settings.json").unlink()
+    done = attack(*words, *out)
+    assert done.returncode == 2 and "is not of an attack whose settings are known" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("side", "changes"), [("first", [True, False]), ("second", [False, True]), (None, [False, True])]
+)
+def test_one_side_of_a_pair(
+    side: str | None, changes: list[bool], pairs: Path, tmp_path: Path, attack: CommandMain
+) -> None:
+    words = [
+        str(pairs / "a.pt"),
+        *DEEPWORDBUG,
+        "--data",
+        str(pairs / "rows.jsonl"),
+        *TEXTS,
+        "--text-pair",
+        "second",
+    ]
+    done = attack(*words, *([] if side is None else ["--side", side]), "--out", str(tmp_path / "out"))
+    assert done.returncode == 0
+    changed = [[a != b for a, b in zip(r["original"], r["changed"])] for r in lines(tmp_path / "out")]
+    assert [any(column) for column in zip(*changed)] == changes
+
+
+@pytest.mark.parametrize("side", ["question", "choices", "documents"])
+def test_questions(side: str, tmp_path: Path, attack: CommandMain) -> None:
+    """Only the named texts change; a document that two choices share changes for both."""
+    data = write_questions(tmp_path / "data", para=True)
+    save(data, tmp_path / "a.pt", "--max-positions", "120", task="arc_retrieval")
+    rows = read(data / "valid.jsonl")
+    for row in rows:
+        choices = row["question"]["choices"]
+        choices[1]["para"] = choices[0]["para"] = "w1 w2 w3 w4"
+    file = write_json_lines(tmp_path / "rows.jsonl", rows)
+    words = [str(tmp_path / "a.pt"), *DEEPWORDBUG, "--data", str(file), "--side", side]
+    assert attack(*words, "--out", str(tmp_path / "out")).returncode == 0
+    kinds = set()
+    for record in lines(tmp_path / "out"):
+        assert record["names"].count("document 1") == 1
+        kinds |= {
+            name.partition(" ")[0]
+            for name, a, b in zip(record["names"], record["original"], record["changed"])
+            if a != b
+        }
+    assert kinds == {side.removesuffix("s")}
+    model = load(tmp_path / "a.pt", device="cpu")
+    examples = read_examples(AttackedFile(file, side=side), model)
+    assert [one.example.gold for one in examples] == ["ABCDEFGH".index(r["answerKey"]) for r in rows]
+    texts = examples[0].example.text.originals
+    row = examples[0].row(("Q", "D", *texts[2:]))
+    assert row.stem == "Q" and [choice.context for choice in row.choices][:2] == ["D", "D"]
+    first = Victim(model, examples)([("0", texts)])[0]
+    choices = [(c["text"], c.get("para", "")) for c in rows[0]["question"]["choices"]]
+    (answer,) = model.predict([(rows[0]["question"]["stem"], choices)])
+    assert first.tolist() == pytest.approx(list(answer.probabilities.values()), abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def resources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder with a masked-LM head, a table of neighbours, WordNet, nltk's tagger."""
+    from nltk.tag.perceptron import PerceptronTagger
+
+    folder = tmp_path_factory.mktemp("resources")
+    save_bert(folder / "hf", head=True)
+    convert_hf_checkpoint(folder / "hf", folder / "encoder")
+    texts = " ".join(text.lower() for pair in glue_samples.pairs() for text in pair)
+    words = sorted(set(words_of(texts)))
+    near = {word: [words[i - 1], words[i - 2], words[i - 3]] for i, word in enumerate(words)}
+    (folder / "near.json").write_text(json.dumps(near), encoding="utf-8")
+    small_wordnet(folder / "wordnet")
+    tagger = PerceptronTagger(load=False)
+    tagger.train([[(word, ("NN", "JJ")[i % 2]) for i, word in enumerate(words)]])
+    for part, value in zip(("weights", "tagdict", "classes"), tagger.encode_json_obj()):
+        (folder / f"averaged_perceptron_tagger_eng.{part}.json").write_text(json.dumps(value))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("bert-attack --masked-lm R/encoder --similarity-encoder R/encoder --candidates 4",
+         ["BERT-Attack-style", "candidates: masked lm; 4 of a word", "unknown ([MASK])",
+          "0.2 (cosine, against the original", "may change: 40 %"]),
+        ("textfooler --neighbours R/near.json --similarity-encoder R/encoder --tagger R --check-short-texts",
+         ["TextFooler-style", "candidates: neighbours; 50 of a word", "importance: delete",
+          "0.840845 (angular, against the current text",
+          "15 words around the change, short texts too", "part of speech: compared"]),
+        ("textbugger --neighbours R/near.json --queries-per-word 3",
+         ["TextBugger-style",
+          "candidates: inserted blank, deleted inside, swapped inside, lookalikes, neighbours; 5 of a word",
+          "sentence similarity: not compared", "queries: 3 a word"]),
+        ("pwws --wordnet R/wordnet --stop-words R/near.json",
+         ["PWWS", "candidates: wordnet; all of a word", "weighted-saliency ([UNK])",
+          "stop words: of a file"]),
+    ],
+)  # fmt: skip
+def test_every_attack_and_its_settings(
+    options: str, told: list[str], films: Path, resources: Path, tmp_path: Path, attack: CommandMain
+) -> None:
+    """What was set stands beside the numbers; candidates are asked about."""
+    words = [
+        str(resources) if word == "R" else word.replace("R/", f"{resources}/") for word in options.split()
+    ]
+    data = ["--data", films / "rows.jsonl", *TEXTS]
+    done = attack(films / "a.pt", "--attack", *words, *data, "--cpu", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert [text for text in told if text not in done.stdout] == []
+    asked = [r["queries"] - 1 - r["words"] for r in lines(tmp_path / "out") if r["status"] != "skipped"]
+    assert max(asked) > 0 or words[0] == "pwws"  # whose few synonyms may all be missing
+    found = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert set(found["made_from"]["resources"]) == {
+        word[2:].replace("-", "_") for word in words if word[2:].replace("-", "_") in RESOURCES
+    }
+
+
+def test_classes_of_other_names(films: Path, tmp_path: Path, attack: CommandMain) -> None:
+    rows = read(films / "rows.jsonl")
+    names = {"0": "bad", "1": "good"}
+    data = write_json_lines(tmp_path / "rows.jsonl", [{**row, "label": names[row["label"]]} for row in rows])
+    words = [str(films / "a.pt"), *DEEPWORDBUG, "--data", str(data), *TEXTS, "--out", str(tmp_path / "out")]
+    done = attack(*words)
+    assert (
+        done.returncode == 2
+        and "rows.jsonl:1: label '" in done.stderr
+        and "is none of the model's classes" in done.stderr
+    )
+    assert attack(*words, "--label-map", "bad=0", "good=1").returncode == 0
+    assert [r["label"] for r in lines(tmp_path / "out")] == [row["label"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--attack textfooler", "--attack textfooler needs a table of neighbours, --neighbours FILE"),
+        ("--attack pwws", "--attack pwws needs WordNet's files, --wordnet DIR"),
+        ("--attack bert-attack", "--attack bert-attack needs a masked LM, --masked-lm PATH"),
+        ("--attack deepwordbug --neighbours a.json", "--neighbours: --attack deepwordbug doesn't use it"),
+        ("--attack deepwordbug --tagger a", "--tagger: --attack deepwordbug doesn't use it"),
+        ("--attack deepwordbug --stop-words a.txt", "a.txt: no such file or folder"),
+        ("--attack deepwordbug --similarity 1.5", "--similarity 1.5: pass a number from 0 to 1"),
+        ("--attack deepwordbug --max-changed-share 1.2", "--max-changed-share 1.2: pass a share above 0"),
+        ("--attack bert-attack --candidates 0", "--candidates 0: a masked LM can propose any word"),
+        ("--attack deepwordbug --label-map 0", "--label-map 0: pass FILE=MODEL"),
+        ("--attack deepwordbug --side second", "--side second: the file has single texts. Pass one of first"),
+        ("--attack deepwordbug --side question", "--side question: the file has single texts"),
+        ("--attack deepwordbug --text other", "there is no column 'other'"),
+        ("--attack deepwordbug --data no.csv", "no.csv: no such file"),
+        ("--attack=deepwordbug --fp16", "--fp16: needs a GPU"),
+    ],
+)  # fmt: skip
+def test_mistakes(words: str, message: str, films: Path, tmp_path: Path, attack: CommandMain) -> None:
+    """One line, and nothing that looks like a result."""
+    given = [str(films / "a.pt"), "--data", str(films / "rows.jsonl"), *TEXTS, "--cpu"]
+    done = attack(*given, "--out", str(tmp_path / "out"), *words.split())
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.splitlines()[-1].startswith("error: ") and message in done.stderr
+    assert not (tmp_path / "out" / "settings.json").exists()
+
+
+def test_a_damaged_line_is_named(films: Path, tmp_path: Path, attack: CommandMain) -> None:
+    out = tmp_path / "out"
+    words = [
+        str(films / "a.pt"),
+        *DEEPWORDBUG,
+        "--data",
+        str(films / "rows.jsonl"),
+        *TEXTS,
+        "--out",
+        str(out),
+    ]
+    assert attack(*words).returncode == 0
+    kept = (out / "examples.jsonl").read_text(encoding="utf-8").splitlines()
+    (out / "summary.json").unlink()
+    (out / "examples.jsonl").unlink()
+    (out / "examples.jsonl.part").write_text(kept[0] + "\n" + '{"id": "1"}\n')
+    done = attack(*words)
+    assert done.returncode == 2 and "examples.jsonl.part:2: lacks 'label'. Remove the folder" in done.stderr
+
+
+@pytest.mark.parametrize("key", ["names", "changes", "places", "predicted", "status"])
+def test_a_record_that_was_changed_is_named(
+    key: str, films: Path, tmp_path: Path, attack: CommandMain
+) -> None:
+    """Of a finished attack, whose page is made of them again."""
+    out = tmp_path / "out"
+    given = [films / "a.pt", *DEEPWORDBUG, "--data", films / "rows.jsonl", *TEXTS, "--examples", 2]
+    assert attack(*given, "--out", out).returncode == 0
+    records = lines(out)
+    records[1][key] = 3
+    write_json_lines(out / "examples.jsonl", records)
+    done = attack(*given, "--out", out)
+    assert done.returncode == 2 and f"examples.jsonl:2: {key} must be " in done.stderr
+
+
+def test_what_does_not_fit_the_model_leaves_no_settings(
+    pairs: Path, tmp_path: Path, attack: CommandMain
+) -> None:
+    """Single texts for a model of pairs: the command with the right columns goes on."""
+    given = [pairs / "a.pt", *DEEPWORDBUG, "--data", pairs / "rows.jsonl", *TEXTS, "--examples", 2]
+    out = ["--out", tmp_path / "out"]
+    done = attack(*given, *out)
+    assert done.returncode == 2 and "was trained on pairs of texts, and was given single texts" in done.stderr
+    assert attack(*given, "--text-pair", "second", *out).returncode == 0
+
+
+def test_the_commands_names_are_the_librarys() -> None:
+    from fairseq_adv_cli import attack_words
+
+    assert attack_words.ATTACKS == tuple(ATTACKS) == tuple(TITLES)
+    assert attack_words.IMPORTANCE == IMPORTANCE and attack_words.SIDES == SIDES
+    parser = attack_words._parser()
+    known = {action.dest: action.choices for action in parser._actions}
+    assert known["similarity_metric"] == METRICS and known["similarity_against"] == AGAINST
+
+
+def test_all_options_of_settings_are_the_commands() -> None:
+    from fairseq_adv.evaluation.word_attacks.settings import Settings
+    from fairseq_adv_cli import attack_words
+
+    options = {action.dest for action in attack_words._parser()._actions}
+    assert {field.name for field in fields(Settings)} - options == {"sources", "part_of_speech"}
+
+
+def test_a_model_of_numbers_is_refused(tmp_path: Path, attack: CommandMain) -> None:
+    tokenizer = tokenizer_for_encoder(glue_samples.small_wordpiece(tmp_path / "encoder"))
+    glue_samples.stsb(tmp_path / "raw")
+    prepare(tmp_path / "raw", "STS-B", tmp_path / "data", tokenizer, progress=False)
+    save(tmp_path / "data", tmp_path / "a.pt", classes=1)
+    data = write_json_lines(tmp_path / "rows.jsonl", [{"text": "a", "label": "1"}])
+    done = attack(
+        str(tmp_path / "a.pt"), *DEEPWORDBUG, "--data", str(data), *TEXTS, "--out", str(tmp_path / "out")
+    )
+    assert done.returncode == 2 and "the model gives numbers, not classes" in done.stderr
+    shutil.rmtree(tmp_path / "out")
