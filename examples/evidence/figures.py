@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import grid
+import word_attacks
 from results import Cells, Interval, interval, score, under_attack
 
-SCORES, ATTACKS = "score-over-rows", "accuracy-under-attack"
+SCORES, ATTACKS, WORDS = "score-over-rows", "accuracy-under-attack", "accuracy-under-attacks-on-words"
 Point = tuple[float, Interval]
 
 
@@ -49,7 +50,38 @@ def draw(cells: Cells, folder: Path) -> list[str]:
             "accuracy on 200 test rows, %", f"{task.name}, {task.tuned_rows} training rows",
         )  # fmt: skip
         drawn.append(ATTACKS)
+    if _draw_word_attacks(cells, folder / WORDS):
+        drawn.append(WORDS)
     return drawn
+
+
+def _draw_word_attacks(cells: Cells, path: Path) -> bool:
+    """Clean against attacked accuracy, a panel for each attack; False where there is nothing to draw."""
+    found = {method: word_attacks.attacked(cells, method) for method in grid.ATTACKED}
+    if not any(found.values()):
+        return False
+    figure = _figure(path, (9, 7))
+    panels = figure.subplots(2, 2, sharex=True)
+    for axes, name in zip(panels.flat, word_attacks.NAMES):
+        for method, records in found.items():
+            if records:
+                clean, attacked = (
+                    interval([word_attacks.value(name, number)(one) for one in records])
+                    for number in ("clean", "aua")
+                )
+                colour, marker, _ = _look(method)
+                axes.errorbar(
+                    clean.mean, attacked.mean, xerr=_spread(clean), yerr=_spread(attacked), label=method,
+                    capsize=3, color=colour, marker=marker, linestyle="none",
+                )  # fmt: skip
+        axes.set_title(word_attacks.TITLES[name])
+        axes.grid(alpha=0.3)
+    figure.supxlabel("accuracy before the attack, %")
+    figure.supylabel("accuracy under attack, %")
+    handles, labels = panels.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False)
+    _save(figure, path)
+    return True
 
 
 def _draw(
@@ -57,25 +89,14 @@ def _draw(
     ticks: list[int] | None = None,
 ) -> None:  # fmt: skip
     """A line for each method, with its intervals; rows on a logarithmic axis."""
-    from fairseq_adv.data.io import written_whole
-    from fairseq_adv.evaluation.figures.plots import COLOURS, MARKERS, STYLES, NoMatplotlib
-
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise NoMatplotlib from None
-    matplotlib.rcParams["svg.hashsalt"] = path.name  # the same records give the same file
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    figure = _figure(path, (7, 4.5))
     axes = figure.subplots()
     for name, points in lines.items():
-        i = list(grid.METHODS).index(name)
         xs, intervals = zip(*points)
-        spread: list[Any] = [0 if one.half != one.half else one.half for one in intervals]
+        colour, marker, style = _look(name)
         axes.errorbar(
-            xs, [one.mean for one in intervals], yerr=spread, label=name, capsize=3, linewidth=1.5,
-            color=COLOURS[i % len(COLOURS)], marker=MARKERS[i % len(MARKERS)],
-            linestyle=STYLES[i // len(COLOURS)],
+            xs, [one.mean for one in intervals], yerr=[_spread(one) for one in intervals], label=name,
+            capsize=3, linewidth=1.5, color=colour, marker=marker, linestyle=style,
         )  # fmt: skip
     if ticks:
         axes.set_xscale("log")
@@ -86,6 +107,41 @@ def _draw(
     axes.set_title(title)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
+    _save(figure, path)
+
+
+def _figure(path: Path, size: tuple[float, float]) -> Any:
+    from fairseq_adv.evaluation.figures.plots import NoMatplotlib
+
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise NoMatplotlib from None
+    matplotlib.rcParams["svg.hashsalt"] = path.name  # the same records give the same file
+    return Figure(figsize=size, layout="constrained")
+
+
+def _look(method: str) -> tuple[Any, Any, Any]:
+    """Colour, marker and style of a method's line, the same in all figures."""
+    from fairseq_adv.evaluation.figures.plots import COLOURS, MARKERS, STYLES
+
+    i = list(grid.METHODS).index(method)
+    lap = i // len(COLOURS)
+    return (
+        COLOURS[i % len(COLOURS)],
+        MARKERS[(i + lap) % len(MARKERS)],
+        STYLES[i // len(COLOURS) % len(STYLES)],
+    )
+
+
+def _spread(one: Interval) -> float:
+    return 0.0 if one.half != one.half else one.half
+
+
+def _save(figure: Any, path: Path) -> None:
+    from fairseq_adv.data.io import written_whole
+
     for kind in ("png", "svg"):
         metadata = {"Date": None} if kind == "svg" else {}
         with written_whole(path.with_suffix(f".{kind}")) as file:

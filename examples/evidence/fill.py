@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import grid
 import small_setup as small
 import sources
+import word_attacks
 from driver import EPOCHS, LABELS, PROJECT, Processes, Record, Run, are_numbers, train_and_measure
 
 from fairseq_adv_cli.model_args import model_args
@@ -68,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     add("--device", choices=("cpu", "cuda"), default="cpu", help="where the models compute")
     add("--stop-after", type=count, metavar="MINUTES", help="interrupt what runs then, and end")
     add("--only", choices=list(grid.TASKS), help="cells of one task")
+    add("--wordnet", type=Path, default=word_attacks.WORDNET, metavar="DIR", help="WordNet 3.0's own files")
     add("--records", type=Path, default=RECORDS, help="folder of the records")
     return options
 
@@ -83,7 +85,7 @@ def read_records(folder: Path) -> list[Record]:
 
     kinds = {
         "name": TEXT, "labels": LABELS, "seed": COUNT, "options": TEXTS, "starts": COUNT, "cpu_seconds": SIZE,
-        "train": MEASURED, "valid": MEASURED, "test": NUMBERS, "attacks": ATTACKS,
+        "train": MEASURED, "valid": MEASURED, "test": NUMBERS, "attacks": ATTACKS, "word_attacks": ATTACKS,
     }  # fmt: skip
     return [
         own_object(line, kinds, f"{path}:{number}", "Remove the line.")
@@ -136,7 +138,7 @@ class Filler:
         """The cells without a record, in order."""
         records = read_records(self.options.records)
         for run in grid.whole_grid(records):
-            if self.options.only in (None, run.labels["task"]) and grid.find(run, records) is None:
+            if self.options.only in (None, run.labels["task"]) and not grid.is_done(run, records):
                 yield run
 
     def _take(self, held: ExitStack) -> Run | None:
@@ -149,7 +151,7 @@ class Filler:
                 held.enter_context(locked(self.options.out / "cells" / run.name))
             except DataError:
                 continue
-            if grid.find(run, read_records(self.options.records)) is None:  # nobody has made it meanwhile
+            if not grid.is_done(run, read_records(self.options.records)):  # nobody has made it meanwhile
                 return run
             held.close()
         return None
@@ -160,7 +162,10 @@ class Filler:
         out = self.options.out
         with FileLock(out / "data.lock"):
             sources.prepare(self.options.data, out, run.labels["task"], int(run.labels["rows"]))
-        record = train_and_measure(whole(run, out), out, self.processes, resumes=True)
+        cell = whole(run, out)
+        on_words = word_attacks.attacks(run, self.options.data, self.options.wordnet)
+        cell = replace(cell, after={**cell.after, **on_words})
+        record = train_and_measure(cell, out, self.processes, resumes=True)
         append({**evaluated(record, run, out), **self._setup}, self.options.records)
         shutil.rmtree(out / run.name)
         print(f"== {run.name}: done, {record['wall_seconds']:.0f} s", flush=True)
@@ -195,10 +200,11 @@ def evaluated(record: Record, run: Run, out: Path) -> Record:
 
     lines = [line for line in log_lines(out / run.name / "train.log") if line.kind == VALID]
     test = {line.updates: line.values for line in lines if line.split == "test"}
+    attacks, on_words = word_attacks.split_outcomes(record["outcomes"])
     return {
         **{key: record[key] for key in KEPT},
         "options": list(run.options), "further_options": record["options"][len(run.options):],
-        "test": test[max(test)], "attacks": record["outcomes"], "word_attacks": {},
+        "test": test[max(test)], "attacks": attacks, "word_attacks": on_words,
     }  # fmt: skip
 
 
@@ -230,6 +236,9 @@ def fill(options: argparse.Namespace) -> None:
 
     small.check_files(options.data, sources.NEEDED)
     options.out, options.records = options.out.resolve(), options.records.resolve()
+    options.data = options.data.resolve()
+    if not (options.wordnet / "index.noun").is_file():
+        raise ValueError(f"{options.wordnet}: has no index.noun. Name WordNet's folder with --wordnet.")
     (options.out / "cells").mkdir(parents=True, exist_ok=True)
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -251,7 +260,7 @@ def fill(options: argparse.Namespace) -> None:
 
 def summary(records: Sequence[Record]) -> str:
     known = grid.whole_grid(records)
-    done = sum(grid.find(run, records) is not None for run in known)
+    done = sum(grid.is_done(run, records) for run in known)
     return f"{done} of the {len(known)} cells known by now are done; examples/evidence/tabulate.py shows them"
 
 

@@ -110,6 +110,27 @@ METHODS = {
             [(lr, flooded(level)) for lr in (1e-4, 2e-4) for level in ("0.05", "0.15")],
         ),
         Method("pgd", ["--criterion", "pgd", *_K], _ADV),
+        # Noise of a norm of 0.01 and 0.06 of the embeddings'.
+        Method(
+            "noise", ["--criterion", "noise", "--noise-relative"],
+            [(lr, ["--noise-size", size]) for lr in (1e-4, 2e-4) for size in ("0.0173", "0.104")],
+        ),
+        Method(
+            "r3f", ["--criterion", "r3f", "--r3f-relative"],
+            [
+                (lr, ["--r3f-epsilon", size, "--r3f-lambda", "1"])
+                for lr in (1e-4, 2e-4) for size in ("0.02", "0.1")
+            ],
+        ),
+        Method("tavat", ["--criterion", "tavat", *_K], _ADV),
+        # No projection; delta reaches a share of about 4 steps.
+        Method(
+            "freelb_plus_plus", ["--criterion", "freelb", "--adv-relative", "--adv-steps", "5"],
+            [
+                (lr, ["--adv-max-norm", "0", "--adv-lr", step, "--adv-init-mag", step])
+                for lr in (1e-4, 2e-4) for step in ("0.0033", "0.01")
+            ],
+        ),
         Method("yopo", ["--criterion", "yopo", *_K, "--yopo-steps", "2"], _ADV),
         Method("freeat", ["--criterion", "freeat", *_K], _ADV),
         Method(
@@ -119,17 +140,34 @@ METHODS = {
     )
 }  # fmt: skip
 FIRST = ("standard", "freelb", "standard-3x")
+# Cells whose models are attacked with changed words as well.
+ATTACKED = (
+    "standard", "freelb", "noise", "r3f", "flooding", "pgd", "tavat", "freelb_plus_plus", "flooding-auto",
+)  # fmt: skip
+ATTACKED_TASK, ATTACKED_SEEDS = "movie-reviews", (1, 2, 3)
 
 
-def stages() -> Iterator[tuple[Task, int, tuple[str, ...]]]:
-    """Task, rows and methods whose cells of one seed stand beside each other, in the order of their worth."""
+def has_word_attacks(run: Run) -> bool:
+    """Whether a cell's model is attacked with changed words."""
+    task, rows, method = (run.labels[name] for name in ("task", "rows", "method"))
+    place = task == ATTACKED_TASK and int(rows) == TASKS[task].tuned_rows
+    return place and method in ATTACKED and run.seed in ATTACKED_SEEDS
+
+
+def stages() -> Iterator[tuple[Task, int, tuple[str, ...], tuple[int, ...]]]:
+    """Task, rows, methods and seeds whose cells of one seed stand beside each other, in the order of their
+    worth.
+    """
+    attacked = TASKS[ATTACKED_TASK]
+    for method in ATTACKED:
+        yield attacked, attacked.tuned_rows, (method,), ATTACKED_SEEDS
     places = [(task, rows) for task in TASKS.values() for rows in task.updates]
     for task, rows in places:
-        yield task, rows, FIRST
+        yield task, rows, FIRST, SEEDS
     for method in METHODS:
         if method not in FIRST:
             for task, rows in places:
-                yield task, rows, (method,)
+                yield task, rows, (method,), SEEDS
 
 
 def candidate(task: Task, rows: int, method: Method, number: int, seed: int) -> Run:
@@ -169,12 +207,14 @@ def chosen(task: Task, method: Method, records: Sequence[Record]) -> int | None:
     return min(scores)[2]
 
 
-def cells(task: Task, rows: int, methods: Sequence[str], records: Sequence[Record]) -> list[Run]:
+def cells(
+    task: Task, rows: int, methods: Sequence[str], seeds: Sequence[int], records: Sequence[Record]
+) -> list[Run]:
     """The cells of a stage: first what chooses, then, for methods whose candidate is chosen, seed by seed."""
     every = [METHODS[name] for name in methods]
     runs = [run for method in every for run in choices(task, method)]
     numbers = {method.name: chosen(task, method, records) for method in every}
-    for seed in SEEDS:
+    for seed in seeds:
         for method in every:
             number = numbers[method.name]
             if number is not None:
@@ -189,8 +229,12 @@ def whole_grid(records: Sequence[Record]) -> list[Run]:
 
 
 def find(run: Run, records: Sequence[Record]) -> Record | None:
-    """The record of a cell: the first of its name and options."""
-    for record in records:
-        if record["name"] == run.name and record["options"] == list(run.options):
-            return record
-    return None
+    """The record of a cell: the first of its name and options; one with word attacks before one without."""
+    found = [one for one in records if one["name"] == run.name and one["options"] == list(run.options)]
+    return next((one for one in found if one["word_attacks"]), found[0] if found else None)
+
+
+def is_done(run: Run, records: Sequence[Record]) -> bool:
+    """Whether a cell has a record of all that is measured in it."""
+    record = find(run, records)
+    return record is not None and (bool(record["word_attacks"]) or not has_word_attacks(run))

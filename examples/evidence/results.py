@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import grid
+import word_attacks
 from driver import Record
 from fill import LONG, STEPS
 
@@ -53,6 +54,11 @@ class Cells:
         self.records = records
         self.known = grid.whole_grid(records)
         self.done = {run.name: one for run in self.known if (one := grid.find(run, records)) is not None}
+
+    @property
+    def whole(self) -> int:
+        """How many have a record of all that is measured in them."""
+        return sum(grid.is_done(run, self.records) for run in self.known)
 
     def of(self, task: str, rows: int, method: str) -> list[Record]:
         """By seed; those for choosing are not among them."""
@@ -224,8 +230,8 @@ def page(cells: Cells, figures: Sequence[str]) -> list[str]:
     """All lines between the markers."""
     machines = sorted({f"{one['machine']}, torch {one['torch']}" for one in cells.done.values()})
     lines = [
-        f"**{len(cells.done)} of {len(cells.known)} cells known by now are done** (a cell becomes known "
-        "when its sizes are chosen).",
+        f"**{cells.whole} of {len(cells.known)} cells known by now are done** (a cell becomes known when its "
+        "sizes are chosen; one that still lacks its attacks on words is shown, and made again).",
         f"Machines: {'; '.join(machines) or 'none yet'}.", "",
         *(f"![{name.replace('-', ' ')}]({name}.svg)" for name in figures), "",
     ]  # fmt: skip
@@ -233,4 +239,5 @@ def page(cells: Cells, figures: Sequence[str]) -> list[str]:
     for task in grid.TASKS.values():
         for rows in sorted(task.updates):
             lines += result_table(cells, task.name, rows)
+    lines += word_attacks.tables(cells)
     return [*lines, *convergence(cells), *long_attacks(cells), *choice_table(cells)]

@@ -15,9 +15,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import small_setup as small
+from grid import ATTACKED_TASK
+from word_attacks import NEIGHBOURS, attacked_file
 
 ATTACKED = 200
-NEEDED = ["sentence/rt-polarity.all"] + [
+NEEDED = ["sentence/rt-polarity.all", NEIGHBOURS] + [
     f"glue/{name}/{split}.tsv" for name in ("CoLA", "MRPC") for split in ("train", "dev")
 ]
 Rows = list[list[str]]
@@ -74,10 +76,10 @@ def prepare(data: Path, out: Path, task: str, rows: int) -> None:
     Raises:
         ValueError: a file is damaged, or has fewer rows.
     """
-    from fairseq_adv.data.io import whole_folder
+    from fairseq_adv.data.io import whole_folder, write_whole
 
     folder = (out / "data" / f"{task}-{rows}").resolve()
-    if folder.is_dir():
+    if folder.is_dir() and (task != ATTACKED_TASK or (out / attacked_file(task)).is_file()):
         return
     if task == "movie-reviews":
         name, head, parts = "SST-2", _SST_2, movie_reviews(data / "sentence" / "rt-polarity.all")
@@ -89,6 +91,11 @@ def prepare(data: Path, out: Path, task: str, rows: int) -> None:
         raise ValueError(f"{data}: {task} has {len(parts['train'])} rows for training, not {rows}")
     parts["train"] = parts["train"][:rows]
     parts["attack"] = parts["test"][:ATTACKED]
+    if task == ATTACKED_TASK:
+        lines = [["text", "label"], *parts["attack"]]
+        write_whole(out / attacked_file(task), "".join("\t".join(line) + "\n" for line in lines))
+    if folder.is_dir():
+        return
     with whole_folder(folder) as scratch:
         for split in ("valid", "test", "attack"):
             _binarise(scratch / "parts" / split, name, head, parts["train"], parts[split], out)

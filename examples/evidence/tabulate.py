@@ -36,7 +36,7 @@ def tabulate(options: argparse.Namespace) -> None:
     cells = Cells(read_records(options.records))
     figures = draw(cells, options.page.parent)
     write_between(options.page, "\n".join(page(cells, figures)))
-    print(f"{options.page}: {len(cells.done)} of {len(cells.known)} cells")
+    print(f"{options.page}: {cells.whole} of {len(cells.known)} cells")
 
 
 def main() -> int:

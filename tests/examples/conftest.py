@@ -20,13 +20,14 @@ def hydra_session() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The encoder's folder for a recipe, made once; its data lie in ``data``."""
-    from recipes import PRETRAINING, tiny_encoder
+    from recipes import CLASSES, PRETRAINING, tiny_encoder
 
     made: dict[str, Path] = {}
 
     def folder(name: str) -> Path:
-        glue = name in ("glue", "flooding", "finetune")
-        kind = "glue" if glue else "roberta_base" if name in PRETRAINING else "commonsense_qa"
+        kind = "roberta_base" if name in PRETRAINING else "commonsense_qa"
+        if name in CLASSES:
+            kind = "albert" if name == "albert" else "glue"
         if kind not in made:
             made[kind] = tiny_encoder(tmp_path_factory.mktemp(kind), kind)
         return made[kind]

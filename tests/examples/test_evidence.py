@@ -11,10 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from fairseq.data import Dictionary, indexed_dataset
-from small_runs import table_rows, wait_for, words, write_glue, write_small_encoder
+from small_runs import table_rows, wait_for, write_evidence_data, write_glue, write_small_encoder
 from support import handle_interrupts, run_command, start_command
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -23,6 +22,8 @@ import fill  # noqa: E402
 import grid  # noqa: E402
 import results  # noqa: E402
 import sources  # noqa: E402
+import word_attacks  # noqa: E402
+from figures import ATTACKS, SCORES, WORDS, draw  # noqa: E402
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -30,14 +31,7 @@ SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files as their owners distribute them, of a tiny encoder's words."""
-    folder = tmp_path_factory.mktemp("data")
-    rng = np.random.default_rng(0)
-    (folder / "sentence").mkdir()
-    lines = "".join(f"{i % 2} {words(rng, 6)} \n" for i in range(300))
-    (folder / "sentence" / "rt-polarity.all").write_text(lines)
-    for task in ("CoLA", "MRPC"):
-        write_glue(folder / "glue", task)
-    return folder
+    return write_evidence_data(tmp_path_factory.mktemp("data"))
 
 
 # --- the grid
@@ -52,7 +46,7 @@ def fake(run: Any, dev: float, loss: float = 1.0, test: float = 50.0) -> dict[st
         "name": run.name, "labels": dict(run.labels), "seed": run.seed, "options": list(run.options),
         "valid": [{metric: dev, "loss": loss}], "train": [{"loss": 0.5}], "starts": 1, "device": "cpu",
         "test": {metric: test, "loss": 1 / math.log(2)}, "attacks": attacks, "cpu_seconds": 7.0,
-        "peak_mib": 900.0, "machine": "a machine", "torch": "2.0",
+        "peak_mib": 900.0, "machine": "a machine", "torch": "2.0", "word_attacks": {},
     }  # fmt: skip
 
 
@@ -71,11 +65,14 @@ def test_the_grid_is_fair_and_in_order() -> None:
     assert first[0].name == "movie-reviews-1000-standard-choice0" and all(run.seed == 0 for run in first)
     known = [run for name in grid.FIRST for run in grid.choices(task, grid.METHODS[name])]
     runs = [run for run in grid.whole_grid([fake(run, 50) for run in known]) if run.seed]
-    assert [(run.labels["method"], run.seed) for run in runs[:6]] == [
-        (name, seed) for seed in (1, 2) for name in ("standard", "freelb", "standard-3x")
+    assert [(run.labels["method"], run.seed) for run in runs[:12]] == [
+        *((name, seed) for name in ("standard", "freelb") for seed in (1, 2, 3)),  # attacked with words
+        *(("standard-3x", seed) for seed in (1, 2, 3)),
+        *((name, 4) for name in ("standard", "freelb", "standard-3x")),
     ]
+    assert [grid.has_word_attacks(run) for run in runs[:12]] == [True] * 6 + [False] * 6
     assert [run.labels["rows"] for run in runs[::15]] == ["1000", "250", "4000"]
-    updates = {run.labels["method"]: run.options[run.options.index("--max-update") + 1] for run in runs[:3]}
+    updates = {run.labels["method"]: run.options[run.options.index("--max-update") + 1] for run in runs[:7]}
     assert updates == {"standard": "192", "freelb": "192", "standard-3x": "576"}
     assert len({run.name for run in runs}) == len(runs) == 45
 
@@ -193,6 +190,7 @@ import fill, grid
 grid.TASKS = {{"movie-reviews": grid.Task("movie-reviews", {{100: 6}})}}
 grid.METHODS = {{name: grid.METHODS[name] for name in ("standard", "freelb")}}
 grid.FIRST, grid.SEEDS = ("standard", "freelb"), (1, 2)
+grid.ATTACKED, grid.ATTACKED_SEEDS = ("standard", "freelb"), (1,)
 """
 STAND_IN = """
 import driver, pathlib
@@ -211,7 +209,8 @@ def out(tmp_path: Path, encoder: Path) -> Path:
     """An output folder with the encoder, and beside it the program with a small grid and a stand-in."""
     program, commands = tmp_path / "fill.py", tmp_path / "bin"
     commands.mkdir()
-    attack = '#!/bin/sh\necho \'{"accuracy": 55.0, "perturbed_accuracy": 44.0}\'\n'
+    said = {"accuracy": 55.0, "perturbed_accuracy": 44.0, **dict.fromkeys(word_attacks.NUMBERS, 33.0)}
+    attack = f"#!/bin/sh\necho '{json.dumps(said)}'\n"
     for name, text in (("fairseq-train", TRAIN), ("fairseq-adv", attack)):
         (commands / name).write_text(text)
         (commands / name).chmod(0o755)
@@ -225,7 +224,8 @@ def out(tmp_path: Path, encoder: Path) -> Path:
 
 def command(data: Path, out: Path, *more: str) -> list[str]:
     program = str(out.parent / "fill.py")
-    return [sys.executable, program, str(data), str(out), "--records", str(out.parent / "records"), *more]
+    given = ["--records", str(out.parent / "records"), "--wordnet", str(data / "wordnet")]
+    return [sys.executable, program, str(data), str(out), *given, *more]
 
 
 def records_of(out: Path) -> list[dict[str, Any]]:
@@ -331,6 +331,7 @@ def test_a_real_cell(data: Path, out: Path) -> None:
     program.write_text(
         SMALL + "grid.METHODS = {'freelb': grid.METHODS['freelb']}\n"
         "grid.FIRST, grid.SEEDS, grid.RADII = ('freelb',), (1,), (0.02,)\n"
+        "grid.ATTACKED = ('freelb',)\n"
         "grid.chosen = lambda task, method, records: 0\n"
         "grid.choices = lambda task, method: []\n"
         "sys.exit(fill.main())\n"
@@ -345,6 +346,9 @@ def test_a_real_cell(data: Path, out: Path) -> None:
     # The attack's clean loss is that of the test split, whose first 200 rows are all that there are.
     assert attack["loss"] == pytest.approx(record["test"]["loss"] * math.log(2), rel=1e-3)
     assert 0 < record["train"][-1]["adv_ratio"] < 0.02
+    assert set(record["word_attacks"]) == set(word_attacks.NAMES)
+    assert {one["clean"] for one in record["word_attacks"].values()} == {attack["accuracy"]}
+    assert all(one["queries"] > 5 and one["aua"] <= one["clean"] for one in record["word_attacks"].values())
 
 
 # --- the tables
@@ -371,7 +375,8 @@ def test_the_page_shows_what_there_is(tmp_path: Path) -> None:
     task = grid.TASKS["movie-reviews"]
     known = [run for name in grid.FIRST for run in grid.choices(task, grid.METHODS[name])]
     choices = [fake(run, 50) for run in known]
-    cells = [run for run in grid.whole_grid(choices) if run.seed][:8]
+    cells = [run for run in grid.whole_grid(choices) if run.seed]
+    cells = sorted(cells, key=lambda run: (run.labels["rows"] != "1000", run.seed))[:8]
     scores = dict(zip([run.name for run in cells], (70, 72, 71, 74, 73, 71, 70, 75)))
     for record in [*choices, *(fake(run, 60, test=scores[run.name]) for run in cells)]:
         fill.append(record, records)
@@ -398,6 +403,36 @@ def test_the_page_shows_what_there_is(tmp_path: Path) -> None:
     assert figures == {path.name: path.read_bytes() for path in tmp_path.glob("*.*g")}, "the same again"
 
 
+def test_tables_of_attacks_on_words_by_hand(tmp_path: Path) -> None:
+    """A cell whose record lacks them is made again; the record that has them counts."""
+    task = grid.TASKS["movie-reviews"]
+    known = [run for name in ("standard", "freelb") for run in grid.choices(task, grid.METHODS[name])]
+    records = [fake(run, 50) for run in known]
+    cells = [run for run in grid.whole_grid(records) if grid.has_word_attacks(run)]
+    records += [fake(run, 60) for run in cells]
+    assert not any(grid.is_done(run, records) for run in cells)
+    assert word_attacks.tables(results.Cells(records)) == []
+    under = {"standard": (20, 22, 24), "freelb": (30, 31, 35)}
+    for run in cells:
+        numbers = {"clean": 80, "aua": under[run.labels["method"]][run.seed - 1], "suc": 70, "queries": 30.25,
+                   "changed": 12}  # fmt: skip
+        records.append({**fake(run, 60), "word_attacks": dict.fromkeys(word_attacks.NAMES, numbers)})
+    assert all(grid.is_done(run, records) for run in cells)
+    lines = word_attacks.tables(results.Cells(records))
+    assert [line for line in lines if line.startswith("###")] == [
+        "### DeepWordBug", "### TextFooler-style", "### TextBugger-style", "### PWWS",
+    ]  # fmt: skip
+    rows = table_rows("\n".join(lines))[:4]
+    assert rows[2] == ["`standard`", "3", "80.00 ± 0.00", "22.00 ± 4.97", "", "70.0", "30.2", "12.0"]
+    assert rows[3] == [
+        "`freelb`", "3", "80.00 ± 0.00", "32.00 ± 6.57", "10.00 ± 2.48", "70.0", "30.2", "12.0",
+    ]  # fmt: skip
+    draw(results.Cells(records), tmp_path)
+    assert {f"accuracy-under-attacks-on-words.{kind}" for kind in ("png", "svg")} <= {
+        path.name for path in tmp_path.iterdir()
+    }
+
+
 def test_whether_plain_training_has_converged() -> None:
     """Six validations: the second, the fourth and the last; and the last of three times as many updates."""
     task = grid.TASKS["movie-reviews"]
@@ -418,6 +453,6 @@ def test_the_page_in_the_project_is_that_of_its_records(tmp_path: Path) -> None:
     """RESULTS.md and the figures were made from the records that are committed."""
     folder = EXAMPLES / "evidence"
     cells = results.Cells(fill.read_records(fill.RECORDS))
-    text = "\n".join(results.page(cells, [name for name in ("score-over-rows", "accuracy-under-attack")
-                                           if (folder / f"{name}.svg").is_file()]))  # fmt: skip
+    drawn = [name for name in (SCORES, ATTACKS, WORDS) if (folder / f"{name}.svg").is_file()]
+    text = "\n".join(results.page(cells, drawn))
     assert text in (folder / "RESULTS.md").read_text(), "run examples/evidence/tabulate.py"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fairseq import criterions, tasks
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 from recipes import (
@@ -47,16 +49,39 @@ AUTHORS = {
         "qnli": (0.1, 2, 0.15, 0.15, 2), "qqp": (0.15, 2, 0.32, 0.62, 2), "rte": (0.03, 3, 0.16, 0.14, 3),
         "sst_2": (0.1, 2, 1.0, 0.6, 3), "sts_b": (0.1, 2, 0.16, 0.28, 2),
     },
+    "tavat": {  # passes, not steps
+        "cola": (0.02, 3, 0.1, 0.2), "mnli": (0.1, 2, 0.3, 0.4), "mrpc": (0.05, 2, 0.1, 0.2),
+        "qnli": (0.02, 2, 0.1, 0.3), "qqp": (0.2, 2, 0.32, 0.7), "rte": (0.02, 2, 0.16, 0.14),
+        "sst_2": (0.05, 2, 0.2, 0.5), "sts_b": (0.1, 2, 0.1, 0.28),
+    },
 }  # fmt: skip
 AUTHORS["pgd"] = {**AUTHORS["freeat"], "mnli": (0.1, 2, 0.2, 0.2)}
+BASELINES = {
+    "freelb_plus_plus": {"_name": "freelb", "adv_steps": 5, "adv_lr": 0.03, "adv_init_mag": 0.05,
+                         "adv_max_norm": 0, "no_adv_share_dropout": True},
+    "noise": {"_name": "noise", "noise_kind": "uniform", "noise_size": 5},
+    "r3f": {"_name": "r3f", "r3f_lambda": 0.7, "r3f_epsilon": 1e-5, "r3f_noise": "uniform",
+            "r3f_share_dropout": False},
+    "creat": {"_name": "creat", "adv_steps": 2, "adv_lr": 0.1, "adv_max_norm": 0.1, "creat_tau": 1,
+              "creat_init_std": 0.01},
+}  # fmt: skip
 # learning rate, warm-up, updates of the schedule, batch size, update frequency
 SCHEDULES = {
     "cola": (1e-5, 320, 5336, 8, 2), "mnli": (1e-5, 7432, 123873, 3, 11), "mrpc": (5e-6, 137, 2296, 2, 8),
     "qnli": (1e-5, 1986, 33112, 2, 16), "qqp": (1e-5, 28318, 113272, 32, 1), "rte": (1e-5, 122, 2036, 2, 8),
     "sst_2": (1e-5, 1256, 20935, 8, 4), "sts_b": (2e-5, 214, 3598, 8, 2),
 }  # fmt: skip
+# FreeLB's ALBERT scripts: alpha, passes, size of the start, epsilon (0: no limit), learning rate, sentences
+# an update, dropout of the attention, updates, warm-up.
+ALBERT = {
+    "cola": (0.04, 3, 0.05, 0, 1e-5, 16, 0, 5336, 320), "mnli": (0.04, 3, 0.08, 0, 3e-5, 128, 0, 10000, 1000),
+    "mrpc": (0.03, 4, 0, 0, 2e-5, 16, 0, 800, 200), "qnli": (0.05, 3, 0.1, 0, 1e-5, 32, 0, 33112, 1986),
+    "qqp": (0.2, 3, 0.32, 0.7, 5e-5, 128, 0.1, 14000, 1000), "rte": (0.1, 3, 0, 0, 3e-5, 32, 0.1, 800, 200),
+    "sst_2": (0.1, 2, 0.6, 0, 1e-5, 32, 0, 20935, 1256), "sts_b": (0.1, 3, 0.2, 0, 2e-5, 16, 0, 3598, 214),
+}  # fmt: skip
 ROWS = {"cola": 8551, "mnli": 392702, "mrpc": 3668, "qnli": 104743, "qqp": 363846, "rte": 2490,
         "sst_2": 67349, "sts_b": 5749}  # fmt: skip
+METRIC, CLASSES = {"cola": "mcc", "sts_b": "pearson"}, {"mnli": 3, "sts_b": 1}
 METHODS = [(name, method) for name in RECIPES for method in methods(name)]
 
 
@@ -101,11 +126,36 @@ def test_glue_has_the_numbers_of_the_authors_and_of_the_paper(task: str) -> None
         warmup, updates, batch,
     )  # fmt: skip
     assert (config.model._name, config.optimizer.adam_betas) == ("roberta_large", "(0.9, 0.999)")
-    metric = {"cola": "mcc", "sts_b": "pearson"}.get(task, "accuracy")
-    assert config.checkpoint.best_checkpoint_metric == metric
-    assert config.task.num_classes == {"mnli": 3, "sts_b": 1}.get(task, 2)
+    assert config.checkpoint.best_checkpoint_metric == METRIC.get(task, "accuracy")
+    assert config.task.num_classes == CLASSES.get(task, 2)
     assert config.criterion.regression_target == (task == "sts_b")
     assert config.dataset.valid_subset == ("valid,valid1" if task == "mnli" else "valid")
+
+
+@pytest.mark.parametrize("task", GLUE)
+def test_albert_has_the_numbers_of_the_authors_scripts(task: str) -> None:
+    config = composed("albert", f"glue={task}")
+    batch = config.dataset.batch_size * config.optimization.update_freq[0]
+    schedule, (lr,) = config.lr_scheduler, config.optimization.lr
+    sizes = [config.criterion[key] for key in ("adv_lr", "adv_steps", "adv_init_mag", "adv_max_norm")]
+    more = (lr, batch, config.model.attention_dropout, schedule.total_num_update, schedule.warmup_updates)
+    assert (*sizes, *more) == ALBERT[task]
+    assert config.optimization.max_update == schedule.total_num_update and config.optimization.max_epoch == 0
+    assert config.checkpoint.best_checkpoint_metric == METRIC.get(task, "accuracy")
+    assert config.task.num_classes == CLASSES.get(task, 2)
+    assert config.criterion.regression_target == (task == "sts_b")
+    assert config.dataset.valid_subset == ("valid,valid1" if task == "mnli" else "valid")
+    assert composed("albert", f"glue={task}", "method=standard").criterion._name == "standard"
+
+
+def test_albert_has_the_sizes_of_xxlarge() -> None:
+    """And FreeLB's dropout, which is not v2's."""
+    config = composed("albert")
+    model, defaults = config.model, Namespace()
+    ARCH_CONFIG_REGISTRY["albert_xxlarge"](defaults)
+    sizes = [key for key in model if key.startswith("encoder_")] + ["activation_fn", "pooler_dropout"]
+    assert {key: model[key] for key in sizes} == {key: getattr(defaults, key) for key in sizes}
+    assert (model._name, model.dropout, config.task.separator_token) == ("albert_xxlarge", 0.1, None)
 
 
 def test_the_sizes_are_those_of_the_method_and_the_task_that_are_chosen() -> None:
@@ -115,6 +165,9 @@ def test_the_sizes_are_those_of_the_method_and_the_task_that_are_chosen() -> Non
         assert (found._name, found.adv_init_mag) == (method.removesuffix("_paper"), sizes[2])
         assert (found.adv_lr, found.adv_max_norm) == (sizes[0], sizes[3])
         assert found.get("yopo_full_step", True) and found.get("freeat_schedule", "groups") == "groups"
+    for method, sizes in BASELINES.items():  # the same for every task
+        found = composed("glue", "glue=mnli", f"method={method}").criterion
+        assert {key: found[key] for key in sizes} == sizes
     plain = composed("glue", "method=plain").criterion
     assert plain._name == "freelb" and [plain[key] for key in ORDER] == [0, 1, 0, 0]
 

@@ -105,7 +105,10 @@ def test_help_lists_the_recipes_and_their_choices() -> None:
     done = run_command(str(EXAMPLES / "run.py"), "--help")
     assert done.returncode == 0 and done.stdout.startswith("usage: run.py RECIPE DATA ENCODER_DIR SAVE_DIR")
     assert "glue/config/glue.yaml" in done.stdout and "method/pgd.yaml" not in done.stdout
-    assert "method=freeat|freelb|freelb_paper|pgd|plain|standard|yopo" in done.stdout
+    assert (
+        "method=creat|freeat|freelb|freelb_paper|freelb_plus_plus|infobert|noise"
+        "|pgd|plain|r3f|standard|tavat|yopo"
+    ) in done.stdout
 
 
 def test_a_converted_encoders_yaml_is_a_choice_of_a_recipe(tmp_path: Path) -> None:
@@ -152,7 +155,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> dict[s
         ("{tmp}/torn.yaml {glue} {glue_encoder}", "torn.yaml: while parsing"),
         ("{tmp}/short.yaml {glue} {glue_encoder}", "short.yaml is not a recipe: it has no common"),
         ("glue {glue} {glue_encoder} glue=wnli", "Could not load glue/wnli"),
-        ("glue {glue} {glue_encoder} mthd=pgd", "method=freeat|freelb"),
+        ("glue {glue} {glue_encoder} mthd=pgd", "method=creat|freeat|freelb"),
         ("glue {glue} {glue_encoder} method=free_at", "\tfreelb_paper"),
         ("glue {glue} {glue_encoder} criterion.adv_step=3", "adv_init_mag, adv_lr, adv_max_norm"),
         ("glue {glue} {glue_encoder} common.fp61=true", "common.fp61: no such key"),
@@ -242,6 +245,21 @@ def test_a_stage_of_arc_goes_on_with_weights_and_head_of_the_one_before(
     )
     start = torch.load(encoder("race") / "model.pt")["model"][head]
     assert torch.equal(one, other) and not torch.equal(one, start)
+
+
+def test_albert_trains_from_a_converted_encoder_s_sizes(tmp_path: Path, encoder: Encoder) -> None:
+    """The folder's model_args.txt says its sizes, the width of words among them."""
+    folder = shutil.copytree(encoder("albert"), tmp_path / "encoder", ignore=lambda *_: ["data"])
+    (folder / "model_args.txt").write_text(
+        "--arch albert_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
+        "--encoder-attention-heads 2 --encoder-input-dim 128 --max-positions 16\n"
+    )
+    run = ["optimization.max_update=2", "common.cpu=true", "dataset.num_workers=0", "common.log_interval=1"]
+    done = run_py("albert", tiny_data(tmp_path, "albert"), folder, tmp_path / "save", *run)
+    logged = numbers(done)
+    assert [line["num_updates"] for line in logged["train_inner"]] == [1, 2]
+    model = torch.load(tmp_path / "save" / "checkpoint_last.pt")["model"]
+    assert model["encoder.sentence_encoder.input_projection.weight"].shape == (16, 128)
 
 
 @pytest.mark.parametrize("name", ["squad", "ner"])

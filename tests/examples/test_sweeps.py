@@ -79,7 +79,7 @@ def test_the_command_of_a_sweep(tmp_path: Path, encoder: Encoder) -> None:
 def test_every_recipe_gives_a_job_a_folder() -> None:
     paths = [*EXAMPLES.glob("*/config/*.yaml"), *EXAMPLES.glob("*/config/*/*.yaml")]
     recipes = [path for path in paths if path.read_text(encoding="utf-8").startswith("# @package _group_")]
-    assert len(recipes) == 14
+    assert len(recipes) == 15
     for path in recipes:
         found = OmegaConf.to_container(OmegaConf.load(str(path)))["hydra"]
         assert found["sweep"] == {"subdir": "${hydra.job.override_dirname}"}, path

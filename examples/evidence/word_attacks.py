@@ -1,0 +1,135 @@
+"""Attacks on words in the evidence run: the commands, and what the records say."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grid
+from driver import Record, Run
+
+if TYPE_CHECKING:
+    from results import Cells
+
+NAMES = ("deepwordbug", "textfooler", "textbugger", "pwws")
+NUMBERS = ("clean", "aua", "suc", "queries", "changed")
+NEIGHBOURS = "attack/counterfitted_neighbors.json"
+WORDNET = Path("/usr/share/wordnet")  # where Debian's package wordnet-base puts it
+_PREFIX = "words-"
+
+
+def attacks(run: Run, data: Path, wordnet: Path) -> dict[str, list[str]]:
+    """The commands that attack a cell's model, by their names; none where the grid has none."""
+    if not grid.has_word_attacks(run):
+        return {}
+    return {f"{_PREFIX}{name}": _command(run, name, data, wordnet) for name in NAMES}
+
+
+def _command(run: Run, name: str, data: Path, wordnet: Path) -> list[str]:
+    words = [
+        "fairseq-adv", "attack", f"{run.name}/checkpoint_last.pt", "--attack", name,
+        "--data", attacked_file(run.labels["task"]), "--text", "text", "--label", "label",
+        "--tokenizer-dir", "encoder", "--out", f"{run.name}/{_PREFIX}{name}", "--json",
+    ]  # fmt: skip
+    if name in ("textfooler", "textbugger"):
+        words += ["--neighbours", str(data / NEIGHBOURS), "--similarity-encoder", "encoder"]
+    if name == "textfooler":
+        words += ["--check-short-texts"]  # most reviews are shorter than its window
+    return [*words, "--wordnet", str(wordnet)] if name == "pwws" else words
+
+
+def attacked_file(task: str) -> str:
+    """The rows that are attacked, in the output folder."""
+    return f"data/{task}-attacked.tsv"
+
+
+def split_outcomes(outcomes: Record) -> tuple[Record, Record]:
+    """Those of attacks on embeddings, and the numbers of those on words, by the attack's name."""
+    on_words = {
+        name.removeprefix(_PREFIX): {number: one[number] for number in NUMBERS}
+        for name, one in outcomes.items()
+        if name.startswith(_PREFIX)
+    }
+    return {name: one for name, one in outcomes.items() if not name.startswith(_PREFIX)}, on_words
+
+
+def value(attack: str, number: str) -> Any:
+    """One of :data:`NUMBERS` of a record."""
+    return lambda record: float(record["word_attacks"][attack][number])
+
+
+def attacked(cells: Cells, method: str) -> list[Record]:
+    """The records of a method's cells that have been attacked."""
+    found = cells.of(grid.ATTACKED_TASK, grid.TASKS[grid.ATTACKED_TASK].tuned_rows, method)
+    return [record for record in found if record["word_attacks"]]
+
+
+def tables(cells: Cells) -> list[str]:
+    """A table for each attack."""
+    heads = [
+        "method",
+        "seeds",
+        "Clean",
+        "Aua",
+        "difference to `standard`",
+        "Suc",
+        "#Query",
+        "changed words, %",
+    ]
+    lines: list[str] = []
+    for name in NAMES:
+        rows = [row for method in grid.ATTACKED if (row := _row(cells, method, name))]
+        if rows:
+            lines += [f"### {TITLES[name]}", "", f"{_SETTINGS[name]}", "", *_table(heads, rows)]
+    if not lines:
+        return []
+    told = (
+        f"{grid.ATTACKED_TASK}, {grid.TASKS[grid.ATTACKED_TASK].tuned_rows} training rows, 200 test rows. "
+        "Clean: accuracy before; Aua: under attack, the higher the better; Suc: share of the attacked "
+        "answers that changed; all %. Queries and changed words: means of the attacked, and of those whose "
+        "answer changed. No limit of queries or of changed words, parts of speech not compared, TextFooler's "
+        "stop words. Papers' numbers come from other resources and limits, and do not compare."
+    )
+    return ["## Under attacks on words", "", told, "", *lines]
+
+
+TITLES = {
+    "deepwordbug": "DeepWordBug", "textfooler": "TextFooler-style", "textbugger": "TextBugger-style",
+    "pwws": "PWWS",
+}  # fmt: skip
+_NEAR = "of the at most 8 counter-fitted neighbours of a word"
+_SETTINGS = {
+    "deepwordbug": "Words by importance ([UNK]); at most 30 letters changed; sentences not compared.",
+    "textfooler": f"Any {_NEAR}; the encoder's angular similarity to the current text at least 0.84 in 15 "
+    "words, short texts too.",
+    "textbugger": f"Misspellings, letters that look alike, and the first 5 {_NEAR}; the encoder's cosine to "
+    "the original text at least 0.8.",
+    "pwws": "All synonyms in WordNet 3.0; words by weighted saliency; sentences not compared.",
+}
+
+
+def _row(cells: Cells, method: str, name: str) -> list[str]:
+    from results import interval
+
+    found = attacked(cells, method)
+    if not found:
+        return []
+    plain = {record["seed"]: value(name, "aua")(record) for record in attacked(cells, "standard")}
+    gains = [value(name, "aua")(one) - plain[one["seed"]] for one in found if one["seed"] in plain]
+    row = [f"`{method}`", str(len(found)), *(_interval(found, name, number) for number in ("clean", "aua"))]
+    row.append(str(interval(gains)) if gains and method != "standard" else "")
+    for number in ("suc", "queries", "changed"):
+        row.append(f"{statistics.mean(value(name, number)(one) for one in found):.1f}")
+    return row
+
+
+def _interval(found: Sequence[Record], name: str, number: str) -> str:
+    from results import interval
+
+    return str(interval([value(name, number)(one) for one in found]))
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [*(f"| {' | '.join(row)} |" for row in [heads, ["---"] * len(heads), *rows]), ""]
