@@ -17,6 +17,7 @@ from setuptools.command.editable_wheel import editable_wheel
 PTH = "fairseq_adv_compat.pth"
 CORPUS = ["zstandard>=0.19"]
 PLOTS = ["matplotlib>=3.6"]
+ATTACKS = ["nltk>=3.9"]
 DATASETS = ["datasets>=2.20"]
 SUBMITIT = ["hydra-submitit-launcher==1.0.1", "submitit"]
 RETRIEVAL = ["opensearch-py", "tantivy>=0.25"]
@@ -94,6 +95,7 @@ setup(
         "tqdm",
     ],
     extras_require={
+        "attacks": ATTACKS,  # parts of speech for fairseq-adv attack --attack textfooler
         "corpus": CORPUS,  # corpora in .zst
         "datasets": DATASETS,  # fairseq-adv prepare classification --dataset
         "plots": PLOTS,  # figures of fairseq-adv figures
@@ -115,6 +117,7 @@ setup(
             "seqeval",
             "setuptools>=64",
             "transformers",
+            *ATTACKS,
             *CORPUS,
             *DATASETS,
             *PLOTS,

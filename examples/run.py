@@ -246,10 +246,11 @@ def check_encoder(config: Any, encoder: Path) -> None:
     if not (encoder / "dict.txt").is_file():
         raise ValueError(f"{encoder}/dict.txt: no such file. It comes with the encoder's model.pt")
     files = set(os.listdir(encoder))
-    if "vocab.txt" not in files and not {"encoder.json", "vocab.bpe"} <= files:
+    if not {"vocab.txt", "spiece.model"} & files and not {"encoder.json", "vocab.bpe"} <= files:
         raise ValueError(
             f"{encoder}: holds no tokeniser. Put GPT-2's encoder.json and vocab.bpe there "
-            "(see examples/glue/README.md for where they come from); a BERT has a vocab.txt"
+            "(see examples/glue/README.md for where they come from); a BERT has a vocab.txt, "
+            "an ALBERT a spiece.model"
         )
 
 

@@ -1,7 +1,7 @@
 """Adversarial training of language models as a fairseq plug-in.
 
 This is what ``fairseq-train --user-dir`` imports. Importing it registers the criterions, the tasks,
-the optimizer and the WordPiece tokeniser with fairseq, and puts the patches in place that a training needs
+the optimizer, ALBERT and the tokenisers with fairseq, and puts the patches in place that a training needs
 before a criterion is built. :func:`load` brings a trained model back, for texts.
 """
 
@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairseq_adv import criterions, optim, tasks
-from fairseq_adv.data.tokenizers import wordpiece_bpe
+from fairseq_adv import criterions, models, optim, tasks
+from fairseq_adv.data.tokenizers import albert_bpe, wordpiece_bpe
 from fairseq_adv.fairseq_patches.end_with_torchrun import end_with_torchrun
 from fairseq_adv.fairseq_patches.errors_in_one_line import report_mistakes_in_one_line
 from fairseq_adv.fairseq_patches.loader_processes import leave_signals_to_the_training
 from fairseq_adv.fairseq_patches.log_on_a_full_disk import end_where_the_log_has_no_room
 from fairseq_adv.fairseq_patches.one_run_a_folder import keep_one_run_a_folder
 from fairseq_adv.fairseq_patches.run_after_run import start_runs_afresh
+from fairseq_adv.fairseq_patches.spectral_norm_heads import read_heads_with_spectral_norm
 from fairseq_adv.fairseq_patches.stop_on_a_signal import stop_on_a_signal
 from fairseq_adv.fairseq_patches.whole_checkpoints import keep_checkpoints_whole
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.predict.text_model import TextModel
 
-__all__ = ["criterions", "load", "optim", "tasks", "wordpiece_bpe"]
+__all__ = ["albert_bpe", "criterions", "load", "models", "optim", "tasks", "wordpiece_bpe"]
 __version__ = "0.1.0"
 
 end_with_torchrun()
@@ -33,6 +34,7 @@ end_where_the_log_has_no_room()
 keep_checkpoints_whole()
 keep_one_run_a_folder()
 leave_signals_to_the_training()
+read_heads_with_spectral_norm()
 stop_on_a_signal()
 
 

@@ -50,8 +50,11 @@ EVALUATED: dict[str, tuple[type, ...]] = {
     "decoder_xformers_att_config": (dict, type(None)),
     "encoder_xformers_att_config": (dict, type(None)),
 }
-_SIZES = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "max_positions")
+_SIZES = (
+    "encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "max_positions", "encoder_input_dim",
+)  # fmt: skip
 _SPARE = 10_000_000  # weights that a model may have beyond those in the file, such as new heads
+_MOST_SHARED = 1000  # layers with the same weights
 _LONGEST = 1000  # items of a list, as in "[(512, 3)] * 20"
 _DEEPEST = 50  # parts in parts
 
@@ -123,8 +126,8 @@ def check_before_building(state: Any) -> None:
             raise Refused(f"{where} names the {what} {name!r:.60}, which is not registered here")
         if not _is_safe(kind.__module__, SAFE_TASKS if is_task else SAFE_MODELS):
             raise Refused(f"{where} names the {what} {name!r}, whose building may run code of other files")
-        if kind.__module__.startswith("fairseq.models.roberta"):
-            _check_sizes(state, where.rpartition(".")[0])
+        if kind.__module__.startswith(("fairseq.models.roberta", "fairseq_adv.models.albert")):
+            _check_sizes(state, where.rpartition(".")[0], "albert" in kind.__module__)
 
 
 def _names(state: Any) -> Iterator[tuple[str, Any]]:
@@ -139,14 +142,21 @@ def _names(state: Any) -> Iterator[tuple[str, Any]]:
             yield f"cfg.{part}._name", options.get("_name", options.get(before))
 
 
-def _check_sizes(state: Any, where: str) -> None:
-    """A model of these sizes has at least so many weights; the file's are as many, or it takes all memory."""
+def _check_sizes(state: Any, where: str, shared: bool) -> None:
+    """A model of these sizes has at least so many weights; the file's are as many, or it takes all memory.
+
+    ``shared``: its layers are one, and its words have a width of their own.
+    """
     cfg = _plain(state.get("cfg"))
     parts = [_plain(cfg.get("model")), _plain(cfg.get("task"))] if cfg else [_plain(state.get("args"))]
     sizes = {name: _whole(parts[0].get(name)) for name in _SIZES}
     classes = max(_whole(part.get("num_classes")) for part in parts)
-    layers, width, inner, positions = sizes.values()
-    wanted = layers * width * (4 * width + 2 * inner) + (positions + classes) * width + layers
+    layers, width, inner, positions, narrow = sizes.values()
+    if shared and layers > _MOST_SHARED:
+        raise Refused(f"{where} says encoder_layers {layers}; an albert has {_MOST_SHARED} at most")
+    layer = width * (4 * width + 2 * inner)
+    body = layer + (width + positions) * narrow if shared else layers * (layer + 1) + positions * width
+    wanted = body + classes * width
     held = sum(value.numel() for value in _plain(state.get("model")).values())
     if wanted > 2 * held + _SPARE:
         told = ", ".join(f"{name} {size}" for name, size in sizes.items())

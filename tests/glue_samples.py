@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import Sequence
 
@@ -210,4 +211,24 @@ def small_wordpiece(folder: Path) -> Path:
     specials = ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")
     write(folder / "vocab.txt", tokens)
     write(folder / "dict.txt", [f"{token} 1" for token in tokens if token not in specials])
+    return folder
+
+
+def small_spiece(folder: Path, texts: Sequence[str] = (), words: int = 300, **options: object) -> Path:
+    """Trains a unigram model in the layout of ALBERT's; writes spiece.model and a converted dict.txt."""
+    import sentencepiece
+
+    specials = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "pad_piece": "<pad>"}
+    model, lines = BytesIO(), [line for line in texts or AWKWARD * 3 if line.strip()]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, vocab_size=words, hard_vocab_limit=False,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"], num_threads=1, minloglevel=2,
+        **{**specials, **options},
+    )  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "spiece.model").write_bytes(model.getvalue())
+    loaded = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    pieces = [loaded.id_to_piece(number) for number in range(loaded.get_piece_size())]
+    specials_of_fairseq = ("<pad>", "[CLS]", "[SEP]", "<unk>", "[MASK]")
+    write(folder / "dict.txt", [f"{piece} 1" for piece in pieces if piece not in specials_of_fairseq])
     return folder

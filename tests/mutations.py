@@ -72,6 +72,28 @@ MUTATIONS = [
         "tests/perturbation/test_dropout.py::test_every_pass_repeats_the_first",
         "each pass of an update draws its own dropout masks",
     ),
+    Mutation(
+        "fairseq_adv/criterions/noise.py",
+        'by_length = relative or kind == "uniform"',
+        "by_length = relative",
+        "tests/criterions/test_noise.py"
+        "::test_the_gradient_is_that_of_the_loss_at_the_restated_noise[classes-uniform]",
+        "the noise of NEFTune is not divided by the root of an example's length",
+    ),
+    Mutation(
+        "fairseq_adv/criterions/r3f.py",
+        '"symmetric-kl", detach_targets=False',
+        '"symmetric-kl", detach_targets=True',
+        "tests/criterions/test_r3f.py::test_the_gradient_is_that_of_the_restated_loss[classes-uniform]",
+        "R3F holds one side of each divergence constant",
+    ),
+    Mutation(
+        "fairseq_adv/criterions/creat.py",
+        "loss - tau * _similarity",
+        "loss + tau * _similarity",
+        "tests/criterions/test_creat.py::test_gradient_and_delta_equal_the_restated_algorithm[classes]",
+        "CreAT's perturbation climbs towards the clean state",
+    ),
     # --- objectives ---------------------------------------------------------------------------------
     Mutation(
         "fairseq_adv/objectives/divergence.py",
@@ -118,6 +140,20 @@ MUTATIONS = [
         "the shallow passes change the dropout masks of the next full pass",
     ),
     Mutation(
+        "fairseq_adv/criterions/tavat.py",
+        "self.table.forget()  # an",
+        "pass  # an",
+        "tests/criterions/test_tavat.py::test_an_update_that_overflows_leaves_the_table_and_it_stays_in_fp32",
+        "an update that was dropped moves tavat's table",
+    ),
+    Mutation(
+        "fairseq_adv/criterions/information.py",
+        ".masked_fill(~real.unsqueeze(1), _LEAST)",
+        "",
+        "tests/criterions/test_infobert.py::test_the_lower_bound_of_chunks_that_are_not_full_and_of_none",
+        "pairs that are not there are negatives of infobert's bound",
+    ),
+    Mutation(
         "fairseq_adv/criterions/flood.py",
         "and loss_scale(optimizer) < scale:",
         "and loss_scale(optimizer) < 0:",
@@ -142,8 +178,8 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/criterions/freelb.py",
-        "batch.backward(loss / steps)",
-        "batch.backward(loss)",
+        "batch.backward(whole / self.divisor)",
+        "batch.backward(whole)",
         "tests/criterions/test_methods.py::test_freelb_equals_a_larger_batch_of_constant_perturbations[fp32]",
         "FreeLB's gradient is a sum over the passes instead of a mean",
     ),
@@ -313,5 +349,70 @@ MUTATIONS = [
         "time.monotonic(), False",
         "tests/integration/test_one_run_a_folder.py::test_the_second_of_two_runs_refuses",
         "rank 0 gives back its lock by reading the file",
+    ),
+    # --- models -------------------------------------------------------------------------------------
+    Mutation(
+        "fairseq_adv/models/albert.py",
+        "return iter(self[:kept])",
+        "return iter(self[:1])",
+        "tests/models/test_albert.py::test_the_layer_is_applied_as_often_as_there_are_layers",
+        "the shared layer is applied once",
+    ),
+    Mutation(
+        "fairseq_adv/models/albert.py",
+        "LAYER_NORM_EPSILON = 1e-9",
+        "LAYER_NORM_EPSILON = 1e-12",
+        "tests/models/test_albert.py::test_fp16_gives_nearly_the_same_update[standard]",
+        "the gradient of padding's embeddings is not a number in fp16",
+    ),
+    Mutation(
+        "fairseq_adv/models/albert.py",
+        "if self.training and self.layerdrop > 0:",
+        "if self.layerdrop > 0:",
+        "tests/models/test_albert.py::test_layerdrop_leaves_applications_out_in_training_alone",
+        "a model that is evaluated leaves layers out",
+    ),
+    Mutation(
+        "fairseq_adv/objectives/first_token.py",
+        "and all(other is not layer for other in others)",
+        "and others is not layer",
+        "tests/models/test_albert.py::test_the_last_layer_is_not_cut_to_the_first_token",
+        "the layer that ALBERT applies again and again sees the first token alone",
+    ),
+    Mutation(
+        "fairseq_adv/data/tokenizers/spiece.py",
+        "    if cuts:",
+        "    if not control:",
+        "tests/data/tokenizers/test_spiece.py::test_control_tokens_in_a_text_are_text",
+        "a text writes an ALBERT's padding",
+    ),
+    # --- attacks on words ---------------------------------------------------------------------------
+    Mutation(
+        "fairseq_adv/evaluation/word_attacks/search.py",
+        "found[0].score <= now.score",
+        "found[0].score < now.score",
+        "tests/evaluation/word_attacks/test_references.py::test_deepwordbug_changes_the_words_that_textattack_does",
+        "a word is changed although that changes nothing",
+    ),
+    Mutation(
+        "fairseq_adv/evaluation/word_attacks/search.py",
+        "known.queries += len(rows)",
+        "known.queries += len(set(rows) - set(known.answers))",
+        "tests/evaluation/word_attacks/test_search.py::test_a_text_is_computed_once_and_counts_each_time",
+        "a text that was asked about before costs nothing of the budget",
+    ),
+    Mutation(
+        "fairseq_adv/evaluation/word_attacks/encoders.py",
+        "best = heapq.nlargest(most, longer)",
+        "best = longer[:most]",
+        "tests/evaluation/word_attacks/test_encoders.py::test_the_most_probable_words_are_found_without_trying_all",
+        "a word of several tokens gets the first sequences instead of the most probable",
+    ),
+    Mutation(
+        "fairseq_adv/evaluation/word_attacks/words.py",
+        'before.removesuffix(" ") + after',
+        "before + after",
+        "tests/evaluation/word_attacks/test_word_texts.py::test_a_removed_word_takes_one_blank_along",
+        "a deleted word leaves two blanks",
     ),
 ]

@@ -34,6 +34,7 @@ EXAMPLES = ROOT / "examples"
 GLUE = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst_2", "sts_b"]
 RECIPES = {
     "glue": "glue/config/glue.yaml",
+    "albert": "glue/config/albert/albert.yaml",
     "flooding": "flooding/config/glue.yaml",
     "finetune": "alum/config/finetune/glue.yaml",
     "commonsense_qa": "commonsense_qa/config/commonsense_qa.yaml",
@@ -48,6 +49,7 @@ RECIPES = {
     "roberta_large": "alum/config/pretrain/roberta_large.yaml",
     "bert_base": "alum/config/pretrain/bert_base.yaml",
 }
+CLASSES = ("glue", "albert", "flooding", "finetune")
 AT_TOKENS = {"squad": "span_qa", "ner": "tagging"}
 PRETRAINING = ("roberta_base", "roberta_large", "bert_base")
 # A model and a run that a CPU ends in a second.
@@ -120,7 +122,7 @@ def tiny_data(folder: Path, name: str, classes: int = 2) -> str:
     """DATA of a recipe; for ARC's stages and pre-training two folders joined by a colon."""
     if name in PRETRAINING:
         return str(write_shards(folder / "corpus", 2, words=sorted(VOCABULARY)))
-    if name in ("glue", "flooding", "finetune"):
+    if name in CLASSES:
         return str(write_task(folder / "task", train=32, valid=16, classes=classes))
     if name == "wsc":
         return str(write_wsc(folder / "wsc", train=32, valid=16))
@@ -140,8 +142,9 @@ def tiny_encoder(folder: Path, name: str) -> Path:
     first = Path(data.split(":")[0])
     if name in PRETRAINING:
         args = pretraining_args(Path(data), folder / "unused", "masked_lm", "--no-save-optimizer-state")
-    elif name in ("glue", "flooding", "finetune"):
-        args = train_args(Path(data), None, "sentence_prediction", "--no-save-optimizer-state")
+    elif name in CLASSES:
+        arch = ["--arch", "albert_base"] if name == "albert" else []
+        args = train_args(Path(data), None, "sentence_prediction", "--no-save-optimizer-state", *arch)
         first /= "input0"
     else:
         task = AT_TOKENS.get(name, "commonsense_qa")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from small_wordnet import small_wordnet
 from support import VOCABULARY, build, train_args, write_encoder, write_task
 
 HEADS = {
@@ -38,6 +40,21 @@ def write_small_encoder(folder: Path) -> Path:
 def words(rng: np.random.Generator, count: int) -> str:
     """A sentence of the encoder's words."""
     return " ".join(VOCABULARY[w] for w in rng.integers(0, len(VOCABULARY), size=count))
+
+
+def write_evidence_data(folder: Path) -> Path:
+    """What examples/evidence reads, as its owners distribute it, with WordNet in ``wordnet``."""
+    rng = np.random.default_rng(0)
+    (folder / "sentence").mkdir(parents=True)
+    lines = "".join(f"{i % 2} {words(rng, 6)} \n" for i in range(300))
+    (folder / "sentence" / "rt-polarity.all").write_text(lines)
+    for task in ("CoLA", "MRPC"):
+        write_glue(folder / "glue", task)
+    (folder / "attack").mkdir()
+    near = {word: [other] for word, other in zip(VOCABULARY, reversed(VOCABULARY))}
+    (folder / "attack" / "counterfitted_neighbors.json").write_text(json.dumps(near))
+    small_wordnet(folder / "wordnet")
+    return folder
 
 
 def write_glue(folder: Path, task: str, *, train: int = 200, dev: int = 20) -> None:

@@ -36,6 +36,12 @@ PLUGIN = str(Path(fairseq_adv.__file__).parent)
 VOCABULARY = [f"w{i}" for i in range(40)]
 # Sizes of a perturbation that a tiny encoder feels.
 ADVERSARIAL = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
+CREATIVE = [
+    "--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5",
+    "--creat-tau", "2", "--creat-init-std", "0.1",
+]  # fmt: skip
+NOISY = ["--noise-size", "0.5"]
+NOISED = ["--r3f-lambda", "2", "--r3f-epsilon", "0.2", "--r3f-share-dropout"]
 VIRTUAL = [
     "--vat-alpha", "2", "--vat-steps", "2", "--vat-step-size", "0.3", "--vat-epsilon", "0.2",
     "--vat-init-std", "0.1",
@@ -291,9 +297,10 @@ def run_from_scratch(*words: str, **changed: str) -> subprocess.CompletedProcess
 
 def load_script(path: Path) -> ModuleType:
     """A file that is in no package, such as a command of examples/, as a module."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"script_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 

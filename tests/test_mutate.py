@@ -13,7 +13,17 @@ from mutate import CannotTry, main, mutated, run_tests, select
 from mutations import MUTATIONS, Mutation
 
 NUMBERED = list(enumerate(MUTATIONS, start=1))
-ROOMS = ["fairseq_patches", "perturbation", "objectives", "criterions", "flooding_x", "tasks", "data"]
+ROOMS = [
+    "fairseq_patches",
+    "perturbation",
+    "objectives",
+    "criterions",
+    "flooding_x",
+    "tasks",
+    "data",
+    "models",
+    "evaluation",
+]
 ADD = Mutation(
     "fairseq_adv/sums.py", "a + b", "a - b", "tests/test_sums.py::test_add", "the second number is subtracted"
 )

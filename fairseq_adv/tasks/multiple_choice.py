@@ -38,8 +38,8 @@ class MultipleChoiceConfig(TokenizerTaskConfig):
     tokenizer_dir: Optional[str] = field(
         default=None,
         metadata={
-            "help": "folder with the encoder's dict.txt and its vocab.txt (WordPiece) or encoder.json and "
-            "vocab.bpe (GPT-2 BPE); default: the first data folder"
+            "help": "folder with the encoder's dict.txt and its vocab.txt (WordPiece), encoder.json and "
+            "vocab.bpe (GPT-2 BPE), or spiece.model (ALBERT); default: the first data folder"
         },
     )
     sampling_weights: Optional[str] = field(

@@ -22,8 +22,8 @@ class TokenizerTaskConfig(FairseqDataclass):
     tokenizer_dir: Optional[str] = field(
         default=None,
         metadata={
-            "help": "folder with the encoder's dict.txt and its vocab.txt (WordPiece) or encoder.json and "
-            "vocab.bpe (GPT-2 BPE); default: the data folder"
+            "help": "folder with the encoder's dict.txt and its vocab.txt (WordPiece), encoder.json and "
+            "vocab.bpe (GPT-2 BPE), or spiece.model (ALBERT); default: the data folder"
         },
     )
     max_positions: int = field(default=512, metadata={"help": "most tokens that the model reads"})

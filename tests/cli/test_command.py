@@ -268,5 +268,7 @@ def test_options_lists_what_fairseq_s_help_leaves_out() -> None:
 def test_options_of_an_unknown_criterion_names_the_known_ones() -> None:
     done = python_cli("options", "cross_entropy")
     assert done.returncode == 2
-    known = "alum_vat, flooding, freeat, freelb, pgd, smart, standard, yopo"
+    known = (
+        "alum_vat, creat, flooding, freeat, freelb, infobert, noise, pgd, r3f, smart, standard, tavat, yopo"
+    )
     assert f"error: no criterion 'cross_entropy' in fairseq_adv; it has {known}" in done.stderr

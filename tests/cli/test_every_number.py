@@ -28,6 +28,12 @@ FROM_ZERO = {
     "--ratios",
     "--alphas",
     "--starts",
+    "--candidates",
+    "--similarity",
+    "--similarity-window",
+    "--max-edits",
+    "--query-budget",
+    "--queries-per-word",
 }
 
 ANY = {"--threshold"}  # odds are the difference of two scores

@@ -39,7 +39,12 @@ def test_exports_and_reuses(samples: None, tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
-    ("family", "heading"), [("bert", "Load it, a BERT:"), ("roberta", "Load it, a RoBERTa:")]
+    ("family", "heading"),
+    [
+        ("bert", "Load it, a BERT:"),
+        ("roberta", "Load it, a RoBERTa:"),
+        ("albert", "Load it, an ALBERT:"),
+    ],
 )
 def test_the_help_of_convert_says_what_works(
     samples: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, heading: str

@@ -179,6 +179,13 @@ def test_sizes_of_virtual_adversaries_are_shares_too(data: Path, encoder: Path) 
     assert "--adv-relative" not in options_of(data, encoder, "--criterion", "standard")
 
 
+def test_noise_is_a_share_too_unless_its_size_is_given(data: Path, encoder: Path) -> None:
+    found = options_of(data, encoder, "--criterion", "noise")
+    assert found["--noise-relative"] == "" and float(found["--noise-size"]) == 0.0173
+    assert options_of(data, encoder, "--criterion", "creat")["--creat-init-std"] == "0.005"
+    assert "--noise-relative" not in options_of(data, encoder, "--criterion", "noise", "--noise-size", "5")
+
+
 def test_help_names_what_is_filled_in(data: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         train.main(["--help"])
@@ -414,6 +421,21 @@ def test_fairseq_train_makes_the_logs_folder(data: Path, tmp_path: Path) -> None
     done = run_command(command("fairseq-train"), *args)
     assert done.returncode == 0, done.stderr[-2000:]
     assert re.search('"train_num_updates": "1"', log.read_text())
+
+
+def test_an_alberts_tokenizer_is_kept(tmp_path: Path) -> None:
+    from glue_samples import small_spiece
+
+    from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+    from fairseq_adv_cli.train import _keep_tokenizer
+
+    encoder = small_spiece(tmp_path / "encoder")
+    (encoder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    words = ["--task", "tagging", "--tokenizer-dir", str(encoder), "--save-dir", str(tmp_path / "out")]
+    _keep_tokenizer(tmp_path, Words(words))
+    kept = tokenizer_for_encoder(tmp_path / "out" / "tokenizer")
+    assert kept.fingerprint() == tokenizer_for_encoder(encoder).fingerprint()
+    assert kept.options == {"do_lower_case": False, "keep_accents": False}
 
 
 def test_tags_are_trained_and_answered(tmp_path: Path) -> None:

@@ -7,13 +7,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from jobs import GLUE, NO_DECAY, NO_GPUS, SCRIPT, SMALL, WORDS, Job
 from private_cluster import Cluster
 from recipes import EXAMPLES, ROOT, SMOOTH, run_py, tiny_data
-from small_runs import words as some_words
-from small_runs import write_glue, write_small_encoder
+from small_runs import write_evidence_data, write_small_encoder
 from support import run_command, verb, weights, write_encoder
 
 Submit = Callable[..., Job]
@@ -115,6 +113,7 @@ import fill, grid
 grid.TASKS = {{"movie-reviews": grid.Task("movie-reviews", {{100: 6}})}}
 grid.METHODS = {{name: grid.METHODS[name] for name in ("standard", "freelb")}}
 grid.FIRST, grid.SEEDS, grid.RADII = ("standard", "freelb"), (1, 2), (0.02,)
+grid.ATTACKED, grid.ATTACKED_SEEDS = ("freelb",), (1,)
 grid.chosen, grid.choices = lambda task, method, records: 0, lambda task, method: []
 sys.exit(fill.main())
 """
@@ -122,22 +121,21 @@ sys.exit(fill.main())
 
 def test_the_evidence_run_as_an_array(cluster: Cluster, submit: Submit, tmp_path: Path) -> None:
     """A small grid, with its real commands: each cell once, in one file of records."""
-    rng = np.random.default_rng(0)
-    (tmp_path / "data" / "sentence").mkdir(parents=True)
-    rows = "".join(f"{i % 2} {some_words(rng, 6)} \n" for i in range(300))
-    (tmp_path / "data" / "sentence" / "rt-polarity.all").write_text(rows)
-    for task in ("CoLA", "MRPC"):
-        write_glue(tmp_path / "data" / "glue", task)
+    data = write_evidence_data(tmp_path / "data")
     out = tmp_path / "out"
     out.mkdir()
     (out / "encoder").symlink_to(write_small_encoder(tmp_path / "small"))
     (tmp_path / "fill.py").write_text(GRID)
-    line = f"{sys.executable} {tmp_path}/fill.py {tmp_path}/data {out} --records {tmp_path}/records"
+    line = f"{sys.executable} {tmp_path}/fill.py {data} {out} --records {tmp_path}/records"
+    line += f" --wordnet {data}/wordnet"
     job = submit("--array=0-1", f"--wrap={line}")
     assert set(job.end().split()) == {"COMPLETED"}
     lines = (tmp_path / "records" / "movie-reviews.jsonl").read_text().splitlines()
-    names = [json.loads(line)["name"] for line in lines]
+    records = [json.loads(line) for line in lines]
+    names = [record["name"] for record in records]
     assert len(names) == len(set(names)) == 4
+    attacked = [record["name"] for record in records if record["word_attacks"]]
+    assert attacked == ["movie-reviews-100-freelb-1"]
     logs = [log.read_text() for log in job.logs.glob("*.log")]
     assert sum(log.count("4 of the 4 cells known by now are done") for log in logs) >= 1
 

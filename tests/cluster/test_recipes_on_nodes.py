@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from jobs import GLUE, NO_DECAY, NO_GPUS, SCRIPT, SMALL, WORDS, Job
-from recipes import RECIPES, SMOOTH, run_py, tiny_data, tiny_encoder
+from recipes import CLASSES, RECIPES, SMOOTH, run_py, tiny_data, tiny_encoder
 from support import build, run_command, train_args, verb, weights, write_encoder
 
 Submit = Callable[..., Job]
@@ -20,8 +20,7 @@ FURTHER = {
     **{name: ["checkpoint.finetune_from_model=ENCODER_DIR/model.pt"] for name in ("union", "arc")},
 }  # fmt: skip
 PLACES = {
-    "glue": ["task.max_positions=16"], "flooding": ["task.max_positions=16"],
-    "finetune": ["task.max_positions=16"],
+    **{name: ["task.max_positions=16"] for name in CLASSES},
     **{name: ["model.max_positions=24", "task.tokens_per_sample=24"]
        for name in ("roberta_base", "roberta_large", "bert_base")},
 }  # fmt: skip

@@ -121,7 +121,7 @@ def a_model_that_reads_pickles(state: State, canary: Path) -> None:
     state["cfg"]["model"] = Namespace(_name="xm_transformer", load_pretrained_decoder_from="x.pt")
 
 
-def _sizes(**sizes: int) -> Any:
+def _sizes(**sizes: Any) -> Any:
     def change(state: State, canary: Path) -> None:
         vars(state["cfg"]["model"]).update(sizes)
 
@@ -163,6 +163,9 @@ BUILD = {
     "inner width": _sizes(encoder_ffn_embed_dim=1_000_000_000),
     "positions": _sizes(max_positions=1_000_000_000),
     "all a little": _sizes(encoder_layers=5000, encoder_embed_dim=20_000, encoder_ffn_embed_dim=80_000),
+    "albert layers": _sizes(_name="albert_base", encoder_layers=1_000_000_000),
+    "albert width": _sizes(_name="albert_base", encoder_embed_dim=1_000_000_000),
+    "albert words": _sizes(_name="albert_base", encoder_input_dim=1_000_000_000),
     **{
         change.__name__.replace("_", " "): change
         for change in (

@@ -268,6 +268,7 @@ READERS: dict[str, Reader] = {
         _tokenizer),
     "encoder.json": Reader("encoder.json", glue_samples.small_bpe, _tokenizer),
     "vocab.bpe": Reader("vocab.bpe", glue_samples.small_bpe, _tokenizer),
+    "spiece.model": Reader("spiece.model", glue_samples.small_spiece, _tokenizer),
     "lines": Reader("a", _text("a", "one\r\ntwo\n"), lambda folder: text_lines(folder / "a")),
     "index": Reader("input0/train.idx", _index, lambda folder: check_folder(folder, False)),
     "ids": Reader("label/valid.bin", _index, lambda folder: check_folder(folder, False)),

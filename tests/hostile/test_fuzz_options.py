@@ -22,7 +22,21 @@ from fairseq_adv.data.corpus.mask_schedule import MaskSchedule
 from fairseq_adv.data.errors import DataError
 from fairseq_adv_cli import number_types
 
-METHODS = ("alum_vat", "flooding", "freeat", "freelb", "pgd", "smart", "standard", "yopo")
+METHODS = (
+    "alum_vat",
+    "creat",
+    "flooding",
+    "freeat",
+    "freelb",
+    "infobert",
+    "noise",
+    "pgd",
+    "r3f",
+    "smart",
+    "standard",
+    "tavat",
+    "yopo",
+)
 NUMBERS = st.sampled_from(
     ["0", "-0", "1", "-1", "3", "0.5", "1e400", "-1e400", "nan", "inf", "-inf", "1e-400", "1e308", "1e-45",
      "9" * 30, "9" * 5000, "", " 1", "1 ", "1_0", "0x10", "1,2", "²", "None", "true", "auto", "1e3", ".5"]

@@ -64,6 +64,7 @@ READERS: dict[str, tuple[Callable[[Path, bytes], Any], str, dict[str, Any]]] = {
     "evidence": (evidence, "CoLA.jsonl:1", {
         "name": "a", "labels": {"task": "CoLA"}, "seed": 1, "options": ["--lr", "1"], "starts": 1,
         "cpu_seconds": 2, "train": [EPOCH], "valid": [EPOCH], "test": EPOCH, "attacks": {"attack-1": EPOCH},
+        "word_attacks": {"pwws": {"aua": 3.5}},
     }),
     "cell": (cell, "pgd-fp32-single.json", {
         "state": "failed", "why": "it hung", "cuda": False, "device": "CPU", "torch": "2", "distance": 0.1,

@@ -140,6 +140,8 @@ def main() -> None:
         be_idle_in_an_update()
     else:
         fail_in_a_pass()
+    # A shell that started the tests in the background has left it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         cli_main()
     finally:

@@ -9,6 +9,9 @@ import pytest
 import torch
 from support import (
     ADVERSARIAL,
+    CREATIVE,
+    NOISED,
+    NOISY,
     VIRTUAL,
     fairseq_train,
     killed_training,
@@ -28,12 +31,19 @@ OPTIONS = {
     "pgd": ADVERSARIAL,
     "freeat": ADVERSARIAL,
     "yopo": [*ADVERSARIAL, "--yopo-steps", "2"],
+    "tavat": ADVERSARIAL,
+    "infobert": [*ADVERSARIAL, "--infobert-alpha", "0.1", "--infobert-beta", "0.1"],
     "standard": [],
     "alum_vat": VIRTUAL,
     "flooding": ["--flood-level", "0.7"],  # test_flooding_runs.py has levels on both sides
     "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.5", "--smart-mu", "2"],
+    "noise": NOISY,
+    "r3f": NOISED,
+    "creat": CREATIVE,
 }
 METHODS = list(OPTIONS)
+# infobert compares the sentences of a mini-batch with one another: its parts give another loss.
+DIVISIBLE = [method for method in METHODS if method != "infobert"]
 WRITE = {
     "sentence_prediction": write_task, "commonsense_qa": write_questions, "wsc": write_wsc,
     "masked_lm": write_corpus, "tagging": write_tags, "span_qa": write_spans,
@@ -50,7 +60,16 @@ def run(
     words = [*OPTIONS[method], *SGD, "--no-epoch-checkpoints", "--max-epoch", "1", *extra]
     args = train_args(data, save, method, *words, task=task)
     fairseq_train(*args, workers=workers)
-    return weights(save / "checkpoint_last.pt")
+    return state(save)
+
+
+def state(save: Path) -> dict[str, torch.Tensor]:
+    """The weights of a run's last checkpoint, tavat's table, and those of infobert's network."""
+    path = save / "checkpoint_last.pt"
+    checkpoint = torch.load(path)
+    group = checkpoint["last_optimizer_state"]["param_groups"][0]
+    table = {key: value for key, value in group.items() if key == "tavat_table"}
+    return {**weights(path), **table, **(checkpoint["criterion"] or {})}
 
 
 def assert_close(ours: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], atol: float) -> None:
@@ -63,12 +82,12 @@ def assert_close(ours: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
 
 @pytest.mark.parametrize(
     "method",
-    # pgd and yopo make freelb's passes in another order; standard makes one.
+    # pgd and yopo make freelb's passes in another order; standard and noise make one.
     [
         pytest.param(m, marks=pytest.mark.fast if m == "freelb" else pytest.mark.slow)
-        if m in ("freelb", "pgd", "standard", "yopo")
+        if m in ("freelb", "noise", "pgd", "standard", "yopo")
         else m
-        for m in METHODS
+        for m in DIVISIBLE
     ],
 )
 def test_whole_equals_update_freq_equals_two_processes(tmp_path: Path, method: str) -> None:
@@ -86,7 +105,7 @@ def test_whole_equals_update_freq_equals_two_processes(tmp_path: Path, method: s
     [("freelb", "commonsense_qa"), ("freelb", "wsc"), ("alum_vat", "masked_lm"),
      slow("alum_vat", "commonsense_qa"), slow("alum_vat", "wsc"), slow("freelb", "masked_lm"),
      ("freelb", "tagging"), ("alum_vat", "span_qa"), slow("alum_vat", "tagging"), slow("freelb", "span_qa"),
-     *(slow(method, task) for method in METHODS if method not in ("freelb", "alum_vat")
+     *(slow(method, task) for method in DIVISIBLE if method not in ("freelb", "alum_vat")
        for task in ("tagging", "span_qa"))],
 )  # fmt: skip
 def test_other_tasks_come_whole_in_parts_and_on_two_processes(tmp_path: Path, method: str, task: str) -> None:
@@ -109,7 +128,7 @@ def test_other_tasks_come_whole_in_parts_and_on_two_processes(tmp_path: Path, me
     [
         *(
             slow(method, "sentence_prediction")
-            if method in ("standard", "pgd", "yopo")
+            if method in ("standard", "noise", "pgd", "r3f", "yopo")
             else (method, "sentence_prediction")
             for method in METHODS
         ),
@@ -183,6 +202,12 @@ def test_spearman_is_the_same_on_two_processes(tmp_path: Path) -> None:
         slow("flooding", 1, "sentence_prediction"),  # test_flooding_runs.py has restarts of its own
         slow("pgd", 1, "sentence_prediction"),  # no more state than freelb
         slow("yopo", 1, "sentence_prediction"),
+        slow("noise", 1, "sentence_prediction"),
+        slow("creat", 1, "sentence_prediction"),
+        ("tavat", 1, "sentence_prediction"),
+        ("tavat", 2, "sentence_prediction"),
+        slow("infobert", 1, "sentence_prediction"),
+        ("infobert", 2, "sentence_prediction"),
         slow("alum_vat", 1, "sentence_prediction"),
         ("smart", 1, "sentence_prediction"),
         slow("smart", 2, "sentence_prediction"),
@@ -222,7 +247,7 @@ def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(
     )
     assert resumed and 3 <= int(resumed.group(1)) <= killed_at
     expected = run(data, tmp_path / "straight", method, *schedule, workers=workers, task=task)
-    killed = weights(tmp_path / "killed" / "checkpoint_last.pt")
+    killed = state(tmp_path / "killed")
     assert all(torch.equal(killed[name], expected[name]) for name in expected)
 
 

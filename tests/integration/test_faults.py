@@ -17,7 +17,8 @@ FAULTY = Path(__file__).with_name("faulty_train.py")
 # A pass in the middle of the second update (of freeat: group), an ascent step where the method makes one. The
 # updates are logged: alum_vat makes 5 passes in each, smart 6.
 MIDDLE = {
-    "freelb": 5, "pgd": 6, "freeat": 5, "yopo": 7, "alum_vat": 7, "smart": 9, "standard": 2, "flooding": 2,
+    "freelb": 5, "pgd": 6, "freeat": 5, "yopo": 7, "tavat": 5, "infobert": 5, "alum_vat": 7, "smart": 9,
+    "standard": 2, "flooding": 2, "noise": 2, "r3f": 4, "creat": 6,
 }  # fmt: skip
 
 
@@ -45,8 +46,11 @@ def assert_alike(ends: list[dict[str, Any]], updates: int) -> None:
 @pytest.mark.parametrize(
     ("method", "at", "extra"),
     [
-        *((method, MIDDLE[method], []) for method in ("freelb", "freeat", "alum_vat")),
-        *(slow(method, MIDDLE[method], []) for method in ("pgd", "yopo", "smart")),
+        *((method, MIDDLE[method], []) for method in ("freelb", "freeat", "tavat", "alum_vat")),
+        *(
+            slow(method, MIDDLE[method], [])
+            for method in ("pgd", "yopo", "infobert", "smart", "noise", "r3f", "creat")
+        ),
         ("freelb", 8, ["--update-freq", "2"]),
         ("freeat", 9, ["--update-freq", "2"]),
         # The first adversarial update: the one before it was plain, with less to log.
@@ -101,7 +105,7 @@ def test_a_nan_on_one_worker_stops_both_before_the_update(tmp_path: Path, method
     assert_alike(ends, 4 if method == "freeat" else 1)
 
 
-@pytest.mark.parametrize("method", [slow("pgd"), "yopo", "alum_vat"])
+@pytest.mark.parametrize("method", [slow("pgd"), "yopo", "alum_vat", slow("creat")])
 def test_a_nan_in_an_ascent_step_moves_no_delta_and_stops_nothing(tmp_path: Path, method: str) -> None:
     """The pass told nothing about the weights: examples whose gradient is not finite stay where they are."""
     data = write_task(tmp_path / "data")

@@ -23,7 +23,8 @@ WORDS = [
 @pytest.mark.parametrize(
     ("method", "workers", "name", "at", "extra"),
     [
-        ("freelb", 1, "TERM", 3, ["--num-workers", "2"]),
+        # With a buffer a thread makes the processes, and then torch does not watch over them.
+        ("freelb", 1, "TERM", 3, ["--num-workers", "2", "--data-buffer-size", "0"]),
         ("alum_vat", 2, "USR1", 2, []),  # one of the two workers gets it
         ("standard", 1, "INT", 5, ["--num-workers", "1", "--save-interval-updates", "2"]),
         slow("freeat", 2, "TERM", 6, ["--num-workers", "1"]),

@@ -1,4 +1,4 @@
-"""The rows of a sentence with a pronoun: what is masked, in WordPiece and GPT-2 BPE; what is refused."""
+"""The rows of a sentence with a pronoun: what is masked, in each kind of tokens; what is refused."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from glue_samples import small_spiece
 from support import batch, build, train_args, write_encoder, write_json_lines, write_wsc
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer, tokenizer_for_encoder
 from fairseq_adv.data.wsc.superglue import PronounExample
 from fairseq_adv.tasks.wsc import WSCTask
 
@@ -102,6 +103,24 @@ def test_the_span_in_gpt2_bpe_is_the_phrase_with_its_space(
     assert "".join(pieces).replace("Ġ", " ") == masked
     everything = [numbers[int(gpt2.dictionary[int(t)])] for t in row.tokens[1:-1]]
     assert "".join(everything).replace("Ġ", " ") == prefix + phrase + suffix
+
+
+@pytest.mark.parametrize(
+    ("prefix", "suffix", "phrase"),
+    [("The committee had met because ", " is whole.", "the report"), ("", " agreed.", "The committee"),
+     ("He said ", "", "the whole report")],
+)  # fmt: skip
+def test_the_span_in_alberts_pieces_is_the_phrase(
+    tmp_path: Path, prefix: str, suffix: str, phrase: str
+) -> None:
+    tokenizer = tokenizer_for_encoder(small_spiece(tmp_path))
+    cfg = SimpleNamespace(data=".", max_positions=64, wsc_margin_alpha=1.0, wsc_margin_beta=0.0)
+    task = WSCTask(cfg, tokenizer)  # type: ignore[arg-type]
+    (row,) = task._rows(PronounExample("0", prefix, "it", suffix, phrase, (), True, "x:1"))
+    parts = (row.tokens[row.span], row.tokens[1:-1])
+    texts = ["".join(task.dictionary[int(t)] for t in part) for part in parts]
+    assert texts[0].replace("▁", " ") == f" {phrase}".lower()
+    assert texts[1].replace("▁", " ") == f" {prefix}{phrase}{suffix}".lower()
 
 
 @pytest.mark.parametrize(
