@@ -8,8 +8,8 @@ import multiprocessing
 import signal
 import socket
 import sys
-import time
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Iterator
