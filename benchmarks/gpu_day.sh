@@ -103,4 +103,4 @@ if [ ${#left[@]} -gt 0 ]; then
     echo "left: ${left[*]}; run the same command again"
     exit 1
 fi
-echo "all is done; benchmarks/gpu_matrix.py $out/modes --into README.md writes the table of modes"
+echo "all is done; benchmarks/gpu_matrix.py $out/modes --into docs/modes.md writes the table of modes"

@@ -10,7 +10,7 @@ The result of each cell is kept in OUT/cells, its log in OUT/logs. Run the same 
 has been run is not run again, but on a machine with a GPU what a CPU has run counts as not run. Exit status
 1: a cell failed.
 
-  gpu_matrix.py out/modes --jobs 8 --into README.md
+  gpu_matrix.py out/modes --jobs 8 --into docs/modes.md
   gpu_matrix.py out/modes --list
 """
 

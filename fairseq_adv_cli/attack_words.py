@@ -80,7 +80,7 @@ def _add_resources(parser: argparse.ArgumentParser) -> None:
 def _add_settings(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("its settings (default: those of the attack's paper)").add_argument
     add("--candidates", type=whole, metavar="K", help="most of a word from a table or model; 0: all")
-    add("--importance", choices=IMPORTANCE, help="what a word is worth: see METHODS.md")
+    add("--importance", choices=IMPORTANCE, help="what a word is worth: see docs/attacks.md")
     add("--unknown-word", metavar="WORD", help="what hides a word when its importance is measured")
     add("--similarity", type=not_negative, help="least similarity, from 0 to 1")
     add("--similarity-metric", choices=("angular", "cosine"), help="1 - angle / pi, or the cosine")

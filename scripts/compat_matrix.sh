@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs and runs fairseq_adv on every Python it supports, with the oldest and the newest torch for each,
-# and prints the table of the README. Downloads gigabytes and takes hours; not part of .ci/run.
+# and prints the table of docs/modes.md. Downloads gigabytes and takes hours; not part of .ci/run.
 #
 #   scripts/compat_matrix.sh            every cell that has not passed yet
 #   scripts/compat_matrix.sh CELL...    these cells again, as named by --list (3.9-oldest, 3.12-newest, ...)

@@ -91,7 +91,7 @@ class MethodConfig(ObjectiveConfig):
         metadata={
             "help": "--flood-level auto starts flooding when the accordance goes through zero: up (from "
             "negative to positive), down or any. b is the mean training loss since the measurement before. "
-            "The paper says both; METHODS.md says why up is the default"
+            "The paper says both; docs/methods.md says why up is the default"
         },
     )
     flood_crossing_group: GROUP_CHOICES = field(  # type: ignore[valid-type]

@@ -1,7 +1,7 @@
 """The ascent steps of virtual adversarial training, as ALUM, mt-dnn and SMART have them.
 
 Each maps (delta, g) to the next delta, all (rows, tokens, dim) fp32. Papers and code differ in what they call
-the projection, by five orders of magnitude in the size of delta; METHODS.md has the comparison.
+the projection, by five orders of magnitude in the size of delta; docs/methods.md has the comparison.
 """
 
 from __future__ import annotations

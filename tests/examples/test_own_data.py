@@ -1,4 +1,4 @@
-"""examples/own_data/README.md: its commands, from each data set's own files to a file of predictions."""
+"""docs/own-data.md: its commands, from each data set's own files to a file of predictions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from fairseq.data import data_utils
 from hf_models import save_bert
-from recipes import EXAMPLES
+from recipes import ROOT
 from support import environment, slow
 
 import fairseq_adv_cli
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 
-README = (EXAMPLES / "own_data" / "README.md").read_text(encoding="utf-8")
+README = (ROOT / "docs" / "own-data.md").read_text(encoding="utf-8")
 COMMANDS = {
     section.split("\n")[0]: block.group(1)
     for section in README.split("\n## ")[1:]
