@@ -52,7 +52,7 @@ class SMARTCriterion(ALUMCriterion):
 
     Raises:
         ValueError: an option is out of range, or ``--store-ema`` (in half precision ``--ema-fp32``) is
-        missing.
+            missing.
     """
 
     cfg: SMARTConfig

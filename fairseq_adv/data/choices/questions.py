@@ -54,7 +54,7 @@ def read_questions(path: Path) -> list[Question]:
 
     Raises:
         DataError: naming file and line: no json, a missing key, an unknown answer key, an empty or repeated
-        choice.
+            choice.
     """
     return [question_of(row, where) for where, row in json_lines(path)]
 
