@@ -1,5 +1,6 @@
-"""Extension of griffe for the API pages: Sphinx roles in docstrings become links, and an option's help becomes
-its documentation. A role that names nothing is a warning, which ``mkdocs build --strict`` turns into a failure.
+"""Extension of griffe for the API pages: Sphinx roles in docstrings become links, an option's help its text.
+
+A role that names nothing is a warning, which ``mkdocs build --strict`` turns into a failure.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def _document_option(attribute: griffe.Attribute) -> None:
         return
     given = {keyword.arg: keyword.value for keyword in value.keywords}
     metadata = given.get("metadata")
-    if isinstance(metadata, ast.Dict) and isinstance(metadata.values[0], ast.Constant):  # else it is suppressed
+    if isinstance(metadata, ast.Dict) and isinstance(
+        metadata.values[0], ast.Constant
+    ):  # else it is suppressed
         text = " ".join(metadata.values[0].value.split())
         option = attribute.name.replace("_", "-")
         attribute.docstring = griffe.Docstring(f"``--{option}``: {text}.", parent=attribute)

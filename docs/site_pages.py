@@ -69,29 +69,31 @@ def _named(nav: Any) -> Iterator[str]:
 
 
 def _with_separated_lists(lines: Iterable[str]) -> Iterator[str]:
-    """Python-Markdown wants a blank line before a list, and 4 blanks before what belongs to an item."""
+    """Python-Markdown wants blank lines around lists and their code, and 4 blanks before an item's parts."""
     fence, shift, before, in_list = "", 0, "", False
     for line in lines:
-        opened = _FENCE.match(line)
+        marks = _FENCE.match(line)
         indent = len(line) - len(line.lstrip(" "))
+        is_item = _LIST_ITEM.match(line) is not None
         if fence:
-            if opened and line.strip() == fence:
-                fence = ""
             yield " " * shift + line if line else line
-            before = line
+            if marks and line.strip() == fence:
+                fence = before = ""
+                if in_list:
+                    yield ""
             continue
-        shift = 0
-        item = _LIST_ITEM.match(line)
-        if item:
+        if is_item:
             if before.strip() and not in_list:
                 yield ""
             in_list = True
         elif line.strip() and not indent and not before.strip():
             in_list = False
-        elif in_list and 0 < indent < 4 and (opened or not before.strip() or _LIST_ITEM.match(line.lstrip())):
-            shift = 4 - indent
-        if opened:
-            fence = opened[1]
+        begins = not before.strip() or marks or _LIST_ITEM.match(line.lstrip())
+        shift = 4 - indent if in_list and 0 < indent < 4 and begins else 0
+        if marks:
+            fence = marks[1]
+            if in_list:
+                yield ""
         yield " " * shift + line
         before = line
 
@@ -155,7 +157,7 @@ class _Sources(Extension):
     name = ""
     files: Files | None = None
 
-    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802 - the name is Python-Markdown's
+    def extendMarkdown(self, md: Markdown) -> None:
         md.treeprocessors.register(_SourceLinks(md, self), "source_links", 5)  # after "inline", 20
 
 

@@ -14,7 +14,7 @@ esac
 if [ -z "${SOURCE_URL:-}" ] && [ -n "${GITHUB_REPOSITORY:-}" ]; then  # in GitHub Actions
     export SOURCE_URL="$GITHUB_SERVER_URL/$GITHUB_REPOSITORY/blob/$GITHUB_SHA"
 fi
-python=.venv/bin/python
+python=${VENV:-.venv}/bin/python
 [ -x "$python" ] || python=python3
 if ! "$python" -c 'import material, mkdocstrings_handlers.python' 2>/dev/null; then
     echo "error: MkDocs is not installed: scripts/setup_env.sh, or pip install -c constraints.txt '.[docs]'" >&2
