@@ -36,9 +36,10 @@ class Docstrings(griffe.Extension):
 
 def _document_option(attribute: griffe.Attribute) -> None:
     """For a field of a dataclass of options, which has its help in ``metadata`` and no docstring."""
-    value = ast.parse(str(attribute.value), mode="eval").body
-    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "field"):
+    if not str(attribute.value).startswith("field("):
         return
+    value = ast.parse(str(attribute.value), mode="eval").body
+    assert isinstance(value, ast.Call)
     given = {keyword.arg: keyword.value for keyword in value.keywords}
     metadata = given.get("metadata")
     if isinstance(metadata, ast.Dict) and isinstance(

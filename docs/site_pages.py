@@ -1,13 +1,12 @@
 """Hook of MkDocs: the site's pages are the repository's own Markdown files, at their own places.
 
 So one relative link works on GitHub and in the site. A link to a file that is no page leads to the source if
-``SOURCE_URL`` is set (``https://HOST/OWNER/NAME/blob/REF``), and is the file's name otherwise. A link to
-nothing is a warning, which ``mkdocs build --strict`` turns into a failure.
+``SOURCE_URL`` is set (``https://HOST/OWNER/NAME/blob/REF``), and is the file's name otherwise. What leads
+nowhere is left as it is: ``mkdocs build --strict`` refuses it.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import posixpath
 import re
@@ -29,7 +28,6 @@ ROOT = Path(__file__).resolve().parent.parent
 ASSETS = ("*.svg", "*.png", "*.css", "*.js")
 FOLDERS = ("docs", "examples")  # whose images and styles are copied
 
-logger = logging.getLogger("mkdocs.hooks.site_pages")
 _LIST_ITEM = re.compile(r"(?:[-*+]|\d+[.)]) ")
 _FENCE = re.compile(r" *(`{3,}|~{3,})")
 
@@ -115,13 +113,9 @@ class _SourceLinks(Treeprocessor):
     def _rewrite(self, link: Element, written: str, files: Files) -> None:
         page = self.where.name
         path = posixpath.normpath(posixpath.join(posixpath.dirname(page), unquote(written)))
-        if path.startswith("..") or written.startswith("/"):
-            logger.warning("%s: the link to %s leaves the repository", page, written)
-        elif files.get_file_from_path(path) is not None:
-            return
-        elif not (ROOT / path).exists():
-            logger.warning("%s: the link to %s leads nowhere: there is no %s", page, written, path)
-        elif files.get_file_from_path(f"{path}/README.md") is not None:
+        if files.get_file_from_path(path) is not None or path.startswith("..") or not (ROOT / path).exists():
+            return  # to a page, or wrong: MkDocs checks it
+        if files.get_file_from_path(f"{path}/README.md") is not None:
             link.set("href", f"{written.rstrip('/')}/README.md")  # GitHub shows it with the folder
         elif os.environ.get("SOURCE_URL"):
             link.set("href", f"{os.environ['SOURCE_URL'].rstrip('/')}/{path}")

@@ -21,4 +21,4 @@ if ! "$python" -c 'import material, mkdocstrings_handlers.python' 2>/dev/null; t
     exit 2
 fi
 # Material prints a notice about MkDocs 2, which is not used here.
-NO_MKDOCS_2_WARNING=1 exec "$python" -m mkdocs build --quiet --strict --site-dir "${1:-out/site}"
+NO_MKDOCS_2_WARNING=1 exec "$python" -m mkdocs build --strict --site-dir "${1:-out/site}"

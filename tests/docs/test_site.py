@@ -47,13 +47,13 @@ class Html(HTMLParser):
                 self.targets.append((tag, name, value or ""))
 
 
-def docs(out: Path, **changed: str) -> subprocess.CompletedProcess[str]:
+def docs(root: Path, out: Path) -> subprocess.CompletedProcess[str]:
     """``scripts/docs.sh OUT`` with the Python at hand."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     others = {name: value for name, value in os.environ.items() if not name.startswith("GITHUB_")}
-    environment = {**others, "PATH": path, "VENV": "none", **changed}
+    environment = {**others, "PATH": path, "VENV": "none"}
     return subprocess.run(
-        [str(ROOT / "scripts" / "docs.sh"), str(out)],
+        [str(root / "scripts" / "docs.sh"), str(out)],
         env=environment,
         capture_output=True,
         text=True,
@@ -64,7 +64,7 @@ def docs(out: Path, **changed: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("site")
-    done = docs(out)
+    done = docs(ROOT, out)
     assert done.returncode == 0, done.stdout + done.stderr
     return out
 
@@ -158,7 +158,7 @@ def built(root: Path, page: str = "docs/page.html") -> str:
         ("README.md", "docs/page.md#a-part-of-it", "docs/other.md", "docs/other.md"),
         ("README.md", "#a-part-of-it", "#another-part", "another-part"),
         ("docs/page.md", "../run.py", "../walk.py", "walk.py"),
-        ("docs/page.md", "../run.py", "../../run.py", "leaves the repository"),
+        ("docs/page.md", "../run.py", "../../run.py", "../../run.py"),
         ("mkdocs.yml", "docs/page.md", "docs/lost.md", "docs/lost.md"),
         ("mkdocs.yml", "docs/page.md, ", "", "docs/page.md"),
     ],
@@ -173,6 +173,16 @@ def test_what_is_broken_fails(
     with pytest.raises(Abort, match="strict"):
         built(small)
     assert any(named in record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+
+
+def test_the_script_reports_what_is_broken(small: Path, tmp_path: Path) -> None:
+    (small / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "docs.sh", small / "scripts")
+    done = docs(small, tmp_path / "out")
+    assert done.returncode == 0 and (tmp_path / "out" / "index.html").is_file(), done.stderr
+    (small / "README.md").write_text("[page](docs/other.md)")
+    done = docs(small, tmp_path / "out")
+    assert done.returncode == 1 and "docs/other.md" in done.stderr
 
 
 def test_a_link_to_a_file_is_its_name_or_its_source(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
