@@ -1,4 +1,4 @@
-"""Extension of griffe for the API pages: Sphinx roles in docstrings become links, an option's help its text.
+"""Extension of griffe for the API pages: Sphinx roles become links, and options a table.
 
 A role that names nothing is a warning, which ``mkdocs build --strict`` turns into a failure.
 """
@@ -25,30 +25,36 @@ class Docstrings(griffe.Extension):
         self._convert(pkg, pkg)
 
     def _convert(self, one: griffe.Object, package: griffe.Module) -> None:
-        if isinstance(one, griffe.Attribute) and not one.docstring:
-            _document_option(one)
         if one.docstring:
             one.docstring.value = _as_markdown(one.docstring.value, one, package)
+        if isinstance(one, griffe.Class) and one.docstring:
+            one.docstring.value += _table_of_options(one)
         for member in one.members.values():
             if not isinstance(member, griffe.Alias):
                 self._convert(member, package)
 
 
-def _document_option(attribute: griffe.Attribute) -> None:
-    """For a field of a dataclass of options, which has its help in ``metadata`` and no docstring."""
-    if not str(attribute.value).startswith("field("):
-        return
-    value = ast.parse(str(attribute.value), mode="eval").body
-    assert isinstance(value, ast.Call)
-    given = {keyword.arg: keyword.value for keyword in value.keywords}
-    metadata = given.get("metadata")
-    if isinstance(metadata, ast.Dict) and isinstance(
-        metadata.values[0], ast.Constant
-    ):  # else it is suppressed
-        text = " ".join(metadata.values[0].value.split())
-        option = attribute.name.replace("_", "-")
-        attribute.docstring = griffe.Docstring(f"``--{option}``: {text}.", parent=attribute)
-        attribute.value = ast.unparse(given["default"]) if "default" in given else None
+def _table_of_options(config: griffe.Class) -> str:
+    """Of a dataclass whose fields have their help in ``metadata``, as fairseq's options do; else empty."""
+    rows = []
+    for field in config.members.values():
+        if isinstance(field, griffe.Attribute) and str(field.value).startswith("field("):
+            call = ast.parse(str(field.value), mode="eval").body
+            assert isinstance(call, ast.Call)
+            given = {keyword.arg: keyword.value for keyword in call.keywords}
+            metadata = given.get("metadata")
+            if isinstance(metadata, ast.Dict) and isinstance(metadata.values[0], ast.Constant):  # not hidden
+                option = f"`--{field.name.replace('_', '-')}`"
+                default = _shown(given["default"]) if "default" in given else ""
+                text = _escaped(" ".join(metadata.values[0].value.split())).replace("|", "&#124;")
+                rows.append(f"| {option} | {default} | {text} |")
+    return "\n".join(["\n\n| option | default | |", "|---|---|---|", *rows]) if rows else ""
+
+
+def _shown(default: ast.expr) -> str:
+    """As a command line has it."""
+    value = getattr(default, "value", None)
+    return f"`{value if isinstance(value, str) and value else ast.unparse(default)}`"
 
 
 def _as_markdown(text: str, owner: griffe.Object, package: griffe.Module) -> str:
