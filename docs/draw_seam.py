@@ -97,7 +97,8 @@ def traced_update() -> list[Arrow]:
             return
         above, caller = frame.f_back, None
         while above is not None and caller is None:
-            above, caller = above.f_back, place(above.f_code)
+            caller = place(above.f_code)
+            above = above.f_back
         if caller is None or (caller[0] == here[0] and here[1][1] not in WITHIN_A_LANE):
             return
         ends = (caller[0], here[0]) if event == "call" else (here[0], caller[0])

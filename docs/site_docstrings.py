@@ -46,7 +46,7 @@ def _table_of_options(config: griffe.Class) -> str:
             if isinstance(metadata, ast.Dict) and isinstance(metadata.values[0], ast.Constant):  # not hidden
                 option = f"`--{field.name.replace('_', '-')}`"
                 default = _shown(given["default"]) if "default" in given else ""
-                text = _escaped(" ".join(metadata.values[0].value.split())).replace("|", "&#124;")
+                text = _escaped(" ".join(str(metadata.values[0].value).split())).replace("|", "&#124;")
                 rows.append(f"| {option} | {default} | {text} |")
     return "\n".join(["\n\n| option | default | |", "|---|---|---|", *rows]) if rows else ""
 

@@ -34,7 +34,7 @@ _FENCE = re.compile(r" *(`{3,}|~{3,})")
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Adds the extension that rewrites links to the source."""
-    config.markdown_extensions.append(_SOURCES)  # type: ignore[arg-type]  # an instance is allowed
+    config.markdown_extensions.append(_SOURCES)  # an instance is allowed, too
     return config
 
 
