@@ -12,7 +12,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.logs import Log, Logged, on_host
+from fairseq_adv.criterions.logs import Log, Logged, on_host, sizes_of
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.method_options import MethodConfig, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
@@ -188,16 +188,8 @@ class AdversarialMethod(Method):
             sample: the batch.
             more: numbers of the method's own that :attr:`logs` declares.
         """
-        norm = delta.norm()
-        measured = {
-            "adv_loss_first": losses[0],
-            "adv_loss_last": losses[-1],
-            "adv_norm": norm.sum(),
-            "adv_ratio": delta.relative_norm().sum(),
-            "nexamples": norm.numel(),
-            **more,
-        }
-        return self.log(predictions, loss, sample, **measured)
+        ends = {"adv_loss_first": losses[0], "adv_loss_last": losses[-1]}
+        return self.log(predictions, loss, sample, **ends, **sizes_of(delta), **more)
 
 
 def ratio_advice(cfg: PerturbationConfig, ratio: float) -> str:

@@ -12,11 +12,11 @@ from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import nn
 
-from fairseq_adv.criterions.logs import Log, Logged
+from fairseq_adv.criterions.logs import Log, Logged, sizes_of
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.method_options import MethodConfig, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.noise import NOISE_CHOICES, check_noise_kind, random_delta, sizes_of
+from fairseq_adv.criterions.noise import NOISE_CHOICES, check_noise_kind, random_delta
 from fairseq_adv.perturbation import DropoutReplay, find_token_embedding, float32_embedding
 from fairseq_adv.perturbation.precision import rounds_embeddings
 
