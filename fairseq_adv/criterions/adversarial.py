@@ -21,12 +21,11 @@ from fairseq_adv.perturbation import (
     DropoutReplay,
     Groups,
     Perturbation,
-    find_token_embedding,
     float32_embedding,
     geometry,
 )
 from fairseq_adv.perturbation.geometry import NORM_TYPES
-from fairseq_adv.perturbation.precision import rounds_embeddings
+from fairseq_adv.perturbation.precision import warn_of_rounding
 
 logger = logging.getLogger(__name__)
 Start = Callable[[Tensor, int], Tensor]  # see Perturbation
@@ -126,12 +125,11 @@ class AdversarialMethod(Method):
         """The method: accumulates the gradient of one mini-batch, and returns its log."""
 
     def check_before_training(self, model: nn.Module) -> None:
-        if rounds_embeddings(model, find_token_embedding(model)):
-            logger.warning(
-                "%s has no layer norm after its embeddings: in half precision a small delta is rounded away. "
-                "Is adv_loss_last no larger than adv_loss_first? Then use a larger one, --amp, or fp32.",
-                type(model).__name__,
-            )
+        warn_of_rounding(
+            model,
+            "in half precision a small delta is rounded away. Is adv_loss_last no larger than "
+            "adv_loss_first? Then use a larger one, --amp, or fp32.",
+        )
         super().check_before_training(model)
 
     def _reduce_metrics(self, reduce_metrics: Any, logging_outputs: list[Log], criterion: Any) -> None:

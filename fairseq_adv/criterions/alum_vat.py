@@ -4,7 +4,6 @@ Virtual adversarial training: beside the task's loss, the model's predictions sh
 embeddings move by delta, where delta is the small move that changes them most. It needs no labels.
 """
 
-import logging
 import math
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,14 +23,12 @@ from fairseq_adv.objectives.divergence import DIVERGENCES
 from fairseq_adv.perturbation import (
     DropoutReplay,
     Perturbation,
-    find_token_embedding,
     float32_embedding,
     geometry,
 )
-from fairseq_adv.perturbation.precision import rounds_embeddings
+from fairseq_adv.perturbation.precision import warn_of_rounding
 from fairseq_adv.perturbation.vat_steps import VAT_PROJECTIONS, cosine, vat_step
 
-logger = logging.getLogger(__name__)
 DIVERGENCE_CHOICES = ChoiceEnum(list(DIVERGENCES))
 PROJECTION_CHOICES = ChoiceEnum(list(VAT_PROJECTIONS))
 SWITCH = {"true": True, "false": False}
@@ -150,14 +147,11 @@ class ALUMCriterion(Method):
         return log
 
     def check_before_training(self, model: nn.Module) -> None:
-        embedding = find_token_embedding(model)
-        if rounds_embeddings(model, embedding):
-            logger.warning(
-                "%s has no layer norm after its embeddings: a --vat-epsilon of %g may be rounded away in "
-                "half precision. Is vat_divergence 0? Then use a larger one, --amp, or fp32.",
-                type(model).__name__,
-                self.cfg.vat_epsilon,
-            )
+        warn_of_rounding(
+            model,
+            f"a --vat-epsilon of {self.cfg.vat_epsilon:g} may be rounded away in half precision. Is "
+            "vat_divergence 0? Then use a larger one, --amp, or fp32.",
+        )
         super().check_before_training(model)
 
     def _loss(
