@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.fairseq_task import FairseqTask
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from fairseq_adv.criterions.flood_level import FloodLevel
 from fairseq_adv.criterions.flood_search import FloodSearch
@@ -20,6 +19,7 @@ from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.loss_scale import loss_scale
 from fairseq_adv.criterions.method_options import MethodConfig, fixed_level
 from fairseq_adv.objectives import Objective
+from fairseq_adv.objectives.parallel import sum_over_workers
 
 
 class Flood:
@@ -102,8 +102,7 @@ class Flood:
         totals = torch.zeros(4, dtype=torch.float64, device=next(model.parameters()).device)
         for sums in [] if self._ends_in_dummy else self._sums:
             totals += sums
-        if distributed.is_available() and distributed.is_initialized():
-            distributed_utils.all_reduce(totals, group=distributed_utils.get_data_parallel_group())
+        sum_over_workers(totals)
         return totals.tolist()  # type: ignore[no-any-return]
 
     def reduce_metrics(self, logs: list[Log]) -> None:
