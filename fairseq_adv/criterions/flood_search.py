@@ -11,13 +11,14 @@ from fairseq import utils
 from fairseq.logging import metrics
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.fairseq_task import FairseqTask
-from torch import distributed, nn
+from torch import nn
 
 from fairseq_adv.criterions.flood_level import FloodLevel
 from fairseq_adv.criterions.loss_scale import loss_scale
 from fairseq_adv.criterions.method_options import MethodConfig
 from fairseq_adv.flooding_x import AccordanceProbe, Crossing
 from fairseq_adv.objectives import Objective
+from fairseq_adv.objectives.parallel import rank
 
 # Below the logger of fairseq-train, which is the one that --log-file has.
 logger = logging.getLogger("fairseq_cli.train.flooding")
@@ -82,7 +83,7 @@ class FloodSearch:
             loss: the update's summed loss in nats, over all workers.
             size: its sample size.
         """
-        if not self.updates and _is_master():
+        if not self.updates and rank() == 0:
             self._begin()
         is_replayed = self.updates == [update]  # freeat, whose replays of a group are one update together
         self.updates[:] = [update]
@@ -126,7 +127,7 @@ class FloodSearch:
             "accordance_update": update,
             "accordance_measurements": self.level.measurements,
         })  # fmt: skip
-        if crossing is not None and _is_master():
+        if crossing is not None and rank() == 0:
             self._announce(crossing)
 
     def _announce(self, crossing: Crossing) -> None:
@@ -139,10 +140,6 @@ class FloodSearch:
             crossing.after,
             self.level.value,
         )
-
-
-def _is_master() -> bool:
-    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
 
 
 def _say_if_nothing_was_flooded(cfg: MethodConfig, level: FloodLevel, updates: list[int]) -> None:

@@ -13,6 +13,8 @@ import torch
 from fairseq.logging import metrics
 from torch import Tensor
 
+from fairseq_adv.perturbation import Perturbation
+
 Log = dict[str, Any]  # what fairseq calls a logging output: sums over a mini-batch, added up over workers
 
 
@@ -50,6 +52,16 @@ def complete(log: Log, declared: Sequence[Logged], measured: Log) -> Log:
         **log,
         **{number.name: measured.get(number.name, zero) for number in declared},
         **{count: measured.get(count, 0) for count in counts},
+    }
+
+
+def sizes_of(delta: Perturbation) -> Log:
+    """The sums of delta's norm and of its share of the embeddings, and the number of examples."""
+    norm = delta.norm()
+    return {
+        "adv_norm": norm.sum(),
+        "adv_ratio": delta.relative_norm().sum(),
+        "nexamples": norm.numel(),
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from fairseq.criterions import FairseqCriterion
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from fairseq_adv.criterions.flood import Flood
 from fairseq_adv.criterions.logs import Log, Logged, complete, on_host, reduce_logs
@@ -23,6 +23,7 @@ from fairseq_adv.fairseq_patches.one_seed_at_a_time import seed_one_thread_at_a_
 from fairseq_adv.fairseq_patches.zeros_after_out_of_memory import log_zeros_after_out_of_memory
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample
+from fairseq_adv.objectives.parallel import workers
 
 StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as fairseq has it
 
@@ -236,9 +237,8 @@ def _refuse_checkpointing_under_torchs_ddp(backend: str, model: nn.Module) -> No
     """Two limits of 0.12.2 together: its re-computed layers need each weight used in one backward only, and
     the unused copies in its layers need a search for unused weights, which takes re-computed ones for unused.
     """
-    several = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
     recomputed = any(hasattr(module, "precheckpoint_forward") for module in model.modules())
-    if several and recomputed and backend in ("pytorch_ddp", "c10d"):
+    if workers() > 1 and recomputed and backend in ("pytorch_ddp", "c10d"):
         raise ValueError(
             f"--ddp-backend {backend} can't train this encoder with re-computed activations "
             "(checkpoint_activations) in fairseq 0.12.2: pass --ddp-backend legacy_ddp"

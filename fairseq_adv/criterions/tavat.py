@@ -10,14 +10,13 @@ from typing import Any, Optional
 
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
-from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import nn
 
 from fairseq_adv.criterions.adversarial import PerturbationConfig
 from fairseq_adv.criterions.freelb import FreeLBCriterion
 from fairseq_adv.criterions.logs import Log
-from fairseq_adv.criterions.loss_scale import loss_scale
+from fairseq_adv.criterions.loss_scale import try_step
 from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.token_table import TokenTable, warn_of_a_lost_table
@@ -102,11 +101,8 @@ class TAVATCriterion(FreeLBCriterion):
 
     def _optimizer_step(self, plain: Any, optimizer: Any, model: nn.Module, update_num: int) -> None:
         """The task's own step; then, once an update, the table's."""
-        scale = loss_scale(optimizer)
-        plain(optimizer, model=model, update_num=update_num)
-        if isinstance(optimizer, AMPOptimizer) and loss_scale(optimizer) < scale:
-            return  # not finite: no step was taken, and the trainer makes this update again
-        self.table.update(optimizer, self._parts_of(model).embedding, adds=self.is_released)
+        if try_step(plain, optimizer, model, update_num):
+            self.table.update(optimizer, self._parts_of(model).embedding, adds=self.is_released)
 
 
 def check_tavat_options(cfg: TAVATConfig) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry
-from fairseq_adv.perturbation.passes import use_differentiable_layers
+from fairseq_adv.perturbation.passes import frozen_parameters, use_differentiable_layers
 
 
 @dataclass
@@ -91,18 +91,14 @@ def attack(model: nn.Module, objective: Objective, samples: Iterable[Sample], ho
         how: the attack.
     """
     was_training = model.training
-    trainable = [p for p in model.parameters() if p.requires_grad]
     model.eval()
     use_differentiable_layers(model)
-    for parameter in trainable:
-        parameter.requires_grad_(False)
     result = Robustness()
     try:
-        for sample in samples:
-            _attack_batch(model, objective, sample, how, result)
+        with frozen_parameters(model.parameters()):
+            for sample in samples:
+                _attack_batch(model, objective, sample, how, result)
     finally:
-        for parameter in trainable:
-            parameter.requires_grad_(True)
         model.train(was_training)
     return result
 

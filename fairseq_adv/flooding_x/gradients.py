@@ -44,11 +44,8 @@ class PassGradients:
         if self._lookup is None:
             yield
             return
-        handle = self._lookup.layer.register_forward_hook(self._lookup.cut)
-        try:
+        with self._lookup.layer.register_forward_hook(self._lookup.cut):
             yield
-        finally:
-            handle.remove()
 
     def take(self) -> list[Tensor | None]:
         """The gradients since the last call, in the order of :attr:`named`; the parameters lose them.

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from fairseq import utils
-from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks.fairseq_task import FairseqTask
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from fairseq_adv.flooding_x.batches import draw_rows, read_batches, usable_rows
 from fairseq_adv.flooding_x.gradients import PassGradients
@@ -24,6 +22,7 @@ from fairseq_adv.flooding_x.groups import GROUPS, GroupedSums, check_groups
 from fairseq_adv.flooding_x.undisturbed import seed_random_numbers, undisturbed
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
+from fairseq_adv.objectives.parallel import rank, sum_over_workers, workers
 from fairseq_adv.perturbation.geometry import row_seeds
 from fairseq_adv.perturbation.passes import no_sync, use_differentiable_layers
 
@@ -95,7 +94,7 @@ class AccordanceProbe:
         drawn = draw_rows(len(usable), batches, batch_size, seed, split, options)
         rows = [[usable[place] for place in batch] for batch in drawn]
         self.batches = len(rows)
-        self._mine, self._words = read_batches(objective, task, split, rows, *_rank_and_workers())
+        self._mine, self._words = read_batches(objective, task, split, rows, rank(), workers())
 
     def measure(self, model: nn.Module, *, loss_scale: float = 1.0, autocast: bool = False) -> Accordance:
         """N k forward-backwards, each of one class of one batch, at the model's weights as they are.
@@ -133,17 +132,14 @@ class AccordanceProbe:
         return totals
 
     def _result(self, sums: GroupedSums, totals: Tensor) -> Accordance:
-        rank, workers = _rank_and_workers()
-        all_reduce = partial(distributed_utils.all_reduce, group=distributed_utils.get_data_parallel_group())
-        if workers > 1:
-            sums.reduce(all_reduce)
-            all_reduce(totals)
+        if workers() > 1:
+            sums.reduce(sum_over_workers)
+            sum_over_workers(totals)
         loss, examples = totals.tolist()
         values = totals.new_tensor([*sums.cosines().values(), loss / examples])
-        if workers > 1:
-            # A sum over the parameters may be rounded differently elsewhere: the first worker's counts.
-            values = values if rank == 0 else torch.zeros_like(values)
-            all_reduce(values)
+        # A sum over the parameters may be rounded differently elsewhere: the first worker's counts.
+        values = values if rank() == 0 else torch.zeros_like(values)
+        sum_over_workers(values)
         *cosines, mean_loss = values.tolist()
         return Accordance(dict(zip(self.groups, cosines)), sums.pairs, self.batches, mean_loss)
 
@@ -152,9 +148,3 @@ def _moved(sample: Sample, device: torch.device) -> Sample:
     """Class labels and words are whole numbers: nothing to cast for fp16."""
     moved: Sample = utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
     return moved
-
-
-def _rank_and_workers() -> tuple[int, int]:
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return 0, 1
-    return distributed_utils.get_data_parallel_rank(), distributed_utils.get_data_parallel_world_size()

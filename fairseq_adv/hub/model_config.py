@@ -72,6 +72,11 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         raise DataError(
             f"{source}: hidden_size {sizes.width} is not a multiple of num_attention_heads {sizes.heads}"
         )
+    _refuse_what_fairseq_lacks(config, source, family)
+    return sizes
+
+
+def _refuse_what_fairseq_lacks(config: dict[str, Any], source: Path, family: Family) -> None:
     position_type = config.get("position_embedding_type", "absolute")
     if position_type not in ("absolute", None):
         raise DataError(
@@ -89,7 +94,6 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         )
     if config.get("is_decoder") or config.get("add_cross_attention"):
         raise DataError(f"{source}: is_decoder or add_cross_attention is set; only encoders are converted")
-    return sizes
 
 
 def fairseq_model_config(config: dict[str, Any], sizes: Sizes, family: Family) -> dict[str, Any]:

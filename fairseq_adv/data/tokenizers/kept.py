@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.spiece import MODEL, SETTINGS
@@ -38,6 +38,11 @@ def names_of_files(tokenizer: TokenToIds) -> list[str]:
     return [*(_NAMES[role] for role in tokenizer.files), *([CONFIG] if tokenizer.kind in _OPTIONS else [])]
 
 
+def config_of(tokenizer: TokenToIds) -> dict[str, Any]:
+    """The options of a WordPiece or ALBERT tokenizer under their names in tokenizer_config.json."""
+    return {theirs: tokenizer.options[ours] for ours, theirs in _OPTIONS[tokenizer.kind].items()}
+
+
 def keep_tokenizer(folder: Path, tokenizer: TokenToIds) -> list[str]:
     """Writes a tokenizer into ``folder``, for :func:`tokenizer_for_encoder` to read; not SentencePiece's own.
 
@@ -47,8 +52,7 @@ def keep_tokenizer(folder: Path, tokenizer: TokenToIds) -> list[str]:
     for role, path in tokenizer.files.items():
         shutil.copyfile(path, folder / _NAMES[role])
     if tokenizer.kind in _OPTIONS:
-        config = {theirs: tokenizer.options[ours] for ours, theirs in _OPTIONS[tokenizer.kind].items()}
-        (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        (folder / CONFIG).write_text(json.dumps(config_of(tokenizer), indent=2) + "\n", encoding="utf-8")
     return names_of_files(tokenizer)
 
 
