@@ -8,7 +8,7 @@ from fairseq.optim.amp_optimizer import AMPOptimizer
 
 
 def loss_scale(optimizer: Any) -> float:
-    """The factor that ``optimizer.backward`` puts on the loss; 1 where it puts none."""
+    """The factor that ``optimizer.backward`` multiplies the loss by; 1 if it doesn't scale."""
     scaler = getattr(optimizer, "scaler", None)
     if scaler is None:
         return 1.0
