@@ -17,7 +17,7 @@ GROUP_CHOICES = ChoiceEnum(list(GROUPS))
 
 @dataclass
 class ObjectiveConfig(FairseqDataclass):
-    """Options of the objectives. Tasks read the first two from here, as in fairseq's ``sentence_prediction``."""
+    """Options of the objectives. Tasks read the first two here, as in fairseq's ``sentence_prediction``."""
 
     classification_head_name: str = field(
         default="sentence_classification_head",

@@ -1,4 +1,4 @@
-"""The base of data sets whose examples have several rows each: sizes, and batches that fit ``--max-tokens``."""
+"""The base of data sets whose examples have several rows each: sizes, and batches within ``--max-tokens``."""
 
 from __future__ import annotations
 
