@@ -9,7 +9,7 @@ from torch import nn
 
 
 def loss_scale(optimizer: Any) -> float:
-    """The factor that ``optimizer.backward`` puts on the loss; 1 where it puts none."""
+    """The factor that ``optimizer.backward`` multiplies the loss by; 1 if it doesn't scale."""
     scaler = getattr(optimizer, "scaler", None)
     if scaler is None:
         return 1.0
