@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
@@ -169,12 +170,14 @@ def _option(name: str, value: Any) -> str:
 
 def _scores(state: TrainedState) -> list[str]:
     metric = _word(state.checkpoint.get("best_checkpoint_metric", "loss"))
-    metric += " (in bits)" if metric == "loss" else ""
+    unit = 1.0
+    if metric == "loss":
+        metric, unit = "loss (nats)", math.log(2)  # fairseq keeps it in bits
     found = {
         f"{metric} on the validation split": number(state.extra.get("val_loss")),
         f"{metric}, the best of the training": number(state.extra.get("best")),
     }
-    rows = {name: f"{value:.6g}" for name, value in found.items() if value is not None}
+    rows = {name: f"{unit * value:.6g}" for name, value in found.items() if value is not None}
     return _table(rows) if rows else ["The checkpoint has no scores."]
 
 
