@@ -29,6 +29,7 @@ ASSETS = ("*.svg", "*.png", "*.css", "*.js")
 FOLDERS = ("docs", "examples")  # whose images and styles are copied
 
 _LIST_ITEM = re.compile(r"(?:[-*+]|\d+[.)]) ")
+_BADGE = re.compile(r"\[!\[[^]]*\]\((?:https?://|\.\./\.\./actions/)[^)]*\)\]\([^)]*\)\n?")
 _FENCE = re.compile(r" *(`{3,}|~{3,})")
 
 
@@ -54,9 +55,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Hands the page to the extension, and GitHub's lists to Python-Markdown."""
+    """Leaves out badges, which other hosts draw, and makes GitHub's lists Python-Markdown's."""
     _SOURCES.name, _SOURCES.files = page.file.src_uri, files
-    return "\n".join(_with_separated_lists(markdown.split("\n")))
+    return "\n".join(_with_separated_lists(_BADGE.sub("", markdown).split("\n")))
 
 
 def _named(nav: Any) -> Iterator[str]:

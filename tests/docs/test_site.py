@@ -201,6 +201,13 @@ def test_a_link_to_a_folder_is_one_to_its_page(small: Path) -> None:
     assert '<a href="../examples/folder/index.html">folder</a>' in text and "<code>run.py</code>" in text
 
 
+def test_badges_are_left_out(small: Path) -> None:
+    with (small / "docs" / "page.md").open("a") as page:
+        page.write("\n[![a](../../actions/workflows/a.yml/badge.svg)](../../actions/workflows/a.yml)\n")
+        page.write("[![b](https://host.example/badge.svg)](../run.py)\n")
+    assert "badge" not in built(small)
+
+
 def test_lists_are_written_as_on_github(small: Path) -> None:
     (small / "docs" / "page.md").write_text(
         "# Page\n\n## A part of it\n\nText\n- one\n- two\n  on two lines\n\n"

@@ -200,6 +200,17 @@ def test_the_average_of_the_weights(trained: Path, tmp_path: Path) -> None:
     assert torch.equal(last["classifier.weight"] + 1, average["classifier.weight"])
 
 
+def test_a_loss_on_the_card_is_in_nats(trained: Path, tmp_path: Path) -> None:
+    def change(state: dict[str, Any]) -> None:
+        state["cfg"]["checkpoint"]["best_checkpoint_metric"] = "loss"
+        state["extra_state"]["val_loss"] = 0.5
+
+    in_bits = export_samples.changed(trained, tmp_path / "loss.pt", change)
+    export_checkpoint(in_bits, tmp_path / "loss")
+    card = (tmp_path / "loss" / "README.md").read_text(encoding="utf-8")
+    assert "| loss (nats) on the validation split | 0.346574 |" in card
+
+
 def test_the_model_card(trained: Path, tmp_path: Path) -> None:
     export_checkpoint(trained, tmp_path / "my-model")
     card = (tmp_path / "my-model" / "README.md").read_text(encoding="utf-8")
