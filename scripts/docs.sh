@@ -2,7 +2,7 @@
 # Builds the documentation site; open OUT/index.html, no server is needed. Needs no network. A broken link or
 # anchor, a page that is missing or not listed in mkdocs.yml ends it with an error.
 #
-#   scripts/docs.sh [OUT]    OUT: where the site goes (default: out/site)
+#   scripts/docs.sh [OUT]    where the site goes, from the project's folder (default: out/site)
 #
 #   SOURCE_URL=URL   links to files that are not pages go to URL/PATH; without it they are plain names
 set -euo pipefail
