@@ -61,7 +61,7 @@ def without(name: str) -> Change:
         (in_task(_name="translation"), "was trained with --task translation; .*: sentence_prediction, text"),
         (in_task(_name=["x"]), r"was trained with --task \['x'\]"),
         (in_model(_name="fconv_lm", decoder_layers="[(8, 3)] * 2"), "its model is 'fconv_lm'"),
-        (in_model(decoder_layers="__import__('os').getpid()"), "cfg.model.decoder_layers is .* not a literal"),
+        (in_model(decoder_layers="__import__('os').getpid()"), "decoder_layers is .* not a literal"),
         (in_model(pooler_activation_fn="relu"), r"pooler_activation_fn='relu' \(another activation in the"),
         (in_model(activation_fn="gelu_accurate"), "activation_fn='gelu_accurate'.*don't support"),
         (in_model(spectral_norm_classification_head=True), "spectral_norm_classification_head=True"),
