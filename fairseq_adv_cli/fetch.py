@@ -20,6 +20,6 @@ def main(argv: list[str] | None = None) -> int:
         from fairseq_adv.hub.minilm import fetch_minilm
 
         written = fetch_minilm(options.out)
-        print(f"{options.out}: {'written' if written else 'already there, reused'}")
+        print(f"wrote {options.out}" if written else f"{options.out} is already there; nothing to do")
 
     return exit_status(work)
