@@ -14,11 +14,11 @@ def main(argv: list[str] | None = None) -> int:
         "out", type=Path, help="folder to write; kept as it is if it already holds the right weights"
     )
     options = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
 
     def work() -> None:
         from fairseq_adv.hub.minilm import fetch_minilm
 
+        logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
         written = fetch_minilm(options.out)
         print(f"{options.out}: {'written' if written else 'already there, reused'}")
 
