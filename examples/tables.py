@@ -117,3 +117,14 @@ def around(path: Path, markers: tuple[str, str] = (BEGIN, END)) -> tuple[str, st
             f"{path}: lacks the lines {markers[0]} and {markers[1]}, between which the tables go"
         )
     return head, tail
+
+
+def between(path: Path, markers: tuple[str, str] = (BEGIN, END)) -> str:
+    """What stands between the two markers of a file.
+
+    Raises:
+        ValueError: the file lacks them.
+    """
+    head, tail = around(path, markers)
+    text = path.read_text(encoding="utf-8")
+    return text[len(head) + len(markers[0]) : len(text) - len(tail) - len(markers[1])]

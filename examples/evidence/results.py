@@ -124,7 +124,7 @@ def told(cells: Cells) -> list[str]:
                     f"{signed(interval(gains))} ({seeds}), "
                     f"and accuracy under the attack of {100 * radius:g} % by {signed(attacked)}."
                 )
-    return ["## What it says so far", "", *lines, ""] if lines else []
+    return ["## Each method and `standard`", "", *lines, ""] if lines else []
 
 
 def signed(change: Interval) -> str:
@@ -226,10 +226,17 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [*(f"| {' | '.join(cells)} |" for cells in lines), ""]
 
 
-def page(cells: Cells, figures: Sequence[str]) -> list[str]:
-    """All lines between the markers."""
+def page(cells: Cells, figures: Sequence[str], said: Sequence[str]) -> list[str]:
+    """All lines between the markers.
+
+    Args:
+        cells: of the run.
+        figures: names of their files, without ending.
+        said: the sentences that come first.
+    """
     machines = sorted({f"{one['machine']}, torch {one['torch']}" for one in cells.done.values()})
     lines = [
+        "## What it says so far", "", *said, "",
         f"**{cells.whole} of {len(cells.known)} cells known by now are done** (a cell becomes known when its "
         "sizes are chosen; one that still lacks its attacks on words is shown, and made again).",
         f"Machines: {'; '.join(machines) or 'none yet'}.", "",

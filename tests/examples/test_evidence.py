@@ -16,12 +16,17 @@ from fairseq.data import Dictionary, indexed_dataset
 from small_runs import table_rows, wait_for, write_evidence_data, write_glue, write_small_encoder
 from support import handle_interrupts, run_command, start_command
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+from fairseq_adv_cli.names import CRITERIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
 sys.path[:0] = [str(EXAMPLES), str(EXAMPLES / "evidence")]
 import fill  # noqa: E402
+import front_page  # noqa: E402
 import grid  # noqa: E402
 import results  # noqa: E402
 import sources  # noqa: E402
+import tables  # noqa: E402
 import word_attacks  # noqa: E402
 from figures import ATTACKS, SCORES, WORDS, draw  # noqa: E402
 
@@ -397,8 +402,8 @@ def test_the_page_shows_what_there_is(tmp_path: Path) -> None:
     )
     assert text.count("| chosen |") == 3 and text.startswith("above\n")
     figures = {path.name: path.read_bytes() for path in tmp_path.glob("*.*g")}
-    assert sorted(figures) == [f"{name}.{kind}" for name in ("accuracy-under-attack", "score-over-rows")
-                               for kind in ("png", "svg")]  # fmt: skip
+    names = ("accuracy-under-attack", "gain-and-cost", "score-over-rows")
+    assert sorted(figures) == [f"{name}.{kind}" for name in names for kind in ("png", "svg")]
     assert run_command(sys.executable, script, *given).returncode == 0
     assert figures == {path.name: path.read_bytes() for path in tmp_path.glob("*.*g")}, "the same again"
 
@@ -449,10 +454,70 @@ def test_whether_plain_training_has_converged() -> None:
     assert results.convergence(results.Cells(records[: len(known)])) == []
 
 
+def test_the_front_page_by_hand(tmp_path: Path) -> None:
+    """Gains are paired by seed; with three seeds t is 4.303. A method with two seeds is running."""
+    task = grid.TASKS["movie-reviews"]
+    methods = ("standard", "freelb", "standard-3x", "flooding")
+    known = [run for name in methods for run in grid.choices(task, grid.METHODS[name])]
+    records = [fake(run, 50) for run in known]
+    scores = {"standard": (70, 72, 71), "freelb": (71, 73.5, 72), "flooding": (75, 75)}
+    for run in grid.whole_grid(records):
+        method = run.labels["method"]
+        if run.labels["rows"] == "1000" and 0 < run.seed <= len(scores.get(method, ())):
+            one = fake(run, 60, test=scores[method][run.seed - 1])
+            one["attacks"]["attack-0.02"]["perturbed_accuracy"] -= run.seed if method == "freelb" else 0
+            records.append({**one, "cpu_seconds": {"standard": 10, "freelb": 25}.get(method, 9)})
+    cells = results.Cells(records)
+    said = front_page.sentences(cells)
+    assert said[0] == (
+        "- **With MiniLM-L6 fine-tuned on 1000 movie reviews, test accuracy rises beyond chance: "
+        "`freelb` +1.17 ± 0.72 points.**"
+    )
+    assert said[1].startswith("- No method has raised accuracy under attack (PGD on the embeddings, 2 % of")
+    assert said[1].endswith("beyond chance so far (`freelb` -0.83 ± 2.59).")
+    chosen = "--lr 0.0001 --adv-max-norm 0.01 --adv-lr 0.003333 --adv-init-mag 0.005"
+    assert said[2] == f"- Chosen on dev data, of four settings each: `freelb` `{chosen}`."
+    assert said[3] == "- CPU time of a run, as a multiple of `standard`: `freelb` 2.5."
+    assert said[4].startswith("- Still running: `alum_vat`, `smart`, `flooding`, `pgd`, ")
+    table = ["| `--criterion` | gain | under attack |", "|---|---|---|"]
+    rows = ["| `standard` | | |", "| `freelb` | old | old |", "| `flooding` | | |", "| `creat` | | |"]
+    assert front_page.with_gains([*table, *rows], cells) == [
+        *table, "| `standard` | baseline | baseline |", "| `freelb` | +1.17 ± 0.72 | -0.83 ± 2.59 |",
+        "| `flooding` | running | running |", "| `creat` | not measured | not measured |",
+    ]  # fmt: skip
+    assert front_page.draw(cells, tmp_path) and (tmp_path / "gain-and-cost.svg").is_file()
+
+
+def test_the_front_page_where_nothing_helps() -> None:
+    """The first sentence says so, the second where the papers' gains come from."""
+    task = grid.TASKS["movie-reviews"]
+    known = [run for name in ("standard", "freelb") for run in grid.choices(task, grid.METHODS[name])]
+    records = [fake(run, 50) for run in known]
+    assert front_page.sentences(results.Cells(records)) == ["- Not enough runs are done yet to say anything."]
+    for run in grid.whole_grid(records):
+        if run.seed in (1, 2, 3) and run.labels["task"] == "movie-reviews":
+            more = (1, -1, 1)[run.seed - 1] if run.labels["method"] == "freelb" else 0
+            records.append(fake(run, 60, test=70 + more))
+    said = front_page.sentences(results.Cells(records))
+    assert "no method has raised test accuracy beyond chance so far** (`freelb` +0.33 ± 2.87 " in said[0]
+    assert said[1].startswith("- The papers' gains come from RoBERTa-large")
+    assert (
+        "- Test accuracy with 250 rows `freelb` +0.33 ± 2.87; with 4000 rows `freelb` +0.33 ± 2.87 points."
+        in said
+    )
+
+
 def test_the_page_in_the_project_is_that_of_its_records(tmp_path: Path) -> None:
     """RESULTS.md and the figures were made from the records that are committed."""
     folder = EXAMPLES / "evidence"
     cells = results.Cells(fill.read_records(fill.RECORDS))
-    drawn = [name for name in (SCORES, ATTACKS, WORDS) if (folder / f"{name}.svg").is_file()]
-    text = "\n".join(results.page(cells, drawn))
+    names = (front_page.FIGURE, SCORES, ATTACKS, WORDS)
+    drawn = [name for name in names if (folder / f"{name}.svg").is_file()]
+    said = front_page.sentences(cells)
+    text = "\n".join(results.page(cells, drawn, said))
     assert text in (folder / "RESULTS.md").read_text(), "run examples/evidence/tabulate.py"
+    readme = ROOT / "README.md"
+    assert "\n".join(said) in readme.read_text(), "likewise"
+    table = tables.between(readme, front_page.METHODS).strip().splitlines()
+    assert table == front_page.with_gains(table, cells), "likewise"
+    assert {line.split("`")[1] for line in table[2:]} == set(CRITERIONS), "a method lacks its row"
