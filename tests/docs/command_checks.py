@@ -103,15 +103,17 @@ def _faults_of(snippet: Snippet) -> list[str]:
 
 
 def fault_of(command: Command) -> str:
-    """What is wrong with a command, with page and line; "" if nothing is."""
+    """What is wrong with a command, with page and line; "" if nothing is. With --help it may lack words."""
+    words, text = [word for word in command.words if word not in ("-h", "--help")], ""
     try:
-        check(list(command.words))
+        with contextlib.redirect_stdout(io.StringIO()):
+            check(words)
     except Incomplete as missing:
-        text = str(missing) if command.whole else ""
+        text = str(missing) if command.whole and len(words) == len(command.words) else ""
     except WrongCommand as wrong:
         text = str(wrong)
-    else:
-        text = ""
+    except SystemExit as end:  # --version and the like
+        text = f"ends with status {end.code}" if end.code else ""
     count = 2 if command.words[0] == "fairseq-adv" else 1
     return text and f"{command.where}: {' '.join(command.words[:count])}: {text}"
 
@@ -254,12 +256,8 @@ def check_verb(words: list[str]) -> None:
         stack.enter_context(mock.patch.object(modules["train"], "_train", _check_training))
         stack.enter_context(options_looked_at(words))
         stack.enter_context(parsers_that_raise())
-        stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
         stderr = stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
-        try:
-            status = fairseq_adv_cli.main(words)
-        except SystemExit as end:  # --help, --version
-            status = int(end.code or 0)
+        status = fairseq_adv_cli.main(words)
     if status:
         raise WrongCommand(stderr.getvalue().strip().removeprefix("error: "))
 
@@ -286,15 +284,15 @@ def _check_training(args: argparse.Namespace, own: list[str]) -> None:
     # What fairseq-adv train fills in and has options of its own.
     words.fill({"--criterion": "freelb", "--arch": "roberta_base", "--optimizer": "torch_adamw"})
     words.fill({"--lr-scheduler": "polynomial_decay"})
-    faults: list[WrongCommand] = []
+    refused: list[WrongCommand] = []
     for task in tasks:
         named = ["--user-dir", PLUGIN, *([] if words.has("--task") else ["--task", task])]
         try:
             _parse_for_fairseq(options.get_training_parser(), ["DATA", *named, *words.filled_in(), *own])
         except WrongCommand as fault:
-            faults.append(fault)
-    if len(faults) == len(tasks):
-        raise faults[0]
+            refused.append(fault)
+    if len(refused) == len(tasks):
+        raise refused[0]
 
 
 # fairseq's own commands

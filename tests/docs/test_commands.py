@@ -78,6 +78,7 @@ def test_no_verb_would_do_its_work_here() -> None:
         ("fairseq-adv options freelbb", "no criterion 'freelbb'"),
         ("fairseq-adv figures noise a.pt out", "the following arguments are required: --stds"),
         ("fairseq-adv doctor --all", "unrecognized arguments: --all"),
+        ("fairseq-adv export --label a,b --tokenizer --help", "unrecognized arguments: --label"),
         ("fairseq-adv train", "the following arguments are required: DATA"),
         ("fairseq-adv train DATA", "--encoder is missing"),
         ("fairseq-adv train --encoder minilm DATA", "DATA comes first"),
@@ -161,6 +162,8 @@ def test_a_wrong_command(text: str, message: str) -> None:
         "cat <<'EOF' >a.txt\nfrobnicate 'this\nEOF\nls",
         "fairseq-adv figures levels <(ls out) out/figure  # frobnicate 'this",
         "if [ -d a ]; then ls; fi",
+        "examples/run.py --help && fairseq-adv --version && fairseq-adv prepare --help && fairseq-train -h",
+        "fairseq-adv attack --attack pwws --help && benchmarks/retrieval.py --help && torchrun --help",
         "pip install 'fairseq_adv[attacks,plots]' 'torch>=2.0' -U && .venv/bin/python -m pytest",
     ],
 )  # fmt: skip
