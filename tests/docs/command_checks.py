@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from documents import ROOT, Command, Snippet, commands, fault_of_a_fence, snippets
+from documents import ROOT, Command, Snippet, commands, fault_of_a_fence, open_fences, snippets
 from fairseq import options
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
@@ -69,11 +69,11 @@ _VERBS_WITHOUT_WORK = {"doctor", "options", "user_dir"}  # they don't end in exi
 
 
 class WrongCommand(Exception):
-    """The command would be refused; the text is what its program says about it."""
+    """The program would refuse the command; the text is the program's error."""
 
 
 class Incomplete(WrongCommand):
-    """Something is missing that the command needs, and all that is there is right.
+    """The command needs more words; those that are given are right.
 
     Args:
         message: what is missing.
@@ -87,7 +87,8 @@ class Incomplete(WrongCommand):
 
 def faults(text: str, page: str) -> list[str]:
     """What is wrong with the commands and code of a page, a line each: page, line, program and message."""
-    return [fault for snippet in snippets(text, page) for fault in _faults_of(snippet)]
+    found = [f"{page}:{line}: this block of code has no end" for line in open_fences(text)]
+    return found + [fault for snippet in snippets(text, page) for fault in _faults_of(snippet)]
 
 
 def _faults_of(snippet: Snippet) -> list[str]:
@@ -150,7 +151,7 @@ def _in_an_environment(program: str) -> bool:
 
 
 def _check_paths(words: Sequence[str]) -> None:
-    """What seems to lie in the project must be there."""
+    """Files and folders of the project must exist."""
     for word in words:
         if not _FOLDERS.match(word) or " " in word or word.startswith(FAIRSEQ_EXAMPLES):
             continue
@@ -191,7 +192,7 @@ def parsers_that_raise() -> Iterator[None]:
 def parsed(
     parser: argparse.ArgumentParser, words: Sequence[str], parse: Callable[[], Any] | None = None
 ) -> argparse.Namespace:
-    """What a parser makes of words; where one is missing, its options are looked at all the same.
+    """Parses words. Unknown options are found even where a required word is missing.
 
     Args:
         parser: whose options count.
@@ -201,14 +202,14 @@ def parsed(
     Raises:
         WrongCommand, Incomplete: as :func:`check`.
     """
-    with parsers_that_raise(), options_looked_at(words):
+    with parsers_that_raise(), unknown_options_first(words):
         found: argparse.Namespace = parse() if parse else parser.parse_args(list(words))
     return found
 
 
 @contextlib.contextmanager
-def options_looked_at(words: Sequence[str]) -> Iterator[None]:
-    """argparse names what is missing first: where it does, an option that it hasn't is the fault."""
+def unknown_options_first(words: Sequence[str]) -> Iterator[None]:
+    """argparse reports missing words before unknown options. Here an unknown option comes first."""
     try:
         yield
     except Incomplete as missing:
@@ -233,7 +234,7 @@ def _verb_modules() -> dict[str, ModuleType]:
 
 
 def working_verbs() -> list[str]:
-    """The verbs that would do their work here: they neither end in exit_status nor are known to be quick."""
+    """Verbs that :func:`check_verb` would run: they don't end in exit_status, and aren't known to be quick."""
     return [
         name
         for name, module in _verb_modules().items()
@@ -248,13 +249,13 @@ def check_verb(words: list[str]) -> None:
     with contextlib.ExitStack() as stack:
         for name, module in _verb_modules().items():
             if hasattr(module, "exit_status"):
-                begin = _looks_at_options if name in ("predict", "train") else _does_nothing
+                begin = _checks_options if name in ("predict", "train") else _does_nothing
                 stack.enter_context(mock.patch.object(module, "exit_status", begin))
         modules = _verb_modules()
         stack.enter_context(mock.patch.object(modules["doctor"], "run_doctor", _does_nothing))
         stack.enter_context(mock.patch.object(modules["predict"], "_predict", modules["predict"]._check))
         stack.enter_context(mock.patch.object(modules["train"], "_train", _check_training))
-        stack.enter_context(options_looked_at(words))
+        stack.enter_context(unknown_options_first(words))
         stack.enter_context(parsers_that_raise())
         stderr = stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
         status = fairseq_adv_cli.main(words)
@@ -266,7 +267,7 @@ def _does_nothing(*_: object, **__: object) -> int:
     return 0
 
 
-def _looks_at_options(work: Callable[[], int | None], *_: object, **__: object) -> int:
+def _checks_options(work: Callable[[], int | None], *_: object, **__: object) -> int:
     from fairseq_adv.data.errors import DataError
 
     try:
@@ -279,8 +280,7 @@ def _check_training(args: argparse.Namespace, own: list[str]) -> None:
     """The options that are passed on: of fairseq-train, and of one of the tasks that the data may be for."""
     words = Words(own)
     tasks = [words.value("--task")] if words.has("--task") else [CLASSES[0], MASKED[0], *CHOICES, *AT_TOKENS]
-    if args.encoder is None and not words.has("--arch"):
-        raise Incomplete("--encoder is missing")
+    has_encoder = args.encoder is not None or words.has("--arch")
     # What fairseq-adv train fills in and has options of its own.
     words.fill({"--criterion": "freelb", "--arch": "roberta_base", "--optimizer": "torch_adamw"})
     words.fill({"--lr-scheduler": "polynomial_decay"})
@@ -293,6 +293,8 @@ def _check_training(args: argparse.Namespace, own: list[str]) -> None:
             refused.append(fault)
     if len(refused) == len(tasks):
         raise refused[0]
+    if not has_encoder:
+        raise Incomplete("--encoder is missing")
 
 
 # fairseq's own commands
@@ -305,7 +307,8 @@ def check_fairseq(parser_of: Callable[[], argparse.ArgumentParser], words: list[
         for before, word in zip(["", *words], words)
     ]
     parser = parser_of()
-    wants_arch = "--arch" in parser._option_string_actions and "--arch" not in words
+    given = {word.partition("=")[0] for word in words}
+    wants_arch = "--arch" in parser._option_string_actions and "--arch" not in given
     args = _parse_for_fairseq(parser, [*words, *(("--arch", FAIRSEQ_NAMES["--arch"]) if wants_arch else ())])
     registries = {
         "task": TASK_REGISTRY, "criterion": CRITERION_REGISTRY, "optimizer": OPTIMIZER_REGISTRY,
@@ -313,7 +316,7 @@ def check_fairseq(parser_of: Callable[[], argparse.ArgumentParser], words: list[
     }  # fmt: skip
     for name, registry in registries.items():
         kind = registry.get(getattr(args, name, None))
-        if kind and kind.__module__.startswith("fairseq_adv") and "--user-dir" not in words:
+        if kind and kind.__module__.startswith("fairseq_adv") and "--user-dir" not in given:
             raise Incomplete(f"--{name} {getattr(args, name)} needs --user-dir")
     if wants_arch:
         raise Incomplete("--arch is missing")
@@ -324,6 +327,8 @@ def _parse_for_fairseq(parser: argparse.ArgumentParser, words: Sequence[str]) ->
         with mock.patch.object(options.utils, "import_user_module"):  # it is imported
             return options.parse_args_and_arch(parser, list(words))
 
+    if parser.get_default("task") is None and not any(word.split("=")[0] == "--task" for word in words):
+        raise Incomplete("--task is missing")  # fairseq-validate's traceback is KeyError: None
     return parsed(parser, words, parse)
 
 
@@ -375,7 +380,7 @@ def check_torchrun(words: list[str]) -> None:
     """torchrun's own options, then the program that it starts."""
     args = parsed(torchrun_parser(), words)
     program = args.training_script
-    check([program, *args.training_script_args] if not program.endswith(".py") else ["python", *words[-1:]])
+    check([*(["python"] if program.endswith(".py") else []), program, *args.training_script_args])
 
 
 # The project's files
@@ -544,7 +549,7 @@ def check_uv(words: list[str]) -> None:
 
 
 def check_code(source: str, where: str = "") -> None:
-    """Python that compiles, and imports what there is in this project and in fairseq.
+    """Python must compile, and what it imports from this project and from fairseq must exist.
 
     Raises:
         WrongCommand: names the line of ``where``, a page and the line of the first line of the source.

@@ -16,7 +16,7 @@ PAGES = (
 )  # fmt: skip
 GROUPS = ("figures", "prepare", "retrieve", "score")  # verbs that have verbs
 CHECKED = ("bash", "python")
-NO_CODE = ("", "text", "csv", "tsv", "json", "jsonl", "yaml", "toml", "bibtex", "diff", "mermaid", "markdown")
+NO_CODE = ("", "text", "csv", "tsv", "json", "jsonl", "yaml", "toml", "bibtex", "diff", "mermaid")
 _FENCE = re.compile(r"^([ >]*)(`{3,}|~{3,})[ ]*([^\n`]*)\n(.*?)^[ >]*\2[ ]*$", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 # Code in a sentence that is a command, or begins one.
@@ -75,18 +75,28 @@ def snippets(text: str, page: str) -> Iterator[Snippet]:
     for block in _FENCE.finditer(text):
         inner = "\n".join(line.removeprefix(block[1]) for line in block[4].splitlines())
         yield Snippet(where(block.start(4)), block[3].strip(), inner)
-    sentences = _FENCE.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)
-    for code in _INLINE.finditer(sentences):
+    for code in _INLINE.finditer(_sentences(text)):
         words = " ".join(code[2].replace("\\|", "|").split())
         if _COMMAND.match(words):
             yield Snippet(where(code.start()), "inline", words)
+
+
+def open_fences(text: str) -> list[int]:
+    """The lines of a page that begin a block which has no end."""
+    lines = _sentences(text).splitlines()
+    return [line for line, words in enumerate(lines, 1) if re.match(r"[ >]*(```|~~~)", words)]
+
+
+def _sentences(text: str) -> str:
+    """A page with blanks in the place of its blocks."""
+    return _FENCE.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)
 
 
 def commands(snippet: Snippet) -> list[Command]:
     """The commands of bash, or of a sentence.
 
     Raises:
-        Unreadable: the text is no bash. Names page and line.
+        Unreadable: the text is not bash. Names page and line.
     """
     page, line = snippet.where.rsplit(":", 1)
     try:

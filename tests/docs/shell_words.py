@@ -27,7 +27,7 @@ _USAGE = re.compile(r"(?<!\S)\[(?=[\w.\-])([^\[\]\n]*)\](?!\S)")
 
 
 class Unreadable(ValueError):
-    """Text that is no bash, or bash that is not understood here."""
+    """Text that is not valid bash, or uses more of bash than is understood here."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class _Reader:
             words = words[1 + (least if words[1:2] and words[1].startswith("-") else 0) :]
             self.call(words, line)
         elif words:
-            self.found += [Call(line, *told(one)) for one in self.expanded(words)]
+            self.found += [Call(line, *without_gaps(one)) for one in self.expanded(words)]
 
     def spliced(self, word: str) -> list[str]:
         """The words that one becomes: "${name[@]}" and the sizes of an encoder are several."""
@@ -232,8 +232,8 @@ class _Reader:
         return f"$({inner})", end
 
 
-def told(words: list[str]) -> tuple[tuple[str, ...], bool]:
-    """The words without those that stand for others, and whether these are all."""
+def without_gaps(words: list[str]) -> tuple[tuple[str, ...], bool]:
+    """The words without … and the like, and whether there were none of these."""
     kept = [word for word in words if not re.fullmatch(r"(.*=)?(…|\.\.\.)", word)]
     values = [_SUBSTITUTION.sub("VALUE", word).replace(_DOLLAR, "$") for word in kept]
     return tuple(word for word in values if word != "key=value"), len(kept) == len(words)

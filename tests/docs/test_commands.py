@@ -45,9 +45,7 @@ def test_the_pages_are_found() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "name", sorted(path.parents[1].name for path in ROOT.glob("examples/*/config/*.yaml"))
-)
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in ROOT.glob("examples/*/config")))
 def test_the_page_of_a_recipe_runs_it(name: str) -> None:
     """On this machine and under SLURM, or in two ways."""
     path = ROOT / "examples" / name / "README.md"
@@ -96,9 +94,11 @@ def test_no_verb_would_do_its_work_here() -> None:
          "fairseq-adv user-dirs: argument COMMAND"),
         ("fairseq-validate DATA --task masked_lm --tokenizer-dir a",
          "unrecognized arguments: --tokenizer-dir a"),
+        (f"fairseq-validate DATA {USER_DIR} --path a.pt", "fairseq-validate: --task is missing"),
         ("fairseq-preprocess --trainpreff a", "unrecognized arguments: --trainpreff"),
         (f"{HYDRA} task.dat=a", "task.dat: no such key"),
         ("fairseq-hydra-train task=wsc task.number=2", "task.number: no such key"),
+        ("torchrun --standalone benchmarks/vat_cost.py --row 8 --rowed 8", "unrecognized arguments: --rowed"),
         ("torchrun --nproc_per_nod1 2 $(which fairseq-train) …", "--nproc_per_nod1"),
         ("torchrun --nproc_per_node 2 $(which fairseq-train) … --cpus",
          "torchrun: unrecognized arguments: --cpus"),
@@ -207,12 +207,13 @@ def test_a_block_of_python(text: str, message: str) -> None:
 
 
 def test_the_language_of_a_block() -> None:
-    """What is not looked at can hide no command."""
+    """No command hides in a block that is not checked."""
     (fault,) = faults(page("ls", language="sh"), "page.md")
     assert fault.startswith("page.md:4: ```sh: write ```bash")
     (fault,) = faults(page("fairseq-adv predict a.pt", language=""), "page.md")
     assert fault == "page.md:4: a block of commands: write ```bash"
     assert faults(page("run  criterion", language=""), "page.md") == []
+    assert faults("Text.\n\n```bash\nfrobnicate\n", "page.md") == ["page.md:3: this block of code has no end"]
     indented = "- A list:\n\n    ```bash\n    frobnicate \\\n        --all\n    ```\n"
     (fault,) = faults(indented, "page.md")
     assert fault.startswith("page.md:4: frobnicate: ")
@@ -237,7 +238,7 @@ def test_words_of_bash(text: str, words: list[list[str]]) -> None:
 
 
 @pytest.mark.parametrize("text", ['a "b', "a 'b", "a $(b", "a ${b", "a >"])
-def test_what_is_no_bash(text: str) -> None:
+def test_invalid_bash(text: str) -> None:
     with pytest.raises(Unreadable, match="line 1: "):
         calls(text)
 
