@@ -234,7 +234,7 @@ def _verb_modules() -> dict[str, ModuleType]:
 
 
 def working_verbs() -> list[str]:
-    """Verbs that :func:`check_verb` would run: they don't end in exit_status, and aren't known to be quick."""
+    """Verbs that :func:`check_verb` would run: no exit_status ends them, and they aren't known to be quick."""
     return [
         name
         for name, module in _verb_modules().items()
