@@ -116,6 +116,7 @@ def fault_of(command: Command) -> str:
     except SystemExit as end:  # --version and the like
         text = f"ends with status {end.code}" if end.code else ""
     count = 2 if command.words[0] == "fairseq-adv" else 1
+    text = " ".join(text.replace(f"{ROOT}/", "").split())
     return text and f"{command.where}: {' '.join(command.words[:count])}: {text}"
 
 
@@ -234,7 +235,7 @@ def _verb_modules() -> dict[str, ModuleType]:
 
 
 def working_verbs() -> list[str]:
-    """Verbs that :func:`check_verb` would run: no exit_status ends them, and they aren't known to be quick."""
+    """Verbs that :func:`check_verb` would run: no exit_status ends them, and they aren't known as quick."""
     return [
         name
         for name, module in _verb_modules().items()
