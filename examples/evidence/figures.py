@@ -7,7 +7,9 @@ from typing import Any
 
 import grid
 import word_attacks
-from results import Cells, Interval, interval, score, under_attack
+from cells import Cells
+from intervals import Interval, interval
+from results import score, under_attack
 
 SCORES, ATTACKS, WORDS = "score-over-rows", "accuracy-under-attack", "accuracy-under-attacks-on-words"
 Point = tuple[float, Interval]
@@ -74,7 +76,7 @@ def _draw_word_attacks(cells: Cells, path: Path) -> bool:
                     clean.mean, attacked.mean, xerr=_spread(clean), yerr=_spread(attacked), label=method,
                     capsize=3, color=colour, marker=marker, linestyle="none",
                 )  # fmt: skip
-        axes.set_title(word_attacks.TITLES[name])
+        axes.set_title(word_attacks.title(name))
         axes.grid(alpha=0.3)
     figure.supxlabel("accuracy before the attack, %")
     figure.supylabel("accuracy under attack, %")

@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import grid
+from cells import Cells
 from driver import Record
 from figures import look, new_figure, save
-from results import Cells, Interval, interval, score, under_attack
+from intervals import Interval, interval
+from results import score, under_attack
 
 TASK = "movie-reviews"
 FEWEST = 3  # seeds from which on a gain is shown

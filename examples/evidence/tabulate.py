@@ -14,9 +14,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import front_page
+from cells import Cells
 from figures import draw
 from fill import RECORDS, read_records
-from results import Cells, page
+from results import page
 from tables import between, write_between
 
 from fairseq_adv_cli.script import HelpFormatter, exit_status

@@ -9,7 +9,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.objectives.divergence import divergence
-from fairseq_adv.objectives.first_states import first_states
+from fairseq_adv.objectives.encoder_states import first_states
 from fairseq_adv.perturbation import Groups
 
 Sample = dict[str, Any]  # a mini-batch as fairseq's data sets collate it

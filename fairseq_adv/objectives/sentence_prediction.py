@@ -18,7 +18,7 @@ from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from fairseq_adv.data.text.binarize import class_names
 from fairseq_adv.data.text.folder_check import check_folder, check_labels
@@ -28,6 +28,7 @@ from fairseq_adv.objectives.divergence import squared_difference
 from fairseq_adv.objectives.first_token import passes_for_a_head
 from fairseq_adv.objectives.gathered import GatheredMeter
 from fairseq_adv.objectives.heads import check_classification_head
+from fairseq_adv.objectives.parallel import workers
 from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.objectives.rows import select_rows
 
@@ -140,9 +141,7 @@ class SentencePrediction(Objective):
         Over several workers they travel in vectors as long as the data set, each at its row, which
         fairseq sums; its own gathering of python objects needs a GPU and limits their size.
         """
-        if not (
-            distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
-        ):
+        if workers() == 1:
             return {"predictions": Predictions(predictions, targets)}
         rows = max(len(data) for data in self.task.datasets.values())
         columns = {

@@ -17,7 +17,7 @@ import torch
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
-from torch import Tensor, distributed
+from torch import Tensor
 
 from fairseq_adv.data.spans import scoring
 from fairseq_adv.data.spans.scoring import Score
@@ -25,6 +25,7 @@ from fairseq_adv.data.spans.spans_dataset import SpansDataset
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.best_spans import best_spans, null_scores
 from fairseq_adv.objectives.gathered import GatheredMeter
+from fairseq_adv.objectives.parallel import workers
 
 Records = npt.NDArray[np.float64]
 _COLUMNS = ("question", "score", "exact", "f1", "null", "impossible", "has_impossible")
@@ -44,7 +45,7 @@ def gathered(predictions: Tensor, sample: Sample, task: FairseqTask) -> dict[str
     ids = sample["id"]
     dataset: SpansDataset = task.dataset(sample["split"])
     found = _records(predictions, ids.tolist(), dataset, int(task.cfg.max_answer_tokens))
-    if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
+    if workers() == 1:
         return {"records": found}
     rows = max(len(data) for data in task.datasets.values())
     everything = torch.zeros(rows, 1 + len(_COLUMNS), dtype=torch.float64, device=ids.device)

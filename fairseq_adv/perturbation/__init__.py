@@ -8,12 +8,10 @@ from fairseq_adv.perturbation.embeddings import Perturbation, find_token_embeddi
 from fairseq_adv.perturbation.first_layer import FirstLayer, find_layers
 from fairseq_adv.perturbation.geometry import Groups
 from fairseq_adv.perturbation.precision import float32_embedding
-from fairseq_adv.perturbation.states import EncoderStates
 from fairseq_adv.perturbation.token_aware import TokenAwarePerturbation
 
 __all__ = [
     "DropoutReplay",
-    "EncoderStates",
     "FirstLayer",
     "Groups",
     "Perturbation",

@@ -118,11 +118,8 @@ class Perturbation:
             self.delta.requires_grad_(differentiable)
             return (output.float() + self.delta).to(output.dtype)
 
-        handle = self.embedding.register_forward_hook(add_delta)
-        try:
+        with self.embedding.register_forward_hook(add_delta):
             yield
-        finally:
-            handle.remove()
         if calls != 1:
             raise RuntimeError(
                 f"the token embedding was called {calls} times in one forward pass, expected once: the "

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from fairseq_adv.perturbation.embeddings import find_token_embedding
 
@@ -101,12 +100,10 @@ class FirstLayer:
                 reached = True
                 act(output[0] if isinstance(output, tuple) else output)
 
-        handles: list[RemovableHandle] = [layer.register_forward_hook(hook) for layer in self.layers]
-        try:
+        with ExitStack() as hooks:
+            for layer in self.layers:
+                hooks.enter_context(layer.register_forward_hook(hook))
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
 
 class _Reached(Exception):

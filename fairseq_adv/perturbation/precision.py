@@ -7,12 +7,17 @@ and normalised there, it is rounded once, where the sum lies anywhere between tw
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from fairseq_adv.perturbation.embeddings import find_token_embedding
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -44,9 +49,16 @@ def float32_embedding(model: nn.Module, embedding: nn.Module) -> Iterator[None]:
         norm.__dict__.pop(_KEPT, None)
 
 
-def rounds_embeddings(model: nn.Module, embedding: nn.Module) -> bool:
-    """Whether ``model`` is in half precision and :func:`float32_embedding` leaves it as it is."""
-    return embedding.weight.dtype != torch.float32 and layer_norm_after(model, embedding) is None
+def warn_of_rounding(model: nn.Module, advice: str) -> None:
+    """Warns if ``model`` is in half precision and :func:`float32_embedding` leaves it as it is.
+
+    Args:
+        model: holds a token embedding, perhaps in wrappers.
+        advice: what may be lost, and what to do about it.
+    """
+    embedding = find_token_embedding(model)
+    if embedding.weight.dtype != torch.float32 and layer_norm_after(model, embedding) is None:
+        logger.warning("%s has no layer norm after its embeddings: %s", type(model).__name__, advice)
 
 
 _KEPT = "_fairseq_adv_float32_input"

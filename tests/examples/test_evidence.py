@@ -24,10 +24,12 @@ sys.path[:0] = [str(EXAMPLES), str(EXAMPLES / "evidence")]
 import fill  # noqa: E402
 import front_page  # noqa: E402
 import grid  # noqa: E402
+import intervals  # noqa: E402
 import results  # noqa: E402
 import sources  # noqa: E402
 import tables  # noqa: E402
 import word_attacks  # noqa: E402
+from cells import Cells  # noqa: E402
 from figures import ATTACKS, SCORES, WORDS, draw  # noqa: E402
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -361,12 +363,12 @@ def test_a_real_cell(data: Path, out: Path) -> None:
 
 def test_intervals_and_the_sign_test_by_hand() -> None:
     """t(.975, 4) = 2.7764; five of five: 2 / 2^5."""
-    found = results.interval([1, 2, 3, 4, 5])
+    found = intervals.interval([1, 2, 3, 4, 5])
     assert found.mean == 3 and found.half == pytest.approx(2.776445 * (2.5 / 5) ** 0.5, rel=1e-5)
-    assert str(results.interval([2.0])) == "2.00"
-    assert results.sign_test([1, 2, 0.5, 3, 1]) == (5, 0, pytest.approx(1 / 16))
-    assert results.sign_test([1, -2, 0, 3]) == (2, 1, pytest.approx(1.0))
-    assert results.sign_test([0, 0]) == (0, 0, 1.0)
+    assert str(intervals.interval([2.0])) == "2.00"
+    assert intervals.sign_test([1, 2, 0.5, 3, 1]) == (5, 0, pytest.approx(1 / 16))
+    assert intervals.sign_test([1, -2, 0, 3]) == (2, 1, pytest.approx(1.0))
+    assert intervals.sign_test([0, 0]) == (0, 0, 1.0)
 
 
 def test_the_page_shows_what_there_is(tmp_path: Path) -> None:
@@ -416,14 +418,14 @@ def test_tables_of_attacks_on_words_by_hand(tmp_path: Path) -> None:
     cells = [run for run in grid.whole_grid(records) if grid.has_word_attacks(run)]
     records += [fake(run, 60) for run in cells]
     assert not any(grid.is_done(run, records) for run in cells)
-    assert word_attacks.tables(results.Cells(records)) == []
+    assert word_attacks.tables(Cells(records)) == []
     under = {"standard": (20, 22, 24), "freelb": (30, 31, 35)}
     for run in cells:
         numbers = {"clean": 80, "aua": under[run.labels["method"]][run.seed - 1], "suc": 70, "queries": 30.25,
                    "changed": 12}  # fmt: skip
         records.append({**fake(run, 60), "word_attacks": dict.fromkeys(word_attacks.NAMES, numbers)})
     assert all(grid.is_done(run, records) for run in cells)
-    lines = word_attacks.tables(results.Cells(records))
+    lines = word_attacks.tables(Cells(records))
     assert [line for line in lines if line.startswith("###")] == [
         "### DeepWordBug", "### TextFooler-style", "### TextBugger-style", "### PWWS",
     ]  # fmt: skip
@@ -432,7 +434,7 @@ def test_tables_of_attacks_on_words_by_hand(tmp_path: Path) -> None:
     assert rows[3] == [
         "`freelb`", "3", "80.00 ± 0.00", "32.00 ± 6.57", "10.00 ± 2.48", "70.0", "30.2", "12.0",
     ]  # fmt: skip
-    draw(results.Cells(records), tmp_path)
+    draw(Cells(records), tmp_path)
     assert {f"accuracy-under-attacks-on-words.{kind}" for kind in ("png", "svg")} <= {
         path.name for path in tmp_path.iterdir()
     }
@@ -448,10 +450,10 @@ def test_whether_plain_training_has_converged() -> None:
                                                f"movie-reviews-1000-standard-3x-{run.seed}"):  # fmt: skip
             way = [60 + run.seed, 70, 75, 80, 81, 82] if "3x" not in run.name else [1, 2, 83]
             records.append({**fake(run, 0), "valid": [{"accuracy": one, "loss": 1.0} for one in way]})
-    lines = results.convergence(results.Cells(records))
+    lines = results.convergence(Cells(records))
     (row,) = [line for line in lines if line.startswith("| movie-reviews |")]
     assert row == "| movie-reviews | 1000 | 2 | 70.00 ± 0.00 | 80.00 ± 0.00 | 82.00 ± 0.00 | 83.00 ± 0.00 |"
-    assert results.convergence(results.Cells(records[: len(known)])) == []
+    assert results.convergence(Cells(records[: len(known)])) == []
 
 
 def test_the_front_page_by_hand(tmp_path: Path) -> None:
@@ -467,7 +469,7 @@ def test_the_front_page_by_hand(tmp_path: Path) -> None:
             one = fake(run, 60, test=scores[method][run.seed - 1])
             one["attacks"]["attack-0.02"]["perturbed_accuracy"] -= run.seed if method == "freelb" else 0
             records.append({**one, "cpu_seconds": {"standard": 10, "freelb": 25}.get(method, 9)})
-    cells = results.Cells(records)
+    cells = Cells(records)
     said = front_page.sentences(cells)
     assert said[0] == (
         "- **With MiniLM-L6 fine-tuned on 1000 movie reviews, test accuracy rises beyond chance: "
@@ -493,12 +495,12 @@ def test_the_front_page_where_nothing_helps() -> None:
     task = grid.TASKS["movie-reviews"]
     known = [run for name in ("standard", "freelb") for run in grid.choices(task, grid.METHODS[name])]
     records = [fake(run, 50) for run in known]
-    assert front_page.sentences(results.Cells(records)) == ["- Not enough runs are done yet to say anything."]
+    assert front_page.sentences(Cells(records)) == ["- Not enough runs are done yet to say anything."]
     for run in grid.whole_grid(records):
         if run.seed in (1, 2, 3) and run.labels["task"] == "movie-reviews":
             more = (1, -1, 1)[run.seed - 1] if run.labels["method"] == "freelb" else 0
             records.append(fake(run, 60, test=70 + more))
-    said = front_page.sentences(results.Cells(records))
+    said = front_page.sentences(Cells(records))
     assert "no method has raised test accuracy beyond chance so far** (`freelb` +0.33 ± 2.87 " in said[0]
     assert said[1].startswith("- The papers' gains come from RoBERTa-large")
     assert (
@@ -510,7 +512,7 @@ def test_the_front_page_where_nothing_helps() -> None:
 def test_the_page_in_the_project_is_that_of_its_records(tmp_path: Path) -> None:
     """RESULTS.md and the figures were made from the records that are committed."""
     folder = EXAMPLES / "evidence"
-    cells = results.Cells(fill.read_records(fill.RECORDS))
+    cells = Cells(fill.read_records(fill.RECORDS))
     names = (front_page.FIGURE, SCORES, ATTACKS, WORDS)
     drawn = [name for name in names if (folder / f"{name}.svg").is_file()]
     said = front_page.sentences(cells)
