@@ -50,6 +50,6 @@ def main(argv: list[str] | None = None) -> int:
 
         logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
         written = convert_hf_checkpoint(options.hf_folder, options.out)
-        print(f"{options.out}: {'written' if written else 'already there, reused'}")
+        print(f"wrote {options.out}" if written else f"{options.out} is already there; nothing to do")
 
     return exit_status(work)

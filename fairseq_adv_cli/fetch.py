@@ -14,12 +14,12 @@ def main(argv: list[str] | None = None) -> int:
         "out", type=Path, metavar="OUT", help="output folder; kept if it already has the right weights"
     )
     options = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
 
     def work() -> None:
         from fairseq_adv.hub.minilm import fetch_minilm
 
+        logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
         written = fetch_minilm(options.out)
-        print(f"{options.out}: {'written' if written else 'already there, reused'}")
+        print(f"wrote {options.out}" if written else f"{options.out} is already there; nothing to do")
 
     return exit_status(work)

@@ -105,8 +105,6 @@ def _check(args: argparse.Namespace) -> None:
         refuse(_OF_A_FOLDER, f"is for --data, not for {'--stdin' if args.stdin else '--input'}")
         if not args.checkpoints:
             raise DataError("CHECKPOINT is missing: pass at least one checkpoint")
-    if args.input and not args.input.is_file():
-        raise DataError(f"{args.input}: no such file")
     if args.stdin:
         refuse(("out",), "is for --data and --input; --stdin prints its answers")
     if not args.input:
@@ -127,10 +125,13 @@ def _predict_folder(args: argparse.Namespace, running: Running) -> int:
 
 
 def _predict_texts(args: argparse.Namespace, running: Running) -> int:
+    from fairseq_adv.data.errors import DataError
     from fairseq_adv.data.io import write_whole
     from fairseq_adv.evaluation.predict.loading import load
     from fairseq_adv.evaluation.predict.text_files import TextFile, answer_file, answer_lines
 
+    if args.input and not args.input.is_file():
+        raise DataError(f"{args.input}: no such file")
     model = load(args.checkpoints, data=args.data, how=running)
     if args.stdin:
         answer_lines(model, sys.stdin.buffer, sys.stdout)

@@ -12,7 +12,7 @@ from .training_data import AT_TOKENS, CHOICES, CLASSES, MASKED, classes_of, scor
 from .training_rows import rows_of_an_epoch, updates_in
 from .user_dir import find_user_dir
 
-# Perturbation sizes if the user passes none, relative to the embeddings: those of examples/glue/README.md and
+# Perturbation sizes if the user passes none, relative to the embeddings: those of docs/choosing.md and
 # of the evidence run. Absolute sizes fit one encoder only.
 _ADV = {"--adv-relative": "", "--adv-max-norm": "0.01", "--adv-lr": "0.0033", "--adv-init-mag": "0.005"}
 _VAT = {"--vat-relative": "", "--vat-epsilon": "0.02", "--vat-step-size": "0.02", "--vat-init-std": "0.002"}

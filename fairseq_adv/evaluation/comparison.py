@@ -37,7 +37,7 @@ def table(rows: Sequence[Summary], attacks: Sequence[Attack] = ()) -> str:
         for cells, row in zip(body, rows):
             shown = [(_shown(loss, 3), _shown(accuracy, 2)) for loss, accuracy in row.attacked]
             cells[6:6] = [cell for pair in shown for cell in pair]
-        unit = ", as a fraction of the L2 norm of each example's embeddings" if how.relative else ""
+        unit = ", a share of the norm of a text's embeddings" if how.relative else ""
         notes = [
             f"Losses in nats, of the best checkpoint; @{how.epsilon:g}: under attack, after {how.steps} "
             f"ascent steps within that radius{unit}."

@@ -1,8 +1,8 @@
-"""EM and F1 of whole questions in validation, whose windows may come in different batches and to different
+"""EM and F1 of whole questions in validation, whose windows may be in different batches and on different
 workers.
 
-Each window's best answer is scored where it is made. The record of a window, a few numbers, is what travels:
-of the windows of a question the one with the best score gives the answer, whichever worker had it.
+Each window's best answer is scored on its worker, and only a short record of the window is exchanged. Of the
+windows of a question, the one with the best score gives the answer, on whichever worker it was.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _COLUMNS = ("question", "score", "exact", "f1", "null", "impossible", "has_impos
 def gathered(predictions: Tensor, sample: Sample, task: FairseqTask) -> dict[str, Any]:
     """The records of a batch, for :func:`reduce`.
 
-    Over several workers they travel in an array as long as the largest data set, each at its row, which
-    fairseq sums; its own gathering of python objects needs a GPU and limits their size.
+    Over several workers they are sent in an array as long as the largest data set, each record at its row,
+    which fairseq sums; its own gathering of Python objects needs a GPU and limits their size.
 
     Args:
         predictions: of a batch.
@@ -54,10 +54,10 @@ def gathered(predictions: Tensor, sample: Sample, task: FairseqTask) -> dict[str
 
 
 def reduce(logs: list[dict[str, Any]]) -> None:
-    """Logs ``accuracy``, and from the records ``em`` and ``f1``; where some questions have no answer also
+    """Logs ``accuracy``, and from the records ``em`` and ``f1``; if some questions have no answer also
     ``best_em`` and ``best_f1``, at the best threshold, and ``f1_answerable`` and ``f1_unanswerable``.
 
-    ``em`` and ``f1`` have no threshold: there is no answer where its score is above the best span's.
+    ``em`` and ``f1`` use no threshold: the answer is empty if that scores higher than the best span.
     """
     if not sum(log["nwindows"] for log in logs):
         return  # a split without answers

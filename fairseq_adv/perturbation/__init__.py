@@ -1,6 +1,6 @@
-"""WHERE and HOW FAR the embeddings move: hooks, geometry and replayed dropout.
+"""Where and how far the embeddings move: hooks, geometry and replayed dropout.
 
-This room imports only torch. It knows no trainer, no loss and no configuration.
+This package imports only torch. It depends on no trainer, loss or configuration.
 """
 
 from fairseq_adv.perturbation.dropout import DropoutReplay

@@ -83,9 +83,9 @@ def test_learning_curves(
     ("words", "message"),
     [
         (["RUNS"], "holds neither train.log nor checkpoint_best.pt or checkpoint_last.pt"),
-        (["RUNS/logged", "--steps", "2"], "give its radius with --epsilon"),
-        (["RUNS/logged", "--relative"], "give its radius with --epsilon"),
-        (["RUNS/logged", "--curves", "out.pdf"], "give a name that ends in .png"),
+        (["RUNS/logged", "--steps", "2"], "pass its radius with --epsilon"),
+        (["RUNS/logged", "--relative"], "pass its radius with --epsilon"),
+        (["RUNS/logged", "--curves", "out.pdf"], "pass a file name that ends in .png"),
     ],
 )
 def test_mistakes_end_with_one_line(words: list[str], message: str, runs: Path, run: CommandMain) -> None:

@@ -170,7 +170,7 @@ def test_a_killed_worker_costs_its_own_shard_only(encoder: Path, large: Path, tm
     assert not (out / "shard1").exists() and stdout.splitlines()[-1].startswith("train: ")
     kept = {i: identity(out / f"shard{i}") for i in (0, 2, 3)}
     check = run_command(*command(*words, "--check"))
-    assert check.returncode == 1 and check.stderr.startswith(f"error: {out}/shard1: is missing\n")
+    assert check.returncode == 1 and check.stderr.startswith(f"error: {out}/shard1: missing\n")
     assert run_command(*command(*words)).returncode == 0
     assert kept == {i: identity(out / f"shard{i}") for i in (0, 2, 3)}
 
@@ -195,7 +195,7 @@ def test_interrupted(encoder: Path, large: Path, tmp_path: Path, number: signal.
     assert len(made) <= 4
     check = run_command(*command(*words, "--check"))
     faults = check.stderr.splitlines()[:-1]
-    assert faults == [f"error: {out}/shard{i}: is missing" for i in range(6) if i not in made]
+    assert faults == [f"error: {out}/shard{i}: missing" for i in range(6) if i not in made]
 
 
 def test_a_full_disk(encoder: Path, large: Path, tmp_path: Path) -> None:
@@ -237,17 +237,17 @@ def test_a_slurm_array(
     words = [text, out, "--shards", 5, "--encoder", encoder, "--valid", text]
     lines = [command(*words, "--task-index", index, "--task-count", 3) for index in (0, 2)]
     for task in [start_command(line, text=True) for line in lines]:
-        assert "the same command with --check" in task.communicate()[0] and task.returncode == 0
+        assert "same command with --check" in task.communicate()[0] and task.returncode == 0
     assert run(script, *words, "--check") == 1
     errors = capfd.readouterr().err.splitlines()
-    assert errors[:2] == [f"error: {out}/shard1: is missing", f"error: {out}/shard4: is missing"]
+    assert errors[:2] == [f"error: {out}/shard1: missing", f"error: {out}/shard4: missing"]
     assert run(script, *words, "--task-index", 1, "--task-count", 3) == 0
     capfd.readouterr()
     assert run(script, *words, "--check") == 0
     assert capfd.readouterr().out.splitlines()[-1] == ":".join(str(out / f"shard{i}") for i in range(5))
     (out / "shard4" / "train.bin").write_bytes(b"")
     assert run(script, *words, "--check") == 1
-    assert f"error: {out}/shard4/train.bin: is missing or has another size" in capfd.readouterr().err
+    assert f"error: {out}/shard4/train.bin: missing or has another size" in capfd.readouterr().err
     # More tasks than shards: the last ones have nothing to do.
     assert run(script, *words, "--task-index", 6, "--task-count", 7) == 0
 
@@ -295,7 +295,7 @@ BAD_OPTIONS = [
     (["--sentencepiece", "a", "--srcdict", "b", "--cased"], "--cased is for WordPiece"),
     (["--encoder", "nowhere"], "nowhere: holds neither vocab.txt (WordPiece) nor"),
     (["--encoder", "{encoder}", "--shards", "9999"], "--shards 9999: the corpus cannot be cut into so many"),
-    (["--encoder", "{encoder}", "--task-index", "0"], "--task-index and --task-count belong together"),
+    (["--encoder", "{encoder}", "--task-index", "0"], "--task-index and --task-count go together"),
     (
         ["--encoder", "{encoder}", "--task-index", "2", "--task-count", "2"],
         "the index must be 0 to 1. A SLURM array",

@@ -139,7 +139,7 @@ def test_the_score_over_the_levels(trained: Path, tmp_path: Path, run: CommandMa
         scores = re.findall(r'"valid_accuracy": "([\d.]+)"', text)
         assert float(row["last_accuracy_mean"]) == float(scores[-1])
     done = run("levels", trained / "measured", trained / "measured", tmp_path / "f")
-    assert done.returncode == 2 and "needs two flood levels or more" in done.stderr
+    assert done.returncode == 2 and "needs two or more flood levels" in done.stderr
 
 
 def test_the_loss_under_noise(trained: Path, tmp_path: Path, run: CommandMain) -> None:
@@ -165,13 +165,13 @@ def test_the_loss_under_noise(trained: Path, tmp_path: Path, run: CommandMain) -
     ("words", "message"),
     [
         (["log", "gone", "f"], "error: gone: no such log"),
-        (["log", "FOLDER/data/label/dict.txt", "f"], "run fairseq-train with --log-format json"),
+        (["log", "FOLDER/data/label/dict.txt", "f"], "Run fairseq-train with --log-format json"),
         (["log", "FOLDER/measured", "f", "--group", "body"], "--group body: was not measured"),
         (
             ["log", "FOLDER/measured", "FOLDER/flooded"],
-            "the last word is the beginning of the outputs' names",
+            "the last argument is the output name",
         ),
-        (["checkpoints", "a.pt", "b.pt"], "the last word is the beginning of the outputs' names"),
+        (["checkpoints", "a.pt", "b.pt"], "the last argument is the output name"),
         (["checkpoints", "gone.pt", "f"], "error: gone.pt: no such checkpoint"),
         (["checkpoints", "BEST", "f", "--batches", "1"], "error: --batches 1: pass 2 or more"),
         (["checkpoints", "BEST", "f", "--batch-size", "99"], "error: --batch-size 99: the split 'train'"),
@@ -180,8 +180,8 @@ def test_the_loss_under_noise(trained: Path, tmp_path: Path, run: CommandMain) -
             ["checkpoints", "BEST", "f", "--valid-split", "gone"],
             "(input0/gone.idx); choose another data fold",
         ),
-        (["levels", "FOLDER/measured", "f"], "needs two flood levels or more"),
-        (["levels", "FOLDER/measured", "FOLDER/flooded", "f", "--metric", "mcc2"], "no validation score"),
+        (["levels", "FOLDER/measured", "f"], "needs two or more flood levels"),
+        (["levels", "FOLDER/measured", "FOLDER/flooded", "f", "--metric", "mcc2"], "no validation metric"),
         (["noise", "gone.pt", "f", "--stds", "0,1"], "error: gone.pt: no such checkpoint"),
         (["noise", "BEST", "f", "--stds", "0"], "--stds 0: pass two or more"),
     ],

@@ -31,7 +31,7 @@ def test_sizes_are_taken(tmp_path: Path) -> None:
         ("evil --arch roberta_base", "'evil' is no size of an encoder"),
         ("--arch 'roberta_base", "is not a line of options (No closing quotation)"),
         ("--arch \udcff", "is not a line of options ('utf-8' codec can't decode"),
-        (None, "no such file. Pass a folder that fairseq-adv convert wrote"),
+        (None, "no such file. Pass a folder written by fairseq-adv convert"),
     ],
 )
 def test_nothing_else_is(text: str | None, message: str, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> CommandMain:
 
 
 FINITE = "must be a finite number, not"
-ABOVE = "must be above 0, not"
-ONE = "must be 1 or above, not"
+ABOVE = "must be greater than 0, not"
+ONE = "must be 1 or more, not"
 
 
 @pytest.mark.parametrize(

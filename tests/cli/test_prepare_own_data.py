@@ -97,9 +97,9 @@ def test_mistakes_in_the_call(classification: CommandMain, encoder: Path, tmp_pa
     train = csv(tmp_path / "train.csv", 4)
     rest = [*COLUMNS, "--encoder", encoder, tmp_path / "out"]
     for words, message in (
-        ([*rest], "TRAIN is missing: give the training file and OUT, or --dataset NAME."),
-        ([train, "--dataset", "x", *rest], "--dataset comes without files"),
-        ([train, "--config", "x", *rest], "--config belongs to --dataset"),
+        ([*rest], "TRAIN is missing: pass the training file and OUT, or --dataset NAME and OUT"),
+        ([train, "--dataset", "x", *rest], "--dataset excludes files"),
+        ([train, "--config", "x", *rest], "--config needs --dataset"),
         ([train, *rest, "--valid-share", "2"], "--valid-share 2.0: pass a share between 0 and 1"),
         ([tmp_path / "no.csv", *rest], "no.csv: no such file"),
         ([train, *COLUMNS, tmp_path / "out"], "--encoder-json is missing"),

@@ -96,5 +96,7 @@ def test_too_little_data_is_refused_before_the_first_update(data: Path) -> None:
 
 
 def test_training_without_classes_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"this task has none.* Choose a --flood-level, and leave --accorda"):
+    with pytest.raises(
+        ValueError, match=r"this task has none.* Pass a number as --flood-level, and leave --accorda"
+    ):
         build(train_args(write_questions(tmp_path), None, "flooding", *AUTO, task="commonsense_qa"))

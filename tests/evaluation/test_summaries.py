@@ -76,7 +76,7 @@ def test_checkpoints_alone_hold_less(runs: Path, tmp_path: Path) -> None:
     found = summarise(folder)
     assert found.loss == pytest.approx(0.25 * math.log(2)) and math.isnan(found.epoch)
     (folder / "checkpoint_last.pt").write_text("no checkpoint")
-    with pytest.raises(DataError, match="is not a checkpoint"):
+    with pytest.raises(DataError, match="not a checkpoint"):
         summarise(folder)
     (folder / "checkpoint_last.pt").unlink()
     with pytest.raises(DataError, match=r"holds neither train.log nor checkpoint_best.pt"):

@@ -59,5 +59,7 @@ def test_runs_every_setting_once_and_writes_the_table(folder: Path) -> None:
 
 
 def test_a_missing_encoder_is_told(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"model\.pt: no such file; make it with fairseq-adv convert"):
+    with pytest.raises(
+        ValueError, match=r"model\.pt: no such file. Pass a folder written by fairseq-adv convert"
+    ):
         embedding_norm(folder / "data", tmp_path)

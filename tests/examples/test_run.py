@@ -163,7 +163,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> dict[s
         ("glue {glue} {tmp}", "{tmp}/model.pt: no such file"),
         ("glue {tmp} {glue_encoder}", "input0/dict.txt: no such file"),
         ("glue {tmp}/none {glue_encoder}", "{tmp}/none: no such folder"),
-        ("glue {glue} {other}", "another dictionary"),
+        ("glue {glue} {other}", "a different dictionary"),
         ("glue {glue} -", "starts from a pre-trained encoder"),
         ("glue {glue} {glue_encoder} --gpus 2 glue=mnli", "33 examples"),
         ("glue {glue} {glue_encoder} checkpoint.finetune_from_model=none.pt", "none.pt: no such file"),
@@ -178,7 +178,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> dict[s
         ("bert_base {roberta_base} {roberta_base_encoder}", "starts from random weights"),
         (
             "glue {glue} {glue_encoder} common.cpu=true common.fp16=true",
-            "fp16 wants a GPU. Add common.fp16=false",
+            "fp16 needs a GPU. Add common.fp16=false",
         ),
         ("bert_base {roberta_base} -", "add optimization.max_epoch=… (epochs that make 1M updates"),
     ],

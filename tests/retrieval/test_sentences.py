@@ -71,7 +71,7 @@ def test_useless_files(tmp_path: Path, content: bytes, message: str) -> None:
 def test_missing_and_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         survey([str(tmp_path / "none*.txt")])
-    with pytest.raises(DataError, match=r"is a folder. Give the files in it"):
+    with pytest.raises(DataError, match=r"is a folder. Pass the files in it"):
         survey([str(tmp_path)])
 
 

@@ -54,17 +54,17 @@ def test_a_question_as_it_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "not json"),
-        ('["a"]', "expected a json object"),
+        ("{", "not JSON"),
+        ('["a"]', "expected a JSON object"),
         (changed(question=None), "the key question is missing"),
         (changed(stem=None), "the key question.stem is missing"),
         (changed(choices=None), "the key question.choices is missing"),
         (changed(choices=[]), "question.choices is empty"),
         (changed(choices="A"), "question.choices must be a json array"),
-        (changed(choices=["so"]), "a choice must be a json object"),
+        (changed(choices=["so"]), "a choice must be a JSON object"),
         (changed(choices=[{"label": "A"}]), "the key choice A: text is missing"),
         (changed(choices=[{"label": "A", "text": " "}]), "choice A: text is empty"),
-        (changed(choices=[{"label": "A", "text": "x", "para": 3}]), "para must be a json string"),
+        (changed(choices=[{"label": "A", "text": "x", "para": 3}]), "para must be a JSON string"),
         (changed(choices=[{"label": "A", "text": "x"}, {"label": "A", "text": "y"}]), "the same label"),
         (changed(answerKey="E"), "the answer key 'E' is not a choice's label (A, B)"),
         (changed(stem=" "), "question.stem is empty"),
@@ -112,7 +112,7 @@ def test_two_files_of_one_split_are_not_guessed_between(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     assert find_split(tmp_path, "train").suffix == ".jsonl"  # the same questions twice
     (tmp_path / "ARC-Challenge-Train.jsonl").touch()
-    with pytest.raises(DataError, match=r"more than once.*a folder of its own"):
+    with pytest.raises(DataError, match=r"more than once.*its own folder"):
         find_split(tmp_path, "train")
     with pytest.raises(DataError, match="no such folder"):
         find_split(tmp_path / "absent", "train")
@@ -218,9 +218,9 @@ def test_a_bad_article_is_named(tmp_path: Path, parts: dict[str, Any], message: 
 def test_race_files_that_are_no_articles(tmp_path: Path) -> None:
     folder = race(tmp_path)
     (folder / "dev" / "high" / "8.txt").write_text('{"article": ')
-    with pytest.raises(DataError, match=r"8.txt: not json"):
+    with pytest.raises(DataError, match=r"8.txt: not JSON"):
         read_race(folder / "dev")
-    with pytest.raises(DataError, match="holds no article"):
+    with pytest.raises(DataError, match="no articles"):
         read_race(tmp_path / "race" / "empty")
 
 

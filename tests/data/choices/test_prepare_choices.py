@@ -123,7 +123,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({**SWAG, "sent1": " "}, "sent1 is empty"),
     ({**PLAIN, "answer": True}, "the answer True must be a number"),
     ({**PLAIN, "answer": -2}, "the answer -2 must be a number"),
-    ({**PLAIN, "context": "", "question": ""}, "neither a question nor a context"),
+    ({**PLAIN, "context": "", "question": ""}, "neither question nor context"),
     ({**PLAIN, "id": "good"}, r"the id good is also that of .*train.jsonl:1"),
     ({"question": {"stem": "", "choices": [{"label": "A", "text": "x"}]}, "id": 1}, "question.stem is empty"),
 ]
@@ -143,7 +143,7 @@ def test_files_find_their_splits() -> None:
     for words, message in (
         (["questions.jsonl"], "its name says no split. Put it before the name, as in train=questions.jsonl"),
         (["train.csv", "train.jsonl"], "the split 'train' is train.csv already"),
-        (["val.csv"], "there is no training file"),
+        (["val.csv"], "no training file"),
     ):
         with pytest.raises(DataError, match=message):
             files_of_splits(words)

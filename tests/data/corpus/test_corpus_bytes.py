@@ -158,10 +158,10 @@ def test_damage_is_found(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
     rows = int.from_bytes(whole[18:26], "little")
     for place, message in (
         (3, "not a fairseq index"),
-        (17, "places do not fit"),  # the type of the ids: uint32 instead of uint16
+        (17, "offsets do not fit"),  # the type of the ids: uint32 instead of uint16
         (18, "rows in"),
-        (26, "places do not fit"),  # the first row's length
-        (26 + 4 * rows + 8, "places do not fit"),  # where the second row begins
+        (26, "offsets do not fit"),  # the first row's length
+        (26 + 4 * rows + 8, "offsets do not fit"),  # where the second row begins
         (26 + 4 * (rows - 1), "but its index says otherwise"),  # the last row's length
     ):
         index.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
@@ -255,7 +255,7 @@ def test_memory_does_not_grow_with_the_corpus(tokenizer: Gpt2Tokenizer, tmp_path
     ("change", "message"),
     [
         ({"shards": 0}, r"--shards 0: must be at least 1"),
-        ({"max_line": 0}, r"--max-line-mb: must be at least 1"),
+        ({"max_line": 0}, r"--max-line-mb: pass 1 or more"),
         ({"out": Path("a:b")}, r"a:b: has a colon"),
         ({"out": Path(__file__)}, r"test_corpus_bytes.py: is not a directory"),
         ({"valid": [Path("no-such-file")]}, r"no-such-file: no such file"),

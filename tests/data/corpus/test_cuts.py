@@ -143,7 +143,7 @@ def test_bad_inputs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [piece.path for piece in inputs([empty, text])] == [text]
     for paths, message in (
         ([tmp_path / "no"], r"no: no such file"),
-        ([tmp_path], r"is a folder: give its files"),
+        ([tmp_path], r"is a folder. Pass its files"),
         ([tmp_path / "pipe"], r"pipe: is not a regular file"),
         ([text, tmp_path / ".." / tmp_path.name / "text"], r"text: is given twice"),
         ([empty], r"empty: empty. There is nothing to write"),

@@ -105,7 +105,7 @@ def test_a_damaged_or_cut_off_file_is_refused(tmp_path: Path) -> None:
         for broken in (data[:-200], data[:1000] + b"\x00\x00\x00" + data[1003:], b"plain text\n"):
             whole.write_bytes(broken)
             with pytest.raises(
-                DataError, match=rf"{whole.name}: is damaged or cut off .*Fetch or compress it again"
+                DataError, match=rf"{whole.name}: damaged or truncated .*Download or compress it again"
             ):
                 rows(whole)
 

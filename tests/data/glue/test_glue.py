@@ -144,7 +144,7 @@ def test_ax_has_a_test_split_alone_and_the_labels_of_mnli(
 def test_ax_is_found_among_all_tasks_and_missed_by_name(tokenizer: TokenToIds, tmp_path: Path) -> None:
     ax(tmp_path / "diagnostic" / "diagnostic.tsv")
     assert tasks_in(tmp_path)[0] == ["AX"]
-    with pytest.raises(DataError, match=r"the files of AX are not all there"):
+    with pytest.raises(DataError, match=r"the files of AX are missing"):
         prepare(tmp_path / "nowhere", "AX", tmp_path / "out", tokenizer, progress=False)
 
 
@@ -265,7 +265,7 @@ def test_missing_files_are_listed(tokenizer: TokenToIds, tmp_path: Path) -> None
         DataError, match=r"MNLI/train.tsv\n.*MNLI/dev_matched.tsv\n.*dev_mismatched.tsv \(missing\)"
     ):
         prepare(tmp_path, "MNLI", tmp_path / "out", tokenizer, progress=False)
-    with pytest.raises(DataError, match=r"nowhere.*are not all there"):
+    with pytest.raises(DataError, match=r"nowhere.*are missing"):
         prepare(tmp_path / "nowhere", "RTE", tmp_path / "out", tokenizer, progress=False)
 
 

@@ -66,7 +66,7 @@ BAD = [
     ("a.jsonl", b"\n", {}, "a.jsonl: has no rows"),
     ("a.csv", b"text,label\na,b,1\n", {}, r"a.csv:2: 3 cells instead of 2 \(text, label\)"),
     ("a.tsv", b"text\tlabel\na\t1\nb\n", {}, r"a.tsv:3: 1 cells instead of 2"),
-    ("a.csv", b'text,label\na,1\n"b,1\nc,2\n', {}, "a.csv:3: not CSV .*quotation mark not closed"),
+    ("a.csv", b'text,label\na,1\n"b,1\nc,2\n', {}, "a.csv:3: not CSV .*quotation mark unclosed"),
     ("a.csv", b"text,text\na,1\n", {}, "a.csv:1: two columns are named 'text'"),
     ("a.jsonl", b'{"a": 1}\n{"a"\n', {}, "a.jsonl:2: not json"),
     ("a.jsonl", b'{"a": 1}\n[1]\n', {}, "a.jsonl:2: expected a json object"),
@@ -167,5 +167,5 @@ def test_too_few_rows_to_hold_some_out(rows: int, share: float, labels: list[str
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
 def test_a_share_must_be_one(share: float) -> None:
-    with pytest.raises(DataError, match="pass a share between 0 and 1"):
+    with pytest.raises(DataError, match="pass a number between 0 and 1"):
         held_out(10, share, 1)

@@ -46,7 +46,7 @@ def test_words_alone_are_for_a_split_without_tags(tmp_path: Path) -> None:
     path = written(tmp_path, "a\nb\n\nc\n")
     first, second = read_columns(path, tagged=False)
     assert first.words == ("a", "b") and first.tags is None and second.tags is None
-    with pytest.raises(DataError, match=r"train\.tsv:1: one column\. A line is a word"):
+    with pytest.raises(DataError, match=r"train\.tsv:1: only one column\. Each line must be a word"):
         read_columns(path)
 
 
@@ -57,7 +57,7 @@ def test_words_alone_are_for_a_split_without_tags(tmp_path: Path) -> None:
         ("a\tO\n\nb\t\n", ":3: 1 columns, but the lines before have 2"),
         ("a\tO\nb\tx\tO\n", ":2: 3 columns, but the lines before have 2"),
         ("\tO\n", ":1: 1 columns"),
-        ("\n\n-DOCSTART-\n", ": has no words"),
+        ("\n\n-DOCSTART-\n", ": no words found"),
         ("a\tB-X\nb\tZ\n", ":2: 'Z' is no tag"),
     ],
 )

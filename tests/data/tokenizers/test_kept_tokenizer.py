@@ -93,5 +93,5 @@ def test_where_it_is_looked_for(tmp_path: Path) -> None:
     moved = tmp_path / "moved" / "checkpoint_best.pt"
     assert kept_tokenizer(moved, data).files["dictionary"] == places["data"]
     for lost in (str(tmp_path / "other"), None):
-        with pytest.raises(DataError, match=r"no tokenizer beside it or its data .*--tokenizer-dir"):
+        with pytest.raises(DataError, match=r"no tokenizer next to it or its data .*--tokenizer-dir"):
             kept_tokenizer(moved, lost)

@@ -139,7 +139,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
         spiece_engine(model, settings)
     for content in (b"", b"no model", (folder / MODEL).read_bytes()[:-3000], b"\n\x04\n\x02ab\xff\xff"):
         model.write_bytes(content)
-        with pytest.raises(DataError, match=r"spiece.model: .*Fetch it again"):
+        with pytest.raises(DataError, match=r"spiece.model: .*Download it again"):
             spiece_engine(model, settings)
     small_spiece(tmp_path, words=200, model_type="bpe")
     with pytest.raises(DataError, match=r"spiece.model: is no unigram model"):

@@ -67,7 +67,7 @@ def test_no_row_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("{", "not json"),
+        ("{", "not JSON"),
         ({"text": "a"}, "the key target is missing"),
         (line(text=" "), "text is empty"),
         (
@@ -79,7 +79,7 @@ def test_no_row_is_left_out(tmp_path: Path) -> None:
         (line(index=99), "nowhere near word 99"),
         (line(query="."), "span1_text is only punctuation"),
         (line(label="True"), "label must be true or false, not 'True'"),
-        (line(query=None, label=True), "has a label but no target.span1_text"),
+        (line(query=None, label=True), "has a label, but target.span1_text is missing"),
         (line(candidates=["a", ""]), "candidates must be texts that are not empty, not ''"),
         (line(candidates="a"), "candidates must be a json array"),
     ],

@@ -75,7 +75,7 @@ def test_numbers(tmp_path: Path) -> None:
 def test_other_classes_or_another_order_are_refused(news: Path, tmp_path: Path) -> None:
     other = shutil.copytree(news / "data", tmp_path / "other")
     rename_labels(other, "Sports", "World", "Sci/Tech")
-    with pytest.raises(DataError, match="lists its labels in another order than"):
+    with pytest.raises(DataError, match="lists its labels in a different order than"):
         run(tmp_path / "out", news / "a.pt", data=other)
     rename_labels(other, "up", "down", "strange")
     with pytest.raises(

@@ -36,7 +36,7 @@ def test_a_file_that_would_unpickle_is_refused(tmp_path: Path) -> None:
     classes().save(tmp_path / "cut.npz")
     (tmp_path / "cut.npz").write_bytes((tmp_path / "cut.npz").read_bytes()[:-60])
     for name in ("bad.npz", "text.npz", "cut.npz"):
-        with pytest.raises(DataError, match=f"{name}: is not a file of scores"):
+        with pytest.raises(DataError, match=f"{name}: not a file of scores"):
             Scores.load(tmp_path / name)
     with pytest.raises(DataError, match=r"none\.npz: no such file"):
         Scores.load(tmp_path / "none.npz")

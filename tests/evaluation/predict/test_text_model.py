@@ -131,7 +131,7 @@ def without_data(folder: Path, to: Path, **task: Any) -> Path:
 
 def test_names_of_classes_come_from_the_training_data(pairs: Path, tmp_path: Path) -> None:
     path = without_data(pairs, tmp_path)
-    with pytest.raises(DataError, match=r"names of its classes are not known: there is no .*gone/label"):
+    with pytest.raises(DataError, match=r"class names are unknown, because .*gone/label"):
         load(path, device="cpu")
     row = [("A cat sat.", "It did.")]
     found = load(path, device="cpu", data=pairs / "data").predict(row)
@@ -158,9 +158,9 @@ def test_a_cut_text_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     long = "a " * 30
     with caplog.at_level(logging.WARNING, "fairseq_adv"):
         first = model.predict([long, "a film", "a " * 14])
-        assert "reads 16 tokens: longer texts are cut (1 of these 3)" in caplog.text
+        assert "reads 16 tokens: longer texts are truncated (1 of these 3)" in caplog.text
         model.predict([long])
-    assert caplog.text.count("longer texts are cut") == 1
+    assert caplog.text.count("longer texts are truncated") == 1
     assert first[0] != first[1]
     assert model.predict([]) == []
 
@@ -231,8 +231,8 @@ def test_mistakes_are_told(pairs: Path, tmp_path: Path) -> None:
         load(wsc)
     shutil.copy(without_data(pairs, tmp_path), tmp_path / "alone.pt")
     shutil.rmtree(tmp_path / "tokenizer")
-    with pytest.raises(DataError, match="no tokenizer beside it or its data"):
+    with pytest.raises(DataError, match="no tokenizer next to it or its data"):
         load(tmp_path / "alone.pt", device="cpu")
     other = write_encoder(tmp_path / "other")
-    with pytest.raises(DataError, match="its weights don't fit"):
+    with pytest.raises(DataError, match="its weights don't match"):
         load(pairs / "a.pt", tokenizer_dir=other, device="cpu")

@@ -170,11 +170,12 @@ def test_a_folder_of_another_attack_is_refused(films: Path, tmp_path: Path, atta
     for more, what in (["--seed", "2"], "settings"), (["--examples", "4"], "file"):
         done = attack(*words, *out, *more)
         assert (
-            done.returncode == 2 and f"holds an attack with another {what}. Name another --out" in done.stderr
+            done.returncode == 2
+            and f"has an attack with a different {what}. Pass another --out" in done.stderr
         )
     (tmp_path / "out" / "settings.json").unlink()
     done = attack(*words, *out)
-    assert done.returncode == 2 and "is not of an attack whose settings are known" in done.stderr
+    assert done.returncode == 2 and "is from an attack with unknown settings" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -298,7 +299,7 @@ def test_classes_of_other_names(films: Path, tmp_path: Path, attack: CommandMain
     assert (
         done.returncode == 2
         and "rows.jsonl:1: label '" in done.stderr
-        and "is none of the model's classes" in done.stderr
+        and "is not one of the model's classes" in done.stderr
     )
     assert attack(*words, "--label-map", "bad=0", "good=1").returncode == 0
     assert [r["label"] for r in lines(tmp_path / "out")] == [row["label"] for row in rows]
@@ -406,5 +407,5 @@ def test_a_model_of_numbers_is_refused(tmp_path: Path, attack: CommandMain) -> N
     done = attack(
         str(tmp_path / "a.pt"), *DEEPWORDBUG, "--data", str(data), *TEXTS, "--out", str(tmp_path / "out")
     )
-    assert done.returncode == 2 and "the model gives numbers, not classes" in done.stderr
+    assert done.returncode == 2 and "the model predicts numbers, not classes" in done.stderr
     shutil.rmtree(tmp_path / "out")
