@@ -1,12 +1,17 @@
-"""Packaging of fairseq_adv. What is unusual here: a ``.pth`` file goes beside the packages.
+"""Packaging of fairseq_adv. Two things are unusual here.
 
-``fairseq_adv_compat.pth`` lets fairseq 0.12.2 be imported at all on Python >= 3.11, so it has to lie in
-site-packages itself, for ``pip install .`` and for ``pip install -e .`` alike, and to go on uninstall.
+``fairseq_adv_compat.pth`` lets fairseq 0.12.2 be imported at all on Python >= 3.11, so it has to be in
+site-packages itself, for ``pip install .`` and for ``pip install -e .`` alike, and go on uninstall.
+
+README.md has relative links, which GitHub resolves and PyPI does not. :func:`long_description` makes them
+absolute where the repository's address is known, as in GitHub Actions, or from ``FAIRSEQ_ADV_URL``.
 """
 
 import base64
 import hashlib
 import os
+import posixpath
+import re
 import zipfile
 from pathlib import Path
 
@@ -23,6 +28,81 @@ DOCS = ["mkdocs-material>=9.7", "mkdocstrings[python]>=0.30", "ruff"]
 SUBMITIT = ["hydra-submitit-launcher==1.0.1", "submitit"]
 RETRIEVAL = ["opensearch-py", "tantivy>=0.25"]
 WSC = ["spacy>=3.5"]
+NOTEBOOK = ["ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10", "transformers", *PLOTS]
+VERSION = re.search(
+    r'^__version__ = "(.+)"$', Path("fairseq_adv/__init__.py").read_text(encoding="utf-8"), re.M
+)[1]
+
+
+def repository_url(environment=os.environ):
+    """The repository's address on GitHub, or "" where nothing says it."""
+    server, name = environment.get("GITHUB_SERVER_URL"), environment.get("GITHUB_REPOSITORY")
+    return environment.get("FAIRSEQ_ADV_URL", f"{server}/{name}" if server and name else "").rstrip("/")
+
+
+def long_description(text, url, ref):
+    """Markdown for PyPI: no relative links.
+
+    Args:
+        text: Markdown with links relative to the repository's root, as GitHub shows it.
+        url: the repository's address on GitHub; "": links become their text, and images are left out.
+        ref: the tag or branch that links point to.
+    """
+    code = []  # code is not Markdown: out of the way first
+
+    def keep(match):
+        code.append(match[0])
+        return f"\0{len(code) - 1}\0"
+
+    def absolute(target, kind="blob"):
+        if re.match(r"[a-z][a-z0-9+.-]*:|//", target, re.I):
+            return target
+        path, mark, anchor = target.partition("#")
+        where = posixpath.normpath(posixpath.join(kind, ref, path.lstrip("/") or "README.md"))
+        return url and f"{url}/{where}{mark}{anchor}"
+
+    def image(match):
+        target = absolute(match["target"], "raw")
+        return target and f"![{match['text']}]({target}{match['title']})"
+
+    def link(match):
+        target = absolute(match["target"])
+        return f"[{match['text']}]({target}{match['title']})" if target else match["text"]
+
+    def tag(match):
+        found = absolute(match["target"], "raw" if match["name"] != "href" else "blob")
+        return found and f'{match["name"]}="{found}"'
+
+    def definition(match):
+        found = absolute(match["target"])
+        if not found:
+            dropped.append(match["id"])
+        return found and f"[{match['id']}]: {found}{match['title']}"
+
+    dropped = []
+    end = r"\(\s*<?(?P<target>[^()\s<>]+)>?(?P<title>(?:\s+\"[^\"]*\")?)\s*\)"
+    text = re.sub(r"^ {0,3}(```+|~~~+).*?^ {0,3}\1[ \t]*$", keep, text, flags=re.M | re.S)
+    text = re.sub(r"(?<!`)(`+)(?!`)(?:(?!\n[ \t]*\n).)+?(?<!`)\1(?!`)", keep, text, flags=re.S)
+    text = re.sub(r"!\[(?P<text>[^\]]*)\]" + end, image, text)
+    text = re.sub(r"(?<!!)\[(?P<text>(?:[^\[\]]|!?\[[^\]]*\](?:\([^)]*\))?)*)\]" + end, link, text)
+    text = re.sub(r"^ {0,3}\[(?P<id>[^\]]+)\]:\s*(?P<target>\S+)(?P<title>.*)$", definition, text, flags=re.M)
+    for name in dropped:
+        text = re.sub(rf"\[([^\[\]]+)\]\[{re.escape(name)}\]|\[({re.escape(name)})\](?:\[\])?", r"\1\2", text)
+    text = re.sub(r"\b(?P<name>src|srcset|href)=\"(?P<target>[^\"]+)\"", tag, text)
+    text = re.sub(r"<(?:img|source)\b(?![^>]*\bsrc)[^>]*>", "", text)
+    return re.sub(r"\0(\d+)\0", lambda match: code[int(match[1])], text)
+
+
+def project_urls(url):
+    """The links that PyPI shows at the side."""
+    if not url:
+        return {}
+    return {
+        "Documentation": f"{url}/blob/v{VERSION}/README.md",
+        "Changelog": f"{url}/blob/v{VERSION}/CHANGELOG.md",
+        "Issues": f"{url}/issues",
+        "Source": url,
+    }
 
 
 class BuildPyWithPth(build_py):
@@ -68,11 +148,26 @@ def add_to_wheel(wheel, name):
 
 setup(
     name="fairseq_adv",
-    version="0.1.0",
+    version=VERSION,
     description="Adversarial training of language models inside fairseq's own trainer: a --user-dir plug-in",
-    long_description=Path("README.md").read_text(encoding="utf-8") if Path("README.md").exists() else "",
+    long_description=long_description(
+        Path("README.md").read_text(encoding="utf-8") if Path("README.md").exists() else "",
+        repository_url(),
+        f"v{VERSION}",
+    ),
     long_description_content_type="text/markdown",
+    author="The fairseq_adv authors",
     license="MIT",
+    project_urls=project_urls(repository_url()),
+    keywords="adversarial training, fairseq, language models, FreeLB, ALUM, SMART, robustness",
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        *[f"Programming Language :: Python :: 3.{minor}" for minor in range(9, 14)],
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
     packages=find_packages(include=["fairseq_adv", "fairseq_adv.*", "fairseq_adv_compat", "fairseq_adv_cli"]),
     # The explicit root makes an editable install a plain path in site-packages, which costs nothing at
     # start-up; the import hook that setuptools writes otherwise costs milliseconds.
@@ -100,6 +195,7 @@ setup(
         "corpus": CORPUS,  # corpora in .zst
         "datasets": DATASETS,  # fairseq-adv prepare classification --dataset
         "docs": DOCS,  # the documentation site, scripts/docs.sh
+        "notebook": NOTEBOOK,  # examples/quickstart/tour.ipynb
         "plots": PLOTS,  # figures of fairseq-adv figures
         "retrieval": RETRIEVAL,  # documents for ARC
         "submitit": SUBMITIT,  # sweeps of hydra's through SLURM
@@ -113,6 +209,7 @@ setup(
             "pytest",
             "pytest-xdist",
             "pyyaml",
+            "readme-renderer[md]",
             "ruff",
             "scikit-learn",
             "scipy",
@@ -123,6 +220,7 @@ setup(
             *CORPUS,
             *DATASETS,
             *DOCS,
+            *NOTEBOOK,
             *PLOTS,
             *RETRIEVAL,
             *SUBMITIT,

@@ -197,14 +197,16 @@ def drawn_arrow(arrow: Arrow, y: int, code: str, note: str, behind: str) -> list
         path = f"M{x1} {y} H{x2 - 8 * side}"
         tip = f"{x2},{y} {x2 - 9 * side},{y - 4} {x2 - 9 * side},{y + 4}"
         label_x, anchor, label_y = x1 + 9 * side, "start" if right else "end", y - 5
+    place = f'x="{label_x}" y="{label_y}" text-anchor="{anchor}"'
     shown = f'<tspan font-family="{MONO}" font-size="12">{escape(code)}</tspan>'
     if note:
         shown += f'<tspan fill="#57606a" dx="8">{escape(note)}</tspan>'
     return [
         f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{dash}/>',
         f'<polygon points="{tip}" fill="{colour}"/>',
-        f'<text x="{label_x}" y="{label_y}" text-anchor="{anchor}" fill="#1f2328" stroke="{behind}" '
-        f'stroke-width="4" paint-order="stroke">{shown}</text>',
+        # Drawn twice, the outline first: not every viewer knows paint-order.
+        f'<text {place} fill="{behind}" stroke="{behind}" stroke-width="4">{shown}</text>',
+        f'<text {place} fill="#1f2328">{shown}</text>',
     ]
 
 

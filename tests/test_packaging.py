@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import csv
+import email
 import hashlib
 import io
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -116,6 +119,59 @@ def test_an_editable_install_costs_no_import_hook_at_start_up(editable: Path, so
     with zipfile.ZipFile(editable) as archive:
         (path,) = [name for name in archive.namelist() if name.startswith("__editable__")]
         assert Path(archive.read(path).decode().strip()).samefile(source)
+
+
+# --- the sdist ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tracked() -> set[str]:
+    if not (ROOT / ".git").exists():
+        pytest.skip("asks git which files the project has")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return {name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()}
+
+
+@pytest.fixture(scope="module")
+def sdist(tracked: set[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built where the repository's address is known, as in GitHub Actions."""
+    pytest.importorskip("setuptools", minversion="64", reason="builds with the setuptools at hand")
+    folder, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("sdist")
+    for name in tracked:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    code = f"import setuptools.build_meta as backend; backend.build_sdist({str(out)!r})"
+    env = {**os.environ, "FAIRSEQ_ADV_URL": "https://github.com/someone/something"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = out.glob("*.tar.gz")
+    return built
+
+
+def test_the_sdist_has_every_file_of_the_project(sdist: Path, tracked: set[str]) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames() if archive.getmember(name).isfile()}
+    assert tracked - names == {".gitignore"}
+    made = {name for name in names - tracked if not name.startswith("fairseq_adv.egg-info/")}
+    assert made == {"PKG-INFO", "setup.cfg"}
+
+
+def test_the_metadata_lead_to_the_repository(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        (name,) = [name for name in archive.getnames() if name.count("/") == 1 and name.endswith("PKG-INFO")]
+        file = archive.extractfile(name)
+        assert file is not None
+        metadata = email.message_from_bytes(file.read())
+    version = re.search(r'__version__ = "(.+)"', (ROOT / "fairseq_adv" / "__init__.py").read_text())
+    assert version is not None and metadata["Version"] == version[1]
+    assert metadata["Author"] == "The fairseq_adv authors"
+    links = [link.split(", ")[1] for link in metadata.get_all("Project-URL", [])]
+    assert links and all(link.startswith("https://github.com/someone/something") for link in links)
+    described = str(metadata.get_payload())
+    assert f"https://github.com/someone/something/blob/v{version[1]}/docs/" in described
+    assert "](docs/" not in described
 
 
 # --- scripts/setup_env.sh -----------------------------------------------------------------------

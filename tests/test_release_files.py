@@ -1,0 +1,291 @@
+"""What a release is made of: one version, metadata for PyPI, citation, templates, recipes of environments."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support import command, run_from_scratch
+
+import fairseq_adv
+
+ROOT = Path(__file__).resolve().parent.parent
+URL = "https://github.com/someone/something"
+CONSTRAINTS = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def setup() -> dict[str, Any]:
+    """The functions of setup.py, and what it hands to setuptools under "setup"."""
+    import setuptools
+
+    given: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        patch.setattr(setuptools, "setup", lambda **words: given.update(words))
+        names: dict[str, Any] = {}
+        exec(compile((ROOT / "setup.py").read_text(encoding="utf-8"), "setup.py", "exec"), names)
+    return {**names, "setup": given}
+
+
+# --- the version --------------------------------------------------------------------------------
+
+
+def test_the_version_is_the_same_everywhere(setup: dict[str, Any]) -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    latest = re.search(r"^## (\d\S*) – (\d{4}-\d\d-\d\d)$", changelog, re.M)
+    assert latest is not None
+    assert setup["setup"]["version"] == fairseq_adv.__version__ == citation["version"] == latest[1]
+    assert citation["date-released"] == latest[2]
+
+
+def test_the_version_stands_in_no_other_source(setup: dict[str, Any]) -> None:
+    version = re.escape(str(setup["VERSION"]))
+    files = [ROOT / "setup.py", ROOT / "pyproject.toml", *ROOT.glob("fairseq_adv*/**/*.py")]
+    found = [path.name for path in files if re.search(rf'version.*"{version}"', path.read_text("utf-8"))]
+    assert found == ["__init__.py"]
+
+
+def test_citation_file_is_valid() -> None:
+    words = ["--builtin-schema", "vendor.citation-file-format", str(ROOT / "CITATION.cff")]
+    done = run_from_scratch(command("check-jsonschema"), *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# --- the long description on PyPI ---------------------------------------------------------------
+
+DIFFICULT = """\
+[![tests](../../actions/workflows/tests.yml/badge.svg)](../../actions/workflows/tests.yml)
+[![licence](https://img.shields.io/badge/licence-MIT-blue)](LICENSE) ![](docs/figure.svg "a title")
+<p align="center"><img src="docs/figure.png" width="500"> <a href="docs/methods.md">methods</a></p>
+
+[a](docs/a.md), [`code`](docs/b.md#part), [[1]](docs/c.md "title"), [up](#use), [other](https://example.org/x.md),
+[mail](mailto:a@example.org), [by name][paper], [paper][], [paper] and `[not a link](in/code.md)`.
+
+| cell [d](docs/d.md) | [e](<docs/e.md>) |
+|---|---|
+| 1 | 2 |
+
+```bash
+echo "[not a link](in/a/block.md)" ![x](y.png)
+```
+
+[paper]: docs/paper.md "The paper"
+"""
+
+
+class Targets(HTMLParser):
+    """Every address in a page, but those that the renderer gives to headings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        found = [str(value) for name, value in attributes if name in ("href", "src", "srcset")]
+        self.found += [target for target in found if not target.startswith("#user-content-")]
+
+
+def rendered(text: str) -> tuple[str, list[str]]:
+    """The page that PyPI makes of a text, and its addresses."""
+    markdown = pytest.importorskip("readme_renderer.markdown", reason="readme-renderer[md] is not installed")
+    page = markdown.render(text)
+    assert page is not None
+    targets = Targets()
+    targets.feed(page)
+    return page, targets.found
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("text", [README, DIFFICULT], ids=["README.md", "difficult"])
+@pytest.mark.parametrize("url", [URL, ""], ids=["with the address", "without"])
+def test_the_long_description_has_no_relative_link(setup: dict[str, Any], text: str, url: str) -> None:
+    page, targets = rendered(setup["long_description"](text, url, "v1.2.3"))
+    assert all(re.match(r"https://|mailto:", target) for target in targets)
+    assert (
+        re.search(
+            r"\]\((?!https|mailto)[^)]", re.sub(r"<code>.*?</code>|<pre.*?</pre>", "", page, flags=re.S)
+        )
+        is None
+    )
+    if url:
+        _, relative = rendered(text)
+        assert len(targets) >= len(relative) > 0
+
+
+def test_links_of_the_long_description_are_those_of_github(setup: dict[str, Any]) -> None:
+    _, targets = rendered(setup["long_description"](DIFFICULT, URL, "v1.2.3"))
+    files, images = f"{URL}/blob/v1.2.3", f"{URL}/raw/v1.2.3"
+    assert targets == [
+        f"{URL}/actions/workflows/tests.yml", f"{URL}/actions/workflows/tests.yml/badge.svg",
+        f"{files}/LICENSE", "https://img.shields.io/badge/licence-MIT-blue", f"{images}/docs/figure.svg",
+        f"{images}/docs/figure.png", f"{files}/docs/methods.md",
+        f"{files}/docs/a.md", f"{files}/docs/b.md#part", f"{files}/docs/c.md", f"{files}/README.md#use",
+        "https://example.org/x.md", "mailto:a@example.org", *[f"{files}/docs/paper.md"] * 3,
+        f"{files}/docs/d.md", f"{files}/docs/e.md",
+    ]  # fmt: skip
+
+
+def test_without_an_address_the_words_of_links_stay(setup: dict[str, Any]) -> None:
+    page, targets = rendered(setup["long_description"](DIFFICULT, "", "v1.2.3"))
+    assert targets == [
+        "https://img.shields.io/badge/licence-MIT-blue", "https://example.org/x.md", "mailto:a@example.org",
+    ]  # fmt: skip
+    text = re.sub(r"<[^>]+>", "", page)
+    assert "a, code, [1], up, other,\nmail, by name, paper, paper and [not a link](in/code.md)." in text
+    assert 'echo "[not a link](in/a/block.md)" ![x](y.png)' in text.replace("&quot;", '"')
+
+
+@pytest.mark.parametrize(
+    ("environment", "url"),
+    [
+        ({}, ""),
+        ({"GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "someone/something"}, URL),
+        ({"FAIRSEQ_ADV_URL": URL + "/"}, URL),
+        (
+            {"FAIRSEQ_ADV_URL": URL, "GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "a/b"},
+            URL,
+        ),
+        ({"GITHUB_REPOSITORY": "someone/something"}, ""),
+    ],
+)
+def test_where_the_address_comes_from(setup: dict[str, Any], environment: dict[str, str], url: str) -> None:
+    assert setup["repository_url"](environment) == url
+    assert all(link.startswith(URL) for link in setup["project_urls"](url).values())
+    assert bool(setup["project_urls"](url)) == bool(url)
+
+
+# --- templates of issues ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "schema"),
+    [
+        ("bug_report", "github-issue-forms"), ("feature_request", "github-issue-forms"),
+        ("config", "github-issue-config"),
+    ],
+)  # fmt: skip
+def test_issue_templates_have_the_syntax_of_github(name: str, schema: str) -> None:
+    path = ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml"
+    done = run_from_scratch(command("check-jsonschema"), "--builtin-schema", f"vendor.{schema}", str(path))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_bug_report_comes_with_what_doctor_prints() -> None:
+    path = ROOT / ".github" / "ISSUE_TEMPLATE" / "bug_report.yml"
+    required = [
+        field["attributes"]["label"]
+        for field in yaml.safe_load(path.read_text(encoding="utf-8"))["body"]
+        if field["validations"]["required"]
+    ]
+    assert [label for label in required if "fairseq-adv doctor" in label]
+
+
+# --- Dockerfile, conda, Apptainer ---------------------------------------------------------------
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+APPTAINER = (ROOT / "examples" / "environment" / "apptainer.def").read_text(encoding="utf-8")
+CONDA = ROOT / "examples" / "environment" / "environment.yml"
+PIP = re.compile(r"pip==?([\d.]+)")
+
+
+def test_every_environment_has_the_pip_of_the_set_up_script() -> None:
+    (expected,) = set(PIP.findall((ROOT / "scripts" / "setup_env.sh").read_text(encoding="utf-8")))
+    release = (ROOT / "scripts" / "release_check.sh").read_text(encoding="utf-8")
+    for text in (DOCKERFILE, APPTAINER, CONDA.read_text(encoding="utf-8"), release):
+        assert PIP.findall(text) == [expected]
+
+
+def test_the_dockerfile_copies_what_an_install_needs(setup: dict[str, Any]) -> None:
+    copied = [
+        word
+        for line in re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE, re.M)
+        for word in line.split()[:-1]
+    ]  # fmt: skip
+    packages = {name.split(".")[0] for name in setup["setup"]["packages"]}
+    needed = {
+        "setup.py",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "constraints.txt",
+        setup["PTH"],
+        *packages,
+    }
+    assert set(copied) == needed
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert not set(copied) & set(ignored) and all((ROOT / name).exists() for name in copied)
+
+
+def test_images_are_built_on_one_base_and_run_without_root() -> None:
+    bases = re.findall(r"^(?:FROM|From:) (\S+)", DOCKERFILE + APPTAINER, re.M)
+    assert len(bases) == 3 and len(set(bases)) == 1
+    instructions = re.findall(r"^([A-Z]+) (.+)$", DOCKERFILE, re.M)
+    assert instructions[-1] == ("CMD", '["fairseq-adv", "doctor"]')
+    (user,) = [value for name, value in instructions if name == "USER"]
+    assert f"useradd --uid {user} " in DOCKERFILE
+    assert "exec " in APPTAINER and "fairseq-adv doctor" in APPTAINER
+
+
+def test_environments_install_with_constraints_and_extras_that_exist(setup: dict[str, Any]) -> None:
+    known = set(setup["setup"]["extras_require"])
+    (conda_pip,) = [
+        d["pip"] for d in yaml.safe_load(CONDA.read_text())["dependencies"] if isinstance(d, dict)
+    ]
+    chosen = [
+        re.findall(r"^ARG EXTRAS=(\S+)$", DOCKERFILE, re.M),
+        re.findall(r"-c constraints\.txt '\.\[(.+?)\]'", APPTAINER),
+        re.findall(r"\[(.+?)\]", " ".join(conda_pip)),
+    ]
+    assert chosen[0] == chosen[1] == chosen[2] and set(chosen[0][0].split(",")) <= known
+    installs = re.findall(r"pip install (?!'pip==)(.+)$", DOCKERFILE, re.M)
+    assert len(installs) == 2 and all(line.startswith("-c constraints.txt ") for line in installs)
+    paths = [CONDA.parent / word.split()[-1].split("[")[0] for word in conda_pip]
+    assert [path.resolve() for path in paths] == [ROOT / "constraints.txt", ROOT]
+
+
+def test_environments_have_a_python_that_is_supported(setup: dict[str, Any]) -> None:
+    supported = re.findall(r"Python :: (3\.\d+)", "\n".join(setup["setup"]["classifiers"]))
+    python = yaml.safe_load(CONDA.read_text())["dependencies"][0]
+    assert python.removeprefix("python=") in supported
+    release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))
+    checked = release["jobs"]["check"]["strategy"]["matrix"]["python"]
+    assert checked == [supported[0], supported[-1]]
+    assert setup["setup"]["python_requires"] == f">={supported[0]}"
+
+
+def test_the_extra_of_the_notebook_is_pinned(setup: dict[str, Any]) -> None:
+    pinned = set(re.findall(r"^([\w-]+)==", CONSTRAINTS, re.M))
+    wanted = [*setup["NOTEBOOK"], "readme-renderer", "build", "twine"]
+    assert {re.split(r"[<>=\[]", name)[0] for name in wanted} <= pinned
+
+
+# --- scripts/release_check.sh -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "message"),
+    [
+        (["--quick"], {}, "unknown option '--quick'"),
+        ([], {"PYTHON": "/gone/python"}, "'/gone/python' was not found"),
+        ([], {"GITHUB_REF_TYPE": "tag", "GITHUB_REF_NAME": "v9.9.9"}, "the tag is v9.9.9"),
+    ],
+)
+def test_the_release_check_finds_mistakes_first(
+    words: list[str], environment: dict[str, str], message: str
+) -> None:
+    done = run_from_scratch("bash", str(ROOT / "scripts" / "release_check.sh"), *words, **environment)
+    assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith(f"error: {message}")
+
+
+def test_the_release_check_explains_itself() -> None:
+    done = run_from_scratch("bash", str(ROOT / "scripts" / "release_check.sh"), "--help")
+    assert done.returncode == 0
+    assert all(word in done.stdout for word in ("--sdist", "--build-only", "PYTHON=", "FAIRSEQ_ADV_URL="))
