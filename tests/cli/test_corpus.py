@@ -287,9 +287,9 @@ def test_the_bar_in_a_log_file(
 
 BAD_OPTIONS = [
     ([], "--encoder-json is missing: the tokenizer gpt2 needs it. Or pass --encoder."),
-    (["--encoder-json", "a", "--vocab-bpe", "b"], "--srcdict is missing; gpt2 needs it"),
-    (["--wordpiece-vocab", "a"], "--srcdict is missing; wordpiece needs it"),
-    (["--sentencepiece", "a"], "--srcdict is missing; sentencepiece needs it"),
+    (["--encoder-json", "a", "--vocab-bpe", "b"], "--srcdict is missing: the tokenizer gpt2 needs it"),
+    (["--wordpiece-vocab", "a"], "--srcdict is missing: the tokenizer wordpiece needs it"),
+    (["--sentencepiece", "a"], "--srcdict is missing: the tokenizer sentencepiece needs it"),
     (["--encoder", "a", "--srcdict", "b"], "--srcdict and --encoder: pass only one of them"),
     (["--sentencepiece", "a", "--srcdict", "b", "--vocab-bpe", "c"], "--vocab-bpe is not for"),
     (["--sentencepiece", "a", "--srcdict", "b", "--cased"], "--cased is for WordPiece"),

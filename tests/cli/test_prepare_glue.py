@@ -73,9 +73,9 @@ def test_all_tasks_that_are_there(
 
 BAD_OPTIONS = [
     ([], "--encoder-json is missing: the tokenizer gpt2 needs it. Or pass --encoder."),
-    (["--encoder-json", "a", "--srcdict", "b"], "--vocab-bpe is missing; gpt2 needs it"),
-    (["--wordpiece-vocab", "a"], "--srcdict is missing; wordpiece needs it"),
-    (["--tokenizer", "wordpiece", "--srcdict", "a"], "--wordpiece-vocab is missing; wordpiece needs it"),
+    (["--encoder-json", "a", "--srcdict", "b"], "--vocab-bpe is missing: the tokenizer gpt2 needs it"),
+    (["--wordpiece-vocab", "a"], "--srcdict is missing: the tokenizer wordpiece needs it"),
+    (["--tokenizer", "wordpiece", "--srcdict", "a"], "--wordpiece-vocab is missing: the tokenizer wordpiece"),
     (["--encoder", "a", "--srcdict", "b"], "--srcdict and --encoder: pass only one of them"),
     (["--encoder", "a", "--tokenizer", "gpt2"], "--tokenizer and --encoder: pass only one of them"),
     (["--wordpiece-vocab", "a", "--srcdict", "b", "--vocab-bpe", "c"], "--vocab-bpe is not for"),

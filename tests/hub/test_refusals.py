@@ -159,7 +159,7 @@ def test_bin_with_code_is_refused_and_not_run(bert: Path) -> None:
     ("name", "content", "message"),
     [
         ("pytorch_model.bin", b"no such format", "pytorch_model.bin: "),
-        ("pytorch_model.bin", b"", "pytorch_model.bin: is not a checkpoint"),
+        ("pytorch_model.bin", b"", "pytorch_model.bin: not a checkpoint"),
         ("model.safetensors.index.json", b'{"weight_map": {"a": [1]}}', r"\[1\] is not the name of a file"),
         ("model.safetensors", b"\x08\0\0\0\0\0\0\0{}", "model.safetensors: not a safetensors file"),
         ("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid", "a Git LFS pointer"),
@@ -178,7 +178,7 @@ def test_weight_files(bert: Path, name: str, content: bytes, message: str) -> No
 def test_bin_of_another_kind(bert: Path) -> None:
     (bert / "model.safetensors").unlink()
     torch.save([torch.zeros(2)], bert / "pytorch_model.bin")
-    refused(bert, "expected a state dict (names with tensors), not a list")
+    refused(bert, "expected a state dict .*, not a list")
     torch.save({"state_dict": {"a": torch.zeros(2)}}, bert / "pytorch_model.bin")
     refused(bert, "'state_dict' is a dict; expected names with tensors only")
 

@@ -176,7 +176,7 @@ BAD: list[tuple[dict[str, str], str]] = [
     ({"train_jsonl": snli("-", "-")}, r"train.jsonl: no row has a gold label"),
     ({"train.tsv": "a\tb\tneutral\na\tb\n"}, r"train.tsv:2: 2 cells instead of 3"),
     ({"train.json": '{"0": [1]}'}, r"train.json: 0: expected a JSON object"),
-    ({"train.json": "{}"}, r"train.json: has no rows"),
+    ({"train.json": "{}"}, r"train.json: no rows"),
     ({"train_jsonl": snli(*THREE), "dev_jsonl": snli("maybe")}, r"dev.jsonl:1: label 'maybe' does not occur"),
 ]  # fmt: skip
 

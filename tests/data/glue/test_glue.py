@@ -272,7 +272,7 @@ def test_missing_files_are_listed(tokenizer: TokenToIds, tmp_path: Path) -> None
 def test_a_file_without_rows_is_refused(tokenizer: TokenToIds, tmp_path: Path) -> None:
     sst2(tmp_path / "SST-2")
     write(tmp_path / "SST-2" / "dev.tsv", ["sentence\tlabel"])
-    with pytest.raises(DataError, match=r"dev.tsv: has no rows"):
+    with pytest.raises(DataError, match=r"dev.tsv: no rows"):
         prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
     (tmp_path / "SST-2" / "dev.tsv").write_bytes(b"")
     with pytest.raises(DataError, match=r"dev.tsv:1: wrong header"):

@@ -60,10 +60,10 @@ def test_lines_that_begin_with_a_class_in_another_encoding(name: str, tmp_path: 
 
 BAD = [
     ("a.csv", b"text,label\n\xe9,1\n", {}, r"a.csv:2: not utf-8 .*--encoding, such as latin-1"),
-    ("a.csv", b"text,label\n", {}, "a.csv: has no rows"),
-    ("a.csv", b"", {}, "a.csv: has no rows"),
-    ("a.txt", b"\n", {}, "a.txt: has no rows"),
-    ("a.jsonl", b"\n", {}, "a.jsonl: has no rows"),
+    ("a.csv", b"text,label\n", {}, "a.csv: no rows"),
+    ("a.csv", b"", {}, "a.csv: no rows"),
+    ("a.txt", b"\n", {}, "a.txt: no rows"),
+    ("a.jsonl", b"\n", {}, "a.jsonl: no rows"),
     ("a.csv", b"text,label\na,b,1\n", {}, r"a.csv:2: 3 cells instead of 2 \(text, label\)"),
     ("a.tsv", b"text\tlabel\na\t1\nb\n", {}, r"a.tsv:3: 1 cells instead of 2"),
     ("a.csv", b'text,label\na,1\n"b,1\nc,2\n', {}, "a.csv:3: not CSV .*quotation mark unclosed"),

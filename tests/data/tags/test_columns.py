@@ -84,7 +84,7 @@ def test_the_file_of_a_split(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").rename(tmp_path / "a_train.tsv")
     with pytest.raises(DataError, match=r"several files for the split 'train': a_train\.tsv, train-2"):
         find_columns(tmp_path, "train")
-    with pytest.raises(DataError, match="has no split 'nope'"):
+    with pytest.raises(DataError, match="no split 'nope'"):
         find_columns(tmp_path, "nope")
     with pytest.raises(DataError, match="no such folder"):
         find_columns(tmp_path / "gone", "train")

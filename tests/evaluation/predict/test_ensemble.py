@@ -76,7 +76,7 @@ MISMATCHES = [
         {"labels": np.array([["yes", "perhaps"]])},
         "b: row 0 has the choices yes, perhaps, but in a it has yes, no",
     ),
-    ({"gold": np.array(["", "yes", "yes"])}, "b: row 1: the right answer is yes, in a it is no."),
+    ({"gold": np.array(["", "yes", "yes"])}, "b: row 1: the right answer is yes, but in a it is no."),
 ]
 
 

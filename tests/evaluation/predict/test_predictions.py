@@ -393,7 +393,7 @@ def bad_requests(rte: Path, cqa: Path, tmp: Path) -> dict[str, tuple[dict[str, A
         "missing": ({"task": "RTE", "checkpoints": [tmp / "x.pt"], "data": data}, "x.pt: no such checkpoint"),
         "text": (
             {"task": "RTE", "checkpoints": [tmp / "text.pt"], "data": data},
-            "text.pt: is not a checkpoint",
+            "text.pt: not a checkpoint",
         ),
         "task of another": (
             {"task": "arc", "checkpoints": [a], "data": data},
@@ -413,7 +413,7 @@ def bad_requests(rte: Path, cqa: Path, tmp: Path) -> dict[str, tuple[dict[str, A
         ),
         "no split": (
             {"task": "RTE", "checkpoints": [a], "data": data, "split": "test1"},
-            "has no split 'test1' (input0/test1.idx)",
+            "no split 'test1' (input0/test1.idx)",
         ),
         "no questions": (
             {"task": "commonsense_qa", "checkpoints": [cqa / "a.pt"], "data": tmp / "empty"},

@@ -184,7 +184,7 @@ def test_version_2_is_told_by_the_file(tmp_path: Path) -> None:
         ({"vote": True}, "--task tagging takes one checkpoint, without --scores and --vote"),
         ({"checkpoints": "two"}, "--task tagging takes one checkpoint"),
         ({"task": "squad"}, "was trained with --task tagging, but squad needs a model of span_qa"),
-        ({"split": "gone"}, "has no split 'gone'"),
+        ({"split": "gone"}, "no split 'gone'"),
     ],
 )
 def test_what_is_refused(tagging: Path, tmp_path: Path, change: dict[str, Any], message: str) -> None:
