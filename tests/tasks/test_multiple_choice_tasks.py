@@ -159,7 +159,7 @@ def test_a_data_set_is_left_out_only_where_it_lacks_the_split(tmp_path: Path) ->
     assert len(together(second).task.dataset("valid")) == 8
     for name in ("dev.jsonl", "valid.jsonl"):
         (second / name).write_bytes((second / "kept.jsonl").read_bytes())
-    with pytest.raises(DataError, match="more than once"):
+    with pytest.raises(DataError, match="several files for the split"):
         together(second)
     task = setup_task_of(Path(f"{first}:{tmp_path / 'third'}"), "--save-dir", str(tmp_path / "unused"))
     with pytest.raises(DataError, match="third: no such folder"):
