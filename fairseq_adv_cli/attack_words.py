@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     add("checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint written by fairseq-train")
     add("--attack", required=True, choices=ATTACKS, help="which attack")
     add("--data", type=Path, required=True, metavar="FILE", help="csv, tsv, jsonl, parquet, or text lines")
-    add("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
+    add("--out", type=Path, required=True, metavar="OUT", help="folder for the results")
     add_json(add)
     _add_data(parser)
     _add_resources(parser)

@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", type=Path, metavar="DIR", help="answer a split of this folder; with --stdin or --input: "
         "the folder the model was trained on, if it moved")  # fmt: skip
     add("--task", help=_TASKS)
-    add("--out", type=Path, metavar="DIR", help="folder for the answers and for scores/")
+    add("--out", type=Path, metavar="OUT", help="folder for the answers and for scores/")
     add("--split", help="split of the data; if it has labels, the score is printed too (default: test)")
     add("--vote", action="store_true", help="take the majority vote, not the mean of log-probabilities")
     add("--scores", type=Path, nargs="+", default=[], metavar="FILE", help="add the scores of earlier runs")

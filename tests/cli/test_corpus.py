@@ -94,7 +94,7 @@ def test_shards_and_again(
     assert run(script, *words, "--workers", 5) == 0
     shown = capfd.readouterr()
     lines = shown.out.splitlines()
-    assert lines[0] == "--workers 5: there are 3 shards to make, so as many are used"
+    assert lines[0] == "--workers 5: there are only 3 shards to make, so fewer workers run"
     assert lines[1].startswith("made: 3 shards (0, 1, 2); ") and "MB/s" in lines[1]
     assert lines[-1] == ":".join(str(out / f"shard{i}") for i in range(3))
     assert "100%" in shown.err and "B/s" in shown.err
@@ -165,8 +165,8 @@ def test_a_killed_worker_costs_its_own_shard_only(encoder: Path, large: Path, tm
     os.kill(worker, signal.SIGKILL)
     stdout, stderr = process.communicate()
     assert process.returncode == 1
-    assert f"error: {out}/shard1: its worker was killed by signal 9, so this shard is not made." in stderr
-    assert "1 of 4 shards are not made" in stderr and "Traceback" not in stderr
+    assert f"error: {out}/shard1: its worker was killed by signal 9, so this shard was not made." in stderr
+    assert "1 of 4 shards were not made" in stderr and "Traceback" not in stderr
     assert not (out / "shard1").exists() and stdout.splitlines()[-1].startswith("train: ")
     kept = {i: identity(out / f"shard{i}") for i in (0, 2, 3)}
     check = run_command(*command(*words, "--check"))
@@ -206,7 +206,7 @@ def test_a_full_disk(encoder: Path, large: Path, tmp_path: Path) -> None:
     process = start(*words, preexec_fn=small_files)
     _, stderr = process.communicate()
     assert process.returncode == 2 and "Traceback" not in stderr
-    assert "error: " in stderr and f"File too large, so {tmp_path}/out/shard0 is not made." in stderr
+    assert "error: " in stderr and f"File too large, so {tmp_path}/out/shard0 was not made." in stderr
     assert "run the same command again" in stderr
     left = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert {path.name for path in left} <= {"manifest.json", "dict.txt"}
@@ -247,7 +247,7 @@ def test_a_slurm_array(
     assert capfd.readouterr().out.splitlines()[-1] == ":".join(str(out / f"shard{i}") for i in range(5))
     (out / "shard4" / "train.bin").write_bytes(b"")
     assert run(script, *words, "--check") == 1
-    assert f"error: {out}/shard4/train.bin: missing or has another size" in capfd.readouterr().err
+    assert f"error: {out}/shard4/train.bin: missing, or its size has changed" in capfd.readouterr().err
     # More tasks than shards: the last ones have nothing to do.
     assert run(script, *words, "--task-index", 6, "--task-count", 7) == 0
 
@@ -286,15 +286,15 @@ def test_the_bar_in_a_log_file(
 
 
 BAD_OPTIONS = [
-    ([], "--encoder-json is missing; gpt2 needs it. Or give --encoder."),
-    (["--encoder-json", "a", "--vocab-bpe", "b"], "--srcdict is missing; gpt2 needs it"),
-    (["--wordpiece-vocab", "a"], "--srcdict is missing; wordpiece needs it"),
-    (["--sentencepiece", "a"], "--srcdict is missing; sentencepiece needs it"),
-    (["--encoder", "a", "--srcdict", "b"], "--srcdict repeats what --encoder says"),
-    (["--sentencepiece", "a", "--srcdict", "b", "--vocab-bpe", "c"], "--vocab-bpe does not belong to"),
+    ([], "--encoder-json is missing: the tokenizer gpt2 needs it. Or pass --encoder."),
+    (["--encoder-json", "a", "--vocab-bpe", "b"], "--srcdict is missing: the tokenizer gpt2 needs it"),
+    (["--wordpiece-vocab", "a"], "--srcdict is missing: the tokenizer wordpiece needs it"),
+    (["--sentencepiece", "a"], "--srcdict is missing: the tokenizer sentencepiece needs it"),
+    (["--encoder", "a", "--srcdict", "b"], "--srcdict and --encoder: pass only one of them"),
+    (["--sentencepiece", "a", "--srcdict", "b", "--vocab-bpe", "c"], "--vocab-bpe is not for"),
     (["--sentencepiece", "a", "--srcdict", "b", "--cased"], "--cased is for WordPiece"),
-    (["--encoder", "nowhere"], "nowhere: holds neither vocab.txt (WordPiece) nor"),
-    (["--encoder", "{encoder}", "--shards", "9999"], "--shards 9999: the corpus cannot be cut into so many"),
+    (["--encoder", "nowhere"], "nowhere: neither vocab.txt (WordPiece), nor"),
+    (["--encoder", "{encoder}", "--shards", "9999"], "--shards 9999: the corpus can't be cut into so many"),
     (["--encoder", "{encoder}", "--task-index", "0"], "--task-index and --task-count go together"),
     (
         ["--encoder", "{encoder}", "--task-index", "2", "--task-count", "2"],

@@ -41,9 +41,9 @@ def test_exports_and_reuses(samples: None, tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("family", "heading"),
     [
-        ("bert", "Load it, a BERT:"),
-        ("roberta", "Load it, a RoBERTa:"),
-        ("albert", "Load it, an ALBERT:"),
+        ("bert", "Load a BERT:"),
+        ("roberta", "Load a RoBERTa:"),
+        ("albert", "Load an ALBERT:"),
     ],
 )
 def test_the_help_of_convert_says_what_works(

@@ -115,7 +115,7 @@ def test_user_mistakes(
     (tmp_path / "train.jsonl").write_text('{"text": "a"}')
     cases = [
         ([wsc, "--spacy-model", "no_such_model"], "fairseq-adv prepare wsc on a machine that has them"),
-        ([tmp_path / "other.jsonl"], "other.jsonl: its name does not name a split"),
+        ([tmp_path / "other.jsonl"], "other.jsonl: the name is not that of a split"),
         ([tmp_path / "empty"], "no train, val (or valid, dev) or test"),
         ([wsc, wsc / "train.jsonl"], "is the train split too"),
         ([wsc / "dev.jsonl"], "dev.jsonl: no such file"),

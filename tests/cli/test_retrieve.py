@@ -104,13 +104,13 @@ def test_out_is_a_folder_unless_its_name_ends_in_jsonl(
     (tmp_path / "file").touch()
     other = questions(tmp_path / "other.jsonl")
     for sources, out, message in [
-        ([source], "out.csv", "out.csv: the output is jsonl. Give a folder, or a name that ends in .jsonl."),
+        ([source], "out.csv", "out.csv: the output is jsonl. Pass a folder, or a name that ends in .jsonl."),
         (
             [source, other],
             "new.jsonl",
-            "new.jsonl: is one file, but there are 2 of QUESTIONS. Give a folder.",
+            "new.jsonl: one file can't hold 2 files of QUESTIONS. Pass a folder.",
         ),
-        ([source], "file", "file: is a file. Give a folder, or a name that ends in .jsonl."),
+        ([source], "file", "file: not a directory. Pass a folder, or a name that ends in .jsonl."),
     ]:
         assert run(retrieve, index, *sources, tmp_path / out) == 2
         assert message in (shown := capsys.readouterr().err) and "Traceback" not in shown
@@ -140,7 +140,7 @@ def test_bad_questions_and_options(index: Path, tmp_path: Path, capsys: pytest.C
     with open(source, "a") as file:
         file.write('{"id": "cut sho')
     assert run(retrieve, index, source, tmp_path / "out") == 2
-    assert "in.jsonl:4: not json" in capsys.readouterr().err
+    assert "in.jsonl:4: not JSON" in capsys.readouterr().err
     assert not list(tmp_path.glob("out*"))
 
 

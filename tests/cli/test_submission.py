@@ -63,7 +63,7 @@ def test_missing_files_are_named(run: CommandMain, tmp_path: Path) -> None:
         in (done.stderr)
     )
     done = run(folder, tmp_path / "out.zip", "--allow-missing")
-    assert done.returncode == 0 and "GLUE's server will not take it: CoLA.tsv" in done.stdout
+    assert done.returncode == 0 and "GLUE's server will refuse the zip: CoLA.tsv" in done.stdout
     with zipfile.ZipFile(tmp_path / "out.zip") as file:
         assert sorted(file.namelist()) == ["RTE.tsv", "WNLI.tsv"]
     (tmp_path / "empty").mkdir()

@@ -377,7 +377,10 @@ def test_a_mistake_is_the_last_line(
         ("{data}", "--encoder is missing"),
         ("{data} --encoder {tmp}", "{tmp}/model.pt: no such file"),
         ("{data} --encoder {tmp}/bare", "{tmp}/bare/model_args.txt: no such file"),
-        ("{data} --encoder {tmp}/other", "was prepared with another dictionary than {tmp}/other/dict.txt"),
+        (
+            "{data} --encoder {tmp}/other",
+            "was prepared with a different dictionary than {tmp}/other/dict.txt",
+        ),
         ("{data} --encoder {encoder} --max-tokens 100", "Pass --max-update, or --total-num-update"),
         ("{data} --encoder {encoder} --max-epoch 0", "Pass --max-update, or --total-num-update"),
         ("{data} --encoder {encoder} --batch-size x", "--batch-size x: pass a whole number"),

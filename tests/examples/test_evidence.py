@@ -313,9 +313,9 @@ def test_it_stops_after_its_minutes(data: Path, out: Path) -> None:
     ("behave", "line", "message"),
     [
         ("echo no memory >&2; exit 3", "", "standard-choice0: fairseq-train ended with status 3"),
-        ("", '{"name": ', "movie-reviews.jsonl:1: is not json"),
+        ("", '{"name": ', "movie-reviews.jsonl:1: not JSON"),
         ("", '{"name": "a"}', "movie-reviews.jsonl:1: lacks 'labels'. Remove the line."),
-        ("", "[]", "movie-reviews.jsonl:1: expected a json object"),
+        ("", "[]", "movie-reviews.jsonl:1: expected a JSON object"),
     ],
 )
 def test_what_fails_is_named(data: Path, out: Path, behave: str, line: str, message: str) -> None:

@@ -150,7 +150,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> dict[s
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("none.yaml {glue} {glue_encoder}", "none.yaml: no such recipe. There are"),
+        ("none.yaml {glue} {glue_encoder}", "none.yaml: no such recipe. Choose one of"),
         ("{tmp}/list.yaml {glue} {glue_encoder}", "list.yaml: Config list must be a Dictionary"),
         ("{tmp}/torn.yaml {glue} {glue_encoder}", "torn.yaml: while parsing"),
         ("{tmp}/short.yaml {glue} {glue_encoder}", "short.yaml is not a recipe: it has no common"),
@@ -169,7 +169,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> dict[s
         ("glue {glue} {glue_encoder} checkpoint.finetune_from_model=none.pt", "none.pt: no such file"),
         ("flooding {glue} {glue_encoder}", "add criterion.flood_level=… (b in nats"),
         ("wsc {wsc} {bare}", "{bare}/dict.txt: no such file"),
-        ("wsc {wsc} {other}", "{other}: holds no tokeniser"),
+        ("wsc {wsc} {other}", "{other}: no tokenizer found"),
         ("wsc {wsc}:{tmp}/none {wsc_encoder}", "{tmp}/none: no such folder"),
         ("union {arc} {arc_encoder}", "add checkpoint.finetune_from_model=… (RACE's checkpoint_best.pt"),
         ("arc {arc} {arc_encoder}", "add checkpoint.finetune_from_model=… (the union's checkpoint_best.pt"),

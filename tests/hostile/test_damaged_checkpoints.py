@@ -116,7 +116,7 @@ def test_a_packed_one_is_refused_unread(written: bytes) -> None:
         with packed.open("archive/data/9", "w") as bomb:
             bomb.write(bytes(8 << 20))
     file.seek(0)
-    with pytest.raises(checkpoints.Refused, match=r"is damaged, or no checkpoint: its part .* is packed"):
+    with pytest.raises(checkpoints.Refused, match=r"is damaged, or not a checkpoint: its part .* is packed"):
         checkpoints.load(file)
 
 
@@ -128,7 +128,7 @@ def test_a_command_names_the_file(
     for words in (["validate", bad], ["predict", bad, "--stdin"], ["export", bad, tmp_path / "hf"]):
         done = CommandMain("", capsys)(*words)
         assert done.returncode == 2 and "Traceback" not in done.stderr
-        assert f"error: {bad} is damaged, or no checkpoint: its part " in done.stderr.splitlines()[-1]
+        assert f"error: {bad} is damaged, or not a checkpoint: its part " in done.stderr.splitlines()[-1]
     assert not (tmp_path / "hf").exists()
 
 

@@ -46,7 +46,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "360 TiB": ({"log_probs": header((99 << 40, 1))}, "not a file of scores"),
     "a negative shape": ({"log_probs": header((-1, 2))}, "not a file of scores"),
     "objects": ({"gold": np.array([{}, []], dtype=object)}, "not a file of scores"),
-    "a bomb": ({"raw": header((1 << 20, 1 << 10)) + bytes(3 << 20)}, "unpacked it is larger than 1 MiB"),
+    "a bomb": ({"raw": header((1 << 20, 1 << 10)) + bytes(3 << 20)}, "larger than 1 MiB when unpacked"),
     "all nan": ({"log_probs": FLOATS * np.nan}, "the scores of row 0 are not finite"),
     "one nan": ({"log_probs": np.where(FLOATS < -2, np.nan, FLOATS)}, "the scores of row 0 are not finite"),
     "infinite": ({"log_probs": np.where(FLOATS < -2, np.inf, FLOATS)}, "the scores of row 0 are not finite"),

@@ -148,7 +148,7 @@ def test_an_encoder_without_a_head_gets_a_new_one(tmp_path: Path) -> None:
         ({"hidden_act": "silu"}, "hidden_act is 'silu'.*supported: gelu, gelu_new, relu"),
         ({"embedding_size": 11}, r"word_embeddings.weight has the shape \(\d+, 10\).*needs \(\d+, 11\)"),
         ({"embedding_size": None}, "embedding_size is None, expected a whole number from 1"),
-        ({"num_hidden_layers": 2000}, "num_hidden_layers is 2000; at most 1000 are taken"),
+        ({"num_hidden_layers": 2000}, "num_hidden_layers 2000; at most 1000 are supported"),
         ({"vocab_size": 7}, r"the tokenizer has \d+ tokens but config.json has vocab_size 7"),
     ],
 )  # fmt: skip

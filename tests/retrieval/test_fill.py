@@ -90,7 +90,7 @@ def test_what_is_written(index: TantivyIndex, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"id": "x", "question": {"stem": "s", "choices": [', r"in.jsonl:2: not json"),
+        ('{"id": "x", "question": {"stem": "s", "choices": [', r"in.jsonl:2: not JSON"),
         (json.dumps(question("stem", "good", " ")), r"in.jsonl:2: choice B: text is empty"),
         (json.dumps({"id": "x"}), r"in.jsonl:2: the key question is missing"),
     ],

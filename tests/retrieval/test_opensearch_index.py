@@ -148,9 +148,9 @@ def test_no_server_and_no_password(
     [
         ("http://localhost:9200", r"plain http shows .* or pass --login-over-http"),
         ("http://search.example.org", r"plain http shows .* or pass --login-over-http"),
-        ("http://me:secret@localhost", "^--url: holds a name or a password"),
-        ("me:secret@localhost", "^--url: holds a name or a password"),
-        ("https://me:secret@localhost", "^--url: holds a name or a password"),
+        ("http://me:secret@localhost", "^--url: contains a name or a password"),
+        ("me:secret@localhost", "^--url: contains a name or a password"),
+        ("https://me:secret@localhost", "^--url: contains a name or a password"),
         ("https://", "names no server"),
         ("https://localhost:x", "not a URL"),
     ],

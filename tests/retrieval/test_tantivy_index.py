@@ -210,7 +210,7 @@ def test_damaged_and_foreign_folders(corpus_file: Path, tmp_path: Path) -> None:
     manifest = json.loads((out / "manifest.json").read_text())
     store = next(name for name in manifest["files"] if name.endswith(".store"))
     os.truncate(out / store, 10)
-    with pytest.raises(DataError, match=r"\.store: is missing or has another size"):
+    with pytest.raises(DataError, match=r"\.store: missing, or its size has changed"):
         open_index(out)
 
 

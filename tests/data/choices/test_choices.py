@@ -60,16 +60,16 @@ def test_a_question_as_it_is_written(tmp_path: Path) -> None:
         (changed(stem=None), "the key question.stem is missing"),
         (changed(choices=None), "the key question.choices is missing"),
         (changed(choices=[]), "question.choices is empty"),
-        (changed(choices="A"), "question.choices must be a json array"),
+        (changed(choices="A"), "question.choices must be a JSON array"),
         (changed(choices=["so"]), "a choice must be a JSON object"),
         (changed(choices=[{"label": "A"}]), "the key choice A: text is missing"),
         (changed(choices=[{"label": "A", "text": " "}]), "choice A: text is empty"),
         (changed(choices=[{"label": "A", "text": "x", "para": 3}]), "para must be a JSON string"),
         (changed(choices=[{"label": "A", "text": "x"}, {"label": "A", "text": "y"}]), "the same label"),
-        (changed(answerKey="E"), "the answer key 'E' is not a choice's label (A, B)"),
+        (changed(answerKey="E"), "the answer key 'E' is not the label of a choice (A, B)"),
         (changed(stem=" "), "question.stem is empty"),
         (changed(id=None), "the key id is missing"),
-        (changed(id=True), "id must be a json string"),
+        (changed(id=True), "id must be a JSON string"),
     ],
 )  # fmt: skip
 def test_a_bad_line_is_named(tmp_path: Path, line: str, message: str) -> None:
@@ -86,7 +86,7 @@ def test_bytes_that_are_no_utf_8_and_files_without_questions(tmp_path: Path) -> 
     with pytest.raises(DataError, match=r"train.jsonl:2: not UTF-8"):
         read_questions(path)
     path.write_text("\n")
-    with pytest.raises(DataError, match="has no rows"):
+    with pytest.raises(DataError, match="no rows"):
         read_questions(path)
     with pytest.raises(DataError, match="no such file"):
         read_questions(tmp_path / "absent.jsonl")
@@ -103,7 +103,7 @@ def test_bytes_that_are_no_utf_8_and_files_without_questions(tmp_path: Path) -> 
 def test_names_under_which_data_sets_are_distributed(tmp_path: Path, name: str, split: str) -> None:
     (tmp_path / name).touch()
     assert find_split(tmp_path, split) == tmp_path / name
-    with pytest.raises(DataError, match="has no split 'other'"):
+    with pytest.raises(DataError, match="no split 'other'"):
         find_split(tmp_path, "other")
 
 
@@ -112,7 +112,7 @@ def test_two_files_of_one_split_are_not_guessed_between(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     assert find_split(tmp_path, "train").suffix == ".jsonl"  # the same questions twice
     (tmp_path / "ARC-Challenge-Train.jsonl").touch()
-    with pytest.raises(DataError, match=r"more than once.*its own folder"):
+    with pytest.raises(DataError, match=r"several files for the split.*its own folder"):
         find_split(tmp_path, "train")
     with pytest.raises(DataError, match="no such folder"):
         find_split(tmp_path / "absent", "train")
@@ -196,7 +196,7 @@ def test_race_takes_the_article_as_the_context(tmp_path: Path) -> None:
     assert [q.answer for q in questions] == [1, 0, None, None, 1, 0]
     assert {c.context for q in questions for c in q.choices} == {"A story.\nOf two lines."}
     assert [q.id for q in read_split(folder, "valid-high")] == ["high7.txt-0", "high7.txt-1"]
-    with pytest.raises(DataError, match="has no split 'valid-hihg'"):
+    with pytest.raises(DataError, match="no split 'valid-hihg'"):
         read_split(folder, "valid-hihg")
 
 

@@ -88,7 +88,7 @@ def test_a_file_of_another_length_is_named(tmp_path: Path, impl: str, dtype: typ
     index = (tmp_path / "train.idx").read_bytes()
     for wrong in (index[:-1], index + b"\0", index[:20], b"", b"hello" * 20):
         (tmp_path / "train.idx").write_bytes(wrong)
-        with pytest.raises(DataError, match=r"train\.idx: cannot be read as an index"):
+        with pytest.raises(DataError, match=r"train\.idx: can't be read as an index"):
             check_split(prefix)
 
 

@@ -146,5 +146,5 @@ def test_a_file_that_shrinks_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fails_is_named() -> None:
-    with pytest.raises(DataError, match=r"/proc/self/mem: cannot be read at byte 0 \(Input/output error\)"):
+    with pytest.raises(DataError, match=r"/proc/self/mem: can't be read at byte 0 \(Input/output error\)"):
         rows(Path("/proc/self/mem"), end=12)

@@ -74,7 +74,7 @@ def test_data_that_were_made_before_tokenizers_were_kept_are_used_as_they_are(tm
     (out / FOLDER).rmdir()
     result = prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
     assert result.reused and result.notes == [
-        "made before tokenizer/ was kept with the data; --overwrite adds it"
+        "made before tokenizer/ was stored with the data; --overwrite adds it"
     ]
     prepare(tmp_path, "SST-2", out, tokenizer, progress=False, overwrite=True)
     assert (out / FOLDER / "vocab.txt").is_file()

@@ -142,11 +142,11 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"spiece.model: .*Download it again"):
             spiece_engine(model, settings)
     small_spiece(tmp_path, words=200, model_type="bpe")
-    with pytest.raises(DataError, match=r"spiece.model: is no unigram model"):
+    with pytest.raises(DataError, match=r"spiece.model: not a unigram model"):
         spiece_engine(model, settings)
     (tmp_path / "tokenizer_config.json").write_text('{"keep_accents": "no"}')
     with pytest.raises(
-        DataError, match=r"tokenizer_config.json: keep_accents is 'no', expected true or false"
+        DataError, match=r"tokenizer_config.json: keep_accents must be true or false, not 'no'"
     ):
         tokenizer_for_encoder(tmp_path)
     with pytest.raises(DataError, match=r"--cased is for WordPiece.*Leave it out"):

@@ -94,7 +94,7 @@ def test_what_the_checkpoint_says_of_its_classes_counts_most(news: Path) -> None
 
 def test_mistakes_are_told(news: Path, tmp_path: Path) -> None:
     for split, data, message in [
-        ("test1", news / "data", "has no split 'test1'"),
+        ("test1", news / "data", "no split 'test1'"),
         ("test", tmp_path, "input0/dict.txt: no such file. Make the folder with fairseq-adv prepare class"),
     ]:
         with pytest.raises(DataError, match=message):

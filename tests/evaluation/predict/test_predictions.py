@@ -130,7 +130,7 @@ def test_scores_of_earlier_runs_join_in_without_a_model_or_data(rte: Path, tmp_p
     assert tsv(tmp_path / "d" / "RTE.tsv") == tsv(tmp_path / "both" / "RTE.tsv")
     with pytest.raises(DataError, match="is the same model as"):
         run("RTE", tmp_path / "e", rte / "a.pt", data=rte / "data", scores=files)
-    with pytest.raises(DataError, match="holds scores for RTE, split test; expected RTE, split valid"):
+    with pytest.raises(DataError, match="has scores for RTE, split test, but RTE, split valid"):
         run("RTE", tmp_path / "f", scores=files, split="valid")
 
 
@@ -187,7 +187,7 @@ def test_mismatched_mnli_is_the_second_split_and_ax_its_own(tmp_path: Path) -> N
     with pytest.raises(DataError, match="lists its labels in a different order than"):
         run("AX", tmp_path / "out", path, data=ax)
     rename_labels(ax, "yes", "no", "perhaps")
-    with pytest.raises(DataError, match=r"lists yes, no, perhaps; AX has contradiction"):
+    with pytest.raises(DataError, match=r"lists yes, no, perhaps, but AX has contradiction"):
         run("AX", tmp_path / "out", path, data=ax)
 
 
@@ -213,7 +213,7 @@ def test_similarity_is_written_on_its_own_scale(tmp_path: Path) -> None:
     assert result.measured["pearson"] == pytest.approx(100 * np.corrcoef(values, gold)[0, 1], abs=1e-3)
     with pytest.raises(DataError, match="a regression has no majority"):
         run("STS-B", tmp_path / "out", path, data=data, split="valid", vote=True)
-    with pytest.raises(DataError, match="RTE asks for a class, but the checkpoint"):
+    with pytest.raises(DataError, match="RTE needs a class, but the checkpoint"):
         run("RTE", tmp_path / "out", path, data=data, split="valid")
 
 
@@ -326,7 +326,7 @@ def test_wnli_through_winograd_schemas(tmp_path: Path) -> None:
     assert again == measured
     renumbered = [{**line, "idx": number} for number, line in enumerate(reversed(lines))]
     write_json_lines(data / "test.jsonl", renumbered)
-    with pytest.raises(DataError, match=r"test.jsonl:1: has no scores \(idx 0\)"):
+    with pytest.raises(DataError, match=r"test.jsonl:1: no scores for it \(idx 0\)"):
         run("WNLI", tmp_path / "again", data=data, wnli=wnli, scores=[kept])
 
 
@@ -393,15 +393,15 @@ def bad_requests(rte: Path, cqa: Path, tmp: Path) -> dict[str, tuple[dict[str, A
         "missing": ({"task": "RTE", "checkpoints": [tmp / "x.pt"], "data": data}, "x.pt: no such checkpoint"),
         "text": (
             {"task": "RTE", "checkpoints": [tmp / "text.pt"], "data": data},
-            "text.pt: is not a checkpoint",
+            "text.pt: not a checkpoint",
         ),
         "task of another": (
             {"task": "arc", "checkpoints": [a], "data": data},
-            "a.pt: was trained with --task sentence_prediction; arc is answered by arc_retrieval.",
+            "a.pt: was trained with --task sentence_prediction, but arc needs a model of arc_retrieval.",
         ),
         "another task's": (
             {"task": "RTE", "checkpoints": [cqa / "a.pt"], "data": data},
-            "was trained with --task commonsense_qa; RTE is answered by sentence_prediction or text_classif",
+            "was trained with --task commonsense_qa, but RTE needs a model of sentence_prediction or",
         ),
         "labels": (
             {"task": "CoLA", "checkpoints": [a], "data": data},
@@ -413,11 +413,11 @@ def bad_requests(rte: Path, cqa: Path, tmp: Path) -> dict[str, tuple[dict[str, A
         ),
         "no split": (
             {"task": "RTE", "checkpoints": [a], "data": data, "split": "test1"},
-            "has no split 'test1' (input0/test1.idx)",
+            "no split 'test1' (input0/test1.idx)",
         ),
         "no questions": (
             {"task": "commonsense_qa", "checkpoints": [cqa / "a.pt"], "data": tmp / "empty"},
-            "empty: holds no dict.txt. Name the encoder's folder",
+            "empty: no dict.txt found. Pass the encoder's folder",
         ),
         "too few tokens": (
             {
