@@ -105,11 +105,7 @@ def _check_bioes(sentences: Lines, path: Path) -> None:
         for line, tag in enumerate([*tags, OUTSIDE], first):
             goes_on = tag[0] in "IE"
             if tag[2:] != is_open if goes_on else is_open:
-                what = (
-                    f"{tag} doesn't continue an entity of its type"
-                    if goes_on
-                    else f"no E-{is_open} before it"
-                )
+                what = f"{tag} continues no entity of its type" if goes_on else f"no E-{is_open} before it"
                 raise DataError(
                     f"{path}:{line}: {what}, which BIOES requires, and the file has E- or S- tags. Write all "
                     "tags in one scheme."

@@ -204,7 +204,7 @@ def test_race_takes_the_article_as_the_context(tmp_path: Path) -> None:
     ("parts", "message"),
     [({"article": " "}, "article is empty"), ({"options": None}, "the key options is missing"),
      ({"answers": ["B"]}, "2 questions, 2 lists of options and 1 answers"),
-     ({"answers": ["B", "E"]}, "question 2: the answer 'E' is none of A, B, C, D"),
+     ({"answers": ["B", "E"]}, "question 2: the answer 'E' is not one of A, B, C, D"),
      ({"options": [["a", "", "c", "d"], ["e", "f"]]}, "question 1: option B is empty"),
      ({"questions": ["", "x"]}, "question 1 is empty")],
 )  # fmt: skip

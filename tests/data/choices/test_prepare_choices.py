@@ -145,7 +145,7 @@ def test_files_find_their_splits() -> None:
             ["questions.jsonl"],
             "the name doesn't say which split it is. Pass SPLIT=FILE: train=questions.jsonl",
         ),
-        (["train.csv", "train.jsonl"], "the split 'train' is train.csv already"),
+        (["train.csv", "train.jsonl"], "the split 'train' is already train.csv"),
         (["val.csv"], "no training file"),
     ):
         with pytest.raises(DataError, match=message):

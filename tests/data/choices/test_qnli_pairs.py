@@ -168,7 +168,7 @@ def test_a_bad_file_is_named_and_nothing_is_written(
 def test_a_missing_file(tmp_path: Path) -> None:
     folder = small(tmp_path / "QNLI")
     (folder / "dev.tsv").unlink()
-    with pytest.raises(DataError, match=r"has no dev\.tsv"):
+    with pytest.raises(DataError, match=r"no dev\.tsv"):
         prepare_pairs(folder, tmp_path / "out")
 
 

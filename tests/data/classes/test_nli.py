@@ -177,7 +177,7 @@ BAD: list[tuple[dict[str, str], str]] = [
     ({"train.tsv": "a\tb\tneutral\na\tb\n"}, r"train.tsv:2: 2 cells instead of 3"),
     ({"train.json": '{"0": [1]}'}, r"train.json: 0: expected a JSON object"),
     ({"train.json": "{}"}, r"train.json: no rows"),
-    ({"train_jsonl": snli(*THREE), "dev_jsonl": snli("maybe")}, r"dev.jsonl:1: label 'maybe' does not occur"),
+    ({"train_jsonl": snli(*THREE), "dev_jsonl": snli("maybe")}, r"dev.jsonl:1: label 'maybe' is not in"),
 ]  # fmt: skip
 
 

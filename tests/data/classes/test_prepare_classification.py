@@ -193,7 +193,7 @@ def test_a_bad_row_is_named_by_its_line(
 
 def test_classes_that_no_model_could_learn(tokenizer: TokenToIds, tmp_path: Path) -> None:
     for split in ("valid", "test"):
-        with pytest.raises(DataError, match=rf"{split}.csv:3: label 'c' does not occur in the training rows"):
+        with pytest.raises(DataError, match=rf"{split}.csv:3: label 'c' is not in the training rows"):
             made(
                 tmp_path / "out",
                 tokenizer,

@@ -193,7 +193,7 @@ def test_what_was_made_from_something_else_is_refused(tokenizer: Gpt2Tokenizer, 
         assert not other.done(0, overwrite=True)
     # More shards than are asked for now would be trained on by nobody, or by mistake.
     (tmp_path / "out" / "shard1").rename(tmp_path / "out" / "shard2")
-    with pytest.raises(DataError, match=r"shard2: is not one of the 2 shards"):
+    with pytest.raises(DataError, match=r"shard2: is not one of the 2 requested shards"):
         Corpus(options, tokenizer).check_out()
     text.write_bytes(text.read_bytes()[:-5] + b"more\n")
     with pytest.raises(DataError, match=r"\(input files\)"):
@@ -257,7 +257,7 @@ def test_memory_does_not_grow_with_the_corpus(tokenizer: Gpt2Tokenizer, tmp_path
         ({"shards": 0}, r"--shards 0: pass 1 or more"),
         ({"max_line": 0}, r"--max-line-mb: pass 1 or more"),
         ({"out": Path("a:b")}, r"a:b: contains a colon"),
-        ({"out": Path(__file__)}, r"test_corpus_bytes.py: is not a directory"),
+        ({"out": Path(__file__)}, r"test_corpus_bytes.py: not a directory"),
         ({"valid": [Path("no-such-file")]}, r"no-such-file: no such file"),
     ],
 )

@@ -144,7 +144,7 @@ def test_bad_inputs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for paths, message in (
         ([tmp_path / "no"], r"no: no such file"),
         ([tmp_path], r"is a folder. Pass its files"),
-        ([tmp_path / "pipe"], r"pipe: is not a regular file"),
+        ([tmp_path / "pipe"], r"pipe: not a regular file"),
         ([text, tmp_path / ".." / tmp_path.name / "text"], r"text: is given twice"),
         ([empty], r"empty: empty, so there is nothing to write"),
         ([Path("/proc/self/mem")], r"/proc/self/mem: can't be read \(.*\). Make it readable"),

@@ -107,7 +107,7 @@ def test_a_task_folder_may_be_given_itself_and_the_test_file_may_be_absent(
     (tmp_path / "download" / "test.tsv").unlink()
     result = prepare(tmp_path / "download", "sst2", tmp_path / "out", tokenizer, progress=False)
     assert result.task == "SST-2" and "test" not in result.rows
-    assert result.notes[0] == "test.tsv so that split is missing"
+    assert result.notes[0] == "no test.tsv, so that split is missing"
     assert not (tmp_path / "out/input0/test.bin").exists()
 
 
@@ -129,7 +129,7 @@ def test_ax_has_a_test_split_alone_and_the_labels_of_mnli(
 ) -> None:
     ax(tmp_path / "glue" / file)
     alone = prepare(tmp_path / "glue", "AX", tmp_path / "alone", tokenizer, progress=False)
-    assert alone.rows == {"test": len(AWKWARD)} and "no MNLI/train.tsv beside it" in alone.notes[0]
+    assert alone.rows == {"test": len(AWKWARD)} and "no MNLI/train.tsv next to it" in alone.notes[0]
     assert labels_in(tmp_path / "alone") == ["contradiction", "neutral", "entailment"]
     assert not list((tmp_path / "alone" / "label").glob("test*"))
     # Beside a copy of MNLI in which the labels are not as frequent as in GLUE's own, the order is that one's.

@@ -149,7 +149,7 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
         DataError, match=r"tokenizer_config.json: keep_accents must be true or false, not 'no'"
     ):
         tokenizer_for_encoder(tmp_path)
-    with pytest.raises(DataError, match=r"--cased is for WordPiece.*Leave it out"):
+    with pytest.raises(DataError, match=r"--cased is for WordPiece.*Leave --cased out"):
         tokenizer_for_encoder(folder, cased=True)
 
 

@@ -221,7 +221,7 @@ def test_bad_bpe_files_are_refused(bpe_files: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"vocab.bpe: no such file"):
         Gpt2Engine(encoder, merges)
     write(merges, ["#version: 0.2", "a b"])
-    with pytest.raises(DataError, match=r"encoder.json: lacks '!', which .*vocab.bpe needs"):
+    with pytest.raises(DataError, match=r"encoder.json: the token '!' of .*vocab.bpe is missing"):
         Gpt2Engine(encoder, merges)
     write(merges, ["#version: 0.2", "a b c"])
     with pytest.raises(DataError, match=r"vocab.bpe: a line is not a merge"):

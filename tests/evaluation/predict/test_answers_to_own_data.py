@@ -79,7 +79,7 @@ def test_other_classes_or_another_order_are_refused(news: Path, tmp_path: Path) 
         run(tmp_path / "out", news / "a.pt", data=other)
     rename_labels(other, "up", "down", "strange")
     with pytest.raises(
-        DataError, match="lists up, down, strange; the checkpoint has World, Sports, Sci/Tech"
+        DataError, match="lists up, down, strange, but the checkpoint has World, Sports, Sci/Tech"
     ):
         run(tmp_path / "out", news / "a.pt", data=other)
 

@@ -405,7 +405,7 @@ def bad_requests(rte: Path, cqa: Path, tmp: Path) -> dict[str, tuple[dict[str, A
         ),
         "labels": (
             {"task": "CoLA", "checkpoints": [a], "data": data},
-            "label/dict.txt: lists entailment, not_entailment; CoLA has 0, 1. Pass the folder of CoLA.",
+            "label/dict.txt: lists entailment, not_entailment, but CoLA has 0, 1. Pass the folder of CoLA.",
         ),
         "no folder": (
             {"task": "RTE", "checkpoints": [a], "data": tmp / "empty"},

@@ -54,7 +54,7 @@ def test_rows(name: str, content: str, columns: list[Any], expected: list[Any], 
         ("a.jsonl", b'["text"]\n', ["text"], "a.jsonl:1: expected a JSON object"),
         ("a.txt", b"x\n", ["text"], "a.txt: a .txt file has no columns"),
         ("a.txt", b"x\ty\nz\n", [None], "a.txt:2: pairs (with a tab) and single texts can't be mixed"),
-        ("a.txt", b"x\ty\tz\n", [None], "a.txt:1: has 2 tabs"),
+        ("a.txt", b"x\ty\tz\n", [None], "a.txt:1: 2 tabs"),
         ("a.txt", b"x\n\xff", [None], "a.txt:2: not utf-8"),
         ("a.xml", b"x", ["text"], "a.xml: the name must end in .csv, .tsv, .jsonl, .parquet, "),
     ],
@@ -127,7 +127,7 @@ def test_pairs_and_numbers_on_a_stream() -> None:
     [
         (b"a\n\xff\n", "standard input:2: not UTF-8"),
         (b"a\nb\tc\n", "standard input:2: pairs (with a tab) and single texts can't be mixed"),
-        (b"a\tb\tc\n", "standard input:1: has 2 tabs"),
+        (b"a\tb\tc\n", "standard input:1: 2 tabs"),
     ],
 )
 def test_a_bad_line_of_a_stream_is_named(content: bytes, message: str) -> None:

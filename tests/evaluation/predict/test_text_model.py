@@ -220,7 +220,7 @@ def test_mistakes_are_told(pairs: Path, tmp_path: Path) -> None:
     ]:
         with pytest.raises(DataError, match=message):
             ranking.predict(rows)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=r"an ensemble needs models of one kind: .*a.pt gives classes"):
+    with pytest.raises(DataError, match=r"an ensemble needs models of one kind: .*a.pt: classes"):
         load([pairs / "a.pt", tmp_path / "r.pt"], device="cpu")
     with pytest.raises(DataError, match="device 'gpu': can't be used"):
         load(pairs / "a.pt", device="gpu")
