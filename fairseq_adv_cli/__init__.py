@@ -64,4 +64,5 @@ class _Version(argparse.Action):
             version = importlib.metadata.version("fairseq_adv")
         except importlib.metadata.PackageNotFoundError:
             version = "not installed"
-        parser.exit(0, f"fairseq_adv {version}\n")
+        print(f"fairseq_adv {version}")
+        parser.exit()

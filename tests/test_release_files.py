@@ -51,6 +51,14 @@ def test_the_version_stands_in_no_other_source(setup: dict[str, Any]) -> None:
     assert found == ["__init__.py"]
 
 
+def test_the_command_prints_the_version_to_standard_output() -> None:
+    import importlib.metadata
+
+    done = run_from_scratch(command("fairseq-adv"), "--version")
+    expected = f"fairseq_adv {importlib.metadata.version('fairseq_adv')}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
+
+
 def test_citation_file_is_valid() -> None:
     words = ["--builtin-schema", "vendor.citation-file-format", str(ROOT / "CITATION.cff")]
     done = run_from_scratch(command("check-jsonschema"), *words)
