@@ -106,7 +106,7 @@ def test_no_verb_would_do_its_work_here() -> None:
         (f"{RUN} glue=rtx", "rtx"),
         (f"{RUN} glue=rte criterion.adv_lrr=0.1", "criterion.adv_lrr: no such key"),
         (f"{RUN} glue=rte --gpu 4 --nodes 2", "unrecognized arguments: --nodes"),
-        (f"{RUN} glue=rte --gpus 7", "cannot be shared out evenly"),
+        (f"{RUN} glue=rte --gpus 7", "can't be divided evenly"),
         (f"{RUN.replace('roberta.large', '-')} glue=rte", "starts from a pre-trained encoder"),
         (f"for m in freelb pdg; do {RUN} glue=rte method=$m; done", "pdg"),
         (f"sbatch --array=0-4 {SLURM} method=pgdd", "pgdd"),
