@@ -54,10 +54,10 @@ def _parser() -> argparse.ArgumentParser:
         "boundaries, except with --documents line",
     )
     add(
-        "--invalid-utf8",
-        choices=["stop", "replace"],
-        default="stop",
-        help="on text that is not UTF-8: stop and name the place, or insert U+FFFD",
+        "--encoding-errors",
+        choices=["strict", "replace"],
+        default="strict",
+        help="on text that is not UTF-8: stop with an error, or insert U+FFFD",
     )
     add(
         "--max-line-mb",
@@ -160,7 +160,7 @@ def _options(args: argparse.Namespace) -> Any:
         drop_empty=args.drop_empty,
         valid=args.valid,
         test=args.test,
-        replace_invalid=args.invalid_utf8 == "replace",
+        replace_invalid=args.encoding_errors == "replace",
         max_line=args.max_line_mb << 20,
     )
 

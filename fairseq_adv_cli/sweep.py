@@ -31,10 +31,10 @@ def _parser() -> argparse.ArgumentParser:
         help="epsilon / ||X|| of the attack on the results (default: the median of --ratios)",
     )
     options.add_argument("--seeds", type=count, default=2, help="runs per setting, with seeds 1, 2, …")
-    options.add_argument("--method", default="freelb", help="criterion to train with")
-    options.add_argument("--steps", type=count, default=3, help="--adv-steps of the criterion")
+    options.add_argument("--criterion", default="freelb", help="criterion to train with")
+    options.add_argument("--adv-steps", type=count, default=3, help="passes of the criterion, K")
     options.add_argument("--num-classes", type=count, default=2, help="number of classes")
-    options.add_argument("--epochs", type=count, default=3, help="training epochs")
+    options.add_argument("--max-epoch", type=count, default=3, help="training epochs")
     options.add_argument("--batch-size", type=count, default=16, metavar="N", help="examples per mini-batch")
     options.add_argument("--lr", type=positive, default=5e-5, help="learning rate")
     options.add_argument(

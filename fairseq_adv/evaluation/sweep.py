@@ -91,12 +91,12 @@ class Sweep:
     def command(self, setting: Setting, seed: int, folder: Path) -> list[str]:
         """The ``fairseq-train`` command of one run."""
         o = self.options
-        updates = o.epochs * -(-_rows(o.data, "train") // o.batch_size)
+        updates = o.max_epoch * -(-_rows(o.data, "train") // o.batch_size)
         epsilon = setting.ratio * self.norm
         method = ["--criterion", "sentence_prediction"]
         if setting.ratio:
             method = [
-                "--criterion", o.method, "--adv-steps", str(o.steps), "--adv-max-norm", f"{epsilon:.4g}",
+                "--criterion", o.criterion, "--adv-steps", str(o.adv_steps), "--adv-max-norm", f"{epsilon:.4g}",
                 "--adv-lr", f"{setting.alpha * epsilon:.4g}",
                 "--adv-init-mag", f"{setting.start * epsilon:.4g}",
             ]  # fmt: skip
@@ -110,7 +110,7 @@ class Sweep:
             "--dropout", "0.1", "--attention-dropout", "0.1", "--weight-decay", "0.1", "--clip-norm", "1.0",
             "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-06", "--lr", str(o.lr),
             "--lr-scheduler", "polynomial_decay", "--warmup-updates", str(updates * 6 // 100),
-            "--total-num-update", str(updates), "--max-epoch", str(o.epochs),
+            "--total-num-update", str(updates), "--max-epoch", str(o.max_epoch),
             "--batch-size", str(o.batch_size), "--required-batch-size-multiple", "1", "--seed", str(seed),
             "--best-checkpoint-metric", o.metric, "--maximize-best-checkpoint-metric",
             "--no-epoch-checkpoints", "--save-dir", str(folder),

@@ -106,7 +106,7 @@ def test_shards_and_again(
         ]
     )
     before = [identity(out / f"shard{i}") for i in range(3)]
-    assert run(script, *words, "--invalid-utf8", "replace") == 0
+    assert run(script, *words, "--encoding-errors", "replace") == 0
     assert "already there: 3 shards (0, 1, 2)" in capfd.readouterr().out
     assert before == [identity(out / f"shard{i}") for i in range(3)]
     assert run(script, *words, "--drop-empty") == 2
@@ -225,7 +225,7 @@ def test_a_text_that_is_not_utf8(
     assert f"error: {text}:401: not UTF-8 at byte" in shown.err and "Traceback" not in shown.err
     kept = identity(out / "shard0")
     assert not (out / "shard3").exists()
-    assert run(script, *words, "--invalid-utf8", "replace") == 0
+    assert run(script, *words, "--encoding-errors", "replace") == 0
     assert "note: 1 U+FFFD" in capfd.readouterr().out
     assert kept == identity(out / "shard0")
 

@@ -126,8 +126,8 @@ class Corpus:
             found = finished(folder, self.made_from(shard), overwrite=False)
             if found and not self.options.replace_invalid and self._replaced(shard):
                 raise DataError(
-                    f"{folder}: was made with --invalid-utf8 replace, and bytes were replaced. Pass "
-                    "--invalid-utf8 replace again, or --overwrite."
+                    f"{folder}: was made with --encoding-errors replace, and bytes were replaced. Pass "
+                    "--encoding-errors replace again, or --overwrite."
                 )
         except DataError:
             if not overwrite:

@@ -113,7 +113,7 @@ def test_invalid_bytes_stop_or_equal_fairseq_on_the_replaced_text(
     corpus, (folder,) = made(CorpusOptions([text], tmp_path / "out", 1, replace_invalid=True), tokenizer)
     assert split_bytes([folder]) == split_bytes([expected])
     assert corpus.counts([0])["train"].replaced == 4
-    with pytest.raises(DataError, match=r"was made with --invalid-utf8 replace, and bytes were replaced"):
+    with pytest.raises(DataError, match=r"was made with --encoding-errors replace, and bytes were replaced"):
         Corpus(CorpusOptions([text], tmp_path / "out", 1), tokenizer).done(0)
 
 

@@ -75,7 +75,7 @@ def test_invalid_bytes_are_named_by_line_and_byte(tmp_path: Path, monkeypatch: p
         with pytest.raises(DataError) as caught:
             rows(text, start=start)
         assert str(caught.value).startswith(f"{text}:5: not UTF-8 at byte 22 (e9 76 65 0a: ")
-        assert "iconv" in str(caught.value) and "--invalid-utf8 replace" in str(caught.value)
+        assert "iconv" in str(caught.value) and "--encoding-errors replace" in str(caught.value)
     with pytest.raises(DataError, match=r"text.gz:5: not UTF-8 at byte 22 of its text"):
         rows(gzipped(text))
 
@@ -94,7 +94,7 @@ def test_what_is_no_utf8_text_at_all(data: bytes, hint: str, tmp_path: Path) -> 
     (tmp_path / "text").write_bytes(data)
     with pytest.raises(DataError, match=hint) as caught:
         rows(tmp_path / "text")
-    assert "--invalid-utf8" not in str(caught.value)  # it would make a corpus of U+FFFD
+    assert "--encoding-errors" not in str(caught.value)  # it would make a corpus of U+FFFD
 
 
 def test_a_damaged_or_cut_off_file_is_refused(tmp_path: Path) -> None:
