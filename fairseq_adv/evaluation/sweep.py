@@ -96,8 +96,8 @@ class Sweep:
         method = ["--criterion", "sentence_prediction"]
         if setting.ratio:
             method = [
-                "--criterion", o.criterion, "--adv-steps", str(o.adv_steps), "--adv-max-norm", f"{epsilon:.4g}",
-                "--adv-lr", f"{setting.alpha * epsilon:.4g}",
+                "--criterion", o.criterion, "--adv-steps", str(o.adv_steps),
+                "--adv-max-norm", f"{epsilon:.4g}", "--adv-lr", f"{setting.alpha * epsilon:.4g}",
                 "--adv-init-mag", f"{setting.start * epsilon:.4g}",
             ]  # fmt: skip
         return [

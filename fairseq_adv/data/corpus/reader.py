@@ -229,8 +229,8 @@ def _not_utf8(data: bytes, piece: Piece, place: int, error: UnicodeDecodeError) 
     shown = data[error.start : error.start + 4].hex(" ")
     where = f"byte {place + error.start}" + (" of its text" if piece.compressed else "")
     hint = (
-        "Convert it (iconv -f LATIN1 -t UTF-8, or from its actual encoding), or pass --encoding-errors replace "
-        "to insert U+FFFD."
+        "Convert it (iconv -f LATIN1 -t UTF-8, or from its actual encoding), or pass --encoding-errors "
+        "replace to insert U+FFFD."
     )
     if place == 0:  # replacing the bytes of any of these would leave no text
         hint = next((fix for magic, fix in _NO_TEXT.items() if data.startswith(magic)), hint)
