@@ -24,6 +24,7 @@ CORPUS = ["zstandard>=0.19"]
 PLOTS = ["matplotlib>=3.6"]
 ATTACKS = ["nltk>=3.9"]
 DATASETS = ["datasets>=2.20"]
+DOCS = ["mkdocs-material>=9.7", "mkdocstrings[python]>=0.30", "ruff"]
 SUBMITIT = ["hydra-submitit-launcher==1.0.1", "submitit"]
 RETRIEVAL = ["opensearch-py", "tantivy>=0.25"]
 WSC = ["spacy>=3.5"]
@@ -193,6 +194,7 @@ setup(
         "attacks": ATTACKS,  # parts of speech for fairseq-adv attack --attack textfooler
         "corpus": CORPUS,  # corpora in .zst
         "datasets": DATASETS,  # fairseq-adv prepare classification --dataset
+        "docs": DOCS,  # the documentation site, scripts/docs.sh
         "notebook": NOTEBOOK,  # examples/quickstart/tour.ipynb
         "plots": PLOTS,  # figures of fairseq-adv figures
         "retrieval": RETRIEVAL,  # documents for ARC
@@ -217,6 +219,7 @@ setup(
             *ATTACKS,
             *CORPUS,
             *DATASETS,
+            *DOCS,
             *NOTEBOOK,
             *PLOTS,
             *RETRIEVAL,

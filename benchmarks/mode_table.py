@@ -52,9 +52,9 @@ def _mark(cell: Cell, results: Results, notes: list[str]) -> str:
 def _legend(results: Results) -> list[str]:
     devices = {f"{found['device']} (torch {found['torch']})": None for found in results.values()}
     about = (
-        f"✓: {UPDATES} updates have changed the weights as those of the reference, the same criterion in "
-        "fp32 in one process (LayerDrop: with LayerDrop), to the precision's tolerance. reference: what the "
-        "others are held against; it ran, and moved the weights."
+        f"✓: {UPDATES} updates changed the weights as in the reference, within the precision's tolerance. "
+        "reference: the run that others are compared with, the same criterion in fp32 in one process "
+        "(LayerDrop: with LayerDrop); it ran, and changed the weights."
     )
     return [about, "", f"- run on: {', '.join(devices) or 'nothing yet'}"]
 
@@ -71,7 +71,7 @@ def _distances(results: Results) -> list[str]:
         if found:
             cell = max(found, key=lambda key: found[key])
             lines.append(
-                f"- {precision}: largest distance {found[cell]:.1e} of the change's length "
+                f"- {precision}: largest distance {found[cell]:.1e} of the norm of the change "
                 f"(`{cell.method}`, {MODES[cell.mode]}), tolerance {known.tolerance:g}"
             )
     return lines
@@ -92,4 +92,4 @@ def _apart(runs: Runs) -> list[str]:
 
     least = min(permutations(changes, 2), key=apart)
     names = f"`{least[0]}` and `{least[1]}`"
-    return [f"- for comparison: the closest two methods, {names}, lie {apart(least):.2g} apart"]
+    return [f"- for comparison: the two most similar methods, {names}, are {apart(least):.2g} apart"]

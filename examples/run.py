@@ -5,8 +5,8 @@
   examples/run.py examples/wsc/config/wsc.yaml wsc-data roberta.large out/wsc --gpus 4 common.fp16=true
   examples/run.py examples/glue/config/glue.yaml RTE-bin roberta.large out/rtes glue=rte common.seed=1,2,3
 
-Resumable: the same command again continues from SAVE_DIR/checkpoint_last.pt. Several values of a key are a
-sweep: one run after the other, each in a folder of SAVE_DIR that is named after its values.
+Resumable: the same command resumes from SAVE_DIR/checkpoint_last.pt. Several values for a key make a sweep:
+one run after the other, each in its own folder in SAVE_DIR, named after its values.
 Often changed: common.fp16=true, common.seed=9017, checkpoint.finetune_from_model=CHECKPOINT, method=…
 """
 
@@ -30,10 +30,11 @@ from fairseq_adv_cli.number_types import count
 from fairseq_adv_cli.script import exit_status
 
 EXAMPLES = Path(__file__).resolve().parent
-ENCODER = "ENCODER_DIR"  # what the yamls call the encoder's folder
-# hydra works elsewhere: in SAVE_DIR, and in a sweep in a job's own folder, where each has a log of its own.
+ENCODER = "ENCODER_DIR"  # the yamls' placeholder for the encoder's folder
+# Relative paths would break: hydra changes to SAVE_DIR, or in a sweep to the job's own folder, which has its
+# own log.
 PATHS = (("checkpoint", "finetune_from_model"), ("common", "log_file"))
-# Where a job of a sweep saves; hydra knows it when the job begins.
+# Where a job of a sweep saves; known to hydra only when the job starts.
 OWN_FOLDER = "checkpoint.save_dir='${hydra:sweep.dir}/${hydra:sweep.subdir}'"
 WORKERS = "distributed_training.distributed_world_size"
 ON_CPUS = ("distributed_training.distributed_backend=gloo", "distributed_training.ddp_backend=legacy_ddp")
@@ -43,23 +44,24 @@ def shipped() -> str:
     """The project's recipes, each with its choices."""
     lines = []
     for path in sorted([*EXAMPLES.glob("*/config/*.yaml"), *EXAMPLES.glob("*/config/*/*.yaml")]):
-        if path.read_text(encoding="utf-8").startswith("# @package _group_"):  # or it is one of a group
+        if path.read_text(encoding="utf-8").startswith("# @package _group_"):  # others belong to a group
             lines += [f"  {os.path.relpath(path)}", *choices(path)]
     return "\n".join(lines)
 
 
 def choices(recipe: Path) -> list[str]:
-    """A line for each group of a recipe, with the names in it."""
+    """One line per group of a recipe, with the names in it."""
     groups = re.findall(r"^  - (\w+): \w+", recipe.read_text(encoding="utf-8"), re.MULTILINE)
     names = {group: sorted(path.stem for path in (recipe.parent / group).glob("*.yaml")) for group in groups}
     return [f"      {group}={'|'.join(of)}" for group, of in names.items()]
 
 
 def composed(recipe: Path, overrides: Sequence[str], strict: bool = True) -> Any:
-    """What hydra makes of a recipe; without fairseq, whose import takes seconds.
+    """The configuration that hydra composes from a recipe; without fairseq, whose import takes seconds.
 
     Raises:
-        ValueError: a file or a choice is not there or cannot be read; if ``strict``, a key is not there.
+        ValueError: a file or a choice doesn't exist or can't be read; if ``strict``, also if a key doesn't
+            exist.
     """
     from hydra.errors import HydraException
     from hydra.experimental import compose, initialize_config_dir
@@ -70,7 +72,7 @@ def composed(recipe: Path, overrides: Sequence[str], strict: bool = True) -> Any
     try:
         with initialize_config_dir(config_dir=str(recipe.parent.resolve())):
             config = compose(recipe.stem, list(overrides), strict=strict)
-        OmegaConf.to_container(config, resolve=True)  # an interpolation that leads nowhere
+        OmegaConf.to_container(config, resolve=True)  # finds interpolations that lead nowhere
     except (HydraException, OmegaConfBaseException, YAMLError, OSError, ValueError) as error:
         raise ValueError(f"{recipe}: {error}") from error
     for group in ("common", "task", "model", "dataset", "optimization", "distributed_training", "checkpoint"):
@@ -80,10 +82,10 @@ def composed(recipe: Path, overrides: Sequence[str], strict: bool = True) -> Any
 
 
 def parsed(line: str) -> Any:
-    """An override as hydra reads it.
+    """An override, parsed by hydra.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not an override.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
@@ -96,17 +98,17 @@ def parsed(line: str) -> Any:
 
 
 def first_job(overrides: Sequence[str]) -> tuple[list[str], set[str]]:
-    """The overrides of a sweep's first job, and the keys that its jobs differ in.
+    """The overrides of a sweep's first job, and the keys in which its jobs differ.
 
     Raises:
-        ValueError: one is no override, or sweeps over no list of values.
+        ValueError: one is not an override, or sweeps over something other than a list of values.
     """
     first, swept = [], set()
     for line in overrides:
         override = parsed(line)
         if override.is_sweep_override():
             if not override.is_discrete_sweep():
-                raise ValueError(f"{line}: give the values of a sweep, key=1,2,3")
+                raise ValueError(f"{line}: pass the values of a sweep as key=1,2,3")
             swept.add(override.key_or_group)
             line = f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}"
         first.append(line)
@@ -114,7 +116,7 @@ def first_job(overrides: Sequence[str]) -> tuple[list[str], set[str]]:
 
 
 def sweep(save: str, words: Sequence[str], swept: set[str]) -> list[str]:
-    """The overrides that give each job of a sweep a folder of its own, named after what it sweeps over."""
+    """The overrides that give each job of a sweep its own folder, named after its values."""
     same = {parsed(line).key_or_group for line in words} - swept
     names = ",".join(sorted(name for name in same if not name.startswith("hydra")))
     exclude = f"hydra.job.config.override_dirname.exclude_keys=[{names}]"
@@ -122,10 +124,10 @@ def sweep(save: str, words: Sequence[str], swept: set[str]) -> list[str]:
 
 
 def split(recipe: Path, overrides: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The overrides that choose files, and the keys that the others change.
+    """Splits overrides into those that choose files and the keys that the others change.
 
     Raises:
-        ValueError: one is no override, or the recipe has no such choice.
+        ValueError: one is not an override, or the recipe has no such choice.
     """
     chosen, keys = [], []
     for line in overrides:
@@ -152,7 +154,7 @@ def check_key(config: Any, key: str) -> None:
 
 
 def fairseq_keys() -> dict[str, list[str]]:
-    """The keys of the groups that fairseq fills with its own, read from its source."""
+    """The keys of the groups that fairseq fills in itself, read from its source."""
     found = importlib.util.find_spec("fairseq")
     if found is None or found.origin is None:
         raise ValueError("fairseq is not installed: activate the project's environment")
@@ -166,14 +168,14 @@ def fairseq_keys() -> dict[str, list[str]]:
 
 
 def said(key: str, value: object) -> str:
-    """An override, its value in quotes where hydra's grammar wants them."""
+    """An override, its value quoted if hydra's grammar requires it."""
     text = str(value)
     plain = re.fullmatch(r"[\w/.:+@%*-]+", text, re.ASCII)
     return f"{key}={text}" if plain else f"{key}='" + text.replace("'", r"\'") + "'"
 
 
 def sizes(config: Any, encoder: Path) -> list[str]:
-    """How large a converted encoder says it is: its words for fairseq-train as overrides."""
+    """The sizes of a converted encoder, from its model_args.txt, as overrides."""
     said_so = " ".join(model_args(encoder)) if (encoder / "model_args.txt").is_file() else ""
     found = []
     for option, value in re.findall(r"--(\S+)(?: +(?!--)(\S+))?", said_so):
@@ -184,10 +186,10 @@ def sizes(config: Any, encoder: Path) -> list[str]:
 
 
 def shared(config: Any, gpus: int) -> list[str]:
-    """The overrides by which ``gpus`` workers make the same update, each a part of its examples.
+    """The overrides that make ``gpus`` workers share each update's examples.
 
     Raises:
-        ValueError: the examples cannot be shared out evenly.
+        ValueError: the examples can't be divided evenly.
     """
     workers, batch = config.distributed_training.distributed_world_size, config.dataset.batch_size
     if gpus == workers:
@@ -195,26 +197,26 @@ def shared(config: Any, gpus: int) -> list[str]:
     if batch is None or len(config.optimization.update_freq) > 1:
         raise ValueError(f"--gpus {gpus}: set one dataset.batch_size and one optimization.update_freq")
     total = batch * config.optimization.update_freq[0] * workers
-    for parts in range(max(1, -(-total // (batch * gpus))), total + 1):  # no batch becomes larger than it was
+    for parts in range(max(1, -(-total // (batch * gpus))), total + 1):  # never increases the batch size
         if total % (parts * gpus) == 0:
             batch = total // (parts * gpus)
             return [f"{WORKERS}={gpus}", f"dataset.batch_size={batch}", f"optimization.update_freq=[{parts}]"]
     raise ValueError(
-        f"--gpus {gpus}: the {total} examples of an update cannot be shared out evenly. Take a divisor of "
-        f"{total}, or say dataset.batch_size and optimization.update_freq, which are then taken as they are"
+        f"--gpus {gpus}: the {total} examples of an update can't be divided evenly. Pass a divisor of "
+        f"{total}, or set dataset.batch_size and optimization.update_freq, which are then used unchanged"
     )
 
 
 def on_cpus(config: Any, keys: Sequence[str]) -> list[str]:
-    """The overrides by which several workers train without GPUs, if ``common.cpu`` says so.
+    """The overrides that make several workers train without GPUs, if ``common.cpu`` is true.
 
     Raises:
-        ValueError: the recipe asks for a precision that fairseq has on GPUs alone.
+        ValueError: the recipe sets a precision that fairseq only supports on GPUs.
     """
     if not config.common.get("cpu"):
         return []
     if config.common.get("fp16") and not config.common.get("memory_efficient_fp16"):
-        raise ValueError("common.cpu=true: fp16 wants a GPU. Add common.fp16=false")
+        raise ValueError("common.cpu=true: fp16 needs a GPU. Add common.fp16=false")
     several = config.distributed_training.distributed_world_size > 1
     return [line for line in ON_CPUS if several and line.partition("=")[0] not in keys]
 
@@ -235,11 +237,11 @@ def check_complete(config: Any, recipe: Path, parent: str = "") -> None:
 
 
 def check_encoder(config: Any, encoder: Path) -> None:
-    """Raises ValueError if a file that the run starts from is not there."""
+    """Raises ValueError if a file that the run starts from is missing."""
     start = config.checkpoint.get("finetune_from_model")
     if start is not None and not Path(start).is_file():
         raise ValueError(
-            f"{start}: no such file. See examples/glue/README.md for where the pre-trained RoBERTa comes from"
+            f"{start}: no such file. See examples/glue/README.md for where to get the pre-trained RoBERTa"
         )
     if "tokenizer_dir" not in config.task:
         return
@@ -248,24 +250,24 @@ def check_encoder(config: Any, encoder: Path) -> None:
     files = set(os.listdir(encoder))
     if not {"vocab.txt", "spiece.model"} & files and not {"encoder.json", "vocab.bpe"} <= files:
         raise ValueError(
-            f"{encoder}: holds no tokeniser. Put GPT-2's encoder.json and vocab.bpe there "
-            "(see examples/glue/README.md for where they come from); a BERT has a vocab.txt, "
-            "an ALBERT a spiece.model"
+            f"{encoder}: no tokenizer found. Put GPT-2's encoder.json and vocab.bpe there "
+            "(see examples/glue/README.md for where to get them); for a BERT vocab.txt, "
+            "for an ALBERT spiece.model"
         )
 
 
 def check_data(task: str, folder: Path, encoder: Path) -> None:
-    """Raises ValueError if the task cannot read the folder, or not with this encoder."""
+    """Raises ValueError if the task can't read the folder, or not with this encoder."""
     mine, theirs = folder / "input0" / "dict.txt", encoder / "dict.txt"
     if not folder.is_dir():
-        raise ValueError(f"{folder}: no such folder. The recipe's README says what the data are")
+        raise ValueError(f"{folder}: no such folder. See the recipe's README for its data")
     if task in ("masked_lm", "scheduled_masked_lm") and not (folder / "train.idx").is_file():
         raise ValueError(f"{folder}/train.idx: no such file. DATA is what fairseq-adv corpus --check prints")
     if task == "sentence_prediction" and not mine.is_file():
         raise ValueError(f"{mine}: no such file. Prepare the data with fairseq-adv prepare glue")
     if task == "sentence_prediction" and theirs.is_file() and vocabulary(mine) != vocabulary(theirs):
         raise ValueError(
-            f"{folder} was prepared with another dictionary than {theirs}: the word ids would be wrong. "
+            f"{folder} was prepared with a different dictionary than {theirs}: the word ids would be wrong. "
             f"Prepare it again with fairseq-adv prepare glue … --encoder {encoder}, or --srcdict {theirs}"
         )
 
@@ -276,7 +278,7 @@ def vocabulary(dictionary: Path) -> list[str]:
 
 
 def command(args: argparse.Namespace) -> list[str]:
-    """The fairseq-hydra-train command of a run. Of two overrides of a key the later one wins: the user's.
+    """The fairseq-hydra-train command of a run. If a key has two overrides, the later one, the user's, wins.
 
     Raises:
         ValueError: something is missing or wrong.
@@ -285,7 +287,7 @@ def command(args: argparse.Namespace) -> list[str]:
 
     recipe, gpus, plugin = args.recipe, args.gpus, find_user_dir()
     if not recipe.is_file():
-        raise ValueError(f"{recipe}: no such recipe. There are\n{shipped()}")
+        raise ValueError(f"{recipe}: no such recipe. Choose one of\n{shipped()}")
     if plugin is None:
         raise ValueError("the package fairseq_adv was not found: activate the project's environment")
     first, swept = first_job(args.overrides)
@@ -305,11 +307,11 @@ def command(args: argparse.Namespace) -> list[str]:
     words += [said("task.tokenizer_dir", encoder)] if "tokenizer_dir" in set(base.task) else []
     if gpus is None and WORKERS not in keys:
         gpus = 1
-    if gpus is not None:  # a batch of the user's own is taken as it is, on each GPU
+    if gpus is not None:  # a batch size set by the user is kept, on each GPU
         own = {"dataset.batch_size", "optimization.update_freq"}.intersection(keys)
         words += [f"{WORKERS}={gpus}"] if own else shared(base, gpus)
     words += sizes(base, encoder)
-    # Not strict, for some keys are fairseq's and in no yaml; check_key knows them.
+    # Not strict, since some keys are fairseq's and in no yaml; check_key knows them.
     config = composed(recipe, [*words, *first], strict=False)
     words += [*on_cpus(config, keys), *args.overrides]
     check_complete(config, recipe)
@@ -323,26 +325,26 @@ def command(args: argparse.Namespace) -> list[str]:
         check_data(config.task._name, Path(folder), encoder)
     folder = str(recipe.parent.resolve())
     if swept:
-        words = ["--multirun", *words, *sweep(save, words, swept)]  # of two for save_dir the later one wins
-    elif any(line.startswith("hydra/launcher=") for line in first):  # hydra uses it with --multirun alone
+        words = ["--multirun", *words, *sweep(save, words, swept)]  # of two save_dirs the later one wins
+    elif any(line.startswith("hydra/launcher=") for line in first):  # hydra only uses it with --multirun
         words = ["--multirun", *words, said("hydra.sweep.dir", save), "hydra.sweep.subdir=."]
     return ["fairseq-hydra-train", "--config-dir", folder, "--config-name", recipe.stem, *words]
 
 
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
-        description=__doc__, epilog=f"recipes and what can be chosen in each:\n{shipped()}",
+        description=__doc__, epilog=f"recipes and their choices:\n{shipped()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="%(prog)s RECIPE DATA ENCODER_DIR SAVE_DIR [--gpus N] [--dry-run] [key=value ...]",
     )  # fmt: skip
     add = options.add_argument
     add("recipe", metavar="RECIPE", type=Path, help="a yaml: one of those below, or your own")
-    add("data", metavar="DATA", help="what the README of the recipe says; several folders joined by colons")
-    add("encoder", metavar="ENCODER_DIR", help="has model.pt and dict.txt; - for bert_base: random weights")
-    add("save", metavar="SAVE_DIR", help="for checkpoints and logs")
-    add("--gpus", type=count, metavar="N", help="share the recipe's update among N GPUs; default: 1")
-    add("--dry-run", action="store_true", help="show the command only")
-    add("overrides", nargs="*", metavar="key=value", help="for hydra; they win over the recipe")
+    add("data", metavar="DATA", help="data folder, see the recipe's README; several are joined by colons")
+    add("encoder", metavar="ENCODER_DIR", help="folder with model.pt and dict.txt; - for random weights")
+    add("save", metavar="SAVE_DIR", help="output folder for checkpoints and logs")
+    add("--gpus", type=count, metavar="N", help="divide each update among N GPUs (default: 1)")
+    add("--dry-run", action="store_true", help="print the command without running it")
+    add("overrides", nargs="*", metavar="key=value", help="overrides for hydra; they win over the recipe")
     return options
 
 
@@ -357,7 +359,7 @@ def main() -> int:
             return
         program = shutil.which(words[0])
         if program is None:
-            raise ValueError(f"{words[0]} is not on the path: activate the project's environment")
+            raise ValueError(f"{words[0]} is not on PATH: activate the project's environment")
         os.execv(program, words)
 
     return exit_status(work, (ValueError,))

@@ -164,8 +164,8 @@ def tables(records: list[Record]) -> list[str]:
         Column("chance", lambda record: TASKS[record["labels"]["task"]].chance),
         Column("best dev accuracy", best),
         *(Column(part, best_of_part(part)) for part in ("ARC-Easy", "ARC-Challenge", "race")),
-        Column("training loss, bits, at first", lambda record: record["numbers"]["loss"][0], 3),
-        Column("at last", lambda record: record["numbers"]["loss"][-1], 3),
+        Column("training loss, nats, at first", lambda record: small.NATS * record["numbers"]["loss"][0], 3),
+        Column("at last", lambda record: small.NATS * record["numbers"]["loss"][-1], 3),
         small.SPEED, small.CPU, small.PEAK,
     ]  # fmt: skip
     return table(records, {"task": sorted(TASKS), "method": METHODS}, columns)

@@ -63,6 +63,12 @@ def outcome(command: str, name: str) -> Callable[[Record], float | None]:
     return value
 
 
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table, and an empty one."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    return [*(f"| {' | '.join(cells)} |" for cells in lines), ""]
+
+
 def table(records: Sequence[Record], by: Mapping[str, Sequence[str]], columns: Sequence[Column]) -> list[str]:
     """The lines of a table with a row for each group of runs, and an empty one; none if no run is in it.
 
@@ -117,3 +123,14 @@ def around(path: Path, markers: tuple[str, str] = (BEGIN, END)) -> tuple[str, st
             f"{path}: lacks the lines {markers[0]} and {markers[1]}, between which the tables go"
         )
     return head, tail
+
+
+def between(path: Path, markers: tuple[str, str] = (BEGIN, END)) -> str:
+    """What stands between the two markers of a file.
+
+    Raises:
+        ValueError: the file lacks them.
+    """
+    head, tail = around(path, markers)
+    text = path.read_text(encoding="utf-8")
+    return text[len(head) + len(markers[0]) : len(text) - len(tail) - len(markers[1])]

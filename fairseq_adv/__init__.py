@@ -1,8 +1,8 @@
 """Adversarial training of language models as a fairseq plug-in.
 
-This is what ``fairseq-train --user-dir`` imports. Importing it registers the criterions, the tasks,
-the optimizer, ALBERT and the tokenisers with fairseq, and puts the patches in place that a training needs
-before a criterion is built. :func:`load` brings a trained model back, for texts.
+This is what ``fairseq-train --user-dir`` imports. Importing it registers the criterions, the tasks, the
+optimizer, ALBERT and the tokenizers with fairseq, and applies the patches that must be in place before a
+criterion is built. :func:`load` loads a trained model to predict on texts.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ stop_on_a_signal()
 
 
 def load(checkpoints: Any, tokenizer_dir: Any = None, device: Any = None, data: Any = None) -> TextModel:
-    """A trained model, or an ensemble of several, that answers texts.
+    """Loads a trained model, or an ensemble of several, to predict on texts.
 
-    ``load("out/run/checkpoint_best.pt").predict(["a text"])`` gives a list of ``Prediction``, each with
-    ``label`` and ``probabilities``, or ``value`` for a regression. All that it can be given:
+    ``load("out/run/checkpoint_best.pt").predict(["a text"])`` returns a list of ``Prediction``, each with
+    ``label`` and ``probabilities``, or ``value`` for a regression. For the arguments see
     :func:`fairseq_adv.evaluation.predict.loading.load`.
     """
-    from fairseq_adv.evaluation.predict import loading  # here: training needs none of it
+    from fairseq_adv.evaluation.predict import loading  # here, because training doesn't need it
 
     return loading.load(checkpoints, tokenizer_dir, device, data)

@@ -1,4 +1,4 @@
-"""``python -m fairseq_adv_cli``: the command where its script is not on the path."""
+"""``python -m fairseq_adv_cli``: runs the command where its script is not on PATH."""
 
 import sys
 

@@ -1,10 +1,11 @@
-"""Measures a checkpoint's loss and accuracy before and after an attack on its embeddings.
+"""Measures a checkpoint's loss and accuracy before and after an attack.
 
-Fine-tuned, or a masked LM, whose examples are the masked positions.
+By default the attack perturbs the embeddings. The checkpoint is a fine-tuned model, or a masked LM, whose
+examples are the masked positions.
 Example: fairseq-adv attack run/checkpoint_best.pt --epsilon 0.1
 
-With --attack NAME it is attacked with changed words instead: textfooler, textbugger, bert-attack, pwws or
-deepwordbug. fairseq-adv attack --attack textfooler --help lists the options.
+With --attack NAME the attack changes words instead: textfooler, textbugger, bert-attack, pwws or deepwordbug.
+fairseq-adv attack --attack textfooler --help lists its options.
 """
 
 from __future__ import annotations
@@ -15,29 +16,31 @@ import sys
 
 from .number_types import count, not_negative, positive, whole
 from .script import command_parser, exit_status
+from .shared_options import add_batch_size, add_cpu, add_json
 
 
 def _parser() -> argparse.ArgumentParser:
-    options = command_parser("attack", __doc__)
-    options.add_argument("checkpoint", help="a checkpoint that fairseq-train wrote")
-    options.add_argument("--attack", metavar="NAME", help="an attack on words, which has options of its own")
-    options.add_argument("--data", help="binarised data folder (default: the one it was trained on)")
-    options.add_argument("--split", default="valid", help="which split")
-    options.add_argument("--epsilon", type=positive, required=True, help="radius of the l2 ball, per example")
-    options.add_argument(
-        "--relative", action="store_true", help="sizes are shares of the norm of each example's embeddings"
+    parser = command_parser("attack", __doc__)
+    add = parser.add_argument
+    add("checkpoint", metavar="CHECKPOINT", help="a checkpoint written by fairseq-train")
+    add("--attack", metavar="NAME", help="attack by changing words; has options of its own")
+    add("--data", metavar="DIR", help="data folder (default: the one the checkpoint was trained on)")
+    add("--split", default="valid", help="split of the data")
+    add("--epsilon", type=positive, required=True, help="radius of the L2 ball around each example")
+    add(
+        "--relative",
+        action="store_true",
+        help="--epsilon and other sizes are fractions of the L2 norm of each example's embeddings",
     )
-    options.add_argument("--step-size", type=positive, help="length of an ascent step (default: epsilon / 4)")
-    options.add_argument("--steps", type=count, default=20, help="number of ascent steps")
-    options.add_argument(
-        "--start", type=not_negative, default=0.0, help="m of the random start; 0: from the clean text"
-    )
-    options.add_argument("--seed", type=whole, default=1, help="of the random start")
-    options.add_argument("--batch-size", type=count, default=32, help="sentences in a mini-batch")
-    options.add_argument("--batches", type=count, help="attack only so many mini-batches (default: all)")
-    options.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
-    options.add_argument("--json", action="store_true", help="print one line of json instead of a table")
-    return options
+    add("--step-size", type=positive, help="length of an ascent step (default: epsilon / 4)")
+    add("--steps", type=count, default=20, help="number of ascent steps")
+    add("--start", type=not_negative, default=0.0, help="m of the random start; 0: start at the clean text")
+    add("--seed", type=whole, default=1, help="seed of the random start")
+    add_batch_size(add, 32)
+    add("--batches", type=count, metavar="N", help="attack only the first N mini-batches (default: all)")
+    add_cpu(add)
+    add_json(add)
+    return parser
 
 
 def measure(options: argparse.Namespace) -> None:

@@ -1,12 +1,14 @@
-"""Attacks a model with changed words, and measures how often its answers change.
+"""Attacks a model by changing words, and measures how often its answers change.
 
---data is a file of texts with their classes, or of questions with right answers; .txt, .label and .all have
-a class, a space and a text in a line, in the columns "label" and "text". OUT gets examples.jsonl (what became
-of each), summary.json and changes.html (what changed, marked). An interrupted attack resumes.
+--data is a file of texts with their classes, or of questions with right answers. Each line of a .txt, .label
+or .all file is a class, a space and a text; its columns are called "label" and "text". OUT gets
+examples.jsonl (the result for each example), summary.json and changes.html (the changes, marked). Interrupted
+attacks resume.
 
-textfooler needs --neighbours; textbugger too; pwws --wordnet; bert-attack --masked-lm; deepwordbug nothing.
-The authors compare sentences with the Universal Sentence Encoder and look words up in all counter-fitted
-vectors. Numbers with other resources are not theirs, so these attacks are called TextFooler-style and so on.
+textfooler and textbugger need --neighbours, pwws needs --wordnet, bert-attack needs --masked-lm; deepwordbug
+needs nothing. The authors compare sentences with the Universal Sentence Encoder and take neighbours from the
+full counter-fitted vectors. With other resources the numbers are not comparable with theirs, so these attacks
+are called TextFooler-style and so on.
 
 Examples:
   fairseq-adv attack run/checkpoint_best.pt --attack deepwordbug --data test.tsv --text sentence \\
@@ -25,11 +27,13 @@ from typing import TYPE_CHECKING
 
 from .number_types import count, not_negative, positive, whole
 from .script import RESUMABLE, command_parser, exit_status
+from .shared_options import add_columns, add_json, add_running
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.word_attacks.attack_file import Request
 
-# As fairseq_adv.evaluation.word_attacks.settings, whose import would take seconds (a test compares them).
+# Copied from fairseq_adv.evaluation.word_attacks.settings, which takes seconds to import (a test compares
+# them).
 ATTACKS = ("textfooler", "textbugger", "bert-attack", "pwws", "deepwordbug")
 IMPORTANCE = ("delete", "unknown", "weighted-saliency")
 SIDES = ("first", "second", "both", "question", "documents", "choices")
@@ -38,11 +42,11 @@ SIDES = ("first", "second", "both", "question", "documents", "choices")
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("attack", __doc__)
     add = parser.add_argument
-    add("checkpoint", type=Path, help="a checkpoint that fairseq-train wrote")
+    add("checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint written by fairseq-train")
     add("--attack", required=True, choices=ATTACKS, help="which attack")
-    add("--data", type=Path, required=True, metavar="FILE", help="csv, tsv, jsonl, parquet, or lines")
-    add("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
-    add("--json", action="store_true", help="print the summary as one line of json")
+    add("--data", type=Path, required=True, metavar="FILE", help="csv, tsv, jsonl, parquet, or text lines")
+    add("--out", type=Path, required=True, metavar="OUT", help="folder for the results")
+    add_json(add)
     _add_data(parser)
     _add_resources(parser)
     _add_settings(parser)
@@ -51,76 +55,64 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_data(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("what is attacked").add_argument
-    add("--text", metavar="COLUMN", help="the column of the texts")
-    add("--text-pair", metavar="COLUMN", help="the column of the second texts, for pairs")
-    add("--label", metavar="COLUMN", help="the column of the right classes")
+    add = parser.add_argument_group("data").add_argument
+    add_columns(add, label=True)
     add("--label-map", nargs="+", default=[], metavar="FILE=MODEL", help="such as 0=neg 1=pos")
-    add("--no-header", action="store_true", help="the columns of a csv or tsv have no names but 1, 2, …")
-    add("--encoding", metavar="NAME", help="of csv, tsv and lines, such as latin-1 (default: utf-8)")
     add(
         "--side",
         choices=SIDES,
-        help="which words may change: the first or second text of a pair, or both; of questions the "
+        help="which words may change: first text of a pair, second text, or both; for questions: the "
         "question, the documents or the choices (default: second; question)",
     )
     add("--examples", type=count, metavar="N", help="attack only the first N rows")
 
 
 def _add_resources(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("what the attack is made of").add_argument
-    add("--neighbours", type=Path, metavar="FILE", help='json, {"word": ["nearest", "next", …], …}')
-    add("--wordnet", type=Path, metavar="DIR", help="WordNet's own files, such as /usr/share/wordnet")
-    add("--masked-lm", type=Path, metavar="PATH", help="encoder's folder, or checkpoint of a pre-training")
-    add("--similarity-encoder", type=Path, metavar="PATH", help="likewise; without it nothing is compared")
+    add = parser.add_argument_group("resources of the attack").add_argument
+    add("--neighbours", type=Path, metavar="FILE", help='JSON: {"word": ["nearest", "next", …], …}')
+    add("--wordnet", type=Path, metavar="DIR", help="WordNet's database files, such as /usr/share/wordnet")
+    add("--masked-lm", type=Path, metavar="PATH", help="an encoder's folder, or a pre-training checkpoint")
+    add("--similarity-encoder", type=Path, metavar="PATH", help="likewise; without it texts aren't compared")
     add("--tagger", type=Path, metavar="DIR", help="nltk's averaged_perceptron_tagger_eng, for textfooler")
-    add("--stop-words", type=Path, metavar="FILE", help="one a line (default: TextFooler's list)")
+    add("--stop-words", type=Path, metavar="FILE", help="one word per line (default: TextFooler's list)")
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("its settings (default: those of the attack's paper)").add_argument
-    add("--candidates", type=whole, metavar="K", help="most of a word from a table or model; 0: all")
-    add("--importance", choices=IMPORTANCE, help="what a word is worth: see docs/attacks.md")
-    add("--unknown-word", metavar="WORD", help="what hides a word when its importance is measured")
-    add("--similarity", type=not_negative, help="least similarity, from 0 to 1")
+    add = parser.add_argument_group("settings of the attack (default: those of its paper)").add_argument
+    add("--candidates", type=whole, metavar="K", help="most replacements tried for a word; 0: all")
+    add("--importance", choices=IMPORTANCE, help="how words are ranked: see docs/attacks.md")
+    add("--unknown-word", metavar="WORD", help="stands in for a word while its importance is measured")
+    add("--similarity", type=not_negative, help="least similarity to keep, from 0 to 1")
     add("--similarity-metric", choices=("angular", "cosine"), help="1 - angle / pi, or the cosine")
-    add("--similarity-against", choices=("original", "current"), help="the text that one is compared with")
-    add("--similarity-window", type=whole, metavar="WORDS", help="words that are compared; 0: the whole text")
+    add("--similarity-against", choices=("original", "current"), help="text to compare a change with")
+    add("--similarity-window", type=whole, metavar="WORDS", help="words to compare; 0: the whole text")
     add(
         "--check-short-texts",
         action="store_true",
         default=None,
-        help="compare texts that are shorter than the window, which TextFooler's recipe leaves out",
+        help="also compare texts shorter than the window, which TextFooler's recipe skips",
     )
-    add("--max-changed-share", type=positive, metavar="SHARE", help="of a text's words; 1: no limit")
-    add("--max-edits", type=whole, metavar="N", help="letters that may change in all; 0: no limit")
-    add("--query-budget", type=whole, metavar="N", help="most queries an example; 0: no limit")
+    add("--max-changed-share", type=positive, metavar="S", help="most words changed, as a fraction; 1: all")
+    add("--max-edits", type=whole, metavar="N", help="most letters changed per example; 0: no limit")
+    add("--query-budget", type=whole, metavar="N", help="most queries per example; 0: no limit")
     add(
         "--queries-per-word",
         type=whole,
         metavar="N",
-        help="a budget of N times its words (TextDefender's: N candidates); 0: no limit",
+        help="most queries per word of an example (TextDefender's limit: N candidates); 0: no limit",
     )
-    add("--seed", type=whole, help="of misspellings")
+    add("--seed", type=whole, help="seed of the misspellings")
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("how the models run").add_argument
-    add("--at-once", type=count, default=32, metavar="N", help="examples attacked side by side")
-    add(
-        "--max-tokens",
-        type=count,
-        metavar="N",
-        help="most tokens of a mini-batch (default: 16384; 1024 on a CPU)",
-    )
-    add("--cpu", action="store_true", help="don't use a GPU")
-    add("--fp16", action="store_true", help="half precision, on a GPU")
-    add("--tokenizer-dir", type=Path, metavar="DIR", help="the model's tokenizer, if it moved")
-    add("--training-data", type=Path, metavar="DIR", help="the folder it was trained on, if it moved")
+    add = parser.add_argument_group("running the models").add_argument
+    add("--at-once", type=count, default=32, metavar="N", help="examples attacked at the same time")
+    add_running(add)
+    add("--training-data", type=Path, metavar="DIR", help="the folder the model was trained on, if it moved")
 
 
 def _request(options: argparse.Namespace) -> Request:
-    """Raises DataError where a number is out of range."""
+    """Raises DataError if a number is out of range."""
     from fairseq_adv.data.errors import DataError
     from fairseq_adv.evaluation.predict.running import Running
     from fairseq_adv.evaluation.word_attacks.attack_file import Request

@@ -1,13 +1,14 @@
-"""Sets training runs side by side: best dev score, losses in nats, seconds per update.
+"""Compares training runs side by side: best dev score, losses in nats, seconds per update.
 
-RUN is the --save-dir of a training. Its train.log is read, which fairseq-adv train writes, and fairseq-train
-with --log-format json --log-file RUN/train.log. Without one, what the checkpoints hold is read: less, and no
-curves. With --epsilon the best checkpoints are also attacked. What a run does not hold is shown as –.
+RUN is the --save-dir of a training run. Its train.log is read: fairseq-adv train writes one, fairseq-train
+with --log-format json --log-file RUN/train.log. Without a log, the checkpoints are read, which record less
+and give no learning curves. With --epsilon the best checkpoints are also attacked. Missing values are shown
+as –.
 
 Examples:
-  fairseq-adv compare out/plain out/freelb
+  fairseq-adv compare out/standard out/freelb
   fairseq-adv compare out/* --metric mcc --curves out/curves.png
-  fairseq-adv compare out/plain out/freelb --epsilon 0.01 0.02 --relative
+  fairseq-adv compare out/standard out/freelb --epsilon 0.01 0.02 --relative
 """
 
 from __future__ import annotations
@@ -23,17 +24,24 @@ from .script import command_parser, exit_status
 
 def _parser() -> argparse.ArgumentParser:
     options = command_parser("compare", __doc__)
-    options.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the --save-dir of a training")
-    options.add_argument("--metric", help="validation score to show (default: each run's own)")
-    options.add_argument("--curves", type=Path, metavar="OUT.png", help="draw learning curves of all runs")
+    options.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the --save-dir of a training run")
+    options.add_argument("--metric", help="validation metric to show (default: each run's own)")
+    options.add_argument("--curves", type=Path, metavar="FILE", help="write learning curves to this .png")
     options.add_argument(
-        "--epsilon", type=positive, nargs="+", default=[], metavar="E", help="radii of an attack, per example"
+        "--epsilon",
+        type=positive,
+        nargs="+",
+        default=[],
+        metavar="E",
+        help="attack with these radii of the L2 ball around each example",
     )
     options.add_argument(
-        "--relative", action="store_true", help="radii are shares of the norm of a text's embeddings"
+        "--relative",
+        action="store_true",
+        help="--epsilon and other sizes are fractions of the L2 norm of each example's embeddings",
     )
-    options.add_argument("--batches", type=count, metavar="N", help="attack only so many mini-batches of 32")
-    options.add_argument("--steps", type=count, help="ascent steps of the attack (default: 5)")
+    options.add_argument("--batches", type=count, metavar="N", help="attack only N mini-batches of 32")
+    options.add_argument("--steps", type=count, help="number of ascent steps of the attack (default: 5)")
     options.add_argument("--step-size", type=positive, help="length of an ascent step (default: epsilon / 2)")
     return options
 
@@ -57,10 +65,10 @@ def compare(options: argparse.Namespace) -> None:
     of_an_attack = (options.steps, options.step_size, options.batches, options.relative or None)
     if not attacks and any(value is not None for value in of_an_attack):
         raise DataError(
-            "--steps, --step-size, --relative and --batches are for an attack: give its radius with --epsilon"
+            "--steps, --step-size, --relative and --batches need an attack: pass its radius with --epsilon"
         )
     if options.curves is not None and options.curves.suffix.lower() != ".png":
-        raise DataError(f"--curves {options.curves}: give a name that ends in .png")
+        raise DataError(f"--curves {options.curves}: pass a file name that ends in .png")
     rows = [summarise(run, options.metric, attacks, batches=options.batches) for run in options.runs]
     if len({row.name for row in rows}) < len(rows):
         for row, run in zip(rows, options.runs):

@@ -1,14 +1,13 @@
-"""Tokenises raw text into shards for fairseq's masked_lm task, in one pass, with any number of
-processes.
+"""Tokenises raw text into shards for fairseq's masked_lm task, in one pass, with any number of processes.
 
-The files are plain text in UTF-8, .gz or .zst. The last line that this prints is the data argument of
-fairseq-train. Run the same command again to resume after a stop.
+The input is plain text in UTF-8, .gz or .zst. The last line of the output is the data argument for
+fairseq-train. To resume an interrupted run, run the same command again.
 
 Examples:
   fairseq-adv corpus corpus/*.txt.gz corpus-bin --shards 64 --workers 32 --valid valid.txt \\
       --encoder-json encoder.json --vocab-bpe vocab.bpe --srcdict dict.txt
   fairseq-adv corpus train.txt corpus-bin --encoder my_encoder
-As a SLURM array (#SBATCH --array=0-7), then a last step that checks that all shards are there:
+As a SLURM array (#SBATCH --array=0-7), and a last step that checks that all shards are there:
   fairseq-adv corpus corpus/*.txt.gz corpus-bin --shards 64 --workers 32 --encoder my_encoder \\
       --task-index $SLURM_ARRAY_TASK_ID --task-count $SLURM_ARRAY_TASK_COUNT
   fairseq-adv corpus corpus/*.txt.gz corpus-bin --shards 64 --encoder my_encoder --check
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from .number_types import count, whole
 from .script import RESUMABLE, command_parser, exit_status
+from .shared_options import add_overwrite
 from .tokenizer_options import FILES, add_tokenizer_options, tokenizer_of
 
 if TYPE_CHECKING:
@@ -35,46 +35,44 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("corpus", __doc__)
     add = parser.add_argument
     add("texts", type=Path, nargs="+", metavar="INPUT", help="text files; their order is kept")
-    add("out", type=Path, metavar="OUT", help="the folder to make, with shard0, shard1, … in it")
-    add("--shards", type=count, default=1, metavar="N", help="how many, about equal in bytes (default: 1)")
-    add("--workers", type=count, default=1, metavar="W", help="processes, one core each (default: 1)")
-    add("--valid", type=Path, nargs="+", default=[], metavar="FILE", help="becomes valid, in shard0")
-    add("--test", type=Path, nargs="+", default=[], metavar="FILE", help="becomes test, in shard0")
+    add("out", type=Path, metavar="OUT", help="output folder, with shard0, shard1, … in it")
+    add("--shards", type=count, default=1, metavar="N", help="number of shards, about equal in bytes")
+    add("--workers", type=count, default=1, metavar="N", help="number of processes")
+    add("--valid", type=Path, nargs="+", default=[], metavar="FILE", help="validation text, goes to shard0")
+    add("--test", type=Path, nargs="+", default=[], metavar="FILE", help="test text, goes to shard0")
     add(
         "--documents",
         choices=["blank-line", "line"],
         default="blank-line",
-        help="what ends a document: a blank line (default), or every line, behind which an empty row is "
-        "put. A file without a blank line at its end continues in the next, as with cat",
+        help="what ends a document: a blank line, or every line, after which an empty row is added. A file "
+        "that doesn't end in a blank line continues in the next one, as with cat",
     )
     add(
         "--drop-empty",
         action="store_true",
-        help="leave out blank lines (fairseq's encoder without --keep-empty); document boundaries are lost "
-        "with them, except under --documents line",
+        help="drop blank lines (like fairseq's encoder without --keep-empty); this also drops document "
+        "boundaries, except with --documents line",
     )
     add(
-        "--invalid-utf8",
-        choices=["stop", "replace"],
-        default="stop",
-        help="where a text is not UTF-8: stop and name the place (default), or put U+FFFD",
+        "--encoding-errors",
+        choices=["strict", "replace"],
+        default="strict",
+        help="on text that is not UTF-8: stop with an error, or insert U+FFFD",
     )
     add(
         "--max-line-mb",
         type=count,
         default=64,
         metavar="MIB",
-        help="stop at a longer line (default: 64; one of 64 takes 1.5 GB of memory)",
+        help="stop at a longer line (a line of 64 MiB takes 1.5 GB of memory)",
     )
     add_tokenizer_options(parser, tuple(FILES))
-    parts = parser.add_argument_group("several nodes, and runs again")
+    parts = parser.add_argument_group("several nodes, checking, starting over")
     add = parts.add_argument
-    add(
-        "--task-index", type=whole, metavar="I", help="make only each C-th shard, from shard I on; 0 to C - 1"
-    )
-    add("--task-count", type=count, metavar="C", help="the number of tasks that share the shards")
-    add("--check", action="store_true", help="make nothing; say whether all shards are complete")
-    add("--overwrite", action="store_true", help="replace shards that were made from something else")
+    add("--task-index", type=whole, metavar="I", help="make only every C-th shard, starting at I; 0 to C - 1")
+    add("--task-count", type=count, metavar="C", help="number of tasks that share the shards")
+    add("--check", action="store_true", help="make nothing; report whether all shards are complete")
+    add_overwrite(add)
     return parser
 
 
@@ -84,7 +82,7 @@ def _shards(args: argparse.Namespace) -> list[int]:
 
     index, count = args.task_index, args.task_count
     if (index is None) != (count is None):
-        raise DataError("--task-index and --task-count belong together. Give both, or none.")
+        raise DataError("--task-index and --task-count go together: pass both or neither")
     if index is None:
         return list(range(args.shards))
     if index >= count:
@@ -100,7 +98,7 @@ def _make(args: argparse.Namespace, corpus: Corpus) -> int:
 
     shards = _shards(args)
     if args.workers > len(shards):
-        print(f"--workers {args.workers}: there are {len(shards)} shards to make, so as many are used")
+        print(f"--workers {args.workers}: there are only {len(shards)} shards to make, so fewer workers run")
     begin = time.monotonic()
     result = make(corpus, shards, args.workers, args.overwrite)
     if result.skipped:
@@ -112,12 +110,12 @@ def _make(args: argparse.Namespace, corpus: Corpus) -> int:
     _tell_counts(corpus, result.made + result.skipped)
     if result.mistakes or result.died:
         print(
-            f"{len(shards) - len(result.made) - len(result.skipped)} of {len(shards)} shards are not made",
+            f"{len(shards) - len(result.made) - len(result.skipped)} of {len(shards)} shards were not made",
             file=sys.stderr,
         )
         return 2 if result.mistakes else 1
     if args.task_count is not None:
-        print("when all tasks are done, the same command with --check says whether all shards are there")
+        print("when all tasks have finished, check that all shards are there: same command with --check")
         return 0
     print(corpus.data_argument())
     return 0
@@ -128,7 +126,7 @@ def _tell_counts(corpus: Corpus, shards: list[int]) -> None:
         print(f"{split}: {counts.rows} rows, {counts.tokens} tokens, {counts.unknown} of them <unk>")
         if counts.replaced:
             print(
-                f"  note: {counts.replaced} U+FFFD stand where the text was not UTF-8, or stood in it already"
+                f"  note: {counts.replaced} U+FFFD mark text that was not UTF-8, or were in the text already"
             )
 
 
@@ -144,7 +142,7 @@ def _check(corpus: Corpus) -> int:
     for fault in faults:
         print(f"error: {fault}", file=sys.stderr)
     if faults:
-        print("the command without --check makes what is missing", file=sys.stderr)
+        print("to make what is missing, run the command without --check", file=sys.stderr)
         return 1
     _tell_counts(corpus, list(range(corpus.options.shards)))
     print(corpus.data_argument())
@@ -162,7 +160,7 @@ def _options(args: argparse.Namespace) -> Any:
         drop_empty=args.drop_empty,
         valid=args.valid,
         test=args.test,
-        replace_invalid=args.invalid_utf8 == "replace",
+        replace_invalid=args.encoding_errors == "replace",
         max_line=args.max_line_mb << 20,
     )
 

@@ -1,7 +1,7 @@
-"""``fairseq-adv doctor``: what is installed, what is wrong with it, and what to do about that.
+"""``fairseq-adv doctor``: reports what is installed, what is wrong with it, and how to fix it.
 
-Reads metadata and looks for files; only the facts about CUDA need torch, and a process of its own
-imports it. So the doctor works even where importing fairseq or torch fails.
+It reads metadata and looks for files. Only the facts about CUDA need torch, and a separate process imports
+it, so doctor works even where importing fairseq or torch fails.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _TORCH_TIMEOUT = 120  # seconds; the import takes 1 to 5, on a cold network disk
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report: ``problem`` and ``fix`` are empty where all is well."""
+    """One line of the report; ``problem`` and ``fix`` are empty if all is well."""
 
     name: str
     value: str
     problem: str = ""
     fix: str = ""
-    broken: bool = True  # with a problem: False if it only needs to be known
+    broken: bool = True  # with a problem: False if it is only worth knowing
 
 
 def run_doctor() -> int:
@@ -55,7 +55,7 @@ def run_doctor() -> int:
 
 
 def examine() -> list[Finding]:
-    """Every check, in the order in which one thing depends on another."""
+    """All checks, ordered so that each depends only on earlier ones."""
     return [
         _python(),
         _pip(),
@@ -73,7 +73,7 @@ def examine() -> list[Finding]:
 
 
 def installed(name: str) -> str:
-    """The version that is installed of the distribution ``name``; an empty string if none is."""
+    """The installed version of the distribution ``name``; an empty string if it is not installed."""
     try:
         return importlib.metadata.version(name) or ""
     except importlib.metadata.PackageNotFoundError:
@@ -81,7 +81,7 @@ def installed(name: str) -> str:
 
 
 def numbers(version: str) -> tuple[int, int]:
-    """The first two numbers of a version: ``"2.13.0+cpu"`` -> ``(2, 13)``; without one it is 0."""
+    """The first two numbers of a version: ``"2.13.0+cpu"`` -> ``(2, 13)``; missing numbers are 0."""
     parts = [*version.split("+")[0].split("."), "0"][:2]
     major, minor = (int("".join(filter(str.isdigit, part)) or 0) for part in parts)
     return major, minor
@@ -90,7 +90,7 @@ def numbers(version: str) -> tuple[int, int]:
 def _python() -> Finding:
     value = f"{platform.python_version()}  {sys.executable}"
     if not (3, 9) <= sys.version_info[:2] <= (3, 13):
-        return Finding("Python", value, "fairseq 0.12.2 is made to work on 3.9 to 3.13", "use one of these")
+        return Finding("Python", value, "fairseq_adv supports 3.9 to 3.13", "use one of these versions")
     return Finding("Python", value)
 
 
@@ -98,7 +98,7 @@ def _pip() -> Finding:
     version = installed("pip")
     if numbers(version) >= (24, 1):
         return Finding(
-            "pip", version, "from 24.1 on it refuses to install omegaconf 2.0.x, which fairseq asks for",
+            "pip", version, "pip 24.1 and later refuse to install omegaconf 2.0.x, which fairseq needs",
             "pip install 'pip<24.1' before you install or upgrade", broken=False,
         )  # fmt: skip
     return Finding("pip", version or "none")
@@ -135,11 +135,11 @@ def _cuda() -> Finding:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         problem = f"`import torch` took more than {_TORCH_TIMEOUT} s"
-        fix = "look for a slow disk or a GPU driver that hangs (nvidia-smi)"
+        fix = "check for a slow disk, or a GPU driver that hangs (nvidia-smi)"
         return Finding("CUDA", "unknown", problem, fix)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        return Finding("CUDA", "unknown", f"`import torch` fails: {last}", "install torch again")
+        return Finding("CUDA", "unknown", f"`import torch` fails: {last}", "reinstall torch")
     return Finding("CUDA", (done.stdout.strip().splitlines() or ["unknown"])[-1])
 
 
@@ -151,7 +151,7 @@ def _pinned(name: str, wanted: str, fix: str) -> Finding:
 
 
 def _fairseq_extensions() -> Finding:
-    """fairseq has no fallback: without these two its data sets cannot be read."""
+    """fairseq has no fallback: it can't read its data sets without these two."""
     spec = importlib.util.find_spec("fairseq")
     if spec is None or not spec.submodule_search_locations:
         return Finding("fairseq's C++", "unknown without fairseq")
@@ -163,7 +163,7 @@ def _fairseq_extensions() -> Finding:
     ]
     if missing:
         return Finding(
-            "fairseq's C++", "not built", f"{' and '.join(missing)} are missing in {folder}",
+            "fairseq's C++", "not built", f"missing in {folder}: {' and '.join(missing)}",
             "with a C++ compiler and Python.h installed: "
             "pip install --force-reinstall --no-deps --no-cache-dir fairseq==0.12.2",
         )  # fmt: skip
@@ -180,32 +180,32 @@ def _compat() -> Finding:
         "compat .pth", value,
         "fairseq_adv_compat.pth was not run when Python started: fairseq fails on Python >= 3.11, and "
         "checkpoints load unchecked on torch < 2.6",
-        "pip install fairseq_adv again (not with PYTHONPATH alone, not with python -S or -I from elsewhere)",
+        "reinstall it: pip install fairseq_adv (PYTHONPATH alone, python -S or python -I don't load it)",
     )  # fmt: skip
 
 
 def _apex() -> Finding:
-    """Two projects have the name: NVIDIA's (fused kernels, from GitHub) and PyPI's (a web toolkit)."""
+    """Two projects have this name: NVIDIA's (fused kernels, from GitHub) and PyPI's (a web toolkit)."""
     spec = importlib.util.find_spec("apex")
     if spec is None:
-        return Finding("apex", "none (NVIDIA's only makes some GPU runs faster)")
+        return Finding("apex", "none (NVIDIA's makes some GPU runs faster; optional)")
     places = [Path(place) for place in spec.submodule_search_locations or []]
     version = installed("apex") or "of unknown version"
     if any((place / "multi_tensor_apply").is_dir() for place in places):
         return Finding("apex", f"{version} (NVIDIA's)")
-    problem = "this is not NVIDIA's apex but another project of that name, and fairseq imports it"
+    problem = "this is not NVIDIA's apex but an unrelated project of that name, and fairseq imports it"
     return Finding("apex", f"{version} (PyPI's)", problem, "pip uninstall apex")
 
 
 def _user_dir() -> Finding:
     folder = find_user_dir()
     if folder is None:
-        return Finding("fairseq_adv", "none", "it is not installed", "pip install -e . in its folder")
-    return Finding("fairseq_adv", f"{installed('fairseq_adv') or 'not installed, on the path'}  {folder}")
+        return Finding("fairseq_adv", "none", "it is not installed", "run pip install -e . in its folder")
+    return Finding("fairseq_adv", f"{installed('fairseq_adv') or 'not installed, on PYTHONPATH'}  {folder}")
 
 
 def main(argv: list[str] | None = None) -> int:
-    command_parser("doctor", "Shows the versions that matter, what is wrong and how to fix it.").parse_args(
+    command_parser("doctor", "Checks the installed versions and prints how to fix what is wrong.").parse_args(
         argv
     )
     return run_doctor()

@@ -1,4 +1,4 @@
-"""The options that say which engine ``retrieve`` searches with, and where it is."""
+"""The options that choose the search engine of ``retrieve``."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from typing import Any
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """Adds --engine, and what only OpenSearch needs."""
-    parser.add_argument("--engine", choices=["tantivy", "opensearch"], default="tantivy")
+    """Adds --engine, and the options of OpenSearch."""
+    parser.add_argument(
+        "--engine", choices=["tantivy", "opensearch"], default="tantivy", help="search engine"
+    )
     parser.add_argument("--url", help="opensearch: the server, such as https://localhost:9200")
-    parser.add_argument("--ca-certs", type=Path, metavar="FILE", help="opensearch: the certificates to trust")
+    parser.add_argument("--ca-certs", type=Path, metavar="FILE", help="opensearch: CA certificates to trust")
     parser.add_argument(
         "--login-over-http",
         action="store_true",
-        help="opensearch: send name and password over plain http too, where the network can read them",
+        help="opensearch: send user name and password over plain http, where the network can read them",
     )
 
 
 def server_of(args: argparse.Namespace) -> Any:
-    """The client of the OpenSearch server that the options name; ``None`` for tantivy, which has none.
+    """The client of the OpenSearch server that the options name; ``None`` for tantivy, which has no server.
 
     Raises:
-        DataError: an option of the other engine, or there is no such server.
+        DataError: an option belongs to the other engine, or the server can't be reached.
     """
     from fairseq_adv.data.errors import DataError
 

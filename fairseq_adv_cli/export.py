@@ -1,8 +1,8 @@
-"""Makes a Hugging Face folder of a trained checkpoint: model, tokenizer, names of the classes, model card.
+"""Exports a trained checkpoint to a Hugging Face folder: model, tokenizer, class names, model card.
 
-transformers computes with it what fairseq computes with the checkpoint. Classes, regression, multiple choice
-and masked language models, of BERT, RoBERTa and ALBERT encoders. The weights keep the checkpoint's precision:
-fp16 where it was trained with --fp16.
+Results in transformers match those of the checkpoint in fairseq. Supported: classification, regression,
+multiple choice and masked LM, with BERT, RoBERTa and ALBERT encoders. The weights keep the checkpoint's
+precision: fp16 if it was trained with --fp16.
 
 Examples:
   fairseq-adv export run/checkpoint_best.pt my-model
@@ -18,27 +18,28 @@ import logging
 from pathlib import Path
 
 from .script import command_parser, exit_status
+from .shared_options import add_overwrite, add_tokenizer_dir
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("export", __doc__)
     add = parser.add_argument
-    add("checkpoint", type=Path, help="what fairseq-train or fairseq-adv convert wrote; nothing in it is run")
-    add("out", type=Path, help="the folder to make; kept as it is if it was made from the same")
     add(
-        "--tokenizer-dir",
+        "checkpoint",
         type=Path,
-        metavar="DIR",
-        help="the encoder's folder (default: tokenizer/ beside the checkpoint or its data)",
+        metavar="CHECKPOINT",
+        help="a checkpoint written by fairseq-train or fairseq-adv convert; no code in it is run",
     )
+    add("out", type=Path, metavar="OUT", help="output folder; kept if it was made from this checkpoint")
+    add_tokenizer_dir(add)
     add(
         "--labels",
         metavar="A,B,…",
-        help="names of the classes, in the order of the head's outputs (default: as the checkpoint or "
-        "label/dict.txt of its data says, else LABEL_0, LABEL_1, …)",
+        help="class names, in the order of the head's outputs (default: those in the checkpoint or in the "
+        "data's label/dict.txt, else LABEL_0, LABEL_1, …)",
     )
     add("--ema", action="store_true", help="export the average of the weights (--store-ema, smart)")
-    add("--overwrite", action="store_true", help="replace an output that was made from something else")
+    add_overwrite(add)
     return parser
 
 
@@ -49,10 +50,10 @@ def _export(args: argparse.Namespace) -> None:
         args.checkpoint, args.out, args.tokenizer_dir, args.labels, args.ema, args.overwrite
     )
     if done.reused:
-        print(f"{args.out}: already there and made from this checkpoint; nothing to do")
+        print(f"{args.out} is already there and made from this checkpoint; nothing to do")
         return
     classes = f", classes: {', '.join(done.classes)}" if done.classes else ""
-    print(f"{args.out}: written, for {done.model}{classes}")
+    print(f"wrote {args.out}, for {done.model}{classes}")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,15 +1,15 @@
-"""Draws the figures of Flooding-X (Liu et al., ACL 2022) from trainings of your own, as PNG and CSV.
+"""Draws the figures of Flooding-X (Liu et al., ACL 2022) from your own training runs, as PNG and CSV.
 
-  log RUN OUT              gradient accordance, training and dev loss over the updates, with the crossings of
-                           zero and the range of flood levels that they suggest (Figure 3)
-  checkpoints CKPT… OUT    the same, measured now on the checkpoints that a training saved
-  levels RUN… OUT          dev score over flood level, from a sweep's logs (Figure 2)
-  noise CKPT… OUT          dev loss over Gaussian noise on the word embeddings (Figure 1)
+  log RUN OUT                    gradient accordance, training and dev loss over the updates, with the zero
+                                 crossings and the range of flood levels that they suggest (Figure 3)
+  checkpoints CHECKPOINT… OUT    the same, measured now on the checkpoints of one run
+  levels RUN… OUT                dev score against flood level, from the logs of a sweep (Figure 2)
+  noise CHECKPOINT… OUT          dev loss against Gaussian noise on the word embeddings (Figure 1)
 
-A log is what fairseq-train --log-format json --log-file wrote, with a --log-interval no longer than
---accordance-interval: a line has only the last measurement before it.
+A log is the file that fairseq-train --log-format json --log-file wrote. Its --log-interval must be no longer
+than --accordance-interval: each line has only the last measurement before it.
 Writes OUT.png and OUT.csv. The figure needs matplotlib (the extra [plots]); the csv file does not.
-Losses are in nats. fairseq logs them in bits: a logged loss of 0.1 is 0.069 nats.
+Losses are in nats. fairseq logs bits: a logged loss of 0.1 is 0.069 nats.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING
 
 from .number_types import count, whole, with_commas
 from .script import RESUMABLE, HelpFormatter, command_parser, exit_status
+from .shared_options import add_batch_size, add_cpu
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.figures.accordance_curve import Curve
 
 DIRECTIONS = ("up", "down", "any")
-OUT_HELP = "where to write: OUT.png and OUT.csv"
+OUT_HELP = "output files without their ending: writes OUT.png and OUT.csv"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -40,45 +41,51 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(work=work)
         return command
 
-    log = add("log", from_log, "Figure 3 from the log of a training that measured its accordance")
-    log.add_argument("run", type=Path, help="a --log-file, or the folder that holds it as train.log")
+    log = add("log", from_log, "Figure 3 from the log of a run that measured its accordance")
+    log.add_argument("run", type=Path, metavar="RUN", help="a --log-file, or the folder with its train.log")
     _add_crossing(log)
 
-    probe = add("checkpoints", from_checkpoints, "Figure 3 from the checkpoints of a training")
+    probe = add("checkpoints", from_checkpoints, "Figure 3 from the checkpoints of a run")
     probe.add_argument(
-        "checkpoints", nargs="+", type=Path, metavar="CKPT", help="checkpoints of one training"
+        "checkpoints", nargs="+", type=Path, metavar="CHECKPOINT", help="checkpoints of one run"
     )
-    probe.add_argument("--data", help="binarised data folder (default: the one it was trained on)")
-    probe.add_argument("--batches", type=count, default=10, help="N, probe mini-batches")
-    probe.add_argument("--batch-size", type=count, default=32, help="sentences in a mini-batch")
-    probe.add_argument("--seed", type=whole, default=1, help="of the draw of the probe batches")
+    probe.add_argument(
+        "--data", metavar="DIR", help="data folder (default: the one the checkpoint was trained on)"
+    )
+    probe.add_argument("--batches", type=count, default=10, metavar="N", help="number of probe mini-batches")
+    add_batch_size(probe.add_argument, 32)
+    probe.add_argument("--seed", type=whole, default=1, help="seed for drawing the probe mini-batches")
     probe.add_argument("--dropout", action="store_true", help="measure with dropout")
-    probe.add_argument("--split", default="train", help="where the probe batches come from")
-    probe.add_argument("--valid-split", default="valid", help="whose mean loss is the dev loss")
-    probe.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
+    probe.add_argument("--split", default="train", help="split to draw the probe mini-batches from")
+    probe.add_argument("--valid-split", default="valid", help="split whose mean loss is the dev loss")
+    add_cpu(probe.add_argument)
     _add_crossing(probe)
 
-    levels = add("levels", from_sweep, "Figure 2 from the logs of trainings with several flood levels")
-    levels.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="logs, or folders with train.log")
-    levels.add_argument("--metric", default="accuracy", help="validation score")
+    levels = add("levels", from_sweep, "Figure 2 from the logs of runs with several flood levels")
+    levels.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="logs, or folders with a train.log")
+    levels.add_argument("--metric", default="accuracy", help="validation metric")
     levels.add_argument(
-        "--which", choices=("last", "best"), default="last", help="epoch; the paper takes the last"
+        "--which", choices=("last", "best"), default="last", help="epoch to read; the paper uses the last"
     )
 
-    noise = add("noise", from_noise, "Figure 1 from checkpoints, one of each training to compare")
-    noise.add_argument("checkpoints", nargs="+", type=Path, metavar="CKPT", help="checkpoints to compare")
+    noise = add("noise", from_noise, "Figure 1 from checkpoints, one of each run to compare")
+    noise.add_argument(
+        "checkpoints", nargs="+", type=Path, metavar="CHECKPOINT", help="checkpoints to compare"
+    )
     noise.add_argument(
         "--stds", type=with_commas, required=True, help="standard deviations of the noise: 0,0.01,0.02"
     )
-    noise.add_argument("--labels", help="a name for each checkpoint, with commas (default: folder/file)")
-    noise.add_argument("--data", help="binarised data folder (default: the one each was trained on)")
-    noise.add_argument("--split", default="valid", help="a labelled split")
-    noise.add_argument("--batch-size", type=count, default=32, help="sentences in a mini-batch")
+    noise.add_argument("--labels", metavar="A,B,…", help="a name for each checkpoint (default: folder/file)")
+    noise.add_argument(
+        "--data", metavar="DIR", help="data folder (default: the one the checkpoint was trained on)"
+    )
+    noise.add_argument("--split", default="valid", help="split of the data; needs labels")
+    add_batch_size(noise.add_argument, 32)
     noise.add_argument("--draws", type=count, default=1, help="draws of the noise to average over")
-    noise.add_argument("--seed", type=whole, default=1, help="of the noise")
-    noise.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
+    noise.add_argument("--seed", type=whole, default=1, help="seed of the noise")
+    add_cpu(noise.add_argument)
 
-    for command in (log, probe, levels, noise):  # last in each: the inputs may be many
+    for command in (log, probe, levels, noise):  # OUT comes last: there can be many inputs
         command.add_argument("out", type=Path, metavar="OUT", help=OUT_HELP)
     return options
 
@@ -86,10 +93,10 @@ def _parser() -> argparse.ArgumentParser:
 def _add_crossing(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--group",
-        help="parameters whose crossings are marked: all, encoder or head (default: the first that is there)",
+        help="parameters whose crossings are marked: all, encoder or head (default: the first one measured)",
     )
     command.add_argument(
-        "--crossing", choices=DIRECTIONS, default="any", help="up: from negative to positive"
+        "--crossing", choices=DIRECTIONS, default="any", help="crossings to mark; up: negative to positive"
     )
 
 
@@ -164,14 +171,14 @@ def _labels(options: argparse.Namespace) -> list[str]:
         labels = [label.strip() for label in options.labels.split(",")]
     if len(labels) != len(paths) or len(set(labels)) < len(labels):
         raise ValueError(
-            f"--labels {','.join(labels)}: pass {len(paths)} different names with commas between them, one "
-            "for each checkpoint"
+            f"--labels {','.join(labels)}: pass {len(paths)} different names separated by commas, one per "
+            "checkpoint"
         )
     return labels
 
 
 def _write(out: Path, csv: str, draw: Callable[[Path], None]) -> None:
-    """OUT.csv, and OUT.png if it can be drawn."""
+    """Writes OUT.csv, and OUT.png if matplotlib is installed."""
     from fairseq_adv.data.io import write_whole
     from fairseq_adv.evaluation.figures.plots import NoMatplotlib
 
@@ -191,12 +198,12 @@ def _beside(out: Path, ending: str) -> Path:
 
 
 def _check_out(options: argparse.Namespace) -> None:
-    """Before any work: a forgotten OUT would be an input, taken for the outputs' name."""
+    """Catches a forgotten OUT before any work starts: the last input would be taken for it."""
     if options.out.suffix in (".png", ".csv"):
         options.out = options.out.with_suffix("")
     elif options.out.exists() or options.out.suffix in (".pt", ".log"):
         raise ValueError(
-            f"OUT {options.out}: the last word is the beginning of the outputs' names, such as "
+            f"OUT {options.out}: the last argument is the output name without its ending, such as "
             f"{options.out.with_name('accordance')}"
         )
 

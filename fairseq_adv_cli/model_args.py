@@ -1,7 +1,7 @@
-"""The sizes of an encoder that ``fairseq-adv convert`` made, from its folder's model_args.txt.
+"""Reads the sizes of an encoder from the model_args.txt that ``fairseq-adv convert`` wrote.
 
-An encoder may be anybody's. Its words go into a training's command line, where another option of fairseq,
-such as ``--user-dir``, could run code.
+The encoder may come from anyone. What the file contains ends up on a training command line, where other
+fairseq options, such as ``--user-dir``, could run code.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _VALUE = re.compile(r"\w[\w-]*", re.ASCII)
 
 
 def model_args(encoder: Path) -> list[str]:
-    """The words for ``fairseq-train``, each option before its value.
+    """The arguments for ``fairseq-train``, each option before its value.
 
     Raises:
-        ValueError: there is no such file, or it holds anything but sizes; names the file and what is wrong.
+        ValueError: the file is missing, or contains anything but sizes.
     """
     path = encoder / "model_args.txt"
     if not path.is_file():
-        raise ValueError(f"{path}: no such file. Pass a folder that fairseq-adv convert wrote")
+        raise ValueError(f"{path}: no such file. Pass a folder written by fairseq-adv convert")
     try:
         words = shlex.split(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path}: is not a line of options ({error}). Convert the encoder again") from error
+        raise ValueError(f"{path}: not a line of options ({error}). Convert the encoder again") from error
     rest = iter(words)
     for word in rest:
         if word not in (*_SIZES, *_FLAGS):
-            raise ValueError(f"{path}: {word!r:.60} is no size of an encoder. Leave it out")
+            raise ValueError(f"{path}: {word!r:.60} is not an encoder size. Remove it")
         if word in _SIZES and not _VALUE.fullmatch(value := next(rest, "")):
-            raise ValueError(f"{path}: {word} {value!r:.60} is no size. Convert the encoder again")
+            raise ValueError(f"{path}: {word} {value!r:.60} is not a size. Convert the encoder again")
     return words

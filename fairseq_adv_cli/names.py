@@ -1,6 +1,6 @@
-"""The names that options take, to refuse a wrong one before torch and fairseq are imported.
+"""The names that options accept, so that a wrong one is refused before torch and fairseq are imported.
 
-``tests/cli/test_names.py`` compares them with what the package knows.
+``tests/cli/test_names.py`` compares them with the names in the package.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ PREDICTION_TASKS = (
 
 
 def is_known(name: str, names: Sequence[str], problem: str, loosely: bool = True) -> bool:
-    """Whether ``name`` is one of ``names``; if not, says so.
+    """Whether ``name`` is one of ``names``; prints an error if it is not.
 
     Args:
-        name: what the user gave.
-        names: what there is.
-        problem: the error line up to the list of names.
-        loosely: in any case, and with or without hyphens.
+        name: as the user typed it.
+        names: the known ones.
+        problem: the error message up to the list of names.
+        loosely: ignore case and hyphens.
     """
     if name in names or (loosely and _plain(name) in map(_plain, names)):
         return True

@@ -1,7 +1,7 @@
 """``fairseq-adv options CRITERION``.
 
-``fairseq-train --help`` exits before fairseq reads ``--criterion``, so it never lists the
-options of a criterion, its own or a plug-in's.
+``fairseq-train --help`` exits before fairseq reads ``--criterion``, so it never lists the options of a
+criterion, whether fairseq's own or a plug-in's.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from .script import command_parser
 
 
 def show_options(criterion: str) -> int:
-    """Prints a criterion's options with their defaults; 2 if there is no such criterion."""
-    problem = f"no criterion {criterion!r} in fairseq_adv; it has"
+    """Prints a criterion's options with their defaults. Returns 2 if there is no such criterion, else 0."""
+    problem = f"{criterion}: no such criterion in fairseq_adv. Choose one of"
     if not is_known(criterion, CRITERIONS, problem, loosely=False):
         return 2
     from fairseq.criterions import CRITERION_REGISTRY
@@ -33,6 +33,6 @@ def show_options(criterion: str) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command_parser("options", "Lists a criterion's options, which fairseq's --help leaves out.")
-    parser.add_argument("criterion", help="a criterion of this project, such as freelb")
+    parser = command_parser("options", "Lists a criterion's options, which fairseq-train --help leaves out.")
+    parser.add_argument("criterion", metavar="CRITERION", help="a criterion of fairseq_adv, such as freelb")
     return show_options(parser.parse_args(argv).criterion)

@@ -1,13 +1,14 @@
-"""Answers texts, or a data set's questions, with one trained model or several.
+"""Predicts with one trained model, or with an ensemble of several.
 
-Texts: --stdin reads a text a line (a tab between the two of a pair) and prints label and probability a line.
---input reads a file and prints a TSV, or writes it into OUT.
+Texts: --stdin reads one text per line (a tab between the two texts of a pair) and prints a line with the
+label and its probability. --input reads a file and prints a TSV, or writes it to OUT.
 
-A prepared data folder: --data, whose split is answered into OUT/predictions.tsv, with the probability of each
-class. With --task, the benchmark's own file is written instead. Each model's scores are kept in OUT/scores. A
-model that has its scores there is not run again, and --scores adds those of other runs to the ensemble.
+Prepared data: --data DIR answers a split and writes OUT/predictions.tsv, with the probability of each class.
+With --task, it writes the benchmark's own file format instead. The scores of each model are kept in
+OUT/scores. Models that already have scores there are not run again; --scores adds the scores of other runs to
+the ensemble.
 
-Several models answer with the mean of their log-probabilities.
+An ensemble answers with the mean of its models' log-probabilities.
 
 Examples:
   echo "a fine film" | fairseq-adv predict checkpoint_best.pt --stdin
@@ -33,21 +34,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .names import PREDICTION_TASKS, is_known
-from .number_types import count
 from .script import RESUMABLE, command_parser, exit_status
+from .shared_options import add_batch_size, add_columns, add_running
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.predict.predict import Predicted
     from fairseq_adv.evaluation.predict.running import Running
 
 _TASKS = (
-    "a benchmark: CoLA, SST-2, MRPC, STS-B, QQP, MNLI-m, MNLI-mm, RTE, AX (by an MNLI model), QNLI (by a "
-    "sentence_prediction or a qnli_ranking model), WNLI (by a sentence_prediction or a wsc model), "
-    "commonsense_qa, arc, race, openbookqa, qnli_ranking, wsc, squad, tagging. Left out: data of your own"
+    "a benchmark: CoLA, SST-2, MRPC, STS-B, QQP, MNLI-m, MNLI-mm, RTE, AX (with an MNLI model), QNLI (with a "
+    "sentence_prediction or qnli_ranking model), WNLI (with a sentence_prediction or wsc model), "
+    "commonsense_qa, arc, race, openbookqa, qnli_ranking, wsc, squad, tagging. Leave it out for your own data"
 )
 _INPUT = (
-    "answer the texts of a table (csv, tsv, jsonl, parquet) or of a .txt, or the questions of a file that "
-    "prepare choices reads"
+    "answer the texts of a table (csv, tsv, jsonl, parquet) or of a .txt (one text per line), or questions "
+    "in a file that prepare choices reads"
 )
 _OF_INPUT = ("text", "text_pair", "no_header", "encoding")
 _OF_A_FOLDER = ("task", "split", "vote", "scores", "wnli_test", "gold")
@@ -56,38 +57,27 @@ _OF_A_FOLDER = ("task", "split", "vote", "scores", "wnli_test", "gold")
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("predict", __doc__)
     add = parser.add_argument
-    add("checkpoints", type=Path, nargs="*", metavar="CHECKPOINT", help="what fairseq-train wrote")
-    add("--stdin", action="store_true", help="answer the texts of standard input; - among CHECKPOINT, too")
+    add("checkpoints", type=Path, nargs="*", metavar="CHECKPOINT", help="written by fairseq-train")
+    add("--stdin", action="store_true", help="answer the texts on standard input (or pass - as CHECKPOINT)")
     add("--input", type=Path, metavar="FILE", help=_INPUT)
-    add("--text", metavar="COL", help="--input: the column of the text; a .txt has a text a line")
-    add("--text-pair", metavar="COL", help="--input: the column of the second text")
-    add("--no-header", action="store_true", help="--input: the columns have no names but 1, 2, …")
-    add("--encoding", metavar="NAME", help="--input: of csv, tsv and lines, such as latin-1 (default: utf-8)")
-    add("--data", type=Path, help="answer a split of this folder; for texts: the training data, if it moved")
+    add("--data", type=Path, metavar="DIR", help="answer a split of this folder; with --stdin or --input: "
+        "the folder the model was trained on, if it moved")  # fmt: skip
     add("--task", help=_TASKS)
-    add("--out", type=Path, help="the folder for the file of answers and for scores/")
-    add("--split", help="of the data; with its right answers, the score is printed too (default: test)")
-    add("--vote", action="store_true", help="answer with the majority, not the mean of log-probabilities")
-    add(
-        "--scores", type=Path, nargs="+", default=[], metavar="FILE", help="scores of earlier runs to join in"
-    )
-    add("--batch-size", type=count, metavar="N", help="most examples of a mini-batch")
-    add(
-        "--max-tokens",
-        type=count,
-        metavar="N",
-        help="most tokens of a mini-batch (default: 16384; 1024 on a CPU)",
-    )
-    add("--cpu", action="store_true", help="don't use a GPU")
-    add("--fp16", action="store_true", help="half precision, on a GPU")
-    add("--tokenizer-dir", type=Path, metavar="DIR", help="the encoder's files, if they moved since training")
-    add("--wnli-test", type=Path, metavar="FILE", help="WNLI through WSC: GLUE's WNLI/test.tsv (or dev.tsv)")
+    add("--out", type=Path, metavar="OUT", help="folder for the answers and for scores/")
+    add("--split", help="split of the data; if it has labels, the score is printed too (default: test)")
+    add("--vote", action="store_true", help="take the majority vote, not the mean of log-probabilities")
+    add("--scores", type=Path, nargs="+", default=[], metavar="FILE", help="add the scores of earlier runs")
+    add("--wnli-test", type=Path, metavar="FILE", help="WNLI as WSC: GLUE's WNLI/test.tsv (or dev.tsv)")
     add(
         "--gold",
         type=Path,
         metavar="FILE",
-        help="QNLI through ranking, split test-dev: GLUE's QNLI/dev.tsv, for the score",
+        help="QNLI as ranking, split test-dev: GLUE's QNLI/dev.tsv, to compute the score",
     )
+    add_columns(parser.add_argument_group("columns of --input").add_argument, label=False)
+    add = parser.add_argument_group("running the models").add_argument
+    add_batch_size(add, None)
+    add_running(add)
     return parser
 
 
@@ -101,7 +91,7 @@ def _report(result: Predicted) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises DataError where options don't go together."""
+    """Raises DataError if options don't go together."""
     from fairseq_adv.data.errors import DataError
 
     def refuse(names: tuple[str, ...], reason: str) -> None:
@@ -110,19 +100,17 @@ def _check(args: argparse.Namespace) -> None:
                 raise DataError(f"--{name.replace('_', '-')} {reason}. Leave it out.")
 
     if args.stdin and args.input:
-        raise DataError("--stdin and --input: give one of them")
+        raise DataError("--stdin and --input: pass only one of them")
     if args.stdin or args.input:
         refuse(_OF_A_FOLDER, f"is for --data, not for {'--stdin' if args.stdin else '--input'}")
         if not args.checkpoints:
-            raise DataError("no model: give checkpoints")
-    if args.input and not args.input.is_file():
-        raise DataError(f"{args.input}: no such file")
+            raise DataError("CHECKPOINT is missing: pass at least one checkpoint")
     if args.stdin:
         refuse(("out",), "is for --data and --input; --stdin prints its answers")
     if not args.input:
-        refuse(_OF_INPUT, "is for --input")
+        refuse(_OF_INPUT, "needs --input")
     if not (args.stdin or args.input or args.out):
-        raise DataError("--out is missing: the folder for the file of answers")
+        raise DataError("--out is missing: pass a folder for the answers")
 
 
 def _predict_folder(args: argparse.Namespace, running: Running) -> int:
@@ -137,10 +125,13 @@ def _predict_folder(args: argparse.Namespace, running: Running) -> int:
 
 
 def _predict_texts(args: argparse.Namespace, running: Running) -> int:
+    from fairseq_adv.data.errors import DataError
     from fairseq_adv.data.io import write_whole
     from fairseq_adv.evaluation.predict.loading import load
     from fairseq_adv.evaluation.predict.text_files import TextFile, answer_file, answer_lines
 
+    if args.input and not args.input.is_file():
+        raise DataError(f"{args.input}: no such file")
     model = load(args.checkpoints, data=args.data, how=running)
     if args.stdin:
         answer_lines(model, sys.stdin.buffer, sys.stdout)

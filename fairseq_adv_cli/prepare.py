@@ -1,4 +1,4 @@
-"""``fairseq-adv prepare``: a verb for each kind of data set."""
+"""``fairseq-adv prepare``: a subcommand for each kind of data set."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ VERBS = {
     ),
     "nli": ("prepare_nli", "premises and hypotheses: SNLI, MultiNLI, SciTail, ANLI"),
     "choices": ("prepare_choices", "multiple choice: your own jsonl, SWAG, HellaSWAG, for arc_retrieval"),
-    "glue": ("prepare_glue", "GLUE's tasks, for sentence_prediction and text_classification"),
-    "qnli-ranking": ("prepare_qnli_ranking", "GLUE's QNLI as questions with two sentences each"),
-    "wsc": ("prepare_wsc", "SuperGLUE's WSC, or GLUE's WNLI, with candidates"),
+    "glue": ("prepare_glue", "GLUE tasks, for sentence_prediction and text_classification"),
+    "qnli-ranking": ("prepare_qnli_ranking", "GLUE's QNLI, as questions with two sentences each"),
+    "wsc": ("prepare_wsc", "SuperGLUE's WSC or GLUE's WNLI, with candidates"),
 }
 
 
 def main(argv: list[str] | None = None) -> int:
-    return run_verb(command_parser("prepare", "Makes the folder that a task reads."), VERBS, argv)
+    return run_verb(command_parser("prepare", "Prepares a data folder for a task."), VERBS, argv)

@@ -1,10 +1,10 @@
-"""Brings multiple-choice data into the layout of ``--task arc_retrieval``, which trains and predicts with it.
+"""Converts multiple-choice data to the layout that ``--task arc_retrieval`` reads.
 
-FILES are named after their splits (hellaswag_train.jsonl, val.csv), or say it before their name: train=FILE.
-They are SWAG's csv, HellaSWAG's jsonl, ARC's jsonl, or your own:
+Name each FILE after its split (hellaswag_train.jsonl, val.csv), or pass SPLIT=FILE, such as
+train=questions.jsonl. Supported are SWAG's csv, HellaSWAG's jsonl, ARC's jsonl, and your own:
   {"context": "…", "question": "…", "choices": ["…", "…", "…"], "answer": 2, "id": "…"}
-with a context, a question or both; answer counts from 0, and a test file may lack it. Each choice is read as
-context </s> question choice </s>, so that a choice can also be the end of its context.
+with a context, a question or both. answer counts from 0, and test files may omit it. The model reads each
+choice as context </s> question choice </s>, so a choice can also be the ending of its context.
 
 Examples:
   fairseq-adv prepare choices hellaswag_train.jsonl hellaswag_val.jsonl hellaswag_test.jsonl hellaswag
@@ -18,8 +18,9 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .prepared import add_overwrite, add_valid_share
+from .prepared import add_valid_share
 from .script import RESUMABLE, command_parser, exit_status
+from .shared_options import add_overwrite
 
 if TYPE_CHECKING:
     from fairseq_adv.data.choices.prepare_choices import PreparedChoices
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("prepare choices", __doc__)
     parser.add_argument("files", nargs="+", metavar="FILE", help="jsonl or csv, or SPLIT=FILE")
-    parser.add_argument("out", type=Path, metavar="OUT", help="the folder to make")
+    parser.add_argument("out", type=Path, metavar="OUT", help="output folder")
     add_valid_share(parser)
-    add_overwrite(parser)
+    add_overwrite(parser.add_argument)
     return parser
 
 

@@ -1,8 +1,8 @@
 """Tokenises and binarises texts, or pairs of texts, with classes or numbers, for text_classification.
 
-TRAIN, --valid and --test are csv, tsv, jsonl or parquet, by the ends of their names; the first three may be
-packed (.csv.gz). Lines of .txt, .label or .all are a class, a space and a text, in the columns "label" and
-"text". A test file may lack labels.
+TRAIN, --valid and --test are csv, tsv, jsonl or parquet files; their names tell which. The first three may be
+compressed (.csv.gz). Each line of a .txt, .label or .all file is a class, a space and a text; its columns are
+called "label" and "text". A test file may lack labels.
 
 Examples:
   fairseq-adv prepare classification train.csv --test test.csv --text review --label stars \\
@@ -19,8 +19,9 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .prepared import add_overwrite, add_valid_share, making, report
+from .prepared import add_valid_share, making, report
 from .script import RESUMABLE, command_parser, exit_status
+from .shared_options import add_columns, add_overwrite
 from .tokenizer_options import add_tokenizer_options
 
 if TYPE_CHECKING:
@@ -30,21 +31,17 @@ if TYPE_CHECKING:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("prepare classification", __doc__)
     add = parser.add_argument
-    add("train", type=Path, nargs="?", metavar="TRAIN", help="the training file")
-    add("out", type=Path, metavar="OUT", help="the folder to make")
-    add("--valid", type=Path, metavar="FILE", help="the validation file")
-    add("--test", type=Path, metavar="FILE", help="the test file")
-    add("--dataset", metavar="NAME", help="instead of files: a data set of Hugging Face's hub, or its folder")
-    add("--config", metavar="NAME", help="which configuration of --dataset")
-    add("--text", required=True, metavar="COLUMN", help="the column of the texts")
-    add("--text-pair", metavar="COLUMN", help="the column of the second texts, for pairs")
-    add("--label", required=True, metavar="COLUMN", help="the column of the labels")
-    add("--regression", action="store_true", help="the labels are numbers to be learned, taken as they are")
-    add("--no-header", action="store_true", help="the columns of a csv or tsv have no names but 1, 2, …")
-    add("--encoding", metavar="NAME", help="of csv, tsv and plain lines, such as latin-1 (default: utf-8)")
+    add("train", type=Path, nargs="?", metavar="TRAIN", help="training file")
+    add("out", type=Path, metavar="OUT", help="output folder")
+    add("--valid", type=Path, metavar="FILE", help="validation file")
+    add("--test", type=Path, metavar="FILE", help="test file")
+    add("--dataset", metavar="NAME", help="instead of files: a data set of Hugging Face's hub, or a folder")
+    add("--config", metavar="NAME", help="configuration of --dataset")
+    add_columns(add, label=True, required=True)
+    add("--regression", action="store_true", help="the labels are numbers to predict; they are not rescaled")
     add_valid_share(parser)
     add_tokenizer_options(parser, ("gpt2", "wordpiece"))
-    add_overwrite(parser)
+    add_overwrite(add)
     return parser
 
 
@@ -60,13 +57,13 @@ def _splits(args: argparse.Namespace) -> list[PlacedTexts]:
     given = {split: path for split, path in files.items() if path is not None}
     if args.dataset:
         if given or args.no_header or args.encoding:
-            raise DataError("--dataset comes without files, --no-header and --encoding. Leave them out.")
+            raise DataError("--dataset excludes files, --no-header and --encoding. Leave them out.")
         splits = load_splits(args.dataset, args.config)
     else:
         if args.train is None:
-            raise DataError("TRAIN is missing: give the training file and OUT, or --dataset NAME.")
+            raise DataError("TRAIN is missing: pass the training file and OUT, or --dataset NAME and OUT")
         if args.config:
-            raise DataError("--config belongs to --dataset. Leave it out.")
+            raise DataError("--config needs --dataset. Leave it out.")
         splits = {
             split: read_table(path, not args.no_header, args.encoding or "utf-8")
             for split, path in given.items()

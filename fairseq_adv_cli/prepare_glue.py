@@ -14,22 +14,27 @@ import logging
 from pathlib import Path
 
 from .names import GLUE_TASKS, is_known
-from .prepared import add_overwrite, report
+from .prepared import report
 from .script import RESUMABLE, command_parser, exit_status
+from .shared_options import add_overwrite
 from .tokenizer_options import add_tokenizer_options, tokenizer_of
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("prepare glue", __doc__)
-    parser.add_argument("glue_dir", type=Path, help="the folder that holds CoLA, SST-2, …, or one of them")
     parser.add_argument(
-        "task", help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, or ALL that are there"
+        "glue_dir", type=Path, metavar="GLUE_DIR", help="folder with CoLA, SST-2, …, or one of these folders"
     )
     parser.add_argument(
-        "out", type=Path, help="the folder to make; with ALL, it will hold a <TASK>-bin for each task"
+        "task",
+        metavar="TASK",
+        help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, or ALL for every task in GLUE_DIR",
+    )
+    parser.add_argument(
+        "out", type=Path, metavar="OUT", help="output folder; with ALL it gets a folder <TASK>-bin per task"
     )
     add_tokenizer_options(parser, ("gpt2", "wordpiece"), choice=True)
-    add_overwrite(parser)
+    add_overwrite(parser.add_argument)
     return parser
 
 
@@ -51,7 +56,7 @@ def _prepare(args: argparse.Namespace) -> None:
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     problem = (
-        f"no GLUE task is called {args.task!r} (your own data: fairseq-adv prepare classification). "
+        f"{args.task}: no such GLUE task (for your own data use fairseq-adv prepare classification). "
         "Choose one of"
     )
     if not is_known(args.task, (*GLUE_TASKS, "ALL"), problem):

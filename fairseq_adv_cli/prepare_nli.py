@@ -1,9 +1,9 @@
-"""Tokenises and binarises natural language inference for text_classification.
+"""Tokenises and binarises natural language inference data for text_classification.
 
-FOLDER holds files with train, dev and test in their names, as the data sets are distributed: SNLI's,
-MultiNLI's (multinli_1.0_dev_matched.jsonl, …), SciTail's (tsv_format or snli_format), or ANLI's folders R1,
-R2 and R3. Rows without a gold label ("-") are left out. Of ANLI, "valid" and "test" hold all rounds, and
-"valid-R1", "test-R1" and so on one each.
+FOLDER has files with train, dev and test in their names, as the data sets are distributed: SNLI, MultiNLI
+(multinli_1.0_dev_matched.jsonl, …), SciTail (tsv_format or snli_format), or ANLI's folders R1, R2 and R3.
+Rows without a gold label ("-") are left out. For ANLI, "valid" and "test" have all rounds, and "valid-R1",
+"test-R1" and so on one round each.
 
 Examples:
   fairseq-adv prepare nli snli_1.0 snli --encoder my_encoder
@@ -16,23 +16,24 @@ import argparse
 import logging
 from pathlib import Path
 
-from .prepared import add_overwrite, add_valid_share, making, report
+from .prepared import add_valid_share, making, report
 from .script import RESUMABLE, command_parser, exit_status
+from .shared_options import add_overwrite
 from .tokenizer_options import add_tokenizer_options
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("prepare nli", __doc__)
     add = parser.add_argument
-    add("folder", type=Path, metavar="FOLDER", help="the data set's files")
-    add("out", type=Path, metavar="OUT", help="the folder to make")
+    add("folder", type=Path, metavar="FOLDER", help="folder with the data set's files")
+    add("out", type=Path, metavar="OUT", help="output folder")
     add(
         "--round", action="append", default=[], choices=["R1", "R2", "R3"],
-        help="take only this round of ANLI; may be given again (default: all)",
+        help="use only this round of ANLI; can be repeated (default: all)",
     )  # fmt: skip
     add_valid_share(parser)
     add_tokenizer_options(parser, ("gpt2", "wordpiece"))
-    add_overwrite(parser)
+    add_overwrite(add)
     return parser
 
 

@@ -1,11 +1,11 @@
-"""Makes questions with two sentences each from GLUE's QNLI, for ``--task qnli_ranking``.
+"""Turns GLUE's QNLI into questions with two sentences each, for ``--task qnli_ranking``.
 
-The right choice is the sentence that entails the answer. This uses that QNLI has one such sentence and one
-other for most questions. OUT holds:
+The right choice is the sentence that entails the answer. For most questions QNLI has one such sentence and
+one other. OUT gets:
   train.jsonl, valid.jsonl   pairs with their answers
-  test.jsonl                 every row of test.tsv, to be predicted
-  test-dev.jsonl             every row of dev.tsv, to be predicted: for the score on all of dev
-  report.json                counts, and the rows that have no partner
+  test.jsonl                 every row of test.tsv, for prediction
+  test-dev.jsonl             every row of dev.tsv, for prediction: gives the score on all of dev
+  report.json                counts, and the rows without a partner
 
 Example:
   fairseq-adv prepare qnli-ranking glue_data/QNLI QNLI-pairs
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from .number_types import whole
 from .script import RESUMABLE, command_parser, exit_status
+from .shared_options import add_overwrite
 
 if TYPE_CHECKING:
     from fairseq_adv.data.choices.prepare_qnli_ranking import PreparedPairs
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("prepare qnli-ranking", __doc__)
-    parser.add_argument("qnli_dir", type=Path, help="GLUE's QNLI: train.tsv, dev.tsv and perhaps test.tsv")
-    parser.add_argument("out", type=Path, help="the folder to make")
-    parser.add_argument("--seed", type=whole, default=1, help="of the order of a question's choices")
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace an output that was made from other files"
+        "qnli_dir", type=Path, metavar="QNLI_DIR", help="GLUE's QNLI: train.tsv, dev.tsv, optionally test.tsv"
     )
+    parser.add_argument("out", type=Path, metavar="OUT", help="output folder")
+    parser.add_argument("--seed", type=whole, default=1, help="seed for ordering a question's choices")
+    add_overwrite(parser.add_argument)
     return parser
 
 

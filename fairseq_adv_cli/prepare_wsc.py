@@ -1,14 +1,15 @@
-"""Writes the candidates of each line into SuperGLUE's WSC files, for the task wsc.
+"""Adds candidates to each line of SuperGLUE's WSC files, for the task wsc.
 
-The output is the same lines with a key "candidates"; training and prediction then need no spaCy. Candidates
-are the noun phrases of the text (fairseq's way). That needs pip install 'fairseq_adv[wsc]' and a spaCy model.
-Without a model, --candidates spans takes the phrases that other lines of the same file ask about for the same
-text: fewer, chosen by the data set's makers, and none for a text that stands on one line.
+The output has the same lines with a key "candidates", so training and prediction need no spaCy. Candidates
+are the noun phrases of the text, as in fairseq. Finding them needs pip install 'fairseq_adv[wsc]' and a spaCy
+model. Without a model, use --candidates spans: the phrases that other lines of the same file ask about for
+the same text. They are fewer, were chosen by the data set's authors, and a text that occurs on only one line
+has none.
 
 Examples:
   fairseq-adv prepare wsc WSC/train.jsonl WSC/val.jsonl WSC/test.jsonl wsc-data
   fairseq-adv prepare wsc WSC wsc-data --candidates spans
-  fairseq-adv prepare wsc glue_data/WNLI/test.tsv wnli-data    # made of WNLI's rows, in their order
+  fairseq-adv prepare wsc glue_data/WNLI/test.tsv wnli-data    # built from WNLI's rows, in their order
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .script import RESUMABLE, command_parser, exit_status
+from .shared_options import add_overwrite
 
 if TYPE_CHECKING:
     from fairseq_adv.data.wsc.prepare_wsc import PreparedWsc
@@ -30,24 +32,22 @@ def _parser() -> argparse.ArgumentParser:
         "input",
         type=Path,
         nargs="+",
+        metavar="INPUT",
         help="train.jsonl, val.jsonl, test.jsonl (or WNLI's .tsv), or their folder",
     )
-    parser.add_argument("out", type=Path, help="the folder to make: train.jsonl, valid.jsonl, test.jsonl")
+    parser.add_argument(
+        "out", type=Path, metavar="OUT", help="output folder: train.jsonl, valid.jsonl, test.jsonl"
+    )
     parser.add_argument(
         "--candidates",
         choices=["noun-phrases", "spans", "both"],
         default="noun-phrases",
-        help="where they come from",
+        help="where the candidates come from",
     )
     parser.add_argument(
-        "--spacy-model",
-        default="en_core_web_lg",
-        metavar="NAME",
-        help="a package or a folder (default: %(default)s)",
+        "--spacy-model", default="en_core_web_lg", metavar="NAME", help="spaCy model: a package or a folder"
     )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace an output that was made from other files or options"
-    )
+    add_overwrite(parser.add_argument)
     return parser
 
 
@@ -56,7 +56,7 @@ def _report(result: PreparedWsc) -> None:
         print(f"{result.out} is already there and made from these files; nothing to do")
     else:
         if result.skipped:
-            print(f"continued; already done: {', '.join(result.skipped)}")
+            print(f"resumed; already done: {', '.join(result.skipped)}")
         print(f"wrote {result.out}")
     for split, rows in result.rows.items():
         mean = result.candidates[split] / rows

@@ -1,15 +1,15 @@
-"""``fairseq-adv retrieve``: first an index, then documents from it."""
+"""``fairseq-adv retrieve``: builds an index, then retrieves documents from it."""
 
 from __future__ import annotations
 
 from .script import command_parser, run_verb
 
 VERBS = {
-    "index": ("retrieve_index", "index text files, one sentence a line"),
-    "documents": ("retrieve_documents", "write the documents of each choice into files of questions"),
+    "index": ("retrieve_index", "index text files, one sentence per line"),
+    "documents": ("retrieve_documents", "add retrieved documents to each choice of question files"),
 }
 
 
 def main(argv: list[str] | None = None) -> int:
-    description = "Finds documents for multiple-choice questions in text of your own."
+    description = "Finds documents for multiple-choice questions in your own text."
     return run_verb(command_parser("retrieve", description), VERBS, argv)

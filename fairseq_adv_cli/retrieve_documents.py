@@ -1,9 +1,9 @@
-"""Retrieves documents for each choice of multiple-choice questions and writes them as its "para".
+"""Retrieves documents for each choice of multiple-choice questions and writes them to its key "para".
 
-QUESTIONS are jsonl files of ARC, OpenBookQA or CommonsenseQA, or AI2's CSV (Regents), which becomes a jsonl;
-all other keys are kept, a "para" that is there is replaced. OUT is the folder for the files, which keep their
-names; a name that ends in .jsonl is the file for a single one of QUESTIONS. Beside each file lies a manifest
-with the engine, its version and the options. An interrupted run resumes.
+QUESTIONS are jsonl files of ARC, OpenBookQA or CommonsenseQA, or AI2's CSV (Regents), which is converted to
+jsonl. All other keys are kept; an existing "para" is replaced. OUT is the output folder, and the files keep
+their names; with a single file of QUESTIONS, OUT can also be a file name that ends in .jsonl. A manifest next
+to each file records the engine, its version and the options. Interrupted runs resume.
 
 Examples:
   fairseq-adv retrieve documents arc-index raw/ARC-Easy-Dev.jsonl with-para/dev.jsonl
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from .engine_options import add_engine_options, server_of
 from .number_types import count
 from .script import RESUMABLE, command_parser, exit_status
+from .shared_options import add_overwrite
 
 if TYPE_CHECKING:
     from fairseq_adv.retrieval.query import Engine
@@ -29,31 +30,31 @@ if TYPE_CHECKING:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("retrieve documents", __doc__)
     parser.add_argument(
-        "index", metavar="INDEX", help="made by fairseq-adv retrieve index: its folder, or its name"
+        "index", metavar="INDEX", help="folder, or name on the server, written by fairseq-adv retrieve index"
     )
     parser.add_argument("questions", nargs="+", type=Path, metavar="QUESTIONS", help="jsonl or CSV files")
     parser.add_argument(
-        "out", type=Path, metavar="OUT", help="the folder to fill; or a file, if it ends in .jsonl"
+        "out", type=Path, metavar="OUT", help="output folder; or a file, if the name ends in .jsonl"
     )
-    parser.add_argument("--top", type=count, default=10, metavar="N", help="documents a choice (default: 10)")
+    parser.add_argument("--top", type=count, default=10, metavar="N", help="documents per choice")
     parser.add_argument(
         "--choice-terms",
         choices=["any", "all"],
         default="any",
-        help="a sentence must hold one of the choice's words (default), or all where one does",
+        help="a sentence must contain any of the choice's words, or all of them if some sentence does",
     )
     parser.add_argument(
-        "--longest", type=count, default=300, metavar="N", help="characters of a document (default: 300)"
+        "--longest", type=count, default=300, metavar="N", help="most characters per document"
     )
     parser.add_argument(
         "--workers",
         type=count,
         default=os.cpu_count() or 1,
         metavar="N",
-        help="threads (default: one a core)",
+        help="number of threads (default: one per core)",
     )
     add_engine_options(parser)
-    parser.add_argument("--overwrite", action="store_true", help="replace an output that was made otherwise")
+    add_overwrite(parser.add_argument)
     return parser
 
 
@@ -74,19 +75,17 @@ def _targets(questions: list[Path], out: Path) -> list[Path]:
     ending = out.suffix.lower()
     if ending in (".jsonl", ".csv") and not out.is_dir():
         if ending == ".csv":
-            raise DataError(f"{out}: the output is jsonl. Give a folder, or a name that ends in .jsonl.")
+            raise DataError(f"{out}: the output is jsonl. Pass a folder, or a name that ends in .jsonl.")
         if len(questions) > 1:
-            raise DataError(
-                f"{out}: is one file, but there are {len(questions)} of QUESTIONS. Give a folder."
-            )
+            raise DataError(f"{out}: one file can't hold {len(questions)} files of QUESTIONS. Pass a folder.")
         return [out]
     if out.is_file():
-        raise DataError(f"{out}: is a file. Give a folder, or a name that ends in .jsonl.")
+        raise DataError(f"{out}: not a directory. Pass a folder, or a name that ends in .jsonl.")
     names = [path.stem + ".jsonl" if path.suffix.lower() == ".csv" else path.name for path in questions]
     for name in names:
         if names.count(name) > 1:
             raise DataError(
-                f"{name}: two of the files have this name. Retrieve for them into separate folders."
+                f"{name}: two input files have this name. Retrieve for them into separate folders."
             )
     return [out / name for name in names]
 
@@ -104,10 +103,10 @@ def _retrieve(args: argparse.Namespace) -> None:
             print(f"{target} is already there and made from these files; nothing to do")
             continue
         if filled.continued_at:
-            print(f"{source.name}: continued after {filled.continued_at} questions")
+            print(f"{source.name}: resumed after {filled.continued_at} questions")
         print(f"wrote {target} ({filled.questions} questions, {filled.choices} choices)")
         if filled.fallbacks:
-            print(f"  note: {filled.fallbacks} choices: no sentence with the words that are required")
+            print(f"  note: {filled.fallbacks} choices: no sentence has the required words")
         if filled.without:
             print(f"  note: {filled.without} choices: nothing found, their para is empty")
 

@@ -1,8 +1,8 @@
 """Indexes text files, one sentence per line, for fairseq-adv retrieve documents.
 
-Files can be gzip. OUT is a folder; with --engine opensearch, it is the name of an index on the server at
---url. A user's name and password go into OPENSEARCH_USER and OPENSEARCH_PASSWORD; they need https, or
---login-over-http. An interrupted build resumes.
+CORPUS files may be gzipped. OUT is a folder; with --engine opensearch, it is the name of an index on the
+server at --url. Put the user name and password in OPENSEARCH_USER and OPENSEARCH_PASSWORD; they need https,
+or --login-over-http. Interrupted builds resume.
 
 Examples:
   fairseq-adv retrieve index ARC_Corpus.txt arc-index
@@ -18,20 +18,21 @@ from pathlib import Path
 
 from .engine_options import add_engine_options, server_of
 from .script import RESUMABLE, command_parser, exit_status
+from .shared_options import add_overwrite
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("retrieve index", __doc__)
-    parser.add_argument("corpus", nargs="+", metavar="CORPUS", help="text files, or patterns in quotes")
-    parser.add_argument("out", metavar="OUT", help="the index to make: a folder, or a name on the server")
+    parser.add_argument("corpus", nargs="+", metavar="CORPUS", help="text files, or quoted glob patterns")
+    parser.add_argument("out", metavar="OUT", help="output folder, or the index's name on the server")
     add_engine_options(parser)
     parser.add_argument(
         "--encoding-errors",
         choices=["strict", "replace"],
         default="strict",
-        help="what isn't UTF-8 is an error (default), or becomes U+FFFD",
+        help="on text that is not UTF-8: stop with an error, or insert U+FFFD",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace an index that was made otherwise")
+    add_overwrite(parser.add_argument)
     return parser
 
 
@@ -51,7 +52,7 @@ def _build(args: argparse.Namespace) -> None:
         print(f"{args.out} is already there and made from these files; nothing to do")
         return
     if built.continued_at:
-        print(f"continued after {built.continued_at} sentences")
+        print(f"resumed after {built.continued_at} sentences")
     print(f"wrote {args.out} ({built.sentences} sentences, segments: {built.segments})")
 
 

@@ -1,4 +1,4 @@
-"""``fairseq-adv score``: files of predictions, by the rules of their official evaluations."""
+"""``fairseq-adv score``: scores files of predictions by the rules of the official evaluations."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 from .script import command_parser, run_verb
 
 VERBS = {
-    "squad": ("score_squad", "answers to SQuAD's questions, adversarial SQuAD's too"),
-    "tags": ("score_tags", "predicted tags beside the right ones"),
+    "squad": ("score_squad", "answers to SQuAD questions, adversarial SQuAD included"),
+    "tags": ("score_tags", "predicted tags next to the gold ones"),
 }
 
 
@@ -17,7 +17,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def show(report: dict[str, float], as_json: bool) -> None:
-    """Prints the scores, one a line or as one line of json."""
+    """Prints the scores, one per line, or all as one line of JSON."""
     if as_json:
         print(json.dumps(report))
         return

@@ -1,9 +1,10 @@
-"""Scores answers to SQuAD's questions: exact match and F1 by the rules of its official evaluation.
+"""Scores answers to SQuAD questions: exact match and F1 by the rules of the official evaluation.
 
-exact and f1 are means over all questions of the file. Where contexts may have no answer (version 2.0),
-HasAns_ and NoAns_ tell the two kinds apart, and with --null-odds best_ has the best threshold, which is tuned
-on this very file. Of adversarial SQuAD (AddSent, AddOneSent) the number of the papers is adversarial_f1: of
-each original question the variant with the lowest F1 counts. original_ are the questions as they were.
+exact and f1 are means over all questions of the file. For version 2.0, where some questions have no answer,
+HasAns_ and NoAns_ give the scores of the two kinds. With --null-odds, best_ gives the scores at the best
+threshold, which is tuned on this very file. For adversarial SQuAD (AddSent, AddOneSent) papers report
+adversarial_f1: each original question counts with its lowest F1 over all variants. original_ gives the scores
+of the original questions.
 
 Examples:
   fairseq-adv score squad dev-v1.1.json answers/predictions-valid.json
@@ -19,16 +20,17 @@ from pathlib import Path
 
 from .score import show
 from .script import command_parser, exit_status
+from .shared_options import add_json
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("score squad", __doc__)
     add = parser.add_argument
-    add("gold", type=Path, metavar="DATA", help="SQuAD's json, with right answers")
-    add("predictions", type=Path, metavar="PREDICTIONS", help="json: an object of ids and answers")
-    add("--null-odds", type=Path, metavar="FILE", help="json: an object of ids and odds of having no answer")
-    add("--threshold", type=float, default=1.0, metavar="X", help="--null-odds above it mean no answer")
-    add("--json", action="store_true", help="print one line of json instead of a table")
+    add("gold", type=Path, metavar="DATA", help="SQuAD's JSON, with right answers")
+    add("predictions", type=Path, metavar="PREDICTIONS", help="JSON: an object from ids to answers")
+    add("--null-odds", type=Path, metavar="FILE", help="JSON: an object from ids to odds of having no answer")
+    add("--threshold", type=float, default=1.0, metavar="X", help="higher --null-odds count as no answer")
+    add_json(add)
     return parser
 
 

@@ -1,7 +1,7 @@
 """Scores predicted tags: precision, recall and F1 of the entities, by conlleval's rules.
 
-The last two columns of FILE are the right tag and the predicted one, as fairseq-adv predict --task tagging
-writes them. An entity is right if its words and its type are.
+The last two columns of FILE are the gold tag and the predicted tag, as written by fairseq-adv predict --task
+tagging. An entity counts as correct if its words and its type are correct.
 
 Example:
   fairseq-adv score tags answers/predictions.tsv
@@ -14,15 +14,16 @@ from pathlib import Path
 
 from .score import show
 from .script import command_parser, exit_status
+from .shared_options import add_json
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("score tags", __doc__)
     add = parser.add_argument
-    add("file", type=Path, metavar="FILE", help="a word a line, its columns between tabs or blanks")
-    add("--strict", action="store_true", help="a predicted entity that begins with I- counts as none, as in "
-        "seqeval's strict mode; conlleval counts it")  # fmt: skip
-    add("--json", action="store_true", help="print one line of json instead of a table")
+    add("file", type=Path, metavar="FILE", help="one word per line, columns separated by tabs or spaces")
+    add("--strict", action="store_true", help="ignore predicted entities that begin with I-, as seqeval's "
+        "strict mode does; conlleval counts them")  # fmt: skip
+    add_json(add)
     return parser
 
 

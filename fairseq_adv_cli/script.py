@@ -1,4 +1,4 @@
-"""What the verbs, and the commands of benchmarks/ and examples/, share: their help, and how they end."""
+"""What all commands share, those of benchmarks/ and examples/ too: help format, errors and exit status."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from .number_types import finite
 
 RESUMABLE = "stopped; run the same command again to resume"
-# Errors of standard output, which has no name. All files that are written are named (data/full_disk.py).
+# Errors of standard output, which has no file name. Errors of files are always named (data/full_disk.py).
 _OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Shows the options' defaults where they are useful, and the description with its own line breaks."""
+    """Shows defaults where they are useful, and keeps the line breaks of the description."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         told = action.default in (None, False, []) or "(default:" in (action.help or "")
@@ -28,7 +28,7 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescript
 
 
 def command_parser(verb: str, description: str | None) -> argparse.ArgumentParser:
-    """The parser of ``fairseq-adv VERB``, without options. A ``type=float`` takes finite numbers alone."""
+    """The parser of ``fairseq-adv VERB``, without options. ``type=float`` accepts only finite numbers."""
     parser = argparse.ArgumentParser(
         prog=f"fairseq-adv {verb}", description=description, formatter_class=HelpFormatter
     )
@@ -39,22 +39,23 @@ def command_parser(verb: str, description: str | None) -> argparse.ArgumentParse
 def run_verb(
     parser: argparse.ArgumentParser, verbs: Mapping[str, tuple[str, str]], argv: Sequence[str] | None
 ) -> int:
-    """Imports the one verb that the first word names, and hands it the others.
+    """Imports the subcommand that the first argument names, and runs it with the other arguments.
 
     Args:
-        parser: of the words before the verb.
-        verbs: name: module of this package, whose ``main`` takes the words, and a line of help.
-        argv: the words; those of the process if None.
+        parser: for the arguments before the subcommand.
+        verbs: maps a name to its module in this package, whose ``main`` takes the arguments, and a line of
+            help.
+        argv: the arguments; those of the process if None.
 
     Returns:
-        the verb's exit status.
+        the subcommand's exit status.
     """
     words = sys.argv[1:] if argv is None else list(argv)
-    if not words or words[0] not in verbs:  # a mistake, or the help
+    if not words or words[0] not in verbs:  # a mistake, or --help
         commands = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
         for name, (_, text) in verbs.items():
             commands.add_parser(name, help=text, add_help=False)
-        parser.parse_args(words[:1])  # ends the process
+        parser.parse_args(words[:1])  # exits
     module = importlib.import_module(f".{verbs[words[0]][0]}", __package__)
     status: int = module.main(words[1:])
     return status
@@ -65,23 +66,25 @@ def exit_status(
     mistakes: tuple[type[Exception], ...] | None = None,
     stopped: str = "stopped",
 ) -> int:
-    """Does a command's work; a user's mistake ends it with a line that begins ``error: `` and no traceback.
+    """Runs a command; a user error ends it with a line that begins with ``error: `` and without a traceback.
 
-    Standard output is written to its end here. A reader that has gone, such as head, has what it wants,
-    unless there is work that would resume.
+    Standard output is flushed here. If its reader, such as head, has closed the pipe, that is not an error,
+    unless there is work that could be resumed.
 
     Args:
         work: returns the exit status; None is 0.
-        mistakes: the errors whose text is for the user. None: ``DataError`` and ``OSError``. All others are
-            faults of the program and pass through.
-        stopped: the line for a user who pressed Ctrl-C, or sent SIGTERM.
+        mistakes: the errors whose message is for the user. None: ``DataError`` and ``OSError``. All others
+            are bugs and propagate.
+        stopped: the message after Ctrl-C or SIGTERM.
 
     Returns:
-        the process's exit status: the work's, 2 after a mistake or where standard output can't be written,
-        130 after Ctrl-C, 143 after SIGTERM.
+        the process's exit status: that of the work, 2 after a user error or if standard output can't be
+        written, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    if mistakes is None:
-        from fairseq_adv.data.errors import DataError  # here: it brings torch, which --help does without
+    if mistakes is None:  # imported here, because it imports torch, which --help doesn't need
+        from fairseq_adv.data.errors import (
+            DataError,
+        )
 
         mistakes = (DataError, OSError)
     caught: tuple[type[Exception], ...] = (OSError, *mistakes)
@@ -96,7 +99,7 @@ def exit_status(
         if isinstance(error, OSError) and error.errno in _OUTPUT and error.filename is None:
             _discard_output()
             may_end = isinstance(error, BrokenPipeError) and stopped != RESUMABLE
-            text = f"standard output: {error.strerror}. Run the same command again where it can be written."
+            text = f"standard output: {error.strerror}. Fix that and run the same command again."
         elif not isinstance(error, mistakes):
             raise
         if may_end:
@@ -106,7 +109,7 @@ def exit_status(
 
 
 def _to_the_end_of_its_output(work: Callable[[], int | None]) -> int:
-    """The work's status, once its output is written: Python would tell a failure later, in its own lines."""
+    """The work's status, after flushing its output: Python would report a failure later, and less clearly."""
     try:
         status = work() or 0
     except SystemExit:  # argparse has printed its help
@@ -118,7 +121,7 @@ def _to_the_end_of_its_output(work: Callable[[], int | None]) -> int:
 
 def _flush_output() -> None:
     try:
-        if sys.stdout:  # None: closed by the shell
+        if sys.stdout:  # None if the shell closed it
             sys.stdout.flush()
     except BrokenPipeError:
         _discard_output()
@@ -136,16 +139,16 @@ class Terminated(KeyboardInterrupt):
 def sigterm_as_ctrl_c() -> Iterator[None]:
     """Raises :class:`Terminated` in the block at the first SIGTERM, unless the caller handles that signal.
 
-    Processes that the block has started with multiprocessing are ended, as a terminal's Ctrl-C ends them.
+    Processes that the block has started with multiprocessing are terminated, as by Ctrl-C in a terminal.
     """
     owner, seen = os.getpid(), False
 
     def stop(number: int, _: object) -> None:
         nonlocal seen
-        if os.getpid() != owner:  # a fork, which has nothing to clean up
+        if os.getpid() != owner:  # a forked process, which has nothing to clean up
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        if not seen:  # timeout sends two, and the second must not cut the clean-up short
+        if not seen:  # timeout sends two signals, and the second must not interrupt the clean-up
             seen = True
             raise Terminated
 
@@ -157,7 +160,7 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
     try:
         yield
     except Terminated:
-        import multiprocessing  # here: --help does without
+        import multiprocessing  # here, because --help doesn't need it
 
         for child in multiprocessing.active_children():
             child.terminate()

@@ -1,4 +1,4 @@
-"""Checks the prediction files of GLUE that fairseq-adv predict wrote, and zips them for gluebenchmark.com.
+"""Checks the GLUE prediction files written by fairseq-adv predict, and zips them for gluebenchmark.com.
 
 Example:
   fairseq-adv submission answers submission.zip
@@ -15,10 +15,12 @@ from .script import command_parser, exit_status
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("submission", __doc__)
-    parser.add_argument("dir", type=Path, help="holds CoLA.tsv, SST-2.tsv, …, AX.tsv")
-    parser.add_argument("out", type=Path, help="the zip to make")
+    parser.add_argument("dir", type=Path, metavar="DIR", help="folder with CoLA.tsv, SST-2.tsv, …, AX.tsv")
+    parser.add_argument("out", type=Path, metavar="OUT", help="output zip file")
     parser.add_argument(
-        "--allow-missing", action="store_true", help="zip what is there; GLUE's server wants all eleven"
+        "--allow-missing",
+        action="store_true",
+        help="zip the files that exist; GLUE's server wants all eleven",
     )
     return parser
 
@@ -29,7 +31,7 @@ def _make(args: argparse.Namespace) -> None:
     result = make_submission(args.dir, args.out, args.allow_missing)
     print(f"wrote {result.out}: {', '.join(f'{name} {rows}' for name, rows in result.rows.items())}")
     if result.missing:
-        print(f"  note: not in it, so GLUE's server will not take it: {', '.join(result.missing)}")
+        print(f"  note: missing, so GLUE's server will refuse the zip: {', '.join(result.missing)}")
 
 
 def main(argv: list[str] | None = None) -> int:

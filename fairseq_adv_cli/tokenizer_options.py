@@ -1,4 +1,4 @@
-"""The options that say how a script tokenises: an encoder's folder, or the files one by one."""
+"""The options that choose a tokenizer: an encoder's folder, or the tokenizer's files one by one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 
-# the options of files that each tokenizer needs
+# The file options that each tokenizer needs.
 FILES = {
     "gpt2": ("encoder_json", "vocab_bpe", "srcdict"),
     "wordpiece": ("wordpiece_vocab", "srcdict"),
@@ -21,27 +21,32 @@ FILES = {
 def add_tokenizer_options(
     parser: argparse.ArgumentParser, tokenizers: Sequence[str], choice: bool = False
 ) -> None:
-    """Adds the options to a script's help, as a group of their own.
+    """Adds the options to a command's help, in a group of their own.
 
     Args:
-        parser: the script's.
-        tokenizers: keys of ``FILES`` that the script takes, ``gpt2`` and ``wordpiece`` among them.
-        choice: add ``--tokenizer`` too, which names one of them.
+        parser: of the command.
+        tokenizers: keys of ``FILES`` that the command accepts; must include ``gpt2`` and ``wordpiece``.
+        choice: also add ``--tokenizer``, which names one of them.
     """
     add = parser.add_argument_group("tokenizer").add_argument
-    add("--encoder", type=Path, metavar="DIR", help="a converted encoder: sets all the options below")
+    add(
+        "--encoder",
+        type=Path,
+        metavar="DIR",
+        help="written by fairseq-adv convert; replaces the options below",
+    )
     if choice:
-        add("--tokenizer", choices=tokenizers, help="default: what the files given are for")
-    add("--encoder-json", type=Path, metavar="FILE", help="GPT-2 BPE: the tokens' ids")
-    add("--vocab-bpe", type=Path, metavar="FILE", help="GPT-2 BPE: the merges")
+        add("--tokenizer", choices=tokenizers, help="default: the one that the given files belong to")
+    add("--encoder-json", type=Path, metavar="FILE", help="GPT-2 BPE: encoder.json")
+    add("--vocab-bpe", type=Path, metavar="FILE", help="GPT-2 BPE: vocab.bpe")
     add("--wordpiece-vocab", type=Path, metavar="FILE", help="WordPiece: vocab.txt")
     add(
         "--cased",
         action="store_true",
-        help="WordPiece: keep case (default: as tokenizer_config.json beside the vocab says)",
+        help="WordPiece: keep case (default: as in tokenizer_config.json next to vocab.txt)",
     )
     if "sentencepiece" in tokenizers:
-        add("--sentencepiece", type=Path, metavar="FILE", help="SentencePiece: the model")
+        add("--sentencepiece", type=Path, metavar="FILE", help="SentencePiece: the .model file")
     add("--srcdict", type=Path, metavar="FILE", help="the encoder's fairseq dictionary, dict.txt")
 
 
@@ -49,7 +54,7 @@ def tokenizer_of(args: argparse.Namespace) -> TokenToIds:
     """The tokenizer that the options of :func:`add_tokenizer_options` ask for.
 
     Raises:
-        DataError: options that are missing or do not belong together, or a file that cannot be read.
+        DataError: options are missing or don't go together, or a file can't be read.
     """
     from fairseq_adv.data.errors import DataError
     from fairseq_adv.data.tokenizers.text_to_ids import (
@@ -63,7 +68,7 @@ def tokenizer_of(args: argparse.Namespace) -> TokenToIds:
     cased = True if args.cased else None
     if args.encoder:
         if given:
-            raise DataError(f"{_option(given[0])} repeats what --encoder says. Give only one of them.")
+            raise DataError(f"{_option(given[0])} and --encoder: pass only one of them")
         return tokenizer_for_encoder(args.encoder, cased)
     files = [name for name in given if name != "tokenizer"]
     kind = getattr(args, "tokenizer", None) or next(
@@ -71,12 +76,12 @@ def tokenizer_of(args: argparse.Namespace) -> TokenToIds:
     )
     for name in FILES[kind]:
         if name not in files:
-            raise DataError(f"{_option(name)} is missing; {kind} needs it. Or give --encoder.")
+            raise DataError(f"{_option(name)} is missing: the tokenizer {kind} needs it. Or pass --encoder.")
     for name in files:
         if name not in FILES[kind]:
-            raise DataError(f"{_option(name)} does not belong to the tokenizer {kind}. Leave it out.")
+            raise DataError(f"{_option(name)} is not for the tokenizer {kind}. Leave it out.")
     if cased and kind != "wordpiece":
-        raise DataError("--cased is for WordPiece; the others keep the case. Leave it out.")
+        raise DataError("--cased is for WordPiece; the other tokenizers always keep case. Leave it out.")
     if kind == "wordpiece":
         return WordPieceTokenizer(args.wordpiece_vocab, args.srcdict, cased)
     if kind == "sentencepiece":
@@ -85,7 +90,7 @@ def tokenizer_of(args: argparse.Namespace) -> TokenToIds:
 
 
 def _given(args: argparse.Namespace) -> list[str]:
-    """Which of the files' options and ``--tokenizer`` are used; a script need not have all of them."""
+    """Which of these options the user gave; a command need not have all of them."""
     names = dict.fromkeys(name for needed in FILES.values() for name in needed)
     return [name for name in (*names, "tokenizer") if getattr(args, name, None)]
 

@@ -1,11 +1,11 @@
-"""Trains on a folder of data: one fairseq-train command, with what data and encoder tell already filled in.
+"""Trains on a data folder: one fairseq-train command, with defaults filled in from the data and the encoder.
 
-Options of fairseq-train and of its tasks and criterions are passed on as they are, and win over those filled
-in. The whole command is printed first; it can be run, and changed, without this one.
+Other options are passed on to fairseq-train, its tasks and its criterions, and override the defaults. The
+full command is printed first; you can copy, change and run it yourself.
 
 Examples:
   fairseq-adv train RTE-bin --encoder minilm --save-dir out/rte
-  fairseq-adv train RTE-bin --encoder minilm --save-dir out/plain --criterion standard --lr 1e-4 --seed 2
+  fairseq-adv train RTE-bin --encoder minilm --save-dir out/standard --criterion standard --lr 1e-4 --seed 2
   fairseq-adv train ARC-Easy:ARC-Challenge --encoder roberta.base --save-dir out/arc --update-freq 4 --fp16
 """
 
@@ -27,23 +27,23 @@ from .training_data import AT_TOKENS, CHOICES
 from .training_words import Words, training_command
 
 _FILLED_IN = """
-filled in, unless you give it:
-  --user-dir, --arch and sizes, --finetune-from-model, --tokenizer-dir: by the installation and the encoder
+filled in unless you pass them:
+  --user-dir, --arch and sizes, --finetune-from-model, --tokenizer-dir: from the installation and the encoder
   --task: text_classification, masked_lm, commonsense_qa, qnli_ranking, wsc, arc_retrieval, tagging or
-    span_qa, by DATA
-  --num-classes or --regression-target, --init-token 0 --separator-token 2 --valid-subset: by DATA
-  --criterion freelb; sizes of a perturbation as shares of the embeddings, --adv-relative or --vat-relative
+    span_qa, from DATA
+  --num-classes or --regression-target, --init-token 0 --separator-token 2 --valid-subset: from DATA
+  --criterion freelb; perturbation sizes relative to the embeddings, with --adv-relative or --vat-relative
   --optimizer torch_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 1.0
-  --lr 5e-05 --lr-scheduler polynomial_decay; its warm-up is 6 % of the updates, its end the last one
-  --batch-size 16 (questions with choices: 8) --required-batch-size-multiple 1 --shorten-method truncate
+  --lr 5e-05 --lr-scheduler polynomial_decay, with warm-up over the first 6 % of the updates
+  --batch-size 16 (multiple choice: 8) --required-batch-size-multiple 1 --shorten-method truncate
   --max-epoch 3 (not with --max-update) --distributed-world-size 1
-  --best-checkpoint-metric accuracy (CoLA: mcc, numbers: pearson, tagging and span_qa: f1, masked_lm:
+  --best-checkpoint-metric accuracy (CoLA: mcc, regression: pearson, tagging and span_qa: f1, masked_lm:
     loss)
   --save-dir checkpoints --no-epoch-checkpoints (not with --save-interval or --keep-last-epochs)
   --log-file SAVE_DIR/train.log --log-format json --log-interval 20, which fairseq-adv compare reads
 
-The same command again continues from SAVE_DIR/checkpoint_last.pt. One that was made with other options of
-criterion, task, model or data is refused. fairseq-adv options CRITERION lists a criterion's options.
+To resume from SAVE_DIR/checkpoint_last.pt, run the same command again. A checkpoint made with other options
+for the criterion, task, model or data is refused. fairseq-adv options CRITERION lists a criterion's options.
 """
 
 
@@ -53,19 +53,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.usage = "fairseq-adv train DATA --encoder DIR [--workers N] [--dry-run] [fairseq-train's options]"
     parser.epilog = _FILLED_IN
     add = parser.add_argument
-    add("data", metavar="DATA", help="folder that prepare or corpus wrote, or several joined by colons")
-    add("--encoder", type=Path, metavar="DIR", help="folder that fairseq-adv convert wrote")
-    add("--workers", type=count, metavar="N", help="train on N GPUs, or with --cpu in N processes; an update "
-        "is of N times as many rows")  # fmt: skip
-    add("--dry-run", action="store_true", help="only print the command")
+    add("data", metavar="DATA", help="folder made by prepare or corpus, or several joined by colons")
+    add("--encoder", type=Path, metavar="DIR", help="folder written by fairseq-adv convert")
+    add("--workers", type=count, metavar="N", help="train on N GPUs, or with --cpu in N processes; each "
+        "update sees N times as many examples")  # fmt: skip
+    add("--dry-run", action="store_true", help="print the command without running it")
     return parser
 
 
 def _workers(own: list[str], workers: int | None) -> tuple[list[str], list[str]]:
-    """The words before ``fairseq-train`` and after the user's that give it so many workers."""
+    """The arguments before ``fairseq-train``, and after the user's, that start this many workers."""
     if workers is None:
         return [], []
-    if workers == 1 or "--cpu" not in own:  # on GPUs fairseq starts them itself
+    if workers == 1 or "--cpu" not in own:  # on GPUs fairseq starts the workers itself
         return [], ["--distributed-world-size", str(workers)]
     launcher = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc_per_node"]
     return [*launcher, str(workers)], ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
@@ -94,7 +94,7 @@ def _train(args: argparse.Namespace, own: list[str]) -> None:
 
 
 def _keep_tokenizer(data: Path, words: Words) -> None:
-    """Copies the data's tokenizer beside the checkpoints, whole or not at all."""
+    """Copies the data's tokenizer next to the checkpoints, atomically."""
     from fairseq_adv.data.io import whole_folder
 
     target, source = Path(os.path.abspath(words.value("--save-dir"))) / "tokenizer", data / "tokenizer"
@@ -115,15 +115,15 @@ def _keep_tokenizer(data: Path, words: Words) -> None:
     with whole_folder(target) as beside:
         for name in names:
             shutil.copyfile(source / name, beside / name)
-        shutil.rmtree(target, ignore_errors=True)  # an earlier run's
+        shutil.rmtree(target, ignore_errors=True)  # from an earlier run
 
 
 def _run(command: list[str], log: Path) -> None:
-    """``fairseq-train`` in this process.
+    """Runs ``fairseq-train`` in this process.
 
     Raises:
-        ValueError: a mistake of the user's. Its traceback goes into the log, unless this project's own checks
-            have found it.
+        ValueError: a user error. If fairseq raised it, not one of this project's checks, its traceback is
+            written to the log.
     """
     import fairseq_cli.train
 
@@ -136,7 +136,7 @@ def _run(command: list[str], log: Path) -> None:
         with mock.patch.object(argparse.ArgumentParser, "error", refuse):
             fairseq_cli.train.cli_main()
     except Exception as error:
-        # fairseq's own checks raise Exception itself, or fail an assertion.
+        # fairseq's own checks raise a bare Exception, or use assert.
         if not (isinstance(error, (ValueError, OSError)) or type(error) in (Exception, AssertionError)):
             raise
         from fairseq_adv_compat.own_errors import raised_here
@@ -153,6 +153,6 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     parser = _parser()
     if words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
-        parser.error("DATA comes first, then the options")
+        parser.error("DATA must come first, before the options")
     args, own = parser.parse_known_args(words)
     return exit_status(lambda: _train(args, own), (ValueError, OSError), stopped=RESUMABLE)

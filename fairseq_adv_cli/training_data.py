@@ -1,4 +1,4 @@
-"""What a data folder tells before anything heavy is imported: its task, its classes, its score."""
+"""What can be read from a data folder without importing torch: its task, classes and metric."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def task_of(folder: Path) -> str:
     """The task that reads a folder.
 
     Raises:
-        ValueError: it holds nothing that is known here.
+        ValueError: its contents are not recognised.
     """
     if not folder.is_dir():
-        raise ValueError(f"{folder}: no such folder. Pass the data folder as the first word")
+        raise ValueError(f"{folder}: no such folder. Pass the data folder as the first argument")
     if (folder / "input0").is_dir() and (folder / "label").is_dir():
         return "text_classification"
     if (folder / "train.idx").is_file():
@@ -44,8 +44,8 @@ def task_of(folder: Path) -> str:
     if tagged_in(folder):
         return "tagging"
     raise ValueError(
-        f"{folder}: holds no training data that is known here (input0/ and label/, train.idx, a train.jsonl "
-        "of questions, SQuAD's json, or words with tags in columns). Prepare it with fairseq-adv prepare or "
+        f"{folder}: no training data recognised (looked for input0/ and label/, train.idx, a train.jsonl of "
+        "questions, SQuAD's JSON, or tagged words in columns). Prepare it with fairseq-adv prepare or "
         "fairseq-adv corpus, or pass --task"
     )
 
@@ -72,18 +72,19 @@ def words_of(dictionary: Path) -> list[str]:
 
 
 def score_of(folder: Path) -> str:
-    """What the best checkpoint of a classification is chosen by: CoLA's is Matthews' correlation."""
+    """The metric that selects a classifier's best checkpoint: Matthews correlation for CoLA, else
+    accuracy."""
     return "mcc" if _made_from(folder).get("task") == "CoLA" else "accuracy"
 
 
 def questions_in(folder: Path) -> Path | None:
-    """A folder's training jsonl; ``None`` if it has none, as RACE's, or several."""
+    """A folder's training jsonl; ``None`` if it has none, as with RACE, or several."""
     found = sorted(path for path in folder.glob("*.jsonl") if _TRAIN.search(path.name))
     return found[0] if len(found) == 1 else None
 
 
 def tagged_in(folder: Path) -> Path | None:
-    """A folder's training file of words and tags in columns; ``None`` if it has none."""
+    """A folder's training file of tagged words in columns; ``None`` if it has none."""
     path = _training_file(folder, _COLUMNS)
     if path is None:
         return None
@@ -93,7 +94,7 @@ def tagged_in(folder: Path) -> Path | None:
 
 
 def _training_file(folder: Path, endings: tuple[str, ...]) -> Path | None:
-    """As :func:`fairseq_adv.data.tables.split_names.find_split_file`, which brings torch with it."""
+    """Like :func:`fairseq_adv.data.tables.split_names.find_split_file`, which would import torch."""
     files = [path for path in sorted(folder.iterdir()) if path.suffix in endings and path.is_file()]
     found = [path for path in files if path.stem == "train"]
     found = found or [path for path in files if "train" in re.split(r"[^a-z0-9]+", path.name.lower())]

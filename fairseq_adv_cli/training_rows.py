@@ -1,4 +1,4 @@
-"""How many updates a training makes, before anything heavy is imported."""
+"""Computes how many updates a training run makes, without importing torch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .training_data import CHOICES, CLASSES, MASKED, questions_in, tagged_in
 if TYPE_CHECKING:
     from .training_words import Words
 
-# fairseq/data/indexed_dataset.py: the head of an index, and the bytes of an id by its type's code.
+# fairseq/data/indexed_dataset.py: the header of an index, and the bytes per id for each type code.
 _MAGIC, _HEAD = b"MMIDIDX\x00\x00", "<QBQ"
 _BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8}
 
 
 def rows_of_an_epoch(words: Words, task: str, folders: Sequence[Path]) -> list[int] | None:
-    """Rows of an epoch, of several shards in turn; ``None`` where the files do not tell.
+    """Rows per epoch, one number for each shard; ``None`` if the files don't determine it.
 
     Raises:
         ValueError: a file is missing or of another format.
@@ -47,20 +47,20 @@ def rows_of_an_epoch(words: Words, task: str, folders: Sequence[Path]) -> list[i
 
 
 def _index(path: Path) -> tuple[int, int]:
-    """Rows of a binarised split, and tokens of all of them."""
+    """The number of rows of a binarised split, and of their tokens."""
     if not path.is_file():
         raise ValueError(f"{path}: no such file. Prepare the data again, or pass --train-subset")
     with open(path, "rb") as file:
         head = file.read(len(_MAGIC) + struct.calcsize(_HEAD))
     if not head.startswith(_MAGIC) or len(head) < len(_MAGIC) + struct.calcsize(_HEAD):
-        raise ValueError(f"{path}: is not an index of fairseq's mmap format. Prepare the data again")
+        raise ValueError(f"{path}: not an index in fairseq's mmap format. Prepare the data again")
     _, code, rows = struct.unpack(_HEAD, head[len(_MAGIC) :])
     data = path.with_suffix(".bin")
     return rows, data.stat().st_size // _BYTES.get(code, 8) if data.is_file() else 0
 
 
 def _sentences(path: Path) -> int:
-    """Runs of lines that are neither blank nor begin a document."""
+    """Counts runs of lines that are not blank and don't begin a document."""
     found, is_open = 0, False
     with open(path, "rb") as file:
         for line in file:
@@ -78,14 +78,15 @@ def _lines(path: Path) -> int:
 def updates_in(
     rows: Sequence[int], epochs: int, batch_size: int, workers: int, update_freq: Sequence[int]
 ) -> int:
-    """How many updates a training makes.
+    """How many updates a training run makes.
 
     Args:
-        rows: of an epoch; of several shards, one an epoch in turn.
-        epochs: their number.
-        batch_size: rows of a mini-batch.
+        rows: of each shard; epochs take the shards in turn.
+        epochs: number of epochs.
+        batch_size: rows per mini-batch.
         workers: that share the mini-batches of an epoch; the last round is filled up.
-        update_freq: mini-batches of an update on a worker, in each epoch; the last counts for all later ones.
+        update_freq: mini-batches per update and worker, one number per epoch; the last applies to all later
+            ones.
     """
     total = 0
     for epoch in range(epochs):

@@ -1,4 +1,4 @@
-"""The ``fairseq-train`` command of ``fairseq-adv train``. Imports neither torch nor fairseq."""
+"""Builds the ``fairseq-train`` command of ``fairseq-adv train``. Imports neither torch nor fairseq."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .training_data import AT_TOKENS, CHOICES, CLASSES, MASKED, classes_of, scor
 from .training_rows import rows_of_an_epoch, updates_in
 from .user_dir import find_user_dir
 
-# Where the user names none of these, the sizes of a perturbation are shares of the embeddings: those of
-# examples/glue/README.md and of the evidence run. Absolute ones fit one encoder only.
+# Perturbation sizes if the user passes none, relative to the embeddings: those of docs/choosing.md and
+# of the evidence run. Absolute sizes fit one encoder only.
 _ADV = {"--adv-relative": "", "--adv-max-norm": "0.01", "--adv-lr": "0.0033", "--adv-init-mag": "0.005"}
 _VAT = {"--vat-relative": "", "--vat-epsilon": "0.02", "--vat-step-size": "0.02", "--vat-init-std": "0.002"}
 _SIZES = {
@@ -23,7 +23,7 @@ _SIZES = {
               "--creat-init-std": "0.005"},
     "noise": {"--noise-relative": "", "--noise-size": "0.0173"},  # a norm of 0.01 = 0.0173 / sqrt(3)
 }  # fmt: skip
-BATCH, QUESTIONS = "16", "8"  # rows of a mini-batch; questions, each with several candidates
+BATCH, QUESTIONS = "16", "8"  # rows per mini-batch; questions per mini-batch, each with several candidates
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 _ALIASES = {"--max-sentences": "--batch-size"}
@@ -34,13 +34,14 @@ _OTHER_STARTS = (
 
 
 class Words:
-    """Options for ``fairseq-train``; the user's win over ours.
+    """Options for ``fairseq-train``; the user's override ours.
 
     Args:
-        own: the user's words.
+        own: the user's arguments.
 
     Attributes:
-        given: the user's options by name; "" for one without a value.
+        given: the user's options by name; "" for a flag.
+        filled: ours, in the same form.
         filled: ours, likewise.
     """
 
@@ -61,14 +62,14 @@ class Words:
         return any(option in self.given for option in options)
 
     def value(self, option: str, default: str = "") -> str:
-        """What an option has now."""
+        """The value of an option: the user's, else ours, else ``default``."""
         return self.given.get(option, self.filled.get(option, default))
 
     def number(self, option: str, default: str = "") -> int:
-        """What an option has, a whole number of 0 or more.
+        """The value of an option that must be a whole number of 0 or more.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not.
         """
         text = self.value(option, default)
         if not text.isdecimal():
@@ -76,28 +77,28 @@ class Words:
         return int(text)
 
     def fill(self, options: Mapping[str, str], unless: Sequence[str] = ()) -> None:
-        """Fills in those that the user has not given; none of them if one of ``unless`` is given."""
+        """Fills in the options that the user has not passed; none of them if one of ``unless`` was passed."""
         if not self.has(*unless):
             self.filled.update({name: value for name, value in options.items() if not self.has(name)})
 
     def filled_in(self) -> list[str]:
-        """Ours as a command line."""
+        """Our options as command-line arguments."""
         return [word for option, value in self.filled.items() for word in (option, value) if word]
 
 
 def training_command(
     data: str, encoder: Path | None, own: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> list[str]:
-    """The words of ``fairseq-train``: the data, ours, then the user's, which win.
+    """The arguments of ``fairseq-train``: the data, our options, then the user's, which override ours.
 
     Args:
         data: folder, or several joined by colons.
-        encoder: a folder that ``fairseq-adv convert`` wrote; ``None``: the user says what is trained.
+        encoder: a folder written by ``fairseq-adv convert``; ``None``: the user's options define the model.
         own: the user's options.
-        environment: under torchrun it tells the number of workers.
+        environment: gives the number of workers under torchrun.
 
     Raises:
-        ValueError: something is missing or wrong; names it and the fix.
+        ValueError: something is missing or wrong; the message names it and the fix.
     """
     words, folders = Words(own), [Path(part) for part in data.split(":") if part]
     words.fill({"--user-dir": _user_dir()})
@@ -113,7 +114,7 @@ def training_command(
     if all(name in environment for name in _TORCHRUN):
         workers = int(environment["WORLD_SIZE"])
     else:
-        words.fill({"--distributed-world-size": "1"})  # fairseq takes all GPUs, with as many times the batch
+        words.fill({"--distributed-world-size": "1"})  # fairseq's default is all GPUs, and so a larger batch
         workers = max(words.number("--distributed-world-size"), 1)
     _fill_schedule(words, task, folders, workers)
     words.fill({"--clip-norm": "1.0"})
@@ -127,29 +128,29 @@ def training_command(
 def _user_dir() -> str:
     found = find_user_dir()
     if found is None:
-        raise ValueError("the package fairseq_adv was not found: activate its environment")
+        raise ValueError("the package fairseq_adv was not found. Activate its environment")
     return found
 
 
 def _fill_encoder(words: Words, encoder: Path | None, data: Path | None) -> None:
     if encoder is None:
         if not words.has("--arch"):
-            raise ValueError("--encoder is missing: pass a folder that fairseq-adv convert wrote, or --arch")
+            raise ValueError("--encoder is missing: pass a folder written by fairseq-adv convert, or --arch")
         return
     weights, sizes, dictionary = (encoder / name for name in ("model.pt", "model_args.txt", "dict.txt"))
     if not weights.is_file():
-        raise ValueError(f"{weights}: no such file. Pass a folder that fairseq-adv convert wrote")
+        raise ValueError(f"{weights}: no such file. Pass a folder written by fairseq-adv convert")
     if sizes.is_file():
         words.fill(Words(model_args(encoder)).given)
     elif not words.has("--arch"):
         raise ValueError(
-            f"{sizes}: no such file. For fairseq's own RoBERTa pass --arch roberta_base or _large"
+            f"{sizes}: no such file. For fairseq's own RoBERTa pass --arch roberta_base or roberta_large"
         )
     mine = None if data is None else data / "input0" / "dict.txt"
     if mine and mine.is_file() and dictionary.is_file() and words_of(mine) != words_of(dictionary):
         raise ValueError(
-            f"{data} was prepared with another dictionary than {dictionary}: the word ids would be wrong. "
-            f"Prepare it again with --encoder {encoder}"
+            f"{data} was prepared with a different dictionary than {dictionary}: the word ids would be "
+            f"wrong. Prepare it again with --encoder {encoder}"
         )
     words.fill({"--finetune-from-model": str(weights)}, unless=_OTHER_STARTS)
 
@@ -178,7 +179,7 @@ def _fill_task(words: Words, task: str, folders: Sequence[Path], encoder: Path |
 
 
 def _fill_classes(words: Words, folder: Path) -> str:
-    """Returns the score that the best checkpoint is chosen by; "" for the loss."""
+    """Returns the metric that selects the best checkpoint; "" for the loss."""
     is_ours = words.value("--criterion") in CRITERIONS
     classes = None if words.has("--regression-target") else classes_of(folder)
     words.fill({"--num-classes": str(classes or 1), "--init-token": "0", "--separator-token": "2"})
@@ -192,7 +193,7 @@ def _fill_classes(words: Words, folder: Path) -> str:
 
 
 def _fill_schedule(words: Words, task: str, folders: Sequence[Path], workers: int) -> None:
-    """Batch, length and learning rate: warm-up over 6 % of the updates, then down to 0 at the last."""
+    """Batch size and learning rate: warm-up over 6 % of the updates, then decay to 0 at the last."""
     words.fill({"--batch-size": QUESTIONS if task in CHOICES else BATCH}, unless=("--max-tokens",))
     words.fill({"--required-batch-size-multiple": "1"})
     words.fill({"--max-epoch": "3"}, unless=("--max-update",))
@@ -214,9 +215,8 @@ def _updates(words: Words, task: str, folders: Sequence[Path], workers: int) -> 
         if most:
             return most
         raise ValueError(
-            "how many updates the training makes is not known before it begins (--max-tokens, --max-epoch 0, "
-            "or data whose rows are made later): pass --max-update, or --total-num-update for the schedule "
-            "alone"
+            "the number of updates is not known before training (--max-tokens, --max-epoch 0, or rows that "
+            "are made during training). Pass --max-update, or --total-num-update to set only the schedule"
         )
     update_freq = [int(part) for part in words.value("--update-freq", "1").strip("[]").split(",")]
     total = updates_in(rows, epochs, words.number("--batch-size"), workers, update_freq)

@@ -1,4 +1,4 @@
-"""``fairseq-adv user-dir``: where the plug-in lies."""
+"""``fairseq-adv user-dir``: prints where the plug-in is installed."""
 
 from __future__ import annotations
 

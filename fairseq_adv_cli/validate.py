@@ -1,6 +1,6 @@
 """Prints a checkpoint's scores on a split, as fairseq-validate measures them, with losses in nats.
 
-Task, criterion, sizes and data are those in the checkpoint.
+Task, criterion, sizes and data are taken from the checkpoint.
 Example: fairseq-adv validate out/rte/checkpoint_best.pt
 """
 
@@ -10,19 +10,19 @@ import argparse
 import json
 import logging
 
-from .number_types import count
 from .script import command_parser, exit_status
+from .shared_options import add_batch_size, add_cpu, add_json
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("validate", __doc__)
     add = parser.add_argument
-    add("checkpoint", metavar="CHECKPOINT", help="what fairseq-train wrote")
-    add("--data", metavar="DATA", help="data folder (default: the one it was trained on)")
-    add("--split", default="valid", help="of the data; one with labels")
-    add("--batch-size", type=count, default=32, metavar="N", help="sentences in a mini-batch")
-    add("--cpu", action="store_true", help="don't use a GPU")
-    add("--json", action="store_true", help="print one line of json instead of a table")
+    add("checkpoint", metavar="CHECKPOINT", help="a checkpoint written by fairseq-train")
+    add("--data", metavar="DIR", help="data folder (default: the one the checkpoint was trained on)")
+    add("--split", default="valid", help="split of the data; needs labels")
+    add_batch_size(add, 32)
+    add_cpu(add)
+    add_json(add)
     return parser
 
 

@@ -1,16 +1,16 @@
-"""Lets fairseq 0.12.2 and hydra 1.0.7 import and run on today's Python, torch and numpy.
+"""Makes fairseq 0.12.2 and hydra 1.0.7 run on current versions of Python, torch and numpy.
 
-``fairseq-train`` fails on Python >= 3.11 before it looks at ``--user-dir``, so the patches have to be in
-place when the interpreter starts: ``fairseq_adv_compat.pth`` calls :func:`install`, which only puts a
-finder in front of ``sys.meta_path``. Nothing else happens until one of ``PATCHED_MODULES`` is imported.
-The package stands outside ``fairseq_adv``, because ``--user-dir`` must be the first to import that name.
-This file runs at every start of Python, so it is short and imports nothing but ``sys``.
+``fairseq-train`` fails on Python >= 3.11 before it reads ``--user-dir``, so the patches must be in place when
+the interpreter starts: ``fairseq_adv_compat.pth`` calls :func:`install`, which only puts a finder at the
+front of ``sys.meta_path``. Nothing else happens until one of ``PATCHED_MODULES`` is imported. The package is
+separate from ``fairseq_adv``, because ``--user-dir`` must be the first to import that name. This file runs at
+every start of Python, so it is short and imports nothing but ``sys``.
 """
 
 import sys
 
-# Module that is imported -> our modules whose `apply(module)` is called (before, after) it runs. Each is
-# one fault of fairseq 0.12.2 or hydra 1.0.7; what it is and where it lies stands at the top of ours.
+# Imported module -> our modules whose `apply(module)` is called (before, after) it runs. Each fixes one fault
+# of fairseq 0.12.2 or hydra 1.0.7, which is described at the top of the module.
 PATCHED_MODULES = {
     "fairseq": ("interpreter", "safe_globals"),
     "hydra": ("interpreter", ""),
@@ -29,7 +29,7 @@ PATCHED_MODULES = {
 
 
 class Finder:
-    """A ``sys.meta_path`` finder of the modules that are patched; knows no others."""
+    """A ``sys.meta_path`` finder that handles only the patched modules."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):  # type: ignore[no-untyped-def]
@@ -42,6 +42,6 @@ class Finder:
 
 
 def install():  # type: ignore[no-untyped-def]
-    """Puts the finder in front of ``sys.meta_path``, once; safe to call again."""
+    """Puts the finder at the front of ``sys.meta_path``, once; safe to call again."""
     if Finder not in sys.meta_path:
         sys.meta_path.insert(0, Finder)

@@ -1,7 +1,7 @@
 """The classes and functions that a fairseq checkpoint may name: all of them only hold data.
 
-A name is what stands in the pickle (``module.name``); it is looked up in these tables and never
-imported, so what is not listed cannot be reached.
+A name is written in the pickle as ``module.name``. It is looked up in these tables and never imported, so
+what is not listed can't be reached.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ __all__ = ["fairseq_globals", "plain_globals"]
 
 
 def numpy_scalar(dtype: Any, data: Any = b"") -> Any:
-    """A numpy number from the bytes of its pickle, as a metric computed with numpy leaves it behind.
+    """A numpy number from the bytes of its pickle, as left behind by a metric computed with numpy.
 
     Raises:
-        pickle.UnpicklingError: if it is not a bool, an integer, a float or a complex number.
+        pickle.UnpicklingError: it is not a bool, an integer, a float or a complex number.
     """
     if not isinstance(dtype, np.dtype) or dtype.kind not in "biufc" or not isinstance(data, bytes):
         raise pickle.UnpicklingError(f"GLOBAL numpy.core.multiarray.scalar of {dtype!r}")
@@ -31,10 +31,10 @@ def numpy_scalar(dtype: Any, data: Any = b"") -> Any:
 
 
 def plain_globals() -> dict[str, Any]:
-    """What every fairseq checkpoint may name besides tensors: name in the pickle -> object.
+    """The names that any fairseq checkpoint may contain in addition to tensors: name in the pickle -> object.
 
     ``args``/``cfg``: Namespace and omegaconf's containers; ``extra_state``: meters (whole objects in
-    checkpoints of fairseq < 0.9, under their old module name too) and numpy numbers; ``task_state``:
+    checkpoints of fairseq < 0.9, also under their old module name) and numpy numbers; ``task_state``:
     dictionaries.
     """
     from fairseq.data.dictionary import Dictionary
@@ -68,11 +68,11 @@ def plain_globals() -> dict[str, Any]:
 
 
 def fairseq_globals() -> dict[str, Any]:
-    """Configuration classes and enums of fairseq and of plug-ins, as far as they have been imported.
+    """Configuration classes and enums of fairseq and of plug-ins that have been imported.
 
     A ``DictConfig`` made from a dataclass names that dataclass as its type. So does the state that rank 0
-    upgraded from ``args`` and passes to the other workers, which have imported the same classes; in it
-    a placeholder stands for each tensor.
+    upgraded from ``args`` and sends to the other workers, which have imported the same classes; in it each
+    tensor is replaced by a placeholder.
     """
     from fairseq.dataclass import FairseqDataclass
     from fairseq.distributed.utils import _TensorPlaceholder
@@ -83,7 +83,7 @@ def fairseq_globals() -> dict[str, Any]:
 
 
 def _is_found_by_name(kind: Any) -> bool:
-    """False for fairseq's ``ChoiceEnum`` classes, which pickle cannot write either."""
+    """False for fairseq's ``ChoiceEnum`` classes, which pickle can't write either."""
     return getattr(sys.modules.get(kind.__module__), kind.__qualname__, None) is kind
 
 

@@ -1,6 +1,6 @@
-"""A tar archive of another person is unpacked inside its folder alone.
+"""Unpacks an untrusted tar archive only inside its folder.
 
-``from_pretrained`` takes an archive; fairseq/file_utils.py, line 90, unpacks it with ``extractall``, which
+``from_pretrained`` accepts an archive; fairseq/file_utils.py, line 90, unpacks it with ``extractall``, which
 before Python 3.14 follows names such as ``../../.bashrc`` out of the folder.
 """
 
@@ -14,7 +14,7 @@ from .module_view import ModuleView
 
 
 def apply(module: ModuleType) -> None:
-    """Makes the ``tarfile`` of one module of fairseq refuse members that lie outside."""
+    """Makes the ``tarfile`` of one module of fairseq refuse members outside the folder."""
     module.tarfile = ModuleView(tarfile, open=_open)  # type: ignore[attr-defined]
 
 

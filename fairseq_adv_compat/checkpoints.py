@@ -1,9 +1,9 @@
-"""Checkpoints load without running code, on every torch that the project declares.
+"""Loads checkpoints without running code, on every torch that the project supports.
 
-fairseq 0.12.2 calls ``torch.load(f)``. torch >= 2.6 then refuses its checkpoints, because they hold a
-Namespace and omegaconf containers; older torch runs whatever the file says. Here both load what
-:mod:`fairseq_adv_compat.allow_list` names and refuse all else, by an error that says what and where. What
-they load :mod:`fairseq_adv_compat.configurations` looks through.
+fairseq 0.12.2 calls ``torch.load(f)``. torch >= 2.6 then refuses its checkpoints, because they contain a
+Namespace and omegaconf containers; older torch runs any code in the file. Here both load what
+:mod:`fairseq_adv_compat.allow_list` lists and refuse everything else, with an error that names what and
+where. The result is checked by :mod:`fairseq_adv_compat.configurations`.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from .checksums import Damaged, check_parts, part_sizes
 from .module_view import ModuleView
 
 _KINDS = {"TorchScript": "a TorchScript program", "legacy .tar": "of torch's old format, a tar archive"}
-# What a reader of pickles raises for bytes that are none, besides its own error.
+# What a pickle reader raises, in addition to its own error, for bytes that are not a pickle.
 _UNREADABLE = (AttributeError, EOFError, LookupError, OverflowError, TypeError, ValueError)
 _READING = "PytorchStreamReader|inline_container|record size"  # torch's RuntimeErrors for damaged files
-OPT_OUT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"  # torch >= 2.6 knows the same variable
+OPT_OUT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"  # torch >= 2.6 uses the same variable
 _looks: ContextVar[tuple[Callable[[Any], None], ...]] = ContextVar(
     "looks", default=(configurations.check_strings,)
-)  # at what a checkpoint holds, before it is used
+)  # called with a checkpoint's contents before it is used
 _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
-_BY_DEFAULT = _VERSION >= (2, 6)  # torch.load is weights_only by itself
-NATIVE = _VERSION >= (2, 10)  # torch's own weights_only is sound: before, CVE-2025-32434 and CVE-2026-24747
+_BY_DEFAULT = _VERSION >= (2, 6)  # torch.load uses weights_only by default
+NATIVE = _VERSION >= (2, 10)  # torch's own weights_only is safe: before, CVE-2025-32434 and CVE-2026-24747
 
 
 class Refused(pickle.UnpicklingError, ValueError):
-    """A file that is no checkpoint, or one that might run code or take all memory."""
+    """A file that is not a checkpoint, or that might run code or exhaust the memory."""
 
 
 def apply(module: ModuleType) -> None:
-    """Makes ``torch.load`` the load below, for the one module of fairseq that is given.
+    """Replaces ``torch.load`` by the load below, for the given module of fairseq only.
 
-    In ``fairseq.checkpoint_utils`` what a model is about to be built from is looked at more closely.
+    In ``fairseq.checkpoint_utils`` a state that a model is about to be built from is checked more strictly.
     """
     patched: Any = module
     patched.torch = ModuleView(torch, load=load)
@@ -55,7 +55,7 @@ def apply(module: ModuleType) -> None:
 
 
 def _building(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """fairseq's ``load_model_ensemble_and_task``, which may be given the content of its file."""
+    """fairseq's ``load_model_ensemble_and_task``, which may be given the contents of its file."""
 
     @functools.wraps(plain)
     def load_model_ensemble_and_task(*args: Any, **kwargs: Any) -> Any:
@@ -70,7 +70,7 @@ def _building(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def to_build_from() -> Iterator[None]:
-    """In the block, checkpoints are read to build a model from them, so their names and sizes matter too."""
+    """In this block, checkpoints are read to build a model from them, so names and sizes are checked too."""
     token = _looks.set((configurations.check_strings, configurations.check_before_building))
     try:
         yield
@@ -82,12 +82,12 @@ def load(f: IO[bytes], map_location: Any = None) -> Any:
     """``torch.load`` for the checkpoint ``f``, an open file or the buffer of a broadcast.
 
     Returns:
-        what ``torch.load(f, map_location)`` returns.
+        the result of ``torch.load(f, map_location)``.
 
     Raises:
-        Refused: if it names anything that a fairseq checkpoint does not hold, or its configuration may run
-            code, with the name, the file and the opt-out in the message; or if it is no checkpoint, or was
-            damaged since it was written. Nothing of it has been run then.
+        Refused: it names anything that a fairseq checkpoint does not contain, or its configuration may run
+            code (the message has the name, the file and the opt-out); or it is not a checkpoint, or was
+            damaged since it was written. None of it has been run in these cases.
     """
     if _is_trusted():
         return torch.load(f, map_location=map_location, weights_only=False)
@@ -97,15 +97,15 @@ def load(f: IO[bytes], map_location: Any = None) -> Any:
     except pickle.UnpicklingError as error:
         raise _error(f, str(error)) from None
     except Damaged as error:
-        told = f"is damaged, or no checkpoint: {error}. Copy it again, or use an earlier one."
+        told = f"is damaged, or not a checkpoint: {error}. Copy it again, or use an earlier one."
         raise Refused(f"{_source(f)} {told}") from None
     except (RuntimeError, *_UNREADABLE) as error:
         if isinstance(error, RuntimeError) and not re.search(_READING, str(error)):
-            raise  # it is of the machine: no GPU, no memory
+            raise  # a problem of the machine: no GPU, no memory
         told = " ".join(str(error).split())
-        raise Refused(f"{_source(f)}: is not a checkpoint ({type(error).__name__}: {told:.200})") from None
+        raise Refused(f"{_source(f)}: not a checkpoint ({type(error).__name__}: {told:.200})") from None
     except MemoryError:
-        raise Refused(f"{_source(f)} was not loaded: it asks for more memory than there is.") from None
+        raise Refused(f"{_source(f)} was not loaded: it needs more memory than there is.") from None
     _look_at(state, _source(f), _looks.get())
     return state
 
@@ -125,13 +125,13 @@ def _look_at(state: Any, source: str, looks: Iterable[Callable[[Any], None]]) ->
 
 
 def mark_plain_globals() -> None:
-    """Marks the plain names of fairseq's checkpoints as safe for ``weights_only`` in this process."""
+    """Marks the basic names in fairseq's checkpoints as safe for ``weights_only`` in this process."""
     if _BY_DEFAULT:
         torch.serialization.add_safe_globals([(value, name) for name, value in plain_globals().items()])
 
 
 def _load_native(f: IO[bytes], map_location: Any) -> Any:
-    mark_plain_globals()  # again: a user's `clear_safe_globals` would have taken them away
+    mark_plain_globals()  # again, because a user's `clear_safe_globals` would have removed them
     with torch.serialization.safe_globals([(kind, name) for name, kind in fairseq_globals().items()]):
         return torch.load(f, map_location=map_location, weights_only=True)
 
@@ -139,7 +139,7 @@ def _load_native(f: IO[bytes], map_location: Any) -> Any:
 def _load_restricted(f: IO[bytes], map_location: Any) -> Any:
     from . import restricted_pickle
 
-    # The two readers behind torch.load (the same in every torch), because 1.13's torch.load does not use its
+    # The two readers behind torch.load (the same in every torch), because torch.load of 1.13 does not use its
     # `pickle_module`.
     readers: Any = torch.serialization
     if not readers._is_zipfile(f):
@@ -157,10 +157,10 @@ def _source(f: IO[bytes]) -> str:
 
 
 def _error(f: IO[bytes], told: str) -> Refused:
-    """For what a reader of pickles said, without torch's advice to read the file unsafely."""
+    """The error for a pickle reader's message, without torch's advice to read the file unsafely."""
     name = re.search(r"GLOBAL ([\w.]+)", told)
     if name:
-        what = f"it names `{name.group(1)}`, which fairseq's checkpoints do not hold and which might run code"
+        what = f"it names `{name.group(1)}`, which fairseq's checkpoints don't contain and might run code"
         return _refusal(_source(f), what)
     for sign, what in _KINDS.items():
         if sign in told:
@@ -168,12 +168,12 @@ def _error(f: IO[bytes], told: str) -> Refused:
     reason = (told.rpartition("WeightsUnpickler error: ")[2].strip().splitlines() or ["empty"])[0]
     f.seek(0)
     if f.read(1) in (b"P", b"\x80"):  # of a zip file, of a pickle
-        return _refusal(_source(f), f"it cannot be read as data alone ({reason})")
-    return Refused(f"{_source(f)}: is not a checkpoint")
+        return _refusal(_source(f), f"it can't be read as data alone ({reason})")
+    return Refused(f"{_source(f)}: not a checkpoint")
 
 
 def _refusal(source: str, reason: str) -> Refused:
     return Refused(
-        f"{source} was not loaded: {reason}. Nothing of it was run. "
-        f"To load it all the same, set {OPT_OUT}=1: only for files you trust."
+        f"{source} was not loaded: {reason}. None of it was run. "
+        f"To load it anyway, set {OPT_OUT}=1: only for files you trust."
     )

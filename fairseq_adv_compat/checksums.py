@@ -1,7 +1,7 @@
-"""A checkpoint that was damaged on its way or on its disk is noticed when it is read.
+"""Detects a checkpoint that was damaged in transit or on disk when it is read.
 
-``torch.save`` writes a CRC-32 with each part of its zip file. ``torch.load`` does not look at it, so a
-flipped bit becomes another weight.
+``torch.save`` writes a CRC-32 for each part of its zip file. ``torch.load`` does not check it, so a flipped
+bit would silently change a weight.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import zipfile
 from typing import IO
 
 _BLOCK = 1 << 20
-_FOLDER = 0x10  # torch reads nothing then, and takes what its memory held before for the weights
+_FOLDER = 0x10  # for such a part torch reads nothing, and uses uninitialised memory as the weights
 
 
 class Damaged(Exception):
-    """A file that does not hold what was written; the text says which part, without the file's name."""
+    """A file whose contents are not what was written; the message names the part, but not the file."""
 
 
 def check_parts(file: IO[bytes]) -> None:
-    """Reads each part of a zip file and compares its checksum; leaves ``file`` where it was.
+    """Reads each part of a zip file and compares its checksum; restores the position in ``file``.
 
-    Files of another kind pass: torch's format before 1.6 has no checksums, nor has a file that was written
-    after ``torch.serialization.set_crc32_options(False)``.
+    Other files pass: torch's format before 1.6 has no checksums, and neither has a file written after
+    ``torch.serialization.set_crc32_options(False)``.
 
     Raises:
-        Damaged: a part is not what was written, or is packed, which ``torch.save`` never does.
+        Damaged: a part is not what was written, or is compressed, which ``torch.save`` never does.
     """
     start = file.tell()
     try:
@@ -39,13 +39,14 @@ def check_parts(file: IO[bytes]) -> None:
                 if part.CRC:
                     _read(archive, part)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, OSError, RuntimeError, ValueError) as error:
-        raise Damaged(f"it is not a whole zip file ({error})") from error
+        raise Damaged(f"it is not a complete zip file ({error})") from error
     finally:
         file.seek(start)
 
 
 def part_sizes(file: IO[bytes]) -> dict[str, int]:
-    """Bytes of each part of a zip file, by the last word of its name; leaves ``file`` where it was."""
+    """The size of each part of a zip file in bytes, by the last component of its name; restores the
+    position."""
     start = file.tell()
     try:
         with zipfile.ZipFile(file) as archive:

@@ -1,9 +1,9 @@
-"""The configuration in a checkpoint is looked through before fairseq builds anything from it.
+"""Checks the configuration in a checkpoint before fairseq builds anything from it.
 
-fairseq 0.12.2 hands some strings of a configuration to ``eval``, so that a checkpoint whose pickle is clean
-can run code all the same. Those in :data:`EVALUATED` must be literals here, whenever a checkpoint is read.
-Before a model is built from one, its task and architecture must also be of a module whose source was read
-(SECURITY.md lists what was found), or of code that is not fairseq's and that the user has imported.
+fairseq 0.12.2 passes some strings of a configuration to ``eval``, so a checkpoint with a harmless pickle can
+still run code. Those in :data:`EVALUATED` must be literals here, whenever a checkpoint is read. Before a
+model is built from one, its task and architecture must also belong to a module of fairseq whose source was
+reviewed (SECURITY.md lists the findings), or to code outside fairseq that the user has imported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _LISTS = (list, tuple, type(None))
-# Option -> what its string may stand for. Every eval( of fairseq 0.12.2 that a configuration reaches.
+# Option -> what its string may stand for. Covers every eval() in fairseq 0.12.2 that a configuration can
+# reach.
 EVALUATED: dict[str, tuple[type, ...]] = {
     "adafactor_eps": _LISTS,
     "adam_betas": _LISTS,
@@ -53,13 +54,13 @@ EVALUATED: dict[str, tuple[type, ...]] = {
 _SIZES = (
     "encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "max_positions", "encoder_input_dim",
 )  # fmt: skip
-_SPARE = 10_000_000  # weights that a model may have beyond those in the file, such as new heads
+_SPARE = 10_000_000  # weights that a model may have in addition to those in the file, such as new heads
 _MOST_SHARED = 1000  # layers with the same weights
 _LONGEST = 1000  # items of a list, as in "[(512, 3)] * 20"
-_DEEPEST = 50  # parts in parts
+_DEEPEST = 50  # levels of nested parts
 
-# Of fairseq's own tasks and models: those whose building, loading and reading of data runs nothing but what
-# is checked here. Left out are those of speech, which read pickles and YAML that options name.
+# fairseq's own tasks and models whose building, loading and data reading run nothing except what is checked
+# here. Speech tasks and models are left out: they read pickles and YAML files named by options.
 SAFE_TASKS = tuple(
     f"fairseq.tasks.{name}"
     for name in (
@@ -80,14 +81,14 @@ SAFE_MODELS = tuple(
 
 
 class Refused(Exception):
-    """A configuration that may run code; the text says which option of it, without the file's name."""
+    """A configuration that may run code; the message names the option, but not the file."""
 
 
 def check_strings(state: Any) -> None:
-    """Looks at what fairseq would evaluate in a checkpoint, wherever it stands in ``cfg`` or ``args``.
+    """Checks the strings of a checkpoint that fairseq would evaluate, anywhere in ``cfg`` or ``args``.
 
     Args:
-        state: the checkpoint's content, as it was read.
+        state: the checkpoint's contents, as read.
 
     Raises:
         Refused: such a string is not a literal of the kind that fairseq expects there.
@@ -101,21 +102,21 @@ def check_strings(state: Any) -> None:
 
 
 def check_before_building(state: Any) -> None:
-    """Looks at the task, the architecture and the sizes that a model would be built with.
+    """Checks the task, the architecture and the sizes that a model would be built with.
 
     Args:
-        state: the checkpoint's content, as it was read or after fairseq has upgraded it.
+        state: the checkpoint's contents, as read or after fairseq has upgraded them.
 
     Raises:
-        Refused: task or architecture is not known to be safe, the model would be far larger than the file,
-            or its weights are none.
+        Refused: task or architecture is not known to be safe, the model would be far larger than the file, or
+            its weights are not tensors.
     """
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
     from fairseq.tasks import TASK_REGISTRY
 
     for name, value in _plain(state.get("model")).items():
         if not isinstance(name, str) or not hasattr(value, "numel"):
-            told = f"its weights hold {name!r:.60}, a {type(value).__name__}"
+            told = f"its weights contain {name!r:.60}, a {type(value).__name__}"
             raise Refused(f"{told}; expected tensors with names")
     for where, name in _names(state):
         is_task = "task" in where
@@ -125,7 +126,7 @@ def check_before_building(state: Any) -> None:
         if kind is None:
             raise Refused(f"{where} names the {what} {name!r:.60}, which is not registered here")
         if not _is_safe(kind.__module__, SAFE_TASKS if is_task else SAFE_MODELS):
-            raise Refused(f"{where} names the {what} {name!r}, whose building may run code of other files")
+            raise Refused(f"{where} names the {what} {name!r}, whose building may run code from other files")
         if kind.__module__.startswith(("fairseq.models.roberta", "fairseq_adv.models.albert")):
             _check_sizes(state, where.rpartition(".")[0], "albert" in kind.__module__)
 
@@ -143,9 +144,10 @@ def _names(state: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _check_sizes(state: Any, where: str, shared: bool) -> None:
-    """A model of these sizes has at least so many weights; the file's are as many, or it takes all memory.
+    """Checks that the file has about as many weights as a model of these sizes; else it could exhaust the
+    memory.
 
-    ``shared``: its layers are one, and its words have a width of their own.
+    ``shared``: its layers share weights, and its words have a width of their own.
     """
     cfg = _plain(state.get("cfg"))
     parts = [_plain(cfg.get("model")), _plain(cfg.get("task"))] if cfg else [_plain(state.get("args"))]
@@ -153,7 +155,7 @@ def _check_sizes(state: Any, where: str, shared: bool) -> None:
     classes = max(_whole(part.get("num_classes")) for part in parts)
     layers, width, inner, positions, narrow = sizes.values()
     if shared and layers > _MOST_SHARED:
-        raise Refused(f"{where} says encoder_layers {layers}; an albert has {_MOST_SHARED} at most")
+        raise Refused(f"{where} has encoder_layers {layers}; an albert has at most {_MOST_SHARED}")
     layer = width * (4 * width + 2 * inner)
     body = layer + (width + positions) * narrow if shared else layers * (layer + 1) + positions * width
     wanted = body + classes * width
@@ -161,7 +163,7 @@ def _check_sizes(state: Any, where: str, shared: bool) -> None:
     if wanted > 2 * held + _SPARE:
         told = ", ".join(f"{name} {size}" for name, size in sizes.items())
         raise Refused(
-            f"{where} says {told}, num_classes {classes}: {wanted} weights or more, but the file has {held}"
+            f"{where} has {told}, num_classes {classes}: {wanted} weights or more, but the file has {held}"
         )
 
 
@@ -171,17 +173,17 @@ def _whole(value: Any) -> int:
 
 def _is_safe(module: str, known: tuple[str, ...]) -> bool:
     if module.split(".")[0] != "fairseq":
-        return True  # code that the user has imported himself
+        return True  # code that the user has imported
     return any(module == one or module.startswith(f"{one}.") for one in known)
 
 
 def _options(part: Any, where: str) -> Iterator[tuple[str, str, Any]]:
-    """Place, name and value of all options in a part, and in the parts in it."""
+    """Place, name and value of all options in a part, and in its nested parts."""
     waiting = [(where, part, 0)]
     while waiting:
         place, value, depth = waiting.pop()
         if depth > _DEEPEST:
-            raise Refused(f"{where} holds parts within parts, more than {_DEEPEST} deep")
+            raise Refused(f"{where} has parts nested more than {_DEEPEST} levels deep")
         if isinstance(value, (list, tuple)):
             waiting += [(f"{place}[{i}]", one, depth + 1) for i, one in enumerate(value)]
             continue
@@ -191,7 +193,8 @@ def _options(part: Any, where: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def _plain(value: Any) -> Mapping[Any, Any]:
-    """The options of a part, which is a Namespace, a dict or omegaconf's, unresolved; else none."""
+    """The options of a part (a Namespace, a dict or an omegaconf container), unresolved; empty for anything
+    else."""
     if isinstance(value, Namespace):
         return vars(value)
     omegaconf = sys.modules.get("omegaconf")
@@ -205,14 +208,14 @@ def _check_literal(where: str, text: str | bytes, kinds: tuple[type, ...]) -> No
     try:
         value = _value(ast.parse(_short(text, _LONGEST * 20), mode="eval").body)
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
-        raise Refused(f"{where} is {text!r:.60}, which fairseq would evaluate, and is no literal") from error
+        raise Refused(f"{where} is {text!r:.60}, which fairseq would evaluate, and not a literal") from error
     if not isinstance(value, kinds):
         expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
         raise Refused(f"{where} is {text!r:.60}, which fairseq would evaluate; expected {expected}")
 
 
 def _value(node: ast.AST) -> Any:
-    """As :func:`ast.literal_eval`, with the sums and multiples of lists that fairseq's own options use.
+    """Like :func:`ast.literal_eval`, plus the sums and multiples of lists that fairseq's own options use.
 
     Raises:
         ValueError: anything else.
@@ -224,7 +227,7 @@ def _value(node: ast.AST) -> Any:
         is_multiple = isinstance(node.op, ast.Mult) and isinstance(left, (list, tuple)) and type(right) is int
         if is_multiple and right * len(left) <= _LONGEST:
             return left * right
-        raise ValueError("no sum of lists, and no multiple of one")
+        raise ValueError("not a sum or multiple of lists")
     return ast.literal_eval(node)
 
 

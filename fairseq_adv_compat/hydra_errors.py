@@ -1,9 +1,9 @@
-"""Lets ``fairseq-hydra-train`` show the real message of a failure.
+"""Makes ``fairseq-hydra-train`` show the actual message of a failure.
 
-hydra 1.0.7's ``run_and_report`` calls ``print_exception(etype=…)``, an argument that Python 3.10
-dropped, and asserts that every frame belongs to a module, which is false for generated code (a
-dataclass's ``__init__``). Either error is then shown in place of the user's own. What fairseq_adv itself
-reports to a user is one line, as in its other commands.
+hydra 1.0.7's ``run_and_report`` calls ``print_exception(etype=…)``, an argument that Python 3.10 removed, and
+asserts that every frame belongs to a module, which is false for generated code (a dataclass's ``__init__``).
+Either error would hide the user's own. Errors that fairseq_adv reports to users take one line, as in its
+other commands.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def apply(module: ModuleType) -> None:
 
 
 def run_and_report(func: Callable[[], Any]) -> Any:
-    """Returns ``func()``; reports an exception as hydra means to do, and exits with status 1.
+    """Returns ``func()``; reports an exception as hydra intends, and exits with status 1.
 
     Raises:
-        Exception: what ``func`` raised, if the environment variable ``HYDRA_FULL_ERROR`` is 1.
+        Exception: that of ``func``, if the environment variable ``HYDRA_FULL_ERROR`` is 1.
         SystemExit: status 1, after the report on stderr.
     """
     from hydra.errors import CompactHydraException

@@ -1,6 +1,6 @@
-"""Lets hydra 1.0.7 find its plugins on Python >= 3.12.
+"""Makes hydra 1.0.7 find its plugins on Python >= 3.12.
 
-``hydra.core.plugins`` asks ``pkgutil``'s finders for ``find_module``, which 3.12 dropped.
+``hydra.core.plugins`` calls ``find_module`` of ``pkgutil``'s finders, which 3.12 removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .module_view import ModuleView
 
 
 class _Importer:
-    """The two calls that hydra makes, by the import system of today."""
+    """The two calls that hydra makes, implemented with the current import system."""
 
     def find_module(self, name: str) -> _Importer:
         return self

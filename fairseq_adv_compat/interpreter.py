@@ -1,10 +1,11 @@
-"""What newer Pythons refuse in the source of fairseq 0.12.2 and hydra 1.0.7.
+"""Handles what newer Pythons refuse in the source of fairseq 0.12.2 and hydra 1.0.7.
 
-* Since 3.11 ``dataclasses`` refuses every default that cannot be hashed, so also an instance of an
-  ordinary dataclass (``common: CommonConfig = CommonConfig()``), which 3.10 took. A default factory
-  is no way out, because fairseq reads ``Field.default``. Giving the default's class the identity
-  hash, just before the field is made, restores what 3.10 did.
-* 3.13 has no ``typing.io`` any more; hydra's grammar and antlr4 4.8 import ``TextIO`` from it.
+* Since 3.11 ``dataclasses`` refuses every default that can't be hashed, including instances of ordinary
+dataclasses
+  (``common: CommonConfig = CommonConfig()``), which 3.10 accepted. A default factory doesn't help, because
+  fairseq reads ``Field.default``. Giving the default's class the identity hash, just before the field is
+  made, restores the behaviour of 3.10.
+* 3.13 no longer has ``typing.io``; hydra's grammar and antlr4 4.8 import ``TextIO`` from it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def apply(module: ModuleType) -> None:
 
 
 def _is_ours(cls: type) -> bool:
-    """Whether the class, or one that it derives from, lives in fairseq or hydra."""
+    """Whether the class, or one of its bases, belongs to fairseq or hydra."""
     return any(base.__module__.partition(".")[0] in _ROOTS for base in cls.__mro__)
 
 
@@ -43,8 +44,8 @@ def _make_hashable(cls: type, name: str) -> None:
 
 
 def _take_dataclass_defaults() -> None:
-    # `_get_field` holds the check. Wrapping it, and not the decorator, also serves modules that took
-    # `dataclass` before fairseq was imported, and leaves `dataclasses.dataclass` the same object.
+    # `_get_field` contains the check. Wrapping it, and not the decorator, also works for modules that
+    # imported `dataclass` before fairseq was imported, and leaves `dataclasses.dataclass` the same object.
     original = dataclasses._get_field  # type: ignore[attr-defined]
     if hasattr(original, "serves_fairseq"):
         return

@@ -1,4 +1,4 @@
-"""A module as one of its users should see it: some names replaced, all others looked up in the original."""
+"""A view of a module for one of its users: some names replaced, all others looked up in the original."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 class ModuleView(ModuleType):
-    """Stands for ``original`` in the globals of one module, so that nobody else sees the change.
+    """Stands in for ``original`` in the globals of one module, so that no other module sees the change.
 
     Args:
-        original: the module that is stood for.
-        replaced: names that this view has in place of, or besides, those of ``original``.
+        original: the viewed module.
+        replaced: names that this view has in place of, or in addition to, those of ``original``.
     """
 
     def __init__(self, original: ModuleType, **replaced: Any) -> None:

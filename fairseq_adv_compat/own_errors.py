@@ -1,4 +1,4 @@
-"""Which errors are this project's own reports to a user, for the places that print them as one line."""
+"""Recognises errors that this project reports to users, so that they can be printed as one line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import traceback
 
 
 def raised_here(error: BaseException) -> bool:
-    """Whether a line of this project raised the error, and not one of a library that it called."""
+    """Whether this project's own code raised the error, and not a library that it called."""
     frames = list(traceback.walk_tb(error.__traceback__))
     return bool(frames) and str(frames[-1][0].f_globals.get("__name__")).startswith("fairseq_adv")

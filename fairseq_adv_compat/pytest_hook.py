@@ -1,7 +1,7 @@
-"""Lets pytest start beside hydra 1.0.7 on Python >= 3.11.
+"""Makes pytest start in an environment with hydra 1.0.7 on Python >= 3.11.
 
-hydra is a pytest plugin, so pytest imports it at its own start, through an import hook (for its
-``assert`` messages) that stands in front of ours: the patches of hydra would be passed over.
+hydra is a pytest plugin, so pytest imports it when it starts, through an import hook (for its ``assert``
+messages) that precedes ours: hydra's patches would be skipped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from . import PATCHED_MODULES
 
 
 def apply(module: ModuleType) -> None:
-    """Makes the hook of ``_pytest.assertion.rewrite`` leave the modules that are patched to our finder."""
+    """Makes the hook of ``_pytest.assertion.rewrite`` leave patched modules to our finder."""
     hook: Any = module.AssertionRewritingHook
     original = hook.find_spec
 

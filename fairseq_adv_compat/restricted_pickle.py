@@ -1,9 +1,9 @@
 """A pickle module for ``torch.load`` that builds tensors and the listed classes, and nothing else.
 
-For torch < 2.10 only, whose own ``weights_only=True`` cannot be told of further classes (< 2.4) or can
-be got round (CVE-2025-32434, < 2.6; CVE-2026-24747, < 2.10). Like torch's later one it refuses, besides
-unknown names, every instruction that would call or change anything but an object of a listed class, and a
-tensor whose part of the file has another size.
+Only for torch < 2.10, whose own ``weights_only=True`` either accepts no further classes (< 2.4) or can be
+bypassed (CVE-2025-32434, < 2.6; CVE-2026-24747, < 2.10). Like torch's later one it refuses, in addition to
+unknown names, every instruction that would call or change anything but an object of a listed class, and
+tensors whose part of the file has the wrong size.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import torch
 from .allow_list import fairseq_globals, plain_globals
 from .module_view import ModuleView
 
-# `pickle._Unpickler` is the standard library's own, in Python: the C one can't be told how to BUILD.
+# `pickle._Unpickler` is the standard library's own, in Python: BUILD can't be overridden in the C version.
 _Base: Any = pickle._Unpickler  # type: ignore[attr-defined]
 
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
-    """Protocol 2 writes bytes as a latin-1 string; other codecs have no business here."""
+    """Protocol 2 writes bytes as a latin-1 string; other codecs are not needed here."""
     if encoding != "latin1":
         raise pickle.UnpicklingError("GLOBAL _codecs.encode with a codec other than latin1")
     return text.encode("latin1")
@@ -56,7 +56,7 @@ def _refused(unpickler: Any) -> None:
 
 
 def _checked(opcode: bytes, target: Callable[[Any], Any], allowed: Callable[[Any, Any], bool]) -> Any:
-    """The instruction ``opcode``, carried out only if ``allowed(unpickler, target(unpickler))``."""
+    """The instruction ``opcode``, executed only if ``allowed(unpickler, target(unpickler))``."""
     carry_out = _Base.dispatch[opcode[0]]
 
     def checked(unpickler: Any) -> None:
@@ -69,7 +69,7 @@ def _checked(opcode: bytes, target: Callable[[Any], Any], allowed: Callable[[Any
 
 
 def _is_listed(unpickler: Any, value: Any) -> bool:
-    return id(value) in unpickler.listed_ids  # by identity: some classes have an `==` of their own
+    return id(value) in unpickler.listed_ids  # by identity: some classes define their own `==`
 
 
 def _is_storage_key(unpickler: Any, value: Any) -> bool:
@@ -78,7 +78,7 @@ def _is_storage_key(unpickler: Any, value: Any) -> bool:
     _, kind, key, _, numel = value[:5]
     if unpickler.sizes is None:
         return True
-    # torch < 2.10 reads so many numbers, whether they are there or not (CVE-2026-24747).
+    # torch < 2.10 reads this many numbers, whether they exist or not (CVE-2026-24747).
     bytes_each = torch.empty(0, dtype=getattr(kind, "dtype", torch.uint8)).element_size()
     return type(numel) is int and numel * bytes_each == unpickler.sizes.get(key)
 
@@ -96,7 +96,7 @@ def _below(depth: int) -> Callable[[Any], Any]:
 
 
 def _below_mark(unpickler: Any) -> Any:
-    return unpickler.metastack[-1][-1]  # the items since the mark are a stack of their own
+    return unpickler.metastack[-1][-1]  # the items since the mark are on a separate stack
 
 
 class Unpickler(_Base):  # type: ignore[misc]
@@ -118,7 +118,7 @@ class Unpickler(_Base):  # type: ignore[misc]
     }
 
     sizes: Optional[Mapping[str, int]] = None
-    """Bytes of each tensor's part in a zip file; None: of another format, whose reader checks them."""
+    """Bytes of each tensor's part in a zip file; None for another format, whose reader checks them."""
 
     def __init__(self, file: IO[bytes], **options: Any) -> None:
         super().__init__(file, **options)
@@ -126,10 +126,10 @@ class Unpickler(_Base):  # type: ignore[misc]
         self.listed_ids = {id(value) for value in self.listed.values()}
 
     def find_class(self, module: str, name: str) -> Any:
-        """The listed object of this name (torch's own subclass takes the names of storages before).
+        """The listed object of this name (torch's own subclass handles the names of storages before).
 
         Raises:
-            pickle.UnpicklingError: if there is none.
+            pickle.UnpicklingError: there is none.
         """
         if (module, name) in _compat_pickle.NAME_MAPPING:
             module, name = _compat_pickle.NAME_MAPPING[(module, name)]
@@ -142,7 +142,7 @@ class Unpickler(_Base):  # type: ignore[misc]
 
 
 def of_sizes(sizes: Mapping[str, int]) -> ModuleType:
-    """This module, with an unpickler for a file whose parts have so many bytes."""
+    """This module, with an unpickler for a file with parts of these sizes."""
     return ModuleView(sys.modules[__name__], Unpickler=type("Unpickler", (Unpickler,), {"sizes": sizes}))
 
 

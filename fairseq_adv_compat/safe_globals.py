@@ -1,6 +1,6 @@
-"""Lets ``torch.load(checkpoint)`` in a user's own script read fairseq's checkpoints too (torch >= 2.6).
+"""Makes ``torch.load(checkpoint)`` in a user's own script accept fairseq's checkpoints too (torch >= 2.6).
 
-Older torch reads them in such a call anyhow, without any check, as it always did.
+Older torch accepts them in such a call anyway, without any check.
 """
 
 from __future__ import annotations
@@ -11,5 +11,6 @@ from .checkpoints import mark_plain_globals
 
 
 def apply(module: ModuleType) -> None:
-    """Called once ``fairseq`` is imported: before, its modules would be imported in another order."""
+    """Called once ``fairseq`` is imported: before that, it would change the order in which its modules are
+    imported."""
     mark_plain_globals()

@@ -1,4 +1,4 @@
-"""How a patch reaches its module: the import system's own spec, with a word before and after."""
+"""How a patch reaches its module: the import system's own spec, with hooks before and after execution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import PATCHED_MODULES, Finder
 
 
 def patched_spec(name: str, path: Any, target: Any) -> ModuleSpec | None:
-    """The other finders' spec for ``name``, one of ``PATCHED_MODULES``, which applies the patches."""
+    """The other finders' spec for ``name``, one of ``PATCHED_MODULES``, extended to apply the patches."""
     for finder in sys.meta_path:
         spec = None
         if finder is not Finder and hasattr(finder, "find_spec"):
@@ -25,7 +25,7 @@ def patched_spec(name: str, path: Any, target: Any) -> ModuleSpec | None:
 
 
 def _patch_on_exec(loader: Any, before: str, after: str) -> None:
-    """Wraps ``exec_module`` of this one loader object; its class and its other uses stay as they are."""
+    """Wraps ``exec_module`` of this one loader object; its class and its other uses do not change."""
     run_module = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:

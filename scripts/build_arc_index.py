@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""As ``fairseq-adv retrieve index``."""
+"""Same as ``fairseq-adv retrieve index``."""
 
 import sys
 

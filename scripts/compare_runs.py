@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""As ``fairseq-adv compare``."""
+"""Same as ``fairseq-adv compare``."""
 
 import sys
 

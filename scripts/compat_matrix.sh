@@ -2,10 +2,10 @@
 # Installs and runs fairseq_adv on every Python it supports, with the oldest and the newest torch for each,
 # and prints the table of docs/modes.md. Downloads gigabytes and takes hours; not part of .ci/run.
 #
-#   scripts/compat_matrix.sh            every cell that has not passed yet
-#   scripts/compat_matrix.sh CELL...    these cells again, as named by --list (3.9-oldest, 3.12-newest, ...)
-#   scripts/compat_matrix.sh --list     the cells
-#   scripts/compat_matrix.sh --table    the table of what has been run
+#   scripts/compat_matrix.sh            all cells that have not passed yet
+#   scripts/compat_matrix.sh CELL...    these cells, by the names that --list prints (3.9-oldest, 3.12-newest, ...)
+#   scripts/compat_matrix.sh --list     list the cells
+#   scripts/compat_matrix.sh --table    print the table of the results so far
 #
 # Each cell gets a fresh environment, which is removed after it: an install (with -e and without, in turn),
 # scripts/compat_smoke.py, and the tests of the compatibility code. Logs and rows stay in .matrix/.
@@ -14,8 +14,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 repo=$PWD
 out=$repo/.matrix
 
-# name, Python, what pip is asked for, how it is installed. torch 2.6 is the first whose torch.load
-# checks by itself; below 2.10 our own check is used.
+# name, Python, pip's requirements, how it is installed. torch 2.6 is the first whose torch.load
+# checks by default; below 2.10 our own check is used.
 cells='
 3.9-oldest   3.9   torch==1.13.1 numpy<2   -e
 3.9-newest   3.9   torch         numpy     wheel
@@ -51,7 +51,7 @@ find_python() {
     return 1
 }
 
-# Leaves the row of the table behind; the exit status says whether the cell passed.
+# Writes the cell's row of the table; the exit status is 0 if the cell passed.
 run_cell() {
     local name=$1 version=$2 torch=$3 numpy=$4 how=$5
     local dir=$out/$name started=$SECONDS python step result notes log bin

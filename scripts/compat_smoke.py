@@ -1,10 +1,10 @@
-"""fairseq's commands with the plug-in, once through, in the environment of the Python that runs this.
+"""Runs each of fairseq's commands once with the plug-in, in the environment of the current Python.
 
     python scripts/compat_smoke.py FOLDER
 
 Writes a tiny data set into FOLDER, trains ``--criterion freelb`` on it, resumes, validates, trains from a
-yaml and over two processes, and loads the result by ``RobertaModel.from_pretrained``. Prints a line for
-each step; at the first that fails, its output, and exits with status 1. For scripts/compat_matrix.sh.
+yaml and on two processes, and loads the result with ``RobertaModel.from_pretrained``. Prints a line for
+each step; if one fails, prints its output and exits with status 1. For scripts/compat_matrix.sh.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ assert logits.shape == (1, 2) and bool(torch.isfinite(logits).all()), logits
 
 
 def run(step: str, *words: object, expect: str = "") -> None:
-    """Runs one command to its end and prints the time it took; leaves with status 1 if it fails."""
+    """Runs one command and prints the time it took; exits with status 1 if it fails."""
     start = time.time()
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, env=env, check=False)
@@ -54,7 +54,7 @@ def run(step: str, *words: object, expect: str = "") -> None:
 
 
 def write_text(folder: Path) -> None:
-    """Sentences and labels, one a line."""
+    """Sentences and labels, one per line."""
     for split, count in (("train", 24), ("valid", 8)):
         rows = [[WORDS[(i * 7 + j * (i + 1)) % len(WORDS)] for j in range(4 + i % 7)] for i in range(count)]
         (folder / f"{split}.input0").write_text("".join(" ".join(row) + "\n" for row in rows))
@@ -62,7 +62,7 @@ def write_text(folder: Path) -> None:
 
 
 def main() -> None:
-    """All steps, in the folder that the command line names."""
+    """Runs all steps, in the folder given on the command line."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""As ``fairseq-adv convert``."""
+"""Same as ``fairseq-adv convert``."""
 
 import sys
 

@@ -1,10 +1,10 @@
-"""What the scripts beside this file do: they open the command fairseq-adv."""
+"""Entry point of the scripts in this folder: they run the command fairseq-adv."""
 
 import sys
 
 
 def main(*verb: str) -> int:
-    """Runs ``fairseq-adv VERB`` with the process's words."""
+    """Runs ``fairseq-adv VERB`` with the process's arguments."""
     try:
         from fairseq_adv_cli import main as command
     except ImportError:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""As ``fairseq-adv fetch``."""
+"""Same as ``fairseq-adv fetch``."""
 
 import sys
 

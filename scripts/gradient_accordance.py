@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""As ``fairseq-adv figures``."""
+"""Same as ``fairseq-adv figures``."""
 
 import sys
 

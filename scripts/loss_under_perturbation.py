@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""As ``fairseq-adv attack``."""
+"""Same as ``fairseq-adv attack``."""
 
 import sys
 

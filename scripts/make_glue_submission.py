@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""As ``fairseq-adv submission``."""
+"""Same as ``fairseq-adv submission``."""
 
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""As ``fairseq-adv predict``."""
+"""Same as ``fairseq-adv predict``."""
 
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""As ``fairseq-adv corpus``."""
+"""Same as ``fairseq-adv corpus``."""
 
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""As ``fairseq-adv prepare glue``."""
+"""Same as ``fairseq-adv prepare glue``."""
 
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""As ``fairseq-adv prepare qnli-ranking``."""
+"""Same as ``fairseq-adv prepare qnli-ranking``."""
 
 import sys
 

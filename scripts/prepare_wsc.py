@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""As ``fairseq-adv prepare wsc``."""
+"""Same as ``fairseq-adv prepare wsc``."""
 
 import sys
 

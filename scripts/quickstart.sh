@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Fine-tunes a real pre-trained encoder with FreeLB and without, and compares the two.
-# Sets up .venv first. What an earlier call has finished is used again. What the commands print goes into OUT/quickstart.log.
+# Sets up .venv first. Finished steps of an earlier call are reused. The output of the commands goes to OUT/quickstart.log.
 #
 #   scripts/quickstart.sh                        the sentiment sentences in examples/quickstart/data
 #   scripts/quickstart.sh --glue DIR             a GLUE task folder instead, such as glue_data/RTE
 #   scripts/quickstart.sh --encoder HF_FOLDER    another BERT or RoBERTa folder instead of MiniLM-L6
-#   scripts/quickstart.sh --out DIR              where everything goes (default: out/quickstart)
+#   scripts/quickstart.sh --out DIR              output folder (default: out/quickstart)
 #   scripts/quickstart.sh --epochs N             training epochs (default: 4)
 set -euo pipefail
 here=$PWD
@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
     case "$1" in
         -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
         --glue | --encoder | --out | --epochs)
-            [ $# -ge 2 ] || die "$1 wants a value (see $0 --help)"
+            [ $# -ge 2 ] || die "$1 needs a value (see $0 --help)"
             case "$1" in
                 --glue) glue=$(absolute "$2") ;;
                 --encoder) encoder=$(absolute "$2") ;;
@@ -31,9 +31,9 @@ while [ $# -gt 0 ]; do
     esac
 done
 [ -z "$glue" ] || [ -d "$glue" ] || die "--glue $glue: no such folder"
-[ -z "$encoder" ] || [ -f "$encoder/config.json" ] || die "--encoder $encoder: no config.json in it, so no Hugging Face folder"
+[ -z "$encoder" ] || [ -f "$encoder/config.json" ] || die "--encoder $encoder: no config.json in it. Pass a Hugging Face model folder"
 case "$epochs" in '' | *[!0-9]* | 0* | ?????*) die "--epochs $epochs: pass a whole number from 1 to 9999, such as 4" ;; esac
-[ -n "$out" ] || die "--out: names no folder"
+[ -n "$out" ] || die "--out: empty. Pass a folder"
 
 task=SST-2
 if [ -n "$glue" ]; then
@@ -44,7 +44,7 @@ if [ -n "$glue" ]; then
     esac
     [ -f "$glue/train.tsv" ] || die "--glue $glue: no train.tsv in it"
 fi
-mkdir -p "$out" 2>/dev/null || die "--out $out: can't be made"
+mkdir -p "$out" 2>/dev/null || die "--out $out: can't be created"
 log=$out/quickstart.log
 : 2>/dev/null >>"$log" || die "--out $out: can't be written"
 step() {  # step "what is done" COMMAND...: its output goes into the log
@@ -80,7 +80,7 @@ step "2/6 the encoder: a pre-trained BERT as a fairseq checkpoint" convert
 step "3/6 the text: tokenised and binarised" \
     fairseq-adv prepare glue "${glue:-examples/quickstart/data}" "$task" "$data" --encoder "$out/encoder-$name"
 
-# What the two runs share. FreeLB's sizes are shares of the embeddings; examples/glue/README.md says how to choose them.
+# What the two runs share. FreeLB's sizes are shares of the embeddings; docs/choosing.md says how to choose them.
 train() {
     local run=$runs/$1
     shift

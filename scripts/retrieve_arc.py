@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""As ``fairseq-adv retrieve documents``."""
+"""Same as ``fairseq-adv retrieve documents``."""
 
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""As ``fairseq-adv sweep``."""
+"""Same as ``fairseq-adv sweep``."""
 
 import sys
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Sets up .venv if needed and runs the tests, on all cores. Without options: all that CI runs.
+# Sets up .venv if needed and runs the tests on all cores. Without options: everything that CI runs.
 #
 #   scripts/test.sh                              the default lane
-#   scripts/test.sh --fast                       under a minute, a look into every room
-#   scripts/test.sh --slow                       what only repeats more of the same; CI runs it each night
-#   scripts/test.sh --slurm                      on a real SLURM of two nodes; wants Debian's packages, and root
+#   scripts/test.sh --fast                       a few tests of every package, in under a minute
+#   scripts/test.sh --slow                       further combinations, which CI runs every night
+#   scripts/test.sh --slurm                      on a real SLURM of two nodes; needs Debian's packages, and root
 #   scripts/test.sh [LANE] --installed           with the Python on PATH, as it is, instead of .venv
-#   scripts/test.sh tests/test_cli.py -x         other arguments go to pytest
+#   scripts/test.sh tests/test_cli.py -x         other arguments are passed to pytest
 #
-#   WORKERS=N   how many processes run tests (default: one per core; 0: in pytest's own process)
+#   WORKERS=N   number of test processes (default: one per core; 0: run in pytest's own process)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -154,9 +154,9 @@ MUTATIONS = [
         "pairs that are not there are negatives of infobert's bound",
     ),
     Mutation(
-        "fairseq_adv/criterions/flood.py",
-        "and loss_scale(optimizer) < scale:",
-        "and loss_scale(optimizer) < 0:",
+        "fairseq_adv/criterions/loss_scale.py",
+        "and loss_scale(optimizer) < scale)",
+        "and loss_scale(optimizer) < 0)",
         "tests/criterions/test_flooding.py"
         "::test_an_update_that_overflows_under_amp_counts_when_it_is_made_again",
         "an update that overflows under AMP counts twice",

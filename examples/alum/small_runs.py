@@ -158,7 +158,7 @@ def work(options: Namespace) -> None:
 
 def tables(records: list[Record]) -> list[str]:
     attacks = sorted({name for record in records for name in record["after"]})
-    vat = ("vat_cosine", "vat_divergence", "vat_divergence_start")
+    vat = ("vat_divergence", "vat_divergence_start")
     columns = [
         small.UPDATES,
         Column("wall minutes", lambda record: record["wall_seconds"] / 60, 1),
@@ -166,7 +166,8 @@ def tables(records: list[Record]) -> list[str]:
         Column("valid perplexity", last("valid", "ppl")),
         *(Column("valid loss, first rows", outcome(name, "loss"), 3) for name in attacks[:1]),
         *(Column(f"under {name}", outcome(name, "perturbed_loss"), 3) for name in attacks),
-        *(Column(f"`{name}`, mean", last("train", name), 8) for name in vat),
+        Column("`vat_cosine`, mean", last("train", "vat_cosine"), 8),
+        *(Column(f"`{name}`, nats, mean", last("train", name, small.NATS), 8) for name in vat),
     ]
     order = ["start of both", "plain", "ALUM", "plain, as many updates as ALUM"]
     scores = [

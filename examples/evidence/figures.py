@@ -7,7 +7,9 @@ from typing import Any
 
 import grid
 import word_attacks
-from results import Cells, Interval, interval, score, under_attack
+from cells import Cells
+from intervals import Interval, interval
+from results import score, under_attack
 
 SCORES, ATTACKS, WORDS = "score-over-rows", "accuracy-under-attack", "accuracy-under-attacks-on-words"
 Point = tuple[float, Interval]
@@ -60,7 +62,7 @@ def _draw_word_attacks(cells: Cells, path: Path) -> bool:
     found = {method: word_attacks.attacked(cells, method) for method in grid.ATTACKED}
     if not any(found.values()):
         return False
-    figure = _figure(path, (9, 7))
+    figure = new_figure(path, (9, 7))
     panels = figure.subplots(2, 2, sharex=True)
     for axes, name in zip(panels.flat, word_attacks.NAMES):
         for method, records in found.items():
@@ -69,18 +71,18 @@ def _draw_word_attacks(cells: Cells, path: Path) -> bool:
                     interval([word_attacks.value(name, number)(one) for one in records])
                     for number in ("clean", "aua")
                 )
-                colour, marker, _ = _look(method)
+                colour, marker, _ = look(method)
                 axes.errorbar(
                     clean.mean, attacked.mean, xerr=_spread(clean), yerr=_spread(attacked), label=method,
                     capsize=3, color=colour, marker=marker, linestyle="none",
                 )  # fmt: skip
-        axes.set_title(word_attacks.TITLES[name])
+        axes.set_title(word_attacks.title(name))
         axes.grid(alpha=0.3)
     figure.supxlabel("accuracy before the attack, %")
     figure.supylabel("accuracy under attack, %")
     handles, labels = panels.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False)
-    _save(figure, path)
+    save(figure, path)
     return True
 
 
@@ -89,11 +91,11 @@ def _draw(
     ticks: list[int] | None = None,
 ) -> None:  # fmt: skip
     """A line for each method, with its intervals; rows on a logarithmic axis."""
-    figure = _figure(path, (7, 4.5))
+    figure = new_figure(path, (7, 4.5))
     axes = figure.subplots()
     for name, points in lines.items():
         xs, intervals = zip(*points)
-        colour, marker, style = _look(name)
+        colour, marker, style = look(name)
         axes.errorbar(
             xs, [one.mean for one in intervals], yerr=[_spread(one) for one in intervals], label=name,
             capsize=3, linewidth=1.5, color=colour, marker=marker, linestyle=style,
@@ -107,10 +109,10 @@ def _draw(
     axes.set_title(title)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    _save(figure, path)
+    save(figure, path)
 
 
-def _figure(path: Path, size: tuple[float, float]) -> Any:
+def new_figure(path: Path, size: tuple[float, float]) -> Any:
     from fairseq_adv.evaluation.figures.plots import NoMatplotlib
 
     try:
@@ -122,7 +124,7 @@ def _figure(path: Path, size: tuple[float, float]) -> Any:
     return Figure(figsize=size, layout="constrained")
 
 
-def _look(method: str) -> tuple[Any, Any, Any]:
+def look(method: str) -> tuple[Any, Any, Any]:
     """Colour, marker and style of a method's line, the same in all figures."""
     from fairseq_adv.evaluation.figures.plots import COLOURS, MARKERS, STYLES
 
@@ -139,7 +141,7 @@ def _spread(one: Interval) -> float:
     return 0.0 if one.half != one.half else one.half
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
     from fairseq_adv.data.io import written_whole
 
     for kind in ("png", "svg"):

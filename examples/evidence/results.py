@@ -1,75 +1,20 @@
-"""What the records of the evidence run say: means and their intervals, paired differences, tables."""
+"""The tables of the evidence run: means and their intervals, paired differences."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import grid
 import word_attacks
+from cells import Cells, Value
 from driver import Record
 from fill import LONG, STEPS
+from intervals import Interval, interval, sign_test
+from tables import markdown
 
 NATS = math.log(2)
-Value = Callable[[Record], float]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean with the half width of its 95 % confidence interval (Student's t); NaN for a single value."""
-
-    mean: float
-    half: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.2f}" + ("" if math.isnan(self.half) else f" ± {self.half:.2f}")
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """Of at least one value."""
-    from scipy import stats
-
-    n = len(values)
-    if n < 2:
-        return Interval(statistics.mean(values), math.nan)
-    t = float(stats.t.ppf(0.975, n - 1))
-    return Interval(statistics.mean(values), t * statistics.stdev(values) / math.sqrt(n))
-
-
-def sign_test(differences: Sequence[float]) -> tuple[int, int, float]:
-    """How many are above 0, how many below, and how likely a split as uneven is by chance (two-sided)."""
-    from scipy import stats
-
-    above, below = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
-    p = float(stats.binomtest(above, above + below).pvalue) if above + below else 1.0
-    return above, below, p
-
-
-class Cells:
-    """The records of cells, each once, found by task, rows, method and seed."""
-
-    def __init__(self, records: Sequence[Record]) -> None:
-        self.records = records
-        self.known = grid.whole_grid(records)
-        self.done = {run.name: one for run in self.known if (one := grid.find(run, records)) is not None}
-
-    @property
-    def whole(self) -> int:
-        """How many have a record of all that is measured in them."""
-        return sum(grid.is_done(run, self.records) for run in self.known)
-
-    def of(self, task: str, rows: int, method: str) -> list[Record]:
-        """By seed; those for choosing are not among them."""
-        names = [f"{task}-{rows}-{method}-{seed}" for seed in grid.SEEDS]
-        return [self.done[name] for name in names if name in self.done]
-
-    def paired(self, task: str, rows: int, method: str, value: Value) -> list[float]:
-        """value(method) - value(standard) for each seed that both have."""
-        plain = {record["seed"]: value(record) for record in self.of(task, rows, "standard")}
-        ours = self.of(task, rows, method)
-        return [value(one) - plain[one["seed"]] for one in ours if one["seed"] in plain]
 
 
 def score(task: str) -> Value:
@@ -103,7 +48,7 @@ def result_table(cells: Cells, task: str, rows: int) -> list[str]:
         return []
     updates = grid.TASKS[task].updates[rows]
     title = f"## {task}, {rows} training rows, {updates} updates of 32"
-    return [title, "", *_table(heads, lines)]
+    return [title, "", *markdown(heads, lines)]
 
 
 def told(cells: Cells) -> list[str]:
@@ -124,7 +69,7 @@ def told(cells: Cells) -> list[str]:
                     f"{signed(interval(gains))} ({seeds}), "
                     f"and accuracy under the attack of {100 * radius:g} % by {signed(attacked)}."
                 )
-    return ["## What it says so far", "", *lines, ""] if lines else []
+    return ["## Each method and `standard`", "", *lines, ""] if lines else []
 
 
 def signed(change: Interval) -> str:
@@ -168,7 +113,7 @@ def choice_table(cells: Cells) -> list[str]:
         "training loss",
         "",
     ]
-    return ["## How learning rates and sizes were chosen", "", *_table(heads, lines)] if lines else []
+    return ["## How learning rates and sizes were chosen", "", *markdown(heads, lines)] if lines else []
 
 
 def divergence_share(record: Record) -> str:
@@ -205,7 +150,7 @@ def convergence(cells: Cells) -> list[str]:
         "Dev scores after parts of the updates. It has where the last third adds little, and three times as "
         "many updates add nothing."
     )
-    return ["## Has `standard` converged?", "", told, "", *_table(heads, lines)]
+    return ["## Has `standard` converged?", "", told, "", *markdown(heads, lines)]
 
 
 def long_attacks(cells: Cells) -> list[str]:
@@ -218,18 +163,20 @@ def long_attacks(cells: Cells) -> list[str]:
     ]  # fmt: skip
     heads = ["cell", f"accuracy, {STEPS} steps", f"accuracy, {LONG} steps"]
     title = f"## Are {STEPS} steps enough? The attack of {100 * radius:g} %"
-    return [title, "", *_table(heads, lines)] if lines else []
+    return [title, "", *markdown(heads, lines)] if lines else []
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return [*(f"| {' | '.join(cells)} |" for cells in lines), ""]
+def page(cells: Cells, figures: Sequence[str], said: Sequence[str]) -> list[str]:
+    """All lines between the markers.
 
-
-def page(cells: Cells, figures: Sequence[str]) -> list[str]:
-    """All lines between the markers."""
+    Args:
+        cells: of the run.
+        figures: names of their files, without ending.
+        said: the sentences that come first.
+    """
     machines = sorted({f"{one['machine']}, torch {one['torch']}" for one in cells.done.values()})
     lines = [
+        "## What it says so far", "", *said, "",
         f"**{cells.whole} of {len(cells.known)} cells known by now are done** (a cell becomes known when its "
         "sizes are chosen; one that still lacks its attacks on words is shown, and made again).",
         f"Machines: {'; '.join(machines) or 'none yet'}.", "",

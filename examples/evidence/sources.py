@@ -81,19 +81,9 @@ def prepare(data: Path, out: Path, task: str, rows: int) -> None:
     folder = (out / "data" / f"{task}-{rows}").resolve()
     if folder.is_dir() and (task != ATTACKED_TASK or (out / attacked_file(task)).is_file()):
         return
-    if task == "movie-reviews":
-        name, head, parts = "SST-2", _SST_2, movie_reviews(data / "sentence" / "rt-polarity.all")
-    else:
-        name = task
-        small.check_glue(data / "glue" / task, task)
-        head, parts = glue(data / "glue" / task, has_head=task != "CoLA")
-    if len(parts["train"]) < rows:
-        raise ValueError(f"{data}: {task} has {len(parts['train'])} rows for training, not {rows}")
-    parts["train"] = parts["train"][:rows]
-    parts["attack"] = parts["test"][:ATTACKED]
+    name, head, parts = _read(data, task, rows)
     if task == ATTACKED_TASK:
-        lines = [["text", "label"], *parts["attack"]]
-        write_whole(out / attacked_file(task), "".join("\t".join(line) + "\n" for line in lines))
+        write_whole(out / attacked_file(task), _tsv([["text", "label"], *parts["attack"]]))
     if folder.is_dir():
         return
     with whole_folder(folder) as scratch:
@@ -103,14 +93,30 @@ def prepare(data: Path, out: Path, task: str, rows: int) -> None:
         shutil.rmtree(scratch / "parts")
 
 
+def _read(data: Path, task: str, rows: int) -> tuple[str, list[str], dict[str, Rows]]:
+    """The GLUE task whose layout the files have, their header, and the rows of each split."""
+    if task == "movie-reviews":
+        name, head, parts = "SST-2", _SST_2, movie_reviews(data / "sentence" / "rt-polarity.all")
+    else:
+        name = task
+        small.check_glue(data / "glue" / task, task)
+        head, parts = glue(data / "glue" / task, has_head=task != "CoLA")
+    if len(parts["train"]) < rows:
+        raise ValueError(f"{data}: {task} has {len(parts['train'])} rows for training, not {rows}")
+    return name, head, {**parts, "train": parts["train"][:rows], "attack": parts["test"][:ATTACKED]}
+
+
+def _tsv(rows: Rows) -> str:
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
 def _binarise(part: Path, name: str, head: list[str], train: Rows, dev: Rows, out: Path) -> None:
     """A folder as fairseq-adv prepare glue makes it, whose split valid is ``dev``."""
     source = part / "source" / name
     source.mkdir(parents=True)
     for split, rows in (("train", train), ("dev", dev)):
         lines = [head, *rows] if head else rows
-        text = "".join("\t".join(line) + "\n" for line in lines)
-        (source / f"{split}.tsv").write_text(text, encoding="utf-8")
+        (source / f"{split}.tsv").write_text(_tsv(lines), encoding="utf-8")
     small.run_verb("prepare glue", part / "source", name, part / "bin", "--encoder", out / "encoder")
 
 

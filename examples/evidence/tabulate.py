@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tables and figures of the evidence run, from the records that there are: RESULTS.md, and its two figures as
-PNG and SVG.
+"""Tables and figures of the evidence run, from its records: RESULTS.md, its figures as PNG and SVG, and what
+the project's README shows of them.
 
   examples/evidence/tabulate.py
 """
@@ -13,12 +13,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import front_page
+from cells import Cells
 from figures import draw
 from fill import RECORDS, read_records
-from results import Cells, page
-from tables import write_between
+from results import page
+from tables import between, write_between
 
 from fairseq_adv_cli.script import HelpFormatter, exit_status
+
+OWN_PAGE = RECORDS.parent / "RESULTS.md"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -26,16 +30,27 @@ def parser() -> argparse.ArgumentParser:
     add = options.add_argument
     add("--records", type=Path, default=RECORDS, help="folder of the records")
     add(
-        "--page", type=Path, default=RECORDS.parent / "RESULTS.md",
-        help="page with the markers between which the tables go; figures lie beside it",
+        "--page", type=Path, default=OWN_PAGE,
+        help="page with the markers between which the tables go; the figures are written next to it",
     )  # fmt: skip
+    add("--front-page", type=Path, help="page with the markers of README (default: README, with --page's)")
     return options
 
 
 def tabulate(options: argparse.Namespace) -> None:
     cells = Cells(read_records(options.records))
     figures = draw(cells, options.page.parent)
-    write_between(options.page, "\n".join(page(cells, figures)))
+    if front_page.draw(cells, options.page.parent):
+        figures.insert(0, front_page.FIGURE)
+    said = front_page.sentences(cells)
+    write_between(options.page, "\n".join(page(cells, figures, said)))
+    front = options.front_page
+    if front is None and options.page == OWN_PAGE:
+        front = RECORDS.parents[2] / "README.md"
+    if front is not None:
+        write_between(front, "\n".join(said), front_page.SENTENCES)
+        table = between(front, front_page.METHODS).strip().splitlines()
+        write_between(front, "\n".join(front_page.with_gains(table, cells)), front_page.METHODS)
     print(f"{options.page}: {cells.whole} of {len(cells.known)} cells")
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grid
+from cells import Cells
 from driver import Record, Run
-
-if TYPE_CHECKING:
-    from results import Cells
+from intervals import interval
+from tables import markdown
 
 NAMES = ("deepwordbug", "textfooler", "textbugger", "pwws")
 NUMBERS = ("clean", "aua", "suc", "queries", "changed")
@@ -60,6 +60,13 @@ def value(attack: str, number: str) -> Any:
     return lambda record: float(record["word_attacks"][attack][number])
 
 
+def title(attack: str) -> str:
+    """What pages and figures call an attack."""
+    from fairseq_adv.evaluation.word_attacks.settings import TITLES
+
+    return TITLES[attack]
+
+
 def attacked(cells: Cells, method: str) -> list[Record]:
     """The records of a method's cells that have been attacked."""
     found = cells.of(grid.ATTACKED_TASK, grid.TASKS[grid.ATTACKED_TASK].tuned_rows, method)
@@ -82,7 +89,7 @@ def tables(cells: Cells) -> list[str]:
     for name in NAMES:
         rows = [row for method in grid.ATTACKED if (row := _row(cells, method, name))]
         if rows:
-            lines += [f"### {TITLES[name]}", "", f"{_SETTINGS[name]}", "", *_table(heads, rows)]
+            lines += [f"### {title(name)}", "", f"{_SETTINGS[name]}", "", *markdown(heads, rows)]
     if not lines:
         return []
     told = (
@@ -95,10 +102,6 @@ def tables(cells: Cells) -> list[str]:
     return ["## Under attacks on words", "", told, "", *lines]
 
 
-TITLES = {
-    "deepwordbug": "DeepWordBug", "textfooler": "TextFooler-style", "textbugger": "TextBugger-style",
-    "pwws": "PWWS",
-}  # fmt: skip
 _NEAR = "of the at most 8 counter-fitted neighbours of a word"
 _SETTINGS = {
     "deepwordbug": "Words by importance ([UNK]); at most 30 letters changed; sentences not compared.",
@@ -111,8 +114,6 @@ _SETTINGS = {
 
 
 def _row(cells: Cells, method: str, name: str) -> list[str]:
-    from results import interval
-
     found = attacked(cells, method)
     if not found:
         return []
@@ -126,10 +127,4 @@ def _row(cells: Cells, method: str, name: str) -> list[str]:
 
 
 def _interval(found: Sequence[Record], name: str, number: str) -> str:
-    from results import interval
-
     return str(interval([value(name, number)(one) for one in found]))
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [*(f"| {' | '.join(row)} |" for row in [heads, ["---"] * len(heads), *rows]), ""]

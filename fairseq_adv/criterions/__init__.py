@@ -1,8 +1,8 @@
-"""HOW it is learned: one file a method, readable beside its paper, its options beside its class.
+"""The training methods: one file per method, readable next to its paper, with its options next to its class.
 
-Importing this room registers every method with fairseq. ``method.py`` is the one seam to fairseq's trainer,
-``mini_batch.py`` what a method is given, ``adversarial.py`` what FreeLB and its relatives share, and
-``flood.py`` flooding, an option of all.
+Importing this package registers every method with fairseq. ``method.py`` is the only connection to fairseq's
+trainer, ``mini_batch.py`` is what a method works on, ``adversarial.py`` is what FreeLB and its relatives
+share, and ``flood.py`` is flooding, an option of every method.
 """
 
 from fairseq_adv.criterions import (

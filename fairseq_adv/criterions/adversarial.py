@@ -12,7 +12,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.logs import Log, Logged, on_host
+from fairseq_adv.criterions.logs import Log, Logged, on_host, sizes_of
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.method_options import MethodConfig, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
@@ -21,12 +21,11 @@ from fairseq_adv.perturbation import (
     DropoutReplay,
     Groups,
     Perturbation,
-    find_token_embedding,
     float32_embedding,
     geometry,
 )
 from fairseq_adv.perturbation.geometry import NORM_TYPES
-from fairseq_adv.perturbation.precision import rounds_embeddings
+from fairseq_adv.perturbation.precision import warn_of_rounding
 
 logger = logging.getLogger(__name__)
 Start = Callable[[Tensor, int], Tensor]  # see Perturbation
@@ -126,12 +125,11 @@ class AdversarialMethod(Method):
         """The method: accumulates the gradient of one mini-batch, and returns its log."""
 
     def check_before_training(self, model: nn.Module) -> None:
-        if rounds_embeddings(model, find_token_embedding(model)):
-            logger.warning(
-                "%s has no layer norm after its embeddings: in half precision a small delta is rounded away. "
-                "Is adv_loss_last no larger than adv_loss_first? Then use a larger one, --amp, or fp32.",
-                type(model).__name__,
-            )
+        warn_of_rounding(
+            model,
+            "in half precision a small delta is rounded away. Is adv_loss_last no larger than "
+            "adv_loss_first? Then use a larger one, --amp, or fp32.",
+        )
         super().check_before_training(model)
 
     def _reduce_metrics(self, reduce_metrics: Any, logging_outputs: list[Log], criterion: Any) -> None:
@@ -188,16 +186,8 @@ class AdversarialMethod(Method):
             sample: the batch.
             more: numbers of the method's own that :attr:`logs` declares.
         """
-        norm = delta.norm()
-        measured = {
-            "adv_loss_first": losses[0],
-            "adv_loss_last": losses[-1],
-            "adv_norm": norm.sum(),
-            "adv_ratio": delta.relative_norm().sum(),
-            "nexamples": norm.numel(),
-            **more,
-        }
-        return self.log(predictions, loss, sample, **measured)
+        ends = {"adv_loss_first": losses[0], "adv_loss_last": losses[-1]}
+        return self.log(predictions, loss, sample, **ends, **sizes_of(delta), **more)
 
 
 def ratio_advice(cfg: PerturbationConfig, ratio: float) -> str:

@@ -4,10 +4,8 @@ Virtual adversarial training: beside the task's loss, the model's predictions sh
 embeddings move by delta, where delta is the small move that changes them most. It needs no labels.
 """
 
-import logging
 import math
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from fairseq.criterions import register_criterion
@@ -19,19 +17,13 @@ from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.method_options import MethodConfig, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.criterions.noise import random_delta
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.divergence import DIVERGENCES
-from fairseq_adv.perturbation import (
-    DropoutReplay,
-    Perturbation,
-    find_token_embedding,
-    float32_embedding,
-    geometry,
-)
-from fairseq_adv.perturbation.precision import rounds_embeddings
+from fairseq_adv.perturbation import DropoutReplay, Perturbation, float32_embedding
+from fairseq_adv.perturbation.precision import warn_of_rounding
 from fairseq_adv.perturbation.vat_steps import VAT_PROJECTIONS, cosine, vat_step
 
-logger = logging.getLogger(__name__)
 DIVERGENCE_CHOICES = ChoiceEnum(list(DIVERGENCES))
 PROJECTION_CHOICES = ChoiceEnum(list(VAT_PROJECTIONS))
 SWITCH = {"true": True, "false": False}
@@ -150,14 +142,11 @@ class ALUMCriterion(Method):
         return log
 
     def check_before_training(self, model: nn.Module) -> None:
-        embedding = find_token_embedding(model)
-        if rounds_embeddings(model, embedding):
-            logger.warning(
-                "%s has no layer norm after its embeddings: a --vat-epsilon of %g may be rounded away in "
-                "half precision. Is vat_divergence 0? Then use a larger one, --amp, or fp32.",
-                type(model).__name__,
-                self.cfg.vat_epsilon,
-            )
+        warn_of_rounding(
+            model,
+            f"a --vat-epsilon of {self.cfg.vat_epsilon:g} may be rounded away in half precision. Is "
+            "vat_divergence 0? Then use a larger one, --amp, or fp32.",
+        )
         super().check_before_training(model)
 
     def _loss(
@@ -252,26 +241,12 @@ class ALUMCriterion(Method):
         return self.objective.divergence(clean, other, sample, str(self.cfg.vat_divergence), detach_targets)
 
     def _perturbation(self, batch: MiniBatch) -> Perturbation:
-        groups = self.objective.groups(batch.sample)
-        ids = self.objective.row_ids(batch.sample)
-        seeds = geometry.row_seeds(self.cfg.seed, batch.update, ids, groups)
         relative = self.cfg.vat_relative
-        norm_type = "l2" if relative and str(self.cfg.vat_projection) == "l2" else "linf"
-        start = partial(
-            geometry.gaussian_start,
-            std=self.cfg.vat_init_std,
-            seeds=seeds,
-            norm_type=norm_type,
-            groups=groups,
-        )
-        return Perturbation(
-            batch.embedding,
-            self.objective.padding_idx,
-            start,
-            norm_type=norm_type,
-            groups=groups,
-            relative=relative,
-        )
+        is_l2 = relative and str(self.cfg.vat_projection) == "l2"
+        return random_delta(
+            batch, self.cfg.seed, "normal", self.cfg.vat_init_std, by_length=is_l2, relative=relative,
+            norm_type="l2" if is_l2 else "linf",
+        )  # fmt: skip
 
 
 def check_vat_options(cfg: ALUMConfig) -> None:

@@ -8,18 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
-from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.fairseq_task import FairseqTask
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from fairseq_adv.criterions.flood_level import FloodLevel
 from fairseq_adv.criterions.flood_search import FloodSearch
 from fairseq_adv.criterions.logs import Log
-from fairseq_adv.criterions.loss_scale import loss_scale
+from fairseq_adv.criterions.loss_scale import try_step
 from fairseq_adv.criterions.method_options import MethodConfig, fixed_level
 from fairseq_adv.objectives import Objective
+from fairseq_adv.objectives.parallel import sum_over_workers
 
 
 class Flood:
@@ -86,10 +85,8 @@ class Flood:
             flooded, batches = float(loss < size * level), 1.0
             if flooded:
                 optimizer.multiply_grads(-1.0)
-        scale = loss_scale(optimizer)
-        plain(optimizer, model=model, update_num=update_num)
-        if isinstance(optimizer, AMPOptimizer) and loss_scale(optimizer) < scale:
-            return  # not finite: no step was taken, and the trainer makes this update again
+        if not try_step(plain, optimizer, model, update_num):
+            return
         metrics.log_scalar("flooded", flooded / max(batches, 1.0), max(batches, 1.0), round=3)
         metrics.log_scalar("flood_level", level, weight=0)
         if self.level.fixed is None:
@@ -102,8 +99,7 @@ class Flood:
         totals = torch.zeros(4, dtype=torch.float64, device=next(model.parameters()).device)
         for sums in [] if self._ends_in_dummy else self._sums:
             totals += sums
-        if distributed.is_available() and distributed.is_initialized():
-            distributed_utils.all_reduce(totals, group=distributed_utils.get_data_parallel_group())
+        sum_over_workers(totals)
         return totals.tolist()  # type: ignore[no-any-return]
 
     def reduce_metrics(self, logs: list[Log]) -> None:

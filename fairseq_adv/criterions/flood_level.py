@@ -1,4 +1,4 @@
-"""The flood level b of a run, and what has to survive a restart so that it is found at the same update."""
+"""The flood level b of a run, and the state that lets a restarted run find it at the same update."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _LOGGED = "logged "
 class FloodLevel:
     """b in nats: given, or found where the gradient accordance crosses zero.
 
-    What it knows are a few numbers, the same on every worker, since measurements and losses are sums over
-    all of them. They lie with the optimizer's settings (lr, betas, …), which fairseq saves in every
-    checkpoint and hands to every worker when training resumes. Of all else that a criterion can write to,
-    nothing comes back every time: meters are dropped if the checkpoint was written at the end of an epoch.
+    The state is a few numbers, the same on every worker, since measurements and losses are sums over all
+    workers. They are stored with the optimizer's settings (lr, betas, …), which fairseq saves in every
+    checkpoint and restores on every worker when training resumes. Nothing else that a criterion can write to
+    is always restored: meters are dropped if the checkpoint was written at the end of an epoch.
 
     Args:
-        fixed: b in nats; ``None``: to be found.
+        fixed: b in nats; ``None``: b has to be found.
         direction: of the crossing, one of :data:`fairseq_adv.flooding_x.DIRECTIONS`.
     """
 
@@ -30,12 +30,13 @@ class FloodLevel:
         self._numbers: dict[str, float] = {}
 
     def keep_in(self, optimizer: Any) -> None:
-        """Uses what the optimizer holds; called in every update, since fairseq may build another one."""
+        """Uses the state stored in the optimizer. Called in every update, since fairseq may build a new
+        optimizer."""
         self._numbers = optimizer.param_groups[0].setdefault(_KEY, {})
 
     @property
     def value(self) -> float:
-        """b in nats; 0 where nothing is flooded (yet)."""
+        """b in nats; 0 if nothing is flooded (yet)."""
         return self._numbers.get("level", 0.0) if self.fixed is None else self.fixed
 
     @property
@@ -50,20 +51,20 @@ class FloodLevel:
 
     @property
     def start(self) -> int:
-        """The update after which b was found; 0 before it."""
+        """The update after which b was found; 0 before that."""
         return int(self._numbers.get("start", 0))
 
     @property
     def logged(self) -> dict[str, float]:
-        """What is logged of the last measurement, by name; empty before it."""
+        """The logged values of the last measurement, by name; empty before the first."""
         return {k[len(_LOGGED) :]: value for k, value in self._numbers.items() if k.startswith(_LOGGED)}
 
     def keep_logged(self, numbers: dict[str, float]) -> None:
-        """Remembers what is logged of a measurement, for the logs after a restart."""
+        """Stores the logged values of a measurement, for the logs after a restart."""
         self._numbers.update({_LOGGED + name: value for name, value in numbers.items()})
 
     def add_loss(self, loss: float, size: float) -> None:
-        """Counts an update's summed loss (nats) and sample size towards the mean of the sub-epoch."""
+        """Adds an update's summed loss (nats) and sample size to the mean of the sub-epoch."""
         if math.isfinite(loss):
             self._numbers["loss"] = self._numbers.get("loss", 0.0) + loss
             self._numbers["size"] = self._numbers.get("size", 0.0) + size
@@ -74,14 +75,14 @@ class FloodLevel:
         return self._numbers.get("loss", 0.0) / size if size else math.nan
 
     def measured(self, update: int, accordance: float) -> Crossing | None:
-        """Takes a measurement; where it crosses zero for the first time, b is set.
+        """Records a measurement; at the first crossing of zero, sets b.
 
         Args:
             update: number of updates made.
-            accordance: mean cosine; NaN (no two batches with different classes) is counted and left out.
+            accordance: mean cosine; NaN (no two batches with different classes) is counted but not used.
 
         Returns:
-            the crossing at which flooding begins, else ``None``.
+            the crossing at which flooding starts, else ``None``.
         """
         before, start = self._numbers.get("accordance", math.nan), int(self._numbers.get("measured_at", 0))
         mean_loss = self.mean_loss()

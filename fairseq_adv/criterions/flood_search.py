@@ -1,4 +1,4 @@
-"""Flooding-X: measures the gradient accordance during training, and looks for the flood level."""
+"""Flooding-X: measures the gradient accordance during training, and searches for the flood level."""
 
 from __future__ import annotations
 
@@ -11,46 +11,47 @@ from fairseq import utils
 from fairseq.logging import metrics
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.fairseq_task import FairseqTask
-from torch import distributed, nn
+from torch import nn
 
 from fairseq_adv.criterions.flood_level import FloodLevel
 from fairseq_adv.criterions.loss_scale import loss_scale
 from fairseq_adv.criterions.method_options import MethodConfig
 from fairseq_adv.flooding_x import AccordanceProbe, Crossing
 from fairseq_adv.objectives import Objective
+from fairseq_adv.objectives.parallel import rank
 
-# Below the logger of fairseq-train, which is the one that --log-file has.
+# A child of fairseq-train's logger, the one that --log-file applies to.
 logger = logging.getLogger("fairseq_cli.train.flooding")
 
 
 class FloodSearch:
-    """Measures every ``--accordance-interval`` updates, which is a sub-epoch, and says what it found.
+    """Measures every ``--accordance-interval`` updates (a sub-epoch), and logs the results.
 
     Args:
         cfg: the options.
         task: whose training split the probe batches are drawn from.
-        level: takes each measurement.
+        level: receives each measurement.
         objective: what is learned.
 
     Raises:
-        ValueError: the objective has no classes, between which accordance is measured.
+        ValueError: the objective has no classes to measure accordance between.
     """
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask, level: FloodLevel, objective: Objective) -> None:
         try:
             objective.classes()
         except ValueError as error:
-            advice = "Choose a --flood-level, and leave --accordance-interval out."
+            advice = "Pass a number as --flood-level, and leave --accordance-interval out."
             raise ValueError(f"{error} {advice}") from error
         self.cfg = cfg
         self.task = task
         self.level = level
         self.objective = objective
         self.probe: AccordanceProbe | None = None
-        self.updates: list[int] = []  # that of the last update; shared with what is said at the end
+        self.updates: list[int] = []  # the number of the last update; shared with the message at the end
 
     def begin_epoch(self, epoch: int, model: nn.Module) -> None:
-        """Draws the probe batches; the same ones in every epoch, unless an epoch is a shard of the data.
+        """Draws the probe batches; the same ones in every epoch, unless each epoch is a shard of the data.
 
         Raises:
             ValueError: the training split has too few examples for two batches.
@@ -76,28 +77,29 @@ class FloodSearch:
         """Called after an optimizer step, on every worker.
 
         Args:
-            model: as the trainer holds it.
+            model: as wrapped by the trainer.
             optimizer: the trainer's.
             update: number of updates made.
             loss: the update's summed loss in nats, over all workers.
             size: its sample size.
         """
-        if not self.updates and _is_master():
+        if not self.updates and rank() == 0:
             self._begin()
-        is_replayed = self.updates == [update]  # freeat, whose replays of a group are one update together
+        is_replayed = self.updates == [update]  # freeat: the replays of a group count as one update
         self.updates[:] = [update]
         self.level.add_loss(loss, size)
         if update % self.cfg.accordance_interval == 0 and not is_replayed:
             self._measure(model, optimizer, update)
         for name, value in self.level.logged.items():
-            metrics.log_scalar(name, value, weight=0)  # weight 0: the last one, not a mean
+            metrics.log_scalar(name, value, weight=0)  # weight 0: logs the last value, not a mean
 
     def _begin(self) -> None:
-        """Says what a log or a checkpoint will lack, and sees to it that a search in vain is told."""
+        """Warns of what the log or the checkpoints will lack, and registers the message for a failed
+        search."""
         if self.cfg.log_interval > self.cfg.accordance_interval:
             logger.warning(
-                "--log-interval %d is longer than --accordance-interval %d: a line of the log has only the "
-                "last measurement before it, and the figure of fairseq-adv figures will lack the "
+                "--log-interval %d is longer than --accordance-interval %d: each line of the log has only "
+                "the last measurement before it, so the figure of fairseq-adv figures will lack the "
                 "others",
                 self.cfg.log_interval,
                 self.cfg.accordance_interval,
@@ -105,20 +107,20 @@ class FloodSearch:
         if self.level.fixed is None:
             if self.cfg.no_save_optimizer_state and not self.cfg.no_save:
                 logger.warning(
-                    "--no-save-optimizer-state: checkpoints won't hold the flood level either, and a run "
-                    "that is restarted begins a new search"
+                    "--no-save-optimizer-state: checkpoints won't contain the flood level either, so a "
+                    "restarted run has to search again"
                 )
-            # fairseq has no event for the end of training: when this object goes, or the program ends.
+            # fairseq has no hook for the end of training, so this runs when the object or the process ends.
             weakref.finalize(self, _say_if_nothing_was_flooded, self.cfg, self.level, self.updates)
 
     def _measure(self, model: nn.Module, optimizer: Any, update: int) -> None:
-        assert self.probe is not None  # for mypy: an epoch has begun
-        optimizer.zero_grad()  # the update is made; otherwise its gradients would lie beside the probe's
+        assert self.probe is not None  # for mypy: an epoch has started
+        optimizer.zero_grad()  # the update is done; otherwise the probe would add to its gradients
         found = self.probe.measure(
             model, loss_scale=loss_scale(optimizer), autocast=isinstance(optimizer, AMPOptimizer)
         )
         mean_loss = self.level.mean_loss()
-        watched = found.cosine.get(str(self.cfg.flood_crossing_group), math.nan)  # a given b needs none
+        watched = found.cosine.get(str(self.cfg.flood_crossing_group), math.nan)  # unused if b is given
         crossing = self.level.measured(update, watched)
         self.level.keep_logged({
             **{f"accordance_{group}": cosine for group, cosine in found.cosine.items()},
@@ -126,13 +128,13 @@ class FloodSearch:
             "accordance_update": update,
             "accordance_measurements": self.level.measurements,
         })  # fmt: skip
-        if crossing is not None and _is_master():
+        if crossing is not None and rank() == 0:
             self._announce(crossing)
 
     def _announce(self, crossing: Crossing) -> None:
         logger.info(
-            "flooding begins after update %d: the accordance (%s) went through zero (%.4f to %.4f), and b is "
-            "the mean training loss since the measurement before, %.6g nats",
+            "flooding starts after update %d: the accordance (%s) crossed zero (%.4f to %.4f); b is the mean "
+            "training loss since the previous measurement, %.6g nats",
             crossing.update,
             self.cfg.flood_crossing_group,
             crossing.before,
@@ -141,15 +143,11 @@ class FloodSearch:
         )
 
 
-def _is_master() -> bool:
-    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
-
-
 def _say_if_nothing_was_flooded(cfg: MethodConfig, level: FloodLevel, updates: list[int]) -> None:
     if level.value:
         return
     logger.info(
-        "nothing was flooded: up to update %d, in %d measurements, the accordance (%s) was not seen to cross "
+        "nothing was flooded: up to update %d, in %d measurements, the accordance (%s) did not cross "
         "zero (%s)",
         updates[0],
         level.measurements,
@@ -158,7 +156,7 @@ def _say_if_nothing_was_flooded(cfg: MethodConfig, level: FloodLevel, updates: l
     )
     if level.first >= 0 and str(cfg.flood_crossing) != "down":
         logger.info(
-            "the first measurement was above zero already: if the accordance crossed before, a smaller "
-            "--accordance-interval than %d sees it",
+            "the first measurement was already above zero. If the accordance crossed zero before it, a "
+            "smaller --accordance-interval than %d will find the crossing",
             cfg.accordance_interval,
         )

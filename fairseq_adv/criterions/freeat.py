@@ -1,7 +1,8 @@
-"""FreeAT: Adversarial Training for Free! (Shafahi et al., NeurIPS 2019), on word embeddings as FreeLB has it.
+"""FreeAT: Adversarial Training for Free! (Shafahi et al., NeurIPS 2019), on word embeddings, as in FreeLB's
+paper.
 
-Each group of mini-batches is replayed K times. A replay is an update of the weights like any other, and its
-backward gives the gradient of the perturbation too, which moves before the next replay.
+Each group of mini-batches is replayed K times. Every replay updates the weights, and its backward pass also
+gives the gradient of the perturbation, which takes a step before the next replay.
 """
 
 import logging
@@ -38,13 +39,13 @@ class FreeATConfig(PerturbationConfig):
         default="passes",
         metadata={
             "help": "what counts as an update for --max-update, the learning-rate schedule and fairseq's "
-            "intervals. passes: each of the K replays, so that --max-update N makes N passes over the "
-            "network, as plain training does (the paper); groups: the K replays of a group together (the "
+            "intervals. passes: each of the K replays, so --max-update N makes N passes over the network, "
+            "the cost of N standard updates (the paper); groups: the K replays of a group together (the "
             "authors' code)"
         },
     )
-    # Known to the criterion so that it stops there in the middle of a group, and can warn; set by fairseq's
-    # own options of these names.
+    # The criterion needs these to stop at --max-update in the middle of a group, and to warn. They are set by
+    # fairseq's own options of the same names.
     max_update: int = II("optimization.max_update")
     save_interval_updates: int = II("checkpoint.save_interval_updates")
     validate_interval_updates: int = II("dataset.validate_interval_updates")
@@ -52,17 +53,17 @@ class FreeATConfig(PerturbationConfig):
 
 @register_criterion("freeat", dataclass=FreeATConfig)
 class FreeATCriterion(AdversarialMethod):
-    """FreeAT: one descent of the weights with each of the K steps of delta, on a replayed group.
+    """FreeAT: updates the weights and takes one step of delta in each of K replays of a group.
 
     Replay t descends on the loss at X + delta_t, t = 0 … K - 1; delta_0 is drawn for each group.
-    Checkpoints are written between groups (and at --max-update), so that no delta has to outlive a restart.
+    Checkpoints are written between groups (and at --max-update), so no delta has to survive a restart.
 
     Raises:
         ValueError: an option is out of range or has no effect, or the task has no objective here.
     """
 
     cfg: FreeATConfig
-    logs = (Logged("adv_norm"), Logged("adv_ratio"))  # an update is one pass: `loss` is its loss
+    logs = (Logged("adv_norm"), Logged("adv_ratio"))  # an update is one pass, so `loss` is its loss
 
     def __init__(self, cfg: FreeATConfig, task: FairseqTask) -> None:
         check_freeat_options(cfg)
@@ -75,7 +76,7 @@ class FreeATCriterion(AdversarialMethod):
         super().check_before_training(model)
         if not self._warned:
             for text in costs_and_intervals(self.cfg):
-                logger.warning(text)  # fairseq logs it on its first worker alone
+                logger.warning(text)  # fairseq shows it on the first worker only
         self._warned = True
 
     def replay_group(
@@ -96,32 +97,32 @@ class FreeATCriterion(AdversarialMethod):
                 logged = logged if log is None else log
                 group.replays += 1
                 for delta in group.deltas.values():
-                    if delta.has_gradient:  # none: out of memory in this pass, or the last one
+                    if delta.has_gradient:  # False if this pass ran out of memory, or is the last one
                         delta.ascend(self.cfg.adv_lr)
                 if not self._counts_passes and group.replays < self.cfg.adv_steps:
-                    trainer.set_num_updates(begin)  # the schedule stands still until the last replay
-                    trainer.optimizer.set_lr(rate)  # the one of `manual` goes forward alone
+                    trainer.set_num_updates(begin)  # the schedule doesn't advance until the last replay
+                    trainer.optimizer.set_lr(rate)  # except that of `manual`
         finally:
             self._group = None
         if logged is not None and trainer.get_num_updates() < end:
-            # Replays that were skipped count, so that fairseq's intervals are met after later groups too.
+            # Skipped replays count too, so that fairseq's intervals still match after later groups.
             trainer.set_num_updates(end)
         return logged
 
     def begin_update(self) -> None:
-        """The first mini-batch of the group comes next, also where ``--amp`` makes an update again."""
+        """The first mini-batch of the group comes next, also if ``--amp`` repeats an update."""
         if self._group is not None:
             self._group.next_batch = 0
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         group = self._group
-        if group is None:  # not in a trainer
+        if group is None:  # not called from a trainer
             return self._descend(batch, self.perturbation(batch), is_last=False)
         index = group.next_batch
-        group.next_batch = (index + 1) % group.size  # fairseq looks for a NaN by going through them again
+        group.next_batch = (index + 1) % group.size  # fairseq goes through them again to look for a NaN
         if index == 0 and group.replays and not self._counts_passes:
-            # fairseq seeds by the update, which stands still. Negative, which no row's id is: the noise of
-            # the rows has seeds of its own.
+            # fairseq seeds by the update number, which doesn't change here. Negative, unlike any row's id:
+            # the noise of the rows has its own seeds.
             utils.set_torch_seed(geometry.row_seeds(self.cfg.seed, group.update, [-group.replays])[0])
         if index not in group.deltas:
             group.deltas[index] = self.perturbation(batch, group.update)
@@ -143,13 +144,13 @@ class _Group:
     """The mini-batches that are being replayed.
 
     Args:
-        update: number of updates when they came.
-        size: how many they are.
+        update: number of updates before the group.
+        size: number of mini-batches.
 
     Attributes:
-        replays: finished ones.
-        next_batch: which one is next.
-        deltas: of those met so far, each kept from one replay to the next.
+        replays: number of finished replays.
+        next_batch: index of the next mini-batch.
+        deltas: of the mini-batches seen so far, each kept from one replay to the next.
     """
 
     def __init__(self, update: int, size: int) -> None:
@@ -166,8 +167,8 @@ def check_freeat_options(cfg: FreeATConfig) -> None:
         refuse("freeat-schedule", cfg.freeat_schedule, f"pass one of {', '.join(SCHEDULES)}")
     if cfg.no_adv_share_dropout:
         raise ValueError(
-            "--no-adv-share-dropout has no effect with --criterion freeat, whose replays are updates with "
-            "dropout masks of their own: leave it out"
+            "--no-adv-share-dropout has no effect with --criterion freeat: each replay is an update with its "
+            "own dropout masks. Leave it out"
         )
     if str(cfg.freeat_schedule) == "passes" and cfg.adv_start_update % max(cfg.adv_steps, 1):
         refuse(
@@ -178,15 +179,15 @@ def check_freeat_options(cfg: FreeATConfig) -> None:
 
 
 def costs_and_intervals(cfg: FreeATConfig) -> list[str]:
-    """What a user of the schedule ``passes`` may not expect, as sentences."""
+    """What a user of the schedule ``passes`` may not expect, one sentence each."""
     k = cfg.adv_steps
     if str(cfg.freeat_schedule) != "passes" or k == 1:
         return []
     texts = []
     if not cfg.max_update:
         texts.append(
-            f"freeat makes {k} updates of each group of mini-batches: an epoch costs {k} plain ones. For the "
-            f"passes of plain training divide its --max-epoch by {k}, or pass the same --max-update"
+            f"freeat makes {k} updates per group of mini-batches, so an epoch costs {k} standard epochs. For "
+            f"the cost of standard training divide its --max-epoch by {k}, or pass the same --max-update"
         )
     for option in ("log_interval", "save_interval_updates", "validate_interval_updates"):
         every = getattr(cfg, option)

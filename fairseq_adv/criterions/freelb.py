@@ -1,7 +1,7 @@
 """FreeLB: Enhanced Adversarial Training for Natural Language Understanding (Zhu et al., ICLR 2020).
 
-K forward-backward passes an update. Each backward gives the gradient of the weights, which is
-averaged over the passes, and for free that of the perturbation, which takes the next ascent step.
+Each update makes K forward-backward passes. Each backward pass gives the gradient of the weights, which is
+averaged over the passes, and also that of the perturbation, which takes the next ascent step.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class FreeLBCriterion(AdversarialMethod):
     """FreeLB, Algorithm 1. Descends on the mean loss over X + delta_0, …, X + delta_{K-1} (eq. 3)."""
 
     descends_once = False
-    uses_last_gradient = False  # of delta, which the last pass leaves
+    uses_last_gradient = False  # whether the gradient of delta in the last pass is used
 
     @property
     def divisor(self) -> int:
-        """What the gradient of each pass is divided by: K."""
+        """The divisor of each pass's gradient: K."""
         return self.cfg.adv_steps
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
@@ -60,22 +60,22 @@ class FreeLBCriterion(AdversarialMethod):
         return log
 
     def observed(self, batch: MiniBatch) -> ContextManager[Any]:
-        """A pass runs in here. What it yields is handed to :meth:`ascend`."""
+        """Context manager around each pass. The value that it yields is passed to :meth:`ascend`."""
         return nullcontext()
 
     def whole_loss(
         self, batch: MiniBatch, delta: Perturbation, seen: Any, loss: torch.Tensor
     ) -> torch.Tensor:
-        """What a pass descends on, summed over the batch, from the summed loss of the objective."""
+        """The loss that a pass descends on, summed over the batch, given the summed loss of the objective."""
         return loss
 
     def measured(self, seen: Any) -> Log:
-        """What the log has besides, of the last pass; ``seen`` is what :meth:`observed` yielded there."""
+        """Further values to log, from the last pass; ``seen`` is what :meth:`observed` yielded there."""
         return {}
 
     def ascend(self, batch: MiniBatch, delta: Perturbation, seen: Any) -> None:
-        """Moves delta between two passes, by the gradient that the backward left there."""
+        """Moves delta between two passes, along the gradient from the backward pass."""
         delta.ascend(self.cfg.adv_lr)
 
     def finish(self, batch: MiniBatch, delta: Perturbation) -> None:
-        """After the last pass; delta is what it used."""
+        """Called after the last pass, with the delta that it used."""

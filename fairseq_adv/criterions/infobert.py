@@ -1,8 +1,9 @@
 """InfoBERT: Improving Robustness of Language Models from An Information Theoretic Perspective (Wang et al.,
 ICLR 2021).
 
-FreeLB with two regularisers: tokens are to tell less of one another in the embedding layer, and those that
-matter without being easy to attack more of the whole sentence. ``information.py`` has both.
+FreeLB with two regularisers. One makes tokens less informative about each other in the embedding layer. The
+other makes tokens that matter, but are not easy to attack, more informative about the sentence. Both are in
+``information.py``.
 """
 
 import math
@@ -25,7 +26,8 @@ from fairseq_adv.criterions.loss_scale import loss_scale
 from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.fairseq_patches.criterion_weights import let_criterions_see_the_model
-from fairseq_adv.perturbation import EncoderStates, Perturbation, find_layers, geometry
+from fairseq_adv.objectives.encoder_states import EncoderStates
+from fairseq_adv.perturbation import Perturbation, find_layers, geometry
 
 
 @dataclass
@@ -34,26 +36,24 @@ class InfoBERTConfig(PerturbationConfig):
 
     infobert_alpha: float = field(
         default=5e-3,
-        metadata={"help": "alpha, weight of the lower bound between anchored tokens and the sentence"},
+        metadata={"help": "alpha, weight of the lower bound between anchored tokens and sentence"},
     )
     infobert_beta: float = field(
         default=5e-3,
-        metadata={"help": "beta, weight of the upper bound between the tokens of the embedding layer"},
+        metadata={"help": "beta, weight of the upper bound between tokens of the embedding layer"},
     )
     infobert_low: float = field(
         default=0.5,
-        metadata={
-            "help": "c_l: of the words of a sentence this share has too small a gradient to be anchored"
-        },
+        metadata={"help": "c_l: this share of a sentence's words has gradients too small to be anchored"},
     )
     infobert_high: float = field(
         default=0.9,
-        metadata={"help": "c_h: words beyond this share have too large a gradient to be anchored"},
+        metadata={"help": "c_h: words beyond this share have gradients too large to be anchored"},
     )
 
 
 class Seen:
-    """What a pass leaves for the regularisers, and they for the next step and the log."""
+    """What a pass stores for the regularisers, and they for the next step and the log."""
 
     def __init__(self, states: EncoderStates) -> None:
         self.states = states
@@ -65,8 +65,8 @@ class Seen:
 class InfoBERTCriterion(FreeLBCriterion):
     """InfoBERT with adversarial training. Each pass descends on L + beta I_upper - alpha I_lower.
 
-    delta climbs L + beta I_upper. The network of the lower bound is a weight of this criterion: the trainer
-    saves it, casts it and hands it to the optimizer beside the model's.
+    delta ascends L + beta I_upper. The network of the lower bound is a parameter of this criterion: the
+    trainer saves it, casts it and optimizes it with the model.
 
     Raises:
         ValueError: an option is out of range, or the task has no objective here.
@@ -87,15 +87,15 @@ class InfoBERTCriterion(FreeLBCriterion):
         let_criterions_see_the_model()
 
     def see_model(self, model: nn.Module) -> None:
-        """Makes the network between two states, with the seed's weights."""
+        """Builds the network that compares two states, with weights that depend on the seed alone."""
         width = getattr(find_layers(model)[0], "embed_dim", None)
         if width is None:
             raise ValueError(
-                f"--criterion infobert needs an encoder of fairseq's layers: those of {type(model).__name__} "
-                "have no embed_dim. Choose another --criterion"
+                f"--criterion infobert needs an encoder made of fairseq's layers: those of "
+                f"{type(model).__name__} have no embed_dim. Choose another --criterion"
             )
-        with torch.random.fork_rng([]):  # the run's other weights and masks stay what they are
-            torch.default_generator.manual_seed(self.cfg.seed)  # not the GPUs'
+        with torch.random.fork_rng([]):  # leaves the run's other weights and masks as they are
+            torch.default_generator.manual_seed(self.cfg.seed)  # CPU only
             self.estimate = information.InfoNCE(int(width))
 
     @property
@@ -104,44 +104,44 @@ class InfoBERTCriterion(FreeLBCriterion):
 
     @property
     def uses_last_gradient(self) -> bool:  # type: ignore[override]
-        return self.cfg.infobert_alpha > 0  # it ranks the words
+        return self.cfg.infobert_alpha > 0  # the gradient ranks the words
 
     def check_before_training(self, model: nn.Module) -> None:
         if any(hasattr(module, "precheckpoint_forward") for module in model.modules()):
             raise ValueError(
-                "--criterion infobert can't train an encoder with re-computed activations: it asks for the "
-                "gradient of delta alone, which they don't give. Leave checkpoint_activations out"
+                "--criterion infobert can't train an encoder with activation checkpointing, which doesn't "
+                "give the gradient of delta alone. Leave checkpoint_activations out"
             )
         super().check_before_training(model)
 
     def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
-        """A new run has a network of its own; what it starts from has none, or another run's."""
+        """A new run starts with a network of its own, not with that of the checkpoint that it starts from."""
         super().read_checkpoint(state, trainer, reset_optimizer)
         if reset_optimizer or not state.get("criterion"):
             state["criterion"] = self.state_dict()
 
     def all_reduce_grads(self) -> None:
-        """Averages the network's gradient over the workers. fairseq calls it once an update where the wrapper
-        of ``legacy_ddp`` does not do so itself: torch's DDP reduces what passes through its forward alone.
+        """Averages the network's gradient over the workers. fairseq calls it once per update unless the
+        wrapper of ``legacy_ddp`` does it: torch's DDP only reduces what passes through its own forward.
         """
         if not (distributed.is_available() and distributed.is_initialized()):
             return
         for weight in self.parameters():
-            if weight.grad is None:  # LayerDrop has left no layer, or nothing was anchored
+            if weight.grad is None:  # LayerDrop dropped all layers, or nothing was anchored
                 weight.grad = torch.zeros_like(weight)
             distributed.all_reduce(weight.grad)
             weight.grad /= distributed.get_world_size()
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         first = self.objective.row_ids(batch.sample)[0]
-        # Negative, which no row's id is: the noise of the rows has seeds of its own.
+        # Negative, unlike any row's id: the noise of the rows has its own seeds.
         (seed,) = geometry.row_seeds(self.cfg.seed, batch.update, [-1 - first])
         self._draws = torch.Generator(batch.device).manual_seed(seed)
         return super().adversarial_step(batch)
 
     @contextmanager
     def observed(self, batch: MiniBatch) -> Iterator[Seen]:
-        """Keeps the states of the pass."""
+        """Stores the states of the pass."""
         seen = Seen(EncoderStates(batch.model))
         with seen.states.observed():
             yield seen
@@ -157,7 +157,7 @@ class InfoBERTCriterion(FreeLBCriterion):
             seen.bounds["infobert_upper"] = upper.detach()
         if cfg.infobert_alpha > 0:
             assert delta.delta is not None  # for mypy: the pass made it
-            scaled = whole * loss_scale(batch.optimizer)  # half precision would lose small gradients
+            scaled = whole * loss_scale(batch.optimizer)  # small gradients would underflow in half precision
             (seen.gradient,) = torch.autograd.grad(scaled, delta.delta, retain_graph=True)
             words = delta.mask.clone()
             for token in self.special:
@@ -171,14 +171,14 @@ class InfoBERTCriterion(FreeLBCriterion):
                 )
             whole = whole - cfg.infobert_alpha * lower
             seen.bounds["infobert_lower"] = lower.detach()
-        states.embedded = states.first_token = None  # one graph alive at a time
+        states.embedded = states.first_token = None  # frees them: only one graph is alive at a time
         return whole
 
     def measured(self, seen: Seen) -> Log:
         return seen.bounds
 
     def ascend(self, batch: MiniBatch, delta: Perturbation, seen: Seen) -> None:
-        """By the gradient without the lower bound's, as the authors' code does."""
+        """Uses the gradient without that of the lower bound, as the authors' code does."""
         delta.ascend(self.cfg.adv_lr, seen.gradient)
 
 
@@ -191,7 +191,7 @@ def check_infobert_options(cfg: InfoBERTConfig) -> None:
     if not 0 <= cfg.infobert_low < cfg.infobert_high <= 1:
         refuse(
             "infobert-low", f"{cfg.infobert_low} --infobert-high {cfg.infobert_high}",
-            "pass shares of 0 to 1, the second the larger one",
+            "pass shares from 0 to 1, the second larger than the first",
         )  # fmt: skip
     if str(cfg.ddp_backend) == "fully_sharded":
         raise ValueError(

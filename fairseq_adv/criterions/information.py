@@ -8,22 +8,22 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-HIDDEN = 300  # of the network between two states; the authors' code
-_LEAST = -1e30  # exp of it is 0, and its gradient is no NaN
+HIDDEN = 300  # width of the network that compares two states, as in the authors' code
+_LEAST = -1e30  # exp of it is 0, and its gradient is not NaN
 
 
 def upper_bound(states: Tensor, mask: Tensor, draws: Generator) -> Tensor:
     """Half the mean squared distance between tokens and a random permutation of them.
 
-    (The authors' default: the CLUB bound of section 3.2 with a Gaussian around each token.)
+    This is the authors' default: the CLUB bound of section 3.2 with a Gaussian around each token.
 
     Args:
         states: (rows, tokens, dim), of the embedding layer.
         mask: (rows, tokens) bool, true on real tokens.
-        draws: of the permutation, on the device of ``states``.
+        draws: for the permutation, on the device of ``states``.
 
     Returns:
-        a scalar in fp32; 0 without a token.
+        a scalar in fp32; 0 if there are no tokens.
     """
     flat, real = states.float().flatten(0, 1), mask.flatten()
     keys = torch.rand(mask.shape, generator=draws, device=mask.device).flatten()
@@ -39,12 +39,12 @@ def upper_bound(states: Tensor, mask: Tensor, draws: Generator) -> Tensor:
 def anchored(gradient: Tensor, mask: Tensor, low: float, high: float) -> Tensor:
     """Which tokens are local anchored features (Algorithm 1 of the paper).
 
-    Of the n tokens of a row, those whose gradient's norm has a rank of ceil(n low) to ceil(n high) - 1, from
-    the smallest.
+    Of the n tokens of a row, those whose gradient norm has rank ceil(n low) to ceil(n high) - 1, smallest
+    first.
 
     Args:
-        gradient: (rows, tokens, dim), of the loss at the perturbation.
-        mask: (rows, tokens) bool, true on the tokens that are ranked.
+        gradient: (rows, tokens, dim), of the loss with respect to the perturbation.
+        mask: (rows, tokens) bool, true on the tokens to rank.
         low: c_l.
         high: c_h.
 
@@ -59,7 +59,7 @@ def anchored(gradient: Tensor, mask: Tensor, low: float, high: float) -> Tensor:
 
 
 class InfoNCE(nn.Module):
-    """A lower bound on the mutual information of two states: T(x, y) = softplus(MLP([x; y])).
+    """A lower bound on the mutual information of two states, with T(x, y) = softplus(MLP([x; y])).
 
     Args:
         dim: of each state.
@@ -76,10 +76,10 @@ class InfoNCE(nn.Module):
         Args:
             x: (chunks, size, dim).
             y: (chunks, size, dim).
-            real: (chunks, size) bool; pairs that are not count nowhere, nor do chunks without one.
+            real: (chunks, size) bool; false pairs are ignored, and so are chunks of false pairs alone.
 
         Returns:
-            a scalar in fp32; 0 without a pair.
+            a scalar in fp32; 0 if there are no pairs.
         """
         weight, dim = self.first.weight, x.size(-1)
         of_x = F.linear(x.to(weight.dtype), weight[:, :dim])
@@ -96,18 +96,19 @@ class InfoNCE(nn.Module):
 def lower_bound(
     estimate: nn.Module, local: Tensor, whole: Tensor, chosen: Tensor, most: int, draws: Generator
 ) -> Tensor:
-    """:class:`InfoNCE` between chosen tokens and their rows' states, shuffled, in chunks of ``rows`` pairs.
+    """:class:`InfoNCE` between chosen tokens and the states of their rows, shuffled, in chunks of ``rows``
+    pairs.
 
     Args:
         estimate: an :class:`InfoNCE`.
         local: (rows, tokens, dim), of the embedding layer.
         whole: (rows, dim), of the first token in the last layer.
         chosen: (rows, tokens) bool.
-        most: no row has more chosen tokens than these.
-        draws: of the shuffle, on the device of ``local``.
+        most: upper limit on the number of chosen tokens per row.
+        draws: for the shuffle, on the device of ``local``.
 
     Returns:
-        a scalar in fp32; 0 where nothing is chosen.
+        a scalar in fp32; 0 if nothing is chosen.
     """
     rows, tokens = chosen.shape
     keys = torch.rand(chosen.shape, generator=draws, device=chosen.device).flatten()

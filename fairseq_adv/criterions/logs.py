@@ -1,4 +1,4 @@
-"""What a method logs: declared beside its class, reduced in one place."""
+"""What a method logs: declared next to its class, reduced in one place."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ import torch
 from fairseq.logging import metrics
 from torch import Tensor
 
-Log = dict[str, Any]  # what fairseq calls a logging output: sums over a mini-batch, added up over workers
+from fairseq_adv.perturbation import Perturbation
+
+Log = dict[str, Any]  # fairseq's logging output: sums over a mini-batch, added up over workers
 
 
 @dataclass(frozen=True)
 class Logged:
-    """A number that a method logs beside the loss.
+    """A number that a method logs in addition to the loss.
 
     Attributes:
         name: its key in the log of a mini-batch, where it is a sum, and in fairseq's meters.
         per: the key of the count that the sum is divided by; ``None``: the sum itself is logged.
         in_bits: a loss in nats, logged in bits as fairseq logs losses.
         digits: decimals that are logged.
-        always: also while a method trains without perturbation at first, and ``nexamples`` is 0.
+        always: logged also before ``--adv-start-update``, when ``nexamples`` is 0.
     """
 
     name: str
@@ -36,12 +38,12 @@ class Logged:
 
 
 def complete(log: Log, declared: Sequence[Logged], measured: Log) -> Log:
-    """``log`` with all declared numbers: the same keys in every update, as fairseq adds them up by key.
+    """``log`` with all declared numbers. Every update needs the same keys, since fairseq adds up logs by key.
 
     Args:
-        log: the objective's; its ``loss`` is a scalar on the model's device.
-        declared: the method's.
-        measured: what this update measured; 0 stands for the rest.
+        log: of the objective; its ``loss`` is a scalar on the model's device.
+        declared: of the method.
+        measured: the values measured in this update; the others are 0.
     """
     zero: Tensor = log["loss"].new_zeros(())
     counts = {"nexamples": 0} if declared else {}
@@ -53,11 +55,21 @@ def complete(log: Log, declared: Sequence[Logged], measured: Log) -> Log:
     }
 
 
-def on_host(logs: Sequence[Log]) -> list[Log]:
-    """The logs with Python's numbers in place of scalar tensors, and numpy's arrays in place of others.
+def sizes_of(delta: Perturbation) -> Log:
+    """The sums of delta's norm and of its share of the embeddings, and the number of examples."""
+    norm = delta.norm()
+    return {
+        "adv_norm": norm.sum(),
+        "adv_ratio": delta.relative_norm().sum(),
+        "nexamples": norm.numel(),
+    }
 
-    fairseq reads every meter after every update, and each would wait for the GPU on its own: all numbers come
-    over in one transfer. In fp64, in which counts and fp32 losses are exact.
+
+def on_host(logs: Sequence[Log]) -> list[Log]:
+    """The logs with scalar tensors converted to Python numbers, and other tensors to numpy arrays.
+
+    fairseq reads every meter after every update, and each read would wait for the GPU. All numbers are copied
+    in one transfer, in fp64, in which counts and fp32 losses are exact.
     """
     tensors = [(log, name) for log in logs for name, value in log.items() if isinstance(value, Tensor)]
     if not tensors:
@@ -79,8 +91,8 @@ def reduce_logs(logs: Sequence[Log], declared: Sequence[Logged]) -> None:
     """Logs the loss in bits and the declared numbers into fairseq's meters.
 
     Args:
-        logs: one a mini-batch, or one of sums over several.
-        declared: the method's.
+        logs: one per mini-batch, or one with the sums over several.
+        declared: of the method.
     """
 
     def total(key: str) -> Any:
@@ -93,7 +105,7 @@ def reduce_logs(logs: Sequence[Log], declared: Sequence[Logged]) -> None:
     perturbed = total("nexamples")
     for number in declared:
         if not (any(number.name in log for log in logs) and (perturbed or number.always)):
-            continue  # a validation, or plain training
+            continue  # a validation, or training without perturbation
         if number.per is None:
             metrics.log_scalar_sum(number.name, total(number.name))
         elif count := total(number.per):

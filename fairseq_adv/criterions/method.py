@@ -1,4 +1,4 @@
-"""The one seam between fairseq's trainer and a method."""
+"""The only connection between fairseq's trainer and a method."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from fairseq.criterions import FairseqCriterion
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from fairseq_adv.criterions.flood import Flood
 from fairseq_adv.criterions.logs import Log, Logged, complete, on_host, reduce_logs
@@ -23,31 +23,32 @@ from fairseq_adv.fairseq_patches.one_seed_at_a_time import seed_one_thread_at_a_
 from fairseq_adv.fairseq_patches.zeros_after_out_of_memory import log_zeros_after_out_of_memory
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample
+from fairseq_adv.objectives.parallel import workers
 
-StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as fairseq has it
+StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as in fairseq
 
 
 class Method(FairseqCriterion):
     """A way to train on the objective of the task: one function of a mini-batch, :meth:`step`.
 
-    Methods such as FreeLB make several backward passes an update, ``FairseqTask.train_step`` makes one: so
-    that method of the task is bound to :meth:`train_step` here, once for all methods, onto the instance.
-    :meth:`forward` is the plain objective, which validation sees.
+    Methods such as FreeLB make several backward passes per update; ``FairseqTask.train_step`` makes one. So
+    :meth:`train_step` replaces that method on the task instance, here, once for all methods.
+    :meth:`forward` is the unperturbed objective, which validation uses.
 
     Args:
-        cfg: the options; a subclass has a dataclass of its own.
+        cfg: the options; each subclass has its own dataclass.
         task: the task; gets this method's training step.
 
     Attributes:
-        logs: what the method logs beside the loss.
+        logs: what the method logs in addition to the loss.
         descends_once: whether a mini-batch's gradient is that of one loss, by :meth:`MiniBatch.descend`.
-        freezes_parameters: whether some of its passes reach delta alone.
+        freezes_parameters: whether some passes compute only the gradient of delta.
         freezes_inference_copies: see :mod:`fairseq_adv.fairseq_patches.inference_copies`.
         flood: flooding, an option of every method; ``None``: neither flooded nor measured.
 
     Raises:
-        ValueError: an option is out of range, the task has no objective here, or the task brings a
-            training step of its own.
+        ValueError: an option is out of range, or the task has no objective here, or has its own training
+            step.
     """
 
     cfg: MethodConfig
@@ -60,8 +61,8 @@ class Method(FairseqCriterion):
         check_flood_options(cfg, self.descends_once)
         if self.freezes_parameters and str(cfg.ddp_backend) == "fully_sharded":
             raise ValueError(
-                f"--ddp-backend fully_sharded with --criterion {cfg._name}: its passes to delta freeze the "
-                "weights, which is untested on flat shards; pass --ddp-backend legacy_ddp or pytorch_ddp"
+                f"--ddp-backend fully_sharded with --criterion {cfg._name}: some of its passes freeze the "
+                "weights, which is untested with flat shards; pass --ddp-backend legacy_ddp or pytorch_ddp"
             )
         super().__init__(task)
         self.cfg = cfg
@@ -80,15 +81,15 @@ class Method(FairseqCriterion):
         seed_one_thread_at_a_time()
 
     def step(self, batch: MiniBatch) -> Log:
-        """The method: accumulates the gradient of one mini-batch. Here: plain training.
+        """The method: accumulates the gradient of one mini-batch. The default is standard training.
 
         Returns:
-            what :meth:`log` makes of the mini-batch.
+            the log of the mini-batch, from :meth:`log`.
         """
         return self.plain_step(batch)
 
     def plain_step(self, batch: MiniBatch) -> Log:
-        """One forward and one backward, as ``FairseqTask.train_step`` makes them."""
+        """One forward and one backward pass, as in ``FairseqTask.train_step``."""
         predictions, loss = batch.forward()
         log = self.log(predictions, loss, batch.sample)
         batch.descend(loss)
@@ -96,11 +97,11 @@ class Method(FairseqCriterion):
 
     @property
     def start_update(self) -> int:
-        """How many updates are plain before the method begins."""
+        """The number of standard updates before the method starts."""
         return 0
 
     def forward(self, model: nn.Module, sample: Sample, reduce: bool = True) -> StepOutput:
-        """The plain objective: what validation and ``fairseq-validate`` see."""
+        """The unperturbed objective, which validation and ``fairseq-validate`` use."""
         predictions = self.objective.predict(model, sample)
         loss = self.objective.loss(predictions, sample)
         log = self._objective_log(predictions, loss, sample, gather=True)
@@ -110,7 +111,7 @@ class Method(FairseqCriterion):
         self, sample: Sample, model: nn.Module, criterion: FairseqCriterion, optimizer: Any, update_num: int,
         ignore_grad: bool = False, ema_model: nn.Module | None = None,
     ) -> StepOutput:  # fmt: skip
-        """Stands in for ``FairseqTask.train_step``; arguments and result are the same."""
+        """Replaces ``FairseqTask.train_step``, with the same arguments and result."""
         model.train()
         model.set_num_updates(update_num)  # type: ignore[operator]
         if self.flood is not None:
@@ -129,29 +130,29 @@ class Method(FairseqCriterion):
         """The log of one training step.
 
         Args:
-            predictions: of the first pass, which the scores (accuracy, …) are taken from.
-            loss: what the update descends on, summed over the batch, in nats.
+            predictions: of the first pass; the scores (accuracy, …) are computed from them.
+            loss: the loss that the update descends on, summed over the batch, in nats.
             sample: the batch.
-            measured: some of the numbers that :attr:`logs` declares, and their counts.
+            measured: numbers that :attr:`logs` declares, and their counts.
         """
         log = self._objective_log(predictions.detach(), loss, sample, gather=False)
         return complete(log, self.logs, measured)
 
     def zeros(self) -> Log | None:
-        """A log whose every number counts as 0; ``None`` before the first mini-batch."""
+        """A log in which every number is 0; ``None`` before the first mini-batch."""
         return self._last_log
 
     def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
-        """Changes what ``trainer`` has read from a checkpoint, before it uses it.
+        """Changes a checkpoint's state after ``trainer`` has read it and before it is used.
 
         Args:
-            state: what the checkpoint holds; changed in place.
+            state: the checkpoint's contents; changed in place.
             trainer: fairseq's.
-            reset_optimizer: a new run begins (``--finetune-from-model``, ``--reset-optimizer``); otherwise
-                the checkpoint's goes on, also one of an earlier version of this project.
+            reset_optimizer: a new run starts (``--finetune-from-model``, ``--reset-optimizer``). Otherwise
+                the checkpoint's run resumes, which may have used an earlier version of this project.
 
         Raises:
-            DataError: the checkpoint's run was another one; see :mod:`fairseq_adv.criterions.restart`.
+            DataError: the checkpoint belongs to another run; see :mod:`fairseq_adv.criterions.restart`.
         """
         if not reset_optimizer:
             refuse_other_run(state, trainer)
@@ -160,18 +161,18 @@ class Method(FairseqCriterion):
             drop_inference_copies(optimizer_state, trainer.get_model())
         if history and history[-1]["criterion_name"] == "FloodingCriterion":
             base = getattr(getattr(state.get("cfg"), "criterion", None), "base_method", "standard")
-            if base == self.cfg._name:  # it was --criterion flooding --base-method, and is --flood-level now
+            if base == self.cfg._name:  # what --criterion flooding --base-method was, --flood-level is now
                 history[-1]["criterion_name"] = type(self).__name__
 
     def check_before_training(self, model: nn.Module) -> None:
-        """Raises ValueError for what would make the run pointless; called before the first update."""
+        """Raises ValueError if something would make the run pointless; called before the first update."""
         path = self.cfg.restore_file
         if path and path != "checkpoint_last.pt" and "://" not in path and not os.path.isfile(path):
             raise ValueError(
                 f"--restore-file {path}: no such file. fairseq would train from random weights; pass the "
                 "path of the pre-trained checkpoint, or leave the option out to train from scratch."
             )
-        if not self._checked_data:  # once: later, what a shard lacks is fairseq's to say when it comes
+        if not self._checked_data:  # only once: fairseq itself reports later shards that lack something
             self.objective.check_data()
             self._checked_data = True
         self.objective.check_model(model)
@@ -184,15 +185,15 @@ class Method(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[Log]) -> None:
-        """Logs the loss in bits, as fairseq does, and what the method declares."""
+        """Logs the loss in bits, as fairseq does, and the numbers that the method declares."""
         reduce_logs(logging_outputs, cls.logs)
 
     def _bind(self, task: FairseqTask) -> None:
-        """The one place where the task gets new methods; the task's own are called within them."""
+        """The only place where methods of the task are replaced; the replacements call the originals."""
         if type(task).train_step is not FairseqTask.train_step:
             raise ValueError(
-                f"{type(task).__name__} has a training step of its own, which --criterion {self.cfg._name} "
-                "would replace. Choose another --task, or another --criterion."
+                f"{type(task).__name__} has its own training step, which --criterion {self.cfg._name} "
+                "would replace. Choose another --task or another --criterion."
             )
         task.train_step = self.train_step
         task.begin_epoch = partial(self._begin_epoch, task.begin_epoch)
@@ -204,7 +205,7 @@ class Method(FairseqCriterion):
         found = next((parts for parts in self._parts if parts.model is model), None)
         if found is None:
             found = ModelParts(model)
-            self._parts = [*self._parts[-1:], found]  # of the model and its average; others are gone
+            self._parts = [*self._parts[-1:], found]  # keeps those of the model and its average
         return found
 
     def _begin_epoch(self, begin_epoch: Any, epoch: int, model: nn.Module) -> None:
@@ -214,7 +215,8 @@ class Method(FairseqCriterion):
             self.flood.begin_epoch(epoch, model)
 
     def _reduce_metrics(self, reduce_metrics: Any, logging_outputs: list[Log], criterion: Any) -> None:
-        """fairseq calls the criterion's reducer on its class, which knows no objective: that is done here."""
+        """fairseq reduces logs with a class method of the criterion, which has no objective; so that is done
+        here."""
         logging_outputs = on_host(logging_outputs)
         reduce_metrics(logging_outputs, criterion)
         if sum(log.get("sample_size", 0) for log in logging_outputs):
@@ -233,13 +235,13 @@ class Method(FairseqCriterion):
 
 
 def _refuse_checkpointing_under_torchs_ddp(backend: str, model: nn.Module) -> None:
-    """Two limits of 0.12.2 together: its re-computed layers need each weight used in one backward only, and
-    the unused copies in its layers need a search for unused weights, which takes re-computed ones for unused.
+    """fairseq 0.12.2 has two limits that clash: checkpointed layers need each weight to be used in one
+    backward pass only, and the unused copies in its layers need a search for unused weights, which mistakes
+    checkpointed ones for unused.
     """
-    several = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
     recomputed = any(hasattr(module, "precheckpoint_forward") for module in model.modules())
-    if several and recomputed and backend in ("pytorch_ddp", "c10d"):
+    if workers() > 1 and recomputed and backend in ("pytorch_ddp", "c10d"):
         raise ValueError(
-            f"--ddp-backend {backend} can't train this encoder with re-computed activations "
+            f"--ddp-backend {backend} can't train this encoder with activation checkpointing "
             "(checkpoint_activations) in fairseq 0.12.2: pass --ddp-backend legacy_ddp"
         )

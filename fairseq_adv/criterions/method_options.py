@@ -1,4 +1,4 @@
-"""The options that several criterions share; the same on the command line and in yaml."""
+"""The options that several criterions share, the same on the command line and in yaml."""
 
 import math
 from dataclasses import dataclass, field
@@ -17,9 +17,7 @@ GROUP_CHOICES = ChoiceEnum(list(GROUPS))
 
 @dataclass
 class ObjectiveConfig(FairseqDataclass):
-    """Options of the objectives. Tasks read the first two from here, as fairseq's ``sentence_prediction``
-    does.
-    """
+    """Options of the objectives. Tasks read the first two here, as in fairseq's ``sentence_prediction``."""
 
     classification_head_name: str = field(
         default="sentence_classification_head",
@@ -31,11 +29,9 @@ class ObjectiveConfig(FairseqDataclass):
     )
     positive_label: str = field(
         default="1",
-        metadata={
-            "help": "label, as written in label/dict.txt, whose F1 is logged; without it no F1 is logged"
-        },
+        metadata={"help": "log the F1 of this label, as written in label/dict.txt (default: log no F1)"},
     )
-    # Known to the criterion so that it can check and seed; set by fairseq's own options of these names.
+    # The criterion needs these for checks and seeds. They are set by fairseq's own options of the same names.
     restore_file: str = II("checkpoint.restore_file")
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
     train_subset: str = II("dataset.train_subset")
@@ -50,58 +46,55 @@ class MethodConfig(ObjectiveConfig):
     flood_level: Optional[str] = field(
         default=None,
         metadata={
-            "help": "b, in nats (fairseq logs losses in bits: a logged loss of 0.1 is 0.069 nats); 0: no "
-            "flooding; auto: found during training, see --flood-crossing. Left out: no flooding"
+            "help": "b, in nats (fairseq logs bits: a logged loss of 0.1 is 0.069 nats); 0: no flooding; "
+            "auto: found during training, see --flood-crossing (default: no flooding)"
         },
     )
     flood_scope: SCOPE_CHOICES = field(  # type: ignore[valid-type]
         default="update",
         metadata={
-            "help": "which mean loss is compared with b: update: over all workers and micro-batches of the "
-            "update; micro-batch: of each micro-batch on each worker, as the authors' code would"
+            "help": "mean loss to compare with b: update: over all workers and micro-batches of the update; "
+            "micro-batch: of each micro-batch on each worker, as in the authors' code"
         },
     )
     accordance_interval: int = field(
         default=0,
-        metadata={
-            "help": "measure and log the gradient accordance every so many updates (a sub-epoch); 0: never"
-        },
+        metadata={"help": "measure and log the gradient accordance every N updates (a sub-epoch); 0: never"},
     )
     accordance_batches: int = field(
         default=10,
-        metadata={"help": "N, mini-batches of a measurement, over all workers; each costs a training pass"},
+        metadata={"help": "mini-batches per measurement, over all workers; each costs a training pass"},
     )
     accordance_batch_size: int = field(
         default=32,
-        metadata={"help": "sentences in a mini-batch of a measurement; fewer, if it runs out of memory"},
+        metadata={"help": "examples per mini-batch of a measurement; reduce it if memory runs out"},
     )
     accordance_groups: str = field(
         default=",".join(GROUPS),
         metadata={
-            "help": "parameters that are measured apart, with commas: all, encoder and head. With k classes "
-            "one of the first two holds (k + 1) P floats for P parameters, both hold nearly twice that"
+            "help": "parameter groups to measure, separated by commas: all, encoder, head. With k classes "
+            "and P parameters, all or encoder takes (k + 1) P floats of memory, both together nearly twice "
+            "that"
         },
     )
     accordance_dropout: bool = field(
         default=False,
-        metadata={"help": "measure with dropout, as the model trains; without it the masks add noise"},
+        metadata={"help": "measure with dropout, as in training; its masks add noise"},
     )
     flood_crossing: CROSSING_CHOICES = field(  # type: ignore[valid-type]
         default="up",
         metadata={
-            "help": "--flood-level auto starts flooding when the accordance goes through zero: up (from "
-            "negative to positive), down or any. b is the mean training loss since the measurement before. "
-            "The paper says both; docs/methods.md says why up is the default"
+            "help": "--flood-level auto starts flooding when the accordance crosses zero in this direction: "
+            "up (from negative to positive), down or any. b is the mean training loss since the previous "
+            "measurement. The paper contradicts itself; docs/methods.md explains the default"
         },
     )
     flood_crossing_group: GROUP_CHOICES = field(  # type: ignore[valid-type]
         default="all",
-        metadata={
-            "help": "parameters whose accordance has to cross: all (the paper), the encoder or the head"
-        },
+        metadata={"help": "parameters whose accordance must cross zero: all (the paper), encoder or head"},
     )
-    # Known to the criterion so that it leaves out the rows that training does, and says what a restart or the
-    # log loses; set by fairseq's own options of these names.
+    # The criterion needs these to leave out the rows that training leaves out, and to warn of what a restart
+    # or the log loses. They are set by fairseq's own options of the same names.
     max_tokens: Optional[int] = II("dataset.max_tokens")
     log_interval: int = II("common.log_interval")
     no_save: bool = II("checkpoint.no_save")
@@ -109,7 +102,7 @@ class MethodConfig(ObjectiveConfig):
 
 
 def refuse(option: str, value: object, wanted: str) -> NoReturn:
-    """Raises ValueError: the option, without dashes, its value, and what to pass instead."""
+    """Raises ValueError with the option (given without dashes), its value, and what to pass instead."""
     raise ValueError(f"--{option} {value}: {wanted}")
 
 
@@ -148,24 +141,24 @@ def check_flood_options(cfg: MethodConfig, descends_once: bool) -> None:
     if cfg.accordance_interval < 0:
         refuse("accordance-interval", cfg.accordance_interval, "pass a number of updates, or 0 for never")
     if cfg.accordance_batches < 2:
-        refuse("accordance-batches", cfg.accordance_batches, "pass 2 or more: accordance is between batches")
+        refuse("accordance-batches", cfg.accordance_batches, "pass 2 or more: accordance compares batches")
     if cfg.accordance_batch_size < 1:
         refuse("accordance-batch-size", cfg.accordance_batch_size, "pass 1 or more")
     if cfg.accordance_interval and str(cfg.ddp_backend) in ("fully_sharded", "slowmo"):
         raise ValueError(
-            f"--accordance-interval with --ddp-backend {cfg.ddp_backend}: a worker there has no gradient of "
-            "its own of the whole model; pass --ddp-backend pytorch_ddp or legacy_ddp"
+            f"--accordance-interval with --ddp-backend {cfg.ddp_backend}: no worker has the gradient of the "
+            "whole model; pass --ddp-backend pytorch_ddp or legacy_ddp"
         )
     groups = cfg.accordance_groups.split(",")
     if not set(groups) <= set(GROUPS) or len(groups) > len(set(groups)):
-        refuse("accordance-groups", cfg.accordance_groups, f"pass some of {','.join(GROUPS)}, with commas")
+        refuse("accordance-groups", cfg.accordance_groups, f"pass one or more of {','.join(GROUPS)}")
     if fixed_level(cfg.flood_level) is None:
         if cfg.accordance_interval == 0:
-            refuse("flood-level", "auto", "pass --accordance-interval, such as 100 updates, as well")
+            refuse("flood-level", "auto", "also pass --accordance-interval, such as 100 updates")
         if str(cfg.flood_crossing_group) not in groups:
             refuse("flood-crossing-group", cfg.flood_crossing_group, "add it to --accordance-groups")
     if str(cfg.flood_scope) == "micro-batch" and not descends_once:
         raise ValueError(
-            f"--flood-scope micro-batch with --criterion {cfg._name}: the loss of a micro-batch is known "
-            "only after its last backward pass; pass --flood-scope update"
+            f"--flood-scope micro-batch with --criterion {cfg._name}: the loss of a micro-batch is only "
+            "known after its last backward pass; pass --flood-scope update"
         )

@@ -1,4 +1,4 @@
-"""A mini-batch in fairseq's trainer: what ``FairseqTask.train_step`` does with it, in repeatable parts."""
+"""A mini-batch in fairseq's trainer: ``FairseqTask.train_step`` split into parts that can be repeated."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from fairseq_adv.perturbation.passes import frozen_parameters, no_sync
 
 
 class ModelParts:
-    """What a walk over a model finds: made once a run, since a walk takes milliseconds at 24 layers.
+    """Modules and weights of a model, found once per run: walking over 24 layers takes milliseconds.
 
     Args:
-        model: whose parts stay the same objects.
+        model: its modules and weights must stay the same objects.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -39,22 +39,22 @@ class ModelParts:
 
     @cached_property
     def weights(self) -> list[nn.Parameter]:
-        """All of them, trained or not."""
+        """All weights, trained or not."""
         return list(self.model.parameters())
 
 
 class MiniBatch:
-    """What a method's ``step`` is given.
+    """The argument of a method's ``step``.
 
     Args:
         objective: what is learned.
         sample: the mini-batch, already on the model's device.
-        parts: of the model as the trainer holds it, perhaps wrapped for distributed training.
+        parts: of the model, which the trainer may have wrapped for distributed training.
         optimizer: the trainer's ``FairseqOptimizer``; its ``backward`` applies the loss scale.
         update: number of updates made before this one.
-        ignore_grad: the batch is a dummy, run only to keep step with the other workers.
-        average: the parts of the average of the weights, if the task asks for one (``uses_ema``).
-        flood: changes the loss that :meth:`descend` is given.
+        ignore_grad: the batch is a dummy that only keeps this worker in step with the others.
+        average: the parts of the averaged model, if the task asks for one (``uses_ema``).
+        flood: changes the loss passed to :meth:`descend`.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class MiniBatch:
 
     @property
     def device(self) -> torch.device:
-        """Where the model computes."""
+        """The device of the model."""
         return self.parts.weights[0].device
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Forward passes in here have the optimizer's precision (``--amp``)."""
+        """Forward passes in this context use the optimizer's precision (``--amp``)."""
         enabled = isinstance(self.optimizer, AMPOptimizer)
         with torch.autograd.profiler.record_function("forward"), torch.autocast("cuda", enabled=enabled):
             yield
@@ -101,7 +101,8 @@ class MiniBatch:
             self.optimizer.backward(loss * 0 if self.ignore_grad else loss)
 
     def descend(self, loss: Tensor) -> None:
-        """:meth:`backward` of the whole loss, once a mini-batch: ``--flood-scope micro-batch`` floods it."""
+        """:meth:`backward` of the complete loss, once per mini-batch: ``--flood-scope micro-batch`` floods
+        it."""
         if self._flood is not None and self._flood.is_per_micro_batch:
             loss = self._flood.flooded(loss, self.objective.sample_size(self.sample))
         self.backward(loss)

@@ -11,7 +11,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor
 
-from fairseq_adv.criterions.logs import Log, Logged
+from fairseq_adv.criterions.logs import Log, Logged, sizes_of
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.method_options import MethodConfig, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
@@ -110,16 +110,6 @@ def random_delta(
         groups=groups,
         relative=relative,
     )
-
-
-def sizes_of(delta: Perturbation) -> Log:
-    """For the log: the sums of delta's norm and of its share of the embeddings, and how many."""
-    norm = delta.norm()
-    return {
-        "adv_norm": norm.sum(),
-        "adv_ratio": delta.relative_norm().sum(),
-        "nexamples": norm.numel(),
-    }
 
 
 def check_noise_kind(option: str, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""Projected gradient descent training (Madry et al. 2018), as FreeLB's eq. 2 has it for embeddings."""
+"""Projected gradient descent training (Madry et al. 2018), applied to embeddings as in FreeLB's eq. 2."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PGDCriterion(AdversarialMethod):
 
     @property
     def is_plain(self) -> bool:
-        return False  # its K ascents are all used
+        return False  # all K ascent steps are used
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         delta, replay = self.perturbation(batch), self.replay(batch)

@@ -4,7 +4,6 @@ Beside the task's loss, the model's predictions shall not change under a little 
 With fairseq's ``--spectral-norm-classification-head`` it is R4F.
 """
 
-import logging
 import math
 from dataclasses import dataclass, field
 
@@ -12,15 +11,13 @@ from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import nn
 
-from fairseq_adv.criterions.logs import Log, Logged
+from fairseq_adv.criterions.logs import Log, Logged, sizes_of
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.method_options import MethodConfig, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.noise import NOISE_CHOICES, check_noise_kind, random_delta, sizes_of
-from fairseq_adv.perturbation import DropoutReplay, find_token_embedding, float32_embedding
-from fairseq_adv.perturbation.precision import rounds_embeddings
-
-logger = logging.getLogger(__name__)
+from fairseq_adv.criterions.noise import NOISE_CHOICES, check_noise_kind, random_delta
+from fairseq_adv.perturbation import DropoutReplay, float32_embedding
+from fairseq_adv.perturbation.precision import warn_of_rounding
 
 
 @dataclass
@@ -103,11 +100,9 @@ class R3FCriterion(Method):
         return log
 
     def check_before_training(self, model: nn.Module) -> None:
-        if rounds_embeddings(model, find_token_embedding(model)):
-            logger.warning(
-                "%s has no layer norm after its embeddings: an --r3f-epsilon of %g may be rounded away in "
-                "half precision. Then use a larger one, --amp, or fp32.",
-                type(model).__name__,
-                self.cfg.r3f_epsilon,
-            )
+        warn_of_rounding(
+            model,
+            f"an --r3f-epsilon of {self.cfg.r3f_epsilon:g} may be rounded away in half precision. Then use a "
+            "larger one, --amp, or fp32.",
+        )
         super().check_before_training(model)

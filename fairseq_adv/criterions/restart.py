@@ -1,6 +1,6 @@
-"""A run does not continue a checkpoint that was made with other options.
+"""Refuses to resume from a checkpoint that was made with other options.
 
-fairseq continues ``SAVE_DIR/checkpoint_last.pt``, whatever made it: two jobs of a sweep that share a folder
+fairseq resumes from ``SAVE_DIR/checkpoint_last.pt`` whatever made it: two jobs of a sweep that share a folder
 would train one model, one after the other.
 """
 
@@ -21,24 +21,24 @@ from fairseq_adv.data.errors import DataError
 
 NAMES = {"criterion": "--criterion", "task": "--task", "model": "--arch"}
 FOLDERS = ("data", "tokenizer_dir")
-# How the layers use memory, and what is read from another checkpoint.
+# Options of the layers' memory use, and of what is read from another checkpoint.
 HARMLESS = {
     "checkpoint_activations", "offload_activations", "min_params_to_wrap", "load_checkpoint_heads",
 }  # fmt: skip
 
 
 def refuse_other_run(state: Mapping[str, Any], trainer: Trainer) -> None:
-    """Refuses to continue ``checkpoint_last.pt`` where criterion, task, model or data are others now.
+    """Refuses to resume from ``checkpoint_last.pt`` if criterion, task, model or data have changed.
 
-    With ``--restore-file`` or a ``--reset-…`` option the user has asked for it. An option that one side
-    alone has is no difference, so that checkpoints of other versions can be continued.
+    ``--restore-file`` and the ``--reset-…`` options ask for such a change, so they are not checked. Options
+    that only one side has are ignored, so that checkpoints of other versions can be resumed.
 
     Args:
-        state: what the checkpoint holds.
+        state: the checkpoint's contents.
         trainer: fairseq's, of this run.
 
     Raises:
-        DataError: with the differences, and what to do.
+        DataError: lists the differences and what to do.
     """
     saving = trainer.cfg.checkpoint
     path = os.path.join(saving.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
@@ -48,8 +48,8 @@ def refuse_other_run(state: Mapping[str, Any], trainer: Trainer) -> None:
     found = differences(state.get("cfg"), trainer.cfg)
     if found:
         raise DataError(
-            f"{path} was made with other options, and this run would continue it ({'; '.join(found)}). Pass "
-            "another --save-dir (hydra: checkpoint.save_dir; in a sweep one for each job), or remove that "
+            f"{path} was made with other options, and this run would resume from it ({'; '.join(found)}). "
+            "Pass another --save-dir (hydra: checkpoint.save_dir; in a sweep one per job), or remove that "
             "file. To start from its weights: --finetune-from-model, with another --save-dir"
         )
 
@@ -67,7 +67,7 @@ def differences(there: Any, here: Any) -> list[str]:
         if not old or not new:
             continue
         if old.get("_name") != new.get("_name"):
-            # Before flooding was an option of all criterions it was one around another.
+            # Flooding used to be a criterion that wrapped another one; now it is an option of all.
             if not (old.get("_name") == "flooding" and old.get("base_method") == new.get("_name")):
                 found.append(f"{name}: {old.get('_name')} → {new.get('_name')}")
             continue
@@ -79,7 +79,7 @@ def differences(there: Any, here: Any) -> list[str]:
 
 
 def _values(cfg: Any, group: str) -> dict[str, Any]:
-    """A group's options by name; fairseq keeps those of models without a dataclass in a Namespace."""
+    """A group's options by name; for models without a dataclass, fairseq stores them in a Namespace."""
     values = cfg.get(group) if hasattr(cfg, "get") else None
     if isinstance(values, argparse.Namespace):
         return vars(values)
@@ -89,7 +89,7 @@ def _values(cfg: Any, group: str) -> dict[str, Any]:
 
 
 def _own_options(group: str, name: str) -> set[str]:
-    """The options that are this group's own, without those that it looks up in others, such as the seed."""
+    """The group's own options, without those interpolated from other groups, such as the seed."""
     if group == "model":
         parser = argparse.ArgumentParser(add_help=False)
         if name in ARCH_MODEL_REGISTRY:
@@ -105,7 +105,7 @@ def _same(key: str, old: Any, new: Any) -> bool:
         return True
     if key in FOLDERS and isinstance(old, str) and isinstance(new, str):
         parts = (old.split(":"), new.split(":"))
-        # A folder that is gone was moved: there is nothing to compare with.
+        # A folder that no longer exists was moved: there is nothing to compare.
         return len(parts[0]) == len(parts[1]) and all(
             not os.path.exists(one) or os.path.realpath(one) == os.path.realpath(other)
             for one, other in zip(*parts)

@@ -1,7 +1,8 @@
 """SMART: Robust and Efficient Fine-Tuning for Pre-trained Natural Language Models (Jiang et al., ACL 2020).
 
-ALUM's regulariser, and a Bregman proximal term that holds the predictions near those of a moving average of
-the weights, which is fairseq's own ``--store-ema``: kept in the checkpoint and updated alike on all workers.
+ALUM's regulariser plus a Bregman proximal term, which keeps the predictions close to those of a moving
+average of the weights. The average is fairseq's own ``--store-ema``: saved in checkpoints and the same on all
+workers.
 """
 
 import math
@@ -30,11 +31,11 @@ class SMARTConfig(ALUMConfig):
     smart_mu: float = field(
         default=1.0,
         metadata={
-            "help": "mu, weight of the proximal term against the average of the weights (--store-ema, "
-            "--ema-decay beta)"
+            "help": "mu, weight of the proximal term to the average of the weights (--store-ema, --ema-decay "
+            "beta)"
         },
     )
-    # Known to the criterion so that it can check; set by fairseq's own options of these names.
+    # The criterion needs these for checks. They are set by fairseq's own options of the same names.
     store_ema: bool = II("ema.store_ema")
     ema_fp32: bool = II("ema.ema_fp32")
     fp16: bool = II("common.fp16")
@@ -47,12 +48,12 @@ class SMARTConfig(ALUMConfig):
 class SMARTCriterion(ALUMCriterion):
     """SMART. Descends on L + lambda_s R_s + mu D(theta, theta~).
 
-    lambda_s is ``--vat-alpha``; theta~ the average of the weights (``--ema-decay`` is beta). The average sees
-    the batch clean, with the same dropout masks where masks are shared.
+    lambda_s is ``--vat-alpha``; theta~ the average of the weights (``--ema-decay`` is beta). The averaged
+    model gets the clean batch, with the same dropout masks if masks are shared.
 
     Raises:
         ValueError: an option is out of range, or ``--store-ema`` (in half precision ``--ema-fp32``) is
-        missing.
+            missing.
     """
 
     cfg: SMARTConfig
@@ -61,19 +62,19 @@ class SMARTCriterion(ALUMCriterion):
     def __init__(self, cfg: SMARTConfig, task: FairseqTask) -> None:
         check_smart_options(cfg)
         super().__init__(cfg, task)
-        task.uses_ema = True  # the trainer then hands the average to each step, also in validation
+        task.uses_ema = True  # makes the trainer pass the averaged model to each step, validation included
         task.valid_step = partial(_without_average, task.valid_step)
 
     def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
-        """A new run's average begins at the weights that it starts from, and not at an earlier run's average.
+        """A new run's average starts from the run's initial weights, not from an earlier run's average.
 
-        Where the checkpoint has no average fairseq 0.12.2 means to do so as well, but has deleted the weights
-        from what it read (fairseq/trainer.py, lines 572 and 649), and stops with ``KeyError: 'model'``.
+        fairseq 0.12.2 intends this for checkpoints without an average too, but by then it has deleted the
+        weights (fairseq/trainer.py, lines 572 and 649), and fails with ``KeyError: 'model'``.
         """
         super().read_checkpoint(state, trainer, reset_optimizer)
         extra = state.get("extra_state")
         if isinstance(extra, dict) and (reset_optimizer or "ema" not in extra):
-            extra["ema"] = state["model"]  # the same tensors; the trainer only deletes the other name
+            extra["ema"] = state["model"]  # the same tensors; the trainer only deletes the other key
             extra.pop("ema_fp32_params", None)
 
     def other_terms(
@@ -81,10 +82,10 @@ class SMARTCriterion(ALUMCriterion):
     ) -> dict[str, tuple[float, Tensor]]:
         if batch.average is None:
             raise RuntimeError(
-                "the trainer handed over no average of the weights; smart needs fairseq's --store-ema"
+                "the trainer passed no average of the weights; smart needs fairseq's --store-ema"
             )
         average = batch.average.model
-        average.train()  # as the model: with the same masks where they are shared
+        average.train()  # like the model, so that shared masks are the same
         with torch.no_grad(), replay, float32_embedding(average, batch.average.embedding):
             target = self.objective.predict(average, batch.sample)
         proximal = self._divergence(target, clean, batch.sample, detach_targets=False)
@@ -92,7 +93,7 @@ class SMARTCriterion(ALUMCriterion):
 
 
 def _without_average(plain: Any, *args: Any, ema_model: Optional[nn.Module] = None, **kwargs: Any) -> Any:
-    """The task's validation step, which takes no average."""
+    """Wraps the task's validation step, which doesn't accept an averaged model."""
     return plain(*args, **kwargs)
 
 
@@ -108,6 +109,6 @@ def check_smart_options(cfg: SMARTConfig) -> None:
     half = cfg.fp16 or cfg.memory_efficient_fp16 or cfg.bf16 or cfg.memory_efficient_bf16
     if half and not cfg.ema_fp32:
         raise ValueError(
-            "--criterion smart in half precision needs --ema-fp32 (in yaml: ema.ema_fp32): an average kept "
-            "in fp16 or bf16 rounds away what an update changes"
+            "--criterion smart in half precision needs --ema-fp32 (in yaml: ema.ema_fp32): an average in "
+            "fp16 or bf16 would round away each update's change"
         )

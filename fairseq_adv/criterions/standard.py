@@ -1,6 +1,7 @@
-"""Plain training on an objective: the baseline of every table.
+"""Training without perturbation: the baseline of every table.
 
-For ``sentence_prediction`` and ``masked_lm`` the update is that of fairseq's own criterion, to the bit.
+For ``sentence_prediction`` and ``masked_lm`` updates are bitwise identical to those of fairseq's own
+criterions.
 """
 
 from __future__ import annotations
@@ -20,4 +21,4 @@ class StandardConfig(MethodConfig):
 
 @register_criterion("standard", dataclass=StandardConfig)
 class StandardCriterion(Method):
-    """Plain training, with this project's metrics and checks."""
+    """Training without perturbation, with this project's metrics and checks."""

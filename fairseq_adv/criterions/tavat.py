@@ -1,7 +1,7 @@
 """TAVAT: Token-Aware Virtual Adversarial Training (Li and Qiu, AAAI 2021).
 
-FreeLB with a second perturbation, which a table keeps for each word of the vocabulary from one update to the
-next. ``token_table.py`` has the table.
+FreeLB with a second perturbation for each word of the vocabulary, kept in a table from one update to the
+next. The table is in ``token_table.py``.
 """
 
 from dataclasses import dataclass, field
@@ -10,14 +10,13 @@ from typing import Any, Optional
 
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
-from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import nn
 
 from fairseq_adv.criterions.adversarial import PerturbationConfig
 from fairseq_adv.criterions.freelb import FreeLBCriterion
 from fairseq_adv.criterions.logs import Log
-from fairseq_adv.criterions.loss_scale import loss_scale
+from fairseq_adv.criterions.loss_scale import try_step
 from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.token_table import TokenTable, warn_of_a_lost_table
@@ -34,9 +33,9 @@ class TAVATConfig(PerturbationConfig):
     tavat_variant: VARIANT_CHOICES = field(  # type: ignore[valid-type]
         default="paper",
         metadata={
-            "help": "paper: a word's perturbation starts at its row of the table, which is set to where it "
-            "ends, and the K passes are averaged; released: the authors' code, which divides those of a "
-            "mini-batch by their joint norm, adds them to the table, and sums the passes"
+            "help": "paper: a word's perturbation starts from its row of the table, the row is then set to "
+            "its final value, and the K passes are averaged; released: the authors' code, which divides the "
+            "perturbations of a mini-batch by their joint norm, adds them to the table, and sums the passes"
         },
     )
 
@@ -60,7 +59,7 @@ class TAVATCriterion(FreeLBCriterion):
 
     @property
     def is_plain(self) -> bool:
-        return self.is_released and super().is_plain  # the paper's table learns from one pass as well
+        return self.is_released and super().is_plain  # with one pass, the paper's table still learns
 
     @property
     def divisor(self) -> int:
@@ -68,7 +67,7 @@ class TAVATCriterion(FreeLBCriterion):
 
     @property
     def uses_last_gradient(self) -> bool:  # type: ignore[override]
-        return not self.is_released  # for the row of the table: eta_K
+        return not self.is_released  # to compute eta_K, the new row of the table
 
     def check_before_training(self, model: nn.Module) -> None:
         super().check_before_training(model)
@@ -76,7 +75,7 @@ class TAVATCriterion(FreeLBCriterion):
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         if all(weight.grad is None for weight in batch.parts.weights):
-            self.table.forget()  # an update begins, perhaps after one that was dropped
+            self.table.forget()  # an update starts, perhaps after one that was dropped
         return super().adversarial_step(batch)
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> TokenAwarePerturbation:
@@ -93,7 +92,7 @@ class TAVATCriterion(FreeLBCriterion):
         )
 
     def finish(self, batch: MiniBatch, delta: Perturbation) -> None:
-        """Notes where the words' perturbations end: eta_K; released: eta_{K-1}."""
+        """Records the final perturbations of the words: eta_K; released: eta_{K-1}."""
         assert isinstance(delta, TokenAwarePerturbation)  # for mypy
         if self.uses_last_gradient:
             delta.ascend(self.cfg.adv_lr)
@@ -101,17 +100,14 @@ class TAVATCriterion(FreeLBCriterion):
             self.table.note(delta.tokens, delta.mask, delta.of_words())
 
     def _optimizer_step(self, plain: Any, optimizer: Any, model: nn.Module, update_num: int) -> None:
-        """The task's own step; then, once an update, the table's."""
-        scale = loss_scale(optimizer)
-        plain(optimizer, model=model, update_num=update_num)
-        if isinstance(optimizer, AMPOptimizer) and loss_scale(optimizer) < scale:
-            return  # not finite: no step was taken, and the trainer makes this update again
-        self.table.update(optimizer, self._parts_of(model).embedding, adds=self.is_released)
+        """The task's own step, then the table's, once per update."""
+        if try_step(plain, optimizer, model, update_num):
+            self.table.update(optimizer, self._parts_of(model).embedding, adds=self.is_released)
 
 
 def check_tavat_options(cfg: TAVATConfig) -> None:
-    """Raises ValueError, naming the option and the fix, if an option is out of range or has no meaning."""
+    """Raises ValueError, naming the option and the fix, if an option is out of range or has no effect."""
     if str(cfg.tavat_variant) not in VARIANTS:
         refuse("tavat-variant", cfg.tavat_variant, f"pass one of {', '.join(VARIANTS)}")
     if str(cfg.adv_norm_type) != "l2":
-        refuse("adv-norm-type", cfg.adv_norm_type, "--criterion tavat has l2 alone; leave it out")
+        refuse("adv-norm-type", cfg.adv_norm_type, "--criterion tavat supports only l2; leave it out")

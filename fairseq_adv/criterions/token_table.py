@@ -6,10 +6,10 @@ import logging
 from typing import Any
 
 import torch
-from fairseq.distributed import utils as distributed_utils
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from fairseq_adv.criterions.method_options import MethodConfig
+from fairseq_adv.objectives.parallel import sum_over_workers
 from fairseq_adv.perturbation import geometry
 
 logger = logging.getLogger(__name__)
@@ -75,14 +75,14 @@ class TokenTable:
         counts = table.new_zeros(len(table))
         for tokens, real, _ in self._noted:
             counts.index_add_(0, tokens, real)
-        _add_workers(counts)
+        sum_over_workers(counts)
         words = counts.nonzero().view(-1)
         place = ((counts > 0).cumsum(0) - 1).clamp(min=0)
         sums = table.new_zeros(len(words), table.size(1))
         for tokens, _, values in self._noted:
             if len(words):
                 sums.index_add_(0, place[tokens], values)
-        _add_workers(sums)
+        sum_over_workers(sums)
         if adds:
             table.index_add_(0, words, sums)
         else:
@@ -104,8 +104,3 @@ def warn_of_a_lost_table(cfg: MethodConfig) -> None:
             "--no-save-optimizer-state: checkpoints will not hold the table of --criterion tavat, and a run "
             "that goes on from one begins with a new table. Leave it out where a run may be restarted."
         )
-
-
-def _add_workers(values: Tensor) -> None:
-    if distributed.is_available() and distributed.is_initialized():
-        distributed_utils.all_reduce(values, group=distributed_utils.get_data_parallel_group())

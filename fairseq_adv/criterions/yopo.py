@@ -1,7 +1,8 @@
-"""YOPO-m-n: You Only Propagate Once (Zhang et al., NeurIPS 2019), on word embeddings as FreeLB compares it.
+"""YOPO-m-n: You Only Propagate Once (Zhang et al., NeurIPS 2019), on word embeddings, as in FreeLB's
+comparison.
 
-m full forward-backward passes, as of FreeLB. Between two of them the perturbation takes n steps through the
-first Transformer layer alone, with the gradient p that the full pass left behind that layer.
+m full forward-backward passes, like FreeLB's. Between two of them the perturbation takes n steps through the
+first Transformer layer alone, using the gradient p at that layer's output from the full pass.
 """
 
 from collections.abc import Iterator
@@ -28,13 +29,14 @@ class YOPOConfig(PerturbationConfig):
     yopo_steps: int = field(
         default=2,
         metadata={
-            "help": "n of YOPO-m-n, shallow ascent steps between two of the m = --adv-steps full passes"
+            "help": "n of YOPO-m-n: shallow ascent steps after each of the m = --adv-steps full passes but "
+            "the last"
         },
     )
     yopo_full_step: bool = field(
         default=False,
         metadata={
-            "help": "each shallow step is --adv-lr long (FreeLB, Table 9; the authors' code) instead of "
+            "help": "make each shallow step --adv-lr long (FreeLB, Table 9; the authors' code) instead of "
             "--adv-lr / n (Table 4)"
         },
     )
@@ -53,7 +55,7 @@ class YOPOCriterion(FreeLBCriterion):
 
     def __init__(self, cfg: YOPOConfig, task: FairseqTask) -> None:
         if cfg.yopo_steps < 1:
-            refuse("yopo-steps", cfg.yopo_steps, "pass 1 or more; 1 is freelb")
+            refuse("yopo-steps", cfg.yopo_steps, "pass 1 or more; 1 equals freelb")
         super().__init__(cfg, task)
 
     def check_before_training(self, model: nn.Module) -> None:
@@ -62,17 +64,17 @@ class YOPOCriterion(FreeLBCriterion):
 
     @contextmanager
     def observed(self, batch: MiniBatch) -> Iterator[tuple[FirstLayer, DropoutReplay]]:
-        """Keeps p, and the full pass's dropout masks for its shallow passes."""
+        """Keeps p, and the full pass's dropout masks for the shallow passes."""
         first, masks = FirstLayer(batch.model), DropoutReplay(batch.device)
         with masks, first.observed():
             yield first, masks
 
     def ascend(self, batch: MiniBatch, delta: Perturbation, seen: Any) -> None:
-        """n steps. The gradient of <p, f_0> where the full pass was is the one that its backward gave."""
+        """Takes n steps. The first uses the gradient of <p, f_0> from the full pass's own backward."""
         first, masks = seen
         n = self.cfg.yopo_steps
         length = self.cfg.adv_lr if self.cfg.yopo_full_step else self.cfg.adv_lr / n
-        if not first.was_reached:  # LayerDrop left no layer: no pass is shallower than the full one
+        if not first.was_reached:  # LayerDrop dropped all layers, so no pass is shallower than the full one
             delta.ascend(n * length)
             return
         delta.ascend(length)
@@ -84,6 +86,6 @@ class YOPOCriterion(FreeLBCriterion):
 
 
 def _shallow_pass(batch: MiniBatch, delta: Perturbation, first: FirstLayer) -> None:
-    """Leaves the gradient of <p, f_0(X + delta)> at delta alone."""
+    """Computes the gradient of <p, f_0(X + delta)> with respect to delta only."""
     with batch.no_sync_unless(False), batch.frozen_parameters(), delta.applied():
         first.backward(batch.forward)

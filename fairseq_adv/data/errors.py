@@ -1,15 +1,15 @@
-"""The error that every reader of this package raises for a user's mistake."""
+"""The error that every reader in this package raises for a user error."""
 
 import re
 
-_RUN = re.compile(r"[^\s/]{200,}")  # no path
+_RUN = re.compile(r"[^\s/]{200,}")  # not a path
 
 
 class DataError(ValueError):
-    """An input that cannot be used; the message names the file and line (or option) and the fix.
+    """An input that can't be used; the message names the file and line (or option) and the fix.
 
-    What it quotes of a file may be of any length, such as a column's name in a file of another kind: of words
-    without an end it shows the beginning.
+    Text quoted from a file may be of any length, such as a column name in a file of another kind. Very long
+    words are truncated.
     """
 
     def __init__(self, text: str) -> None:

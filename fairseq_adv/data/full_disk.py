@@ -1,4 +1,5 @@
-"""A full disk, which every library tells in words of its own, as one line that names the output and the fix.
+"""Turns a full disk, which every library reports differently, into one line that names the output and the
+fix.
 
 Imports neither torch nor fairseq.
 """
@@ -16,12 +17,12 @@ from fairseq_adv.data.errors import DataError
 _FIXES = {
     errno.ENOSPC: "Free some space",
     errno.EDQUOT: "Free some space, or ask for a larger quota",
-    errno.EFBIG: "Raise the limit on the size of files (ulimit -f)",
+    errno.EFBIG: "Raise the limit on file sizes (ulimit -f)",
 }
 
 
 class FullDisk(OSError):
-    """There is no room for an output; the text names it and the fix."""
+    """There is no space left for an output; the message names it and the fix."""
 
     def __str__(self) -> str:
         fix = _FIXES.get(self.errno or errno.ENOSPC)
@@ -30,15 +31,14 @@ class FullDisk(OSError):
 
 @contextmanager
 def full_disk_named(path: Path) -> Iterator[None]:
-    """Turns every error of the block that comes from a full disk into one that names an output.
+    """Turns every error of the block that is due to a full disk into one that names an output.
 
     Args:
-        path: what the block writes, as the user knows it. The library's own error names no file, one that
-            will be renamed, or the source of a copy.
+        path: what the block writes, as the user knows it. The library's own error names no file, a temporary
+            one, or the source of a copy.
 
     Raises:
-        FullDisk: the disk, the user's share of it or the largest size of a file is reached. All other errors
-            pass through.
+        FullDisk: the disk, the user's quota or the file size limit is exhausted. Other errors propagate.
     """
     try:
         yield
@@ -52,7 +52,7 @@ def full_disk_named(path: Path) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> Optional[int]:
-    """The number of the system's error behind this one: torch hides it, those in Rust only tell its text."""
+    """The errno behind this error: torch hides it, and Rust libraries give only its text."""
     seen: Optional[BaseException] = error
     while seen is not None:
         for number in _FIXES:

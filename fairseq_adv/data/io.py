@@ -1,4 +1,4 @@
-"""Files as all rooms write and read them: whole or not at all, one process at a time, JSON with checks.
+"""Reads and writes files for all packages: atomic writes, locks, checked JSON.
 
 Imports neither torch nor fairseq.
 """
@@ -26,23 +26,24 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.full_disk import full_disk_named
 
 LOCK = ".lock"
-"""What the name of a lock's file ends in."""
+"""The ending of a lock file's name."""
 CANNOT_LOCK = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""Errors of a network file system that has no locks."""
+"""Errors of a network file system without locks."""
 _BLOCK = 1 << 20
 _SHOW_FROM = 256 << 20
-_ONE_A_LINE = "Each line must be one json object; was the file cut short?"
+_ONE_A_LINE = "Each line must be one JSON object; is the file truncated?"
 _JSON_NAMES: Dict[type, str] = {dict: "object", list: "array", str: "string"}
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes the name ``path`` at the end; after an error there is no trace of it.
+    """Opens a file for writing that gets the name ``path`` at the end; after an error, no trace of it is
+    left.
 
-    It is written beside ``path`` and flushed to the disk before it is renamed.
+    It is written next to ``path`` and flushed to the disk before it is renamed.
 
     Raises:
-        FullDisk: there is no room for it. Other errors are the block's and the system's.
+        FullDisk: there is no space left for it. Errors of the block and of the system propagate.
     """
     beside = path.with_name(path.name + ".tmp")
     with full_disk_named(path):
@@ -60,10 +61,10 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: Path, content: Union[str, bytes]) -> None:
-    """Writes a file, a text as UTF-8, that appears whole or not at all.
+    """Writes a file atomically; text is encoded as UTF-8.
 
     Raises:
-        FullDisk: there is no room for it.
+        FullDisk: there is no space left for it.
     """
     with written_whole(path) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
@@ -71,20 +72,20 @@ def write_whole(path: Path, content: Union[str, bytes]) -> None:
 
 @contextmanager
 def whole_folder(out: Path) -> Iterator[Path]:
-    """A scratch folder beside ``out`` that takes its name at the end, or vanishes after an error.
+    """A scratch folder next to ``out`` that gets its name at the end, or is removed after an error.
 
-    ``out`` is an absolute path that must not exist, or be an empty folder. The only step that shows is a
+    ``out`` is an absolute path that must not exist, or must be an empty folder. The only visible step is a
     rename within one file system.
 
     Raises:
-        FullDisk: there is no room for it. Other errors are the block's and the system's.
+        FullDisk: there is no space left for it. Errors of the block and of the system propagate.
     """
     with full_disk_named(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
         try:
             yield scratch
-            # mkdtemp makes a private folder; the result gets the rights that a plain mkdir would have given.
+            # mkdtemp makes a private folder; the result gets the permissions of an ordinary mkdir.
             mask = os.umask(0)
             os.umask(mask)
             scratch.chmod(0o777 & ~mask)
@@ -95,21 +96,21 @@ def whole_folder(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keeps other processes out of what ``path`` names, by ``PATH.lock`` beside it, which goes at the end.
+    """Keeps other processes from writing ``path``, with a file ``PATH.lock`` next to it, removed at the end.
 
-    Where a network file system cannot lock, nothing is kept out; files still appear whole.
+    On a network file system without locks nothing is kept out; files are still written atomically.
 
     Raises:
-        DataError: another process holds the lock. One that was killed does not.
+        DataError: another process holds the lock. A killed process does not hold it.
     """
     lock = FileLock(f"{path}{LOCK}")
     try:
         lock.acquire(timeout=0)
-        while not os.path.exists(lock.lock_file):  # its owner removed it after we had opened it
+        while not os.path.exists(lock.lock_file):  # its owner removed it after we opened it
             lock.release()
             lock.acquire(timeout=0)
     except Timeout:
-        raise DataError(f"{path}: another process is writing it. Wait for it to end.") from None
+        raise DataError(f"{path}: another process is writing it. Wait until it has finished.") from None
     except NotImplementedError:
         pass
     except OSError as error:
@@ -123,7 +124,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file in lower-case hex; files of 256 MiB and more show a bar (unit: bytes)."""
+    """The SHA-256 of a file in lower-case hex; shows a progress bar for files of 256 MiB or more."""
     digest = hashlib.sha256()
     size = path.stat().st_size
     with open(path, "rb") as file, tqdm(
@@ -137,7 +138,7 @@ def sha256_of(path: Path) -> str:
 
 
 def file_bytes(path: Path) -> bytes:
-    """What a file holds, unpacked if its name ends in .gz.
+    """The contents of a file, decompressed if its name ends in .gz.
 
     Raises:
         DataError: there is no such file, or it is damaged.
@@ -150,7 +151,7 @@ def file_bytes(path: Path) -> bytes:
         with gzip.open(path, "rb") as file:
             return file.read()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: not a whole gzip file ({error}). Fetch it again.") from error
+        raise DataError(f"{path}: not a complete gzip file ({error}). Download it again.") from error
 
 
 def text_lines(path: Path) -> List[str]:
@@ -165,7 +166,7 @@ def text_lines(path: Path) -> List[str]:
 
 
 def decoded(content: bytes, path: Path) -> str:
-    """What a file holds as text; DataError names file and line where it is not UTF-8."""
+    """Decodes the contents of a file; DataError names file and line if it is not UTF-8."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -174,19 +175,20 @@ def decoded(content: bytes, path: Path) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """What json makes of a value (tuples become lists, keys strings), to compare with what a file holds."""
+    """The value after a round trip through JSON (tuples become lists, keys strings), to compare with a
+    file."""
     return json.loads(json.dumps(value))
 
 
-def json_object(path: Path, fix: str = "Fetch the file again.") -> Dict[str, Any]:
-    """The object that a json file holds; a byte order mark is allowed.
+def json_object(path: Path, fix: str = "Download the file again.") -> Dict[str, Any]:
+    """Reads a file that contains a JSON object; a byte order mark is allowed.
 
     Args:
         path: the file.
-        fix: what the user can do about a damaged file, for messages.
+        fix: advice for a damaged file, for messages.
 
     Raises:
-        DataError: the file is missing, is not UTF-8, or holds anything but a json object.
+        DataError: the file is missing, is not UTF-8, or doesn't contain a JSON object.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file")
@@ -194,7 +196,8 @@ def json_object(path: Path, fix: str = "Fetch the file again.") -> Dict[str, Any
 
 
 def json_object_or_none(path: Path) -> Optional[Dict[str, Any]]:
-    """The object that a json file holds; ``None`` if there is no such file, or something else in it."""
+    """Reads a file that contains a JSON object; ``None`` if the file is missing or contains something
+    else."""
     try:
         return json_object(path)
     except (OSError, DataError):
@@ -202,10 +205,10 @@ def json_object_or_none(path: Path) -> Optional[Dict[str, Any]]:
 
 
 def json_lines(path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
-    """("file:line", object) of each line that is not blank; of a .gz, too.
+    """("file:line", object) for each line that is not blank; the file may be a .gz.
 
     Raises:
-        DataError: the file is missing or holds nothing, a line is not UTF-8 or is not a json object.
+        DataError: the file is missing or empty, or a line is not UTF-8 or not a JSON object.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file")
@@ -218,35 +221,35 @@ def json_lines(path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
                 found = True
                 yield where, _object(line, where, _ONE_A_LINE)
     if not found:
-        raise DataError(f"{path}: has no rows")
+        raise DataError(f"{path}: no rows found")
 
 
 def field_of(row: Dict[str, Any], key: str, kind: type, where: str, prefix: str = "") -> Any:
-    """``row[key]``, which must be of type ``kind``; DataError names the place otherwise."""
+    """``row[key]``, which must be of type ``kind``; otherwise DataError names the place."""
     if key not in row:
         raise DataError(f"{where}: the key {prefix}{key} is missing. Its keys: {', '.join(row) or 'none'}.")
     if not isinstance(row[key], kind):
-        raise DataError(f"{where}: {prefix}{key} must be a json {_JSON_NAMES[kind]}, not {row[key]!r}")
+        raise DataError(f"{where}: {prefix}{key} must be a JSON {_JSON_NAMES[kind]}, not {row[key]!r}")
     if kind is str:
         check_text(row[key], f"{where}: {prefix}{key}")
     return row[key]
 
 
 def check_text(text: str, what: str) -> None:
-    """DataError if a text, which ``what`` names, can't be written as UTF-8: JSON's \\ud800 alone is none."""
+    """DataError, naming ``what``, if a text can't be encoded as UTF-8, such as JSON's \\ud800 alone."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise DataError(f"{what} holds half a character ({error.reason}). Remove it.") from error
+        raise DataError(f"{what} has half a surrogate pair ({error.reason}). Remove it.") from error
 
 
 def breaks_a_line(text: str) -> bool:
-    """Whether it holds a control, such as a tab, half a character or an end of a line."""
+    """Whether it contains a control character, such as a tab or a line end, or half a surrogate pair."""
     return any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in text)
 
 
 def text_of(row: Dict[str, Any], key: str, where: str, prefix: str = "") -> str:
-    """``row[key]`` as a text that is not empty; numbers are taken as written. DataError otherwise."""
+    """``row[key]`` as a non-empty text; numbers are kept as written. Otherwise raises DataError."""
     value = row.get(key)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -267,7 +270,7 @@ def _object(text: str, where: str, fix: str) -> Dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: not json ({error}). {fix}") from error
+        raise DataError(f"{where}: not JSON ({error}). {fix}") from error
     if not isinstance(value, dict):
-        raise DataError(f"{where}: expected a json object, not {text.strip()[:40]}")
+        raise DataError(f"{where}: expected a JSON object, not {text.strip()[:40]}")
     return value

@@ -1,9 +1,8 @@
-"""An output folder that appears whole or not at all; a second run resumes it.
+"""An output folder that is written atomically, and whose making can be resumed.
 
-Everything is written into ``OUT.partial`` beside ``OUT``; each file appears there under its name only when it
-is complete. At the end the folder is renamed. A manifest in it says what the folder is made from; a folder
-made from the same is resumed or reused, another is refused. A lock keeps a second process out of the same
-folder.
+Everything is written to ``OUT.partial`` next to ``OUT``; each file gets its name there only when it is
+complete. At the end the folder is renamed. A manifest in it records what the folder is made from: a folder
+made from the same input is resumed or reused, any other is refused. A lock keeps a second process out.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from fairseq_adv.data.full_disk import full_disk_named
 from fairseq_adv.data.io import LOCK, as_json, json_object_or_none, locked, write_whole
 
 MANIFEST = "manifest.json"
-_NEW_MANIFESTS = (MANIFEST + ".tmp", MANIFEST + ".new")  # the latter of earlier versions
+_NEW_MANIFESTS = (MANIFEST + ".tmp", MANIFEST + ".new")  # the latter was used by earlier versions
 _WRITING = ".writing"
 
 
 class Workspace:
-    """The folder being written; made by :func:`workspace`."""
+    """The folder being written; created by :func:`workspace`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,7 +34,7 @@ class Workspace:
         return all((self.folder / name).is_file() for name in files)
 
     def write(self, files: Sequence[str], writer: Callable[[Path], object]) -> None:
-        """Moves these files into place, which ``writer(folder)`` writes under their base names."""
+        """Moves these files into place after ``writer(folder)`` has written them under their base names."""
         scratch = self.folder / _WRITING
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
@@ -46,16 +45,16 @@ class Workspace:
                 _flush(source)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(source, target)
-        finally:  # what is incomplete is of no use, and takes space on a full disk
+        finally:  # incomplete files are useless, and take up space on a full disk
             shutil.rmtree(scratch, ignore_errors=True)
 
 
 def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
-    """Whether ``out`` is already there, complete and made from the same.
+    """Whether ``out`` exists, is complete and made from the same input.
 
     Raises:
-        DataError: ``out`` is there but is something else, or is damaged, and ``overwrite`` is false; or it
-            was not made by this program, which ``overwrite`` does not replace either.
+        DataError: ``out`` was made from something else, or is damaged, and ``overwrite`` is false; or it was
+            not made by this program, in which case ``overwrite`` does not replace it either.
     """
     if not out.exists():
         return False
@@ -64,7 +63,7 @@ def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
     manifest = _read_manifest(out)
     if manifest is None:
         raise DataError(
-            f"{out}: exists and was not made by this program (no {MANIFEST}). Give another output folder."
+            f"{out}: exists and was not made by this program (no {MANIFEST}). Pass another output folder."
         )
     if overwrite:
         return False
@@ -72,14 +71,14 @@ def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
         differing = [key for key in made_from if manifest["made_from"].get(key) != made_from[key]]
         raise DataError(
             f"{out}: was made from other files or options ({', '.join(differing)}). "
-            "Use --overwrite, or give another output folder."
+            "Pass --overwrite, or another output folder."
         )
     for name, size in manifest.get("files", {}).items():
         path = out / name
         if not path.is_file() or path.stat().st_size != size:
-            raise DataError(f"{path}: is missing or has another size than when it was made. Use --overwrite.")
+            raise DataError(f"{path}: missing, or its size has changed since it was made. Pass --overwrite.")
     _discard(_replaced(out))
-    if os.path.exists(f"{_partial(out)}{LOCK}"):  # of a process that was killed after the last rename
+    if os.path.exists(f"{_partial(out)}{LOCK}"):  # left by a process that was killed after the last rename
         with suppress(DataError), locked(_partial(out)):
             pass
     return True
@@ -87,14 +86,15 @@ def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
 
 @contextmanager
 def workspace(out: Path, made_from: Mapping[str, Any]) -> Iterator[Workspace]:
-    """Opens ``OUT.partial``, resumes what lies there if made from the same; renames it at the end.
+    """Opens ``OUT.partial``, resumes what is there if it is made from the same input, and renames it at the
+    end.
 
-    Whatever ``out`` is at the end is replaced: ask :func:`finished` first.
+    At the end ``out`` is replaced, whatever it is: call :func:`finished` first.
 
     Raises:
         DataError: another process is preparing the same folder, or ``OUT.partial`` was not made by this
             program.
-        FullDisk: there is no room for it; what was complete stays in ``OUT.partial``.
+        FullDisk: there is no space left for it; complete files stay in ``OUT.partial``.
     """
     out, folder = Path(os.path.abspath(out)), _partial(out)
     with full_disk_named(out):
@@ -121,12 +121,12 @@ def workspace(out: Path, made_from: Mapping[str, Any]) -> Iterator[Workspace]:
 
 @contextmanager
 def _folder_with_content(folder: Path) -> Iterator[None]:
-    """Makes the folder, and removes it if it is empty at the end."""
+    """Makes the folder, and removes it at the end if it is empty."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
-        with suppress(OSError):  # it has content, or was renamed
+        with suppress(OSError):  # it is not empty, or was renamed
             folder.rmdir()
 
 
@@ -150,7 +150,7 @@ def _replaced(out: Path) -> Path:
 
 
 def _discard(old: Path) -> None:
-    """Removes an output that was replaced; a run that was killed may have left it, or a part of it."""
+    """Removes a replaced output, which a killed run may have left in whole or in part."""
     if not old.exists():
         return
     if _read_manifest(old) is None and any(old.iterdir()):
@@ -169,7 +169,7 @@ def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _clear(folder: Path) -> None:
-    # The manifest goes last: while it exists, the folder is known to be ours.
+    # The manifest is removed last: while it exists, the folder is known to be ours.
     for path in sorted(folder.iterdir(), key=lambda one: one.name == MANIFEST):
         if path.is_dir():
             shutil.rmtree(path)

@@ -1,1 +1,1 @@
-"""What trained models are worth: measurements that fairseq-validate does not make, and files of answers."""
+"""Evaluates trained models: measurements that fairseq-validate does not make, and prediction files."""

@@ -1,6 +1,6 @@
 """The loss of a trained model under the worst perturbation that projected gradient ascent finds.
 
-FreeLB, eq. 5: max over ||delta|| <= epsilon of L(X + delta), approached by many steps of eq. 2.
+FreeLB, eq. 5: max over ||delta|| <= epsilon of L(X + delta), approximated by many steps of eq. 2.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from torch import Tensor, nn
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry
-from fairseq_adv.perturbation.passes import use_differentiable_layers
+from fairseq_adv.perturbation.passes import frozen_parameters, use_differentiable_layers
 
 
 @dataclass
 class Attack:
-    """An attack's radius and schedule, per example, in the units of the embeddings or as shares of them.
+    """An attack's radius and schedule, per example, in the units of the embeddings or relative to them.
 
     Attributes:
-        epsilon: radius of the l2 ball.
+        epsilon: radius of the L2 ball.
         step_size: length of an ascent step.
         steps: number of ascent steps.
-        start: m of the random start; 0: from the clean embeddings.
-        seed: of the random start.
-        relative: the sizes are shares of the L2 norm of the example's embeddings.
+        start: m of the random start; 0: start at the clean embeddings.
+        seed: for the random start.
+        relative: the sizes are fractions of the L2 norm of the example's embeddings.
     """
 
     epsilon: float
@@ -54,11 +54,11 @@ class Robustness:
     """Sums over the examples seen; the properties are means.
 
     Attributes:
-        examples: how many; of a masked LM, how many masked positions.
+        examples: number of examples; for a masked LM, number of masked positions.
         clean: summed loss at X, in nats.
         perturbed: summed loss at X + delta, in nats.
-        clean_correct: right predictions at X; 0 for a regression.
-        perturbed_correct: right predictions at X + delta; 0 for a regression.
+        clean_correct: number of correct predictions at X; 0 for a regression.
+        perturbed_correct: number of correct predictions at X + delta; 0 for a regression.
     """
 
     examples: int = 0
@@ -82,7 +82,7 @@ class Robustness:
 def attack(model: nn.Module, objective: Objective, samples: Iterable[Sample], how: Attack) -> Robustness:
     """Attacks every mini-batch once and measures the loss before and after.
 
-    The model is put into evaluation mode (no dropout) and its parameters are frozen meanwhile.
+    The model is put into evaluation mode (no dropout), and its parameters are frozen during the attack.
 
     Args:
         model: a fairseq encoder model.
@@ -91,18 +91,14 @@ def attack(model: nn.Module, objective: Objective, samples: Iterable[Sample], ho
         how: the attack.
     """
     was_training = model.training
-    trainable = [p for p in model.parameters() if p.requires_grad]
     model.eval()
     use_differentiable_layers(model)
-    for parameter in trainable:
-        parameter.requires_grad_(False)
     result = Robustness()
     try:
-        for sample in samples:
-            _attack_batch(model, objective, sample, how, result)
+        with frozen_parameters(model.parameters()):
+            for sample in samples:
+                _attack_batch(model, objective, sample, how, result)
     finally:
-        for parameter in trainable:
-            parameter.requires_grad_(True)
         model.train(was_training)
     return result
 

@@ -1,4 +1,4 @@
-"""Sets training runs side by side, as a table for a terminal."""
+"""Compares training runs side by side, in a table for a terminal."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fairseq_adv.evaluation.summaries import Summary
 
 
 def table(rows: Sequence[Summary], attacks: Sequence[Attack] = ()) -> str:
-    """The rows as a table for a terminal, with a line that says what was measured.
+    """The rows as a table for a terminal, with a line that explains what was measured.
 
     Args:
-        rows: a run each.
-        attacks: those whose outcomes the rows hold, in the same order.
+        rows: one per run.
+        attacks: the attacks whose results the rows contain, in the same order.
     """
     metrics = {row.metric for row in rows if row.metric}
     one = metrics.pop() if len(metrics) == 1 else ""
@@ -28,8 +28,8 @@ def table(rows: Sequence[Summary], attacks: Sequence[Attack] = ()) -> str:
         for row in rows
     ]  # fmt: skip
     notes = [
-        "Dev loss in nats, of the validation with the best score. fairseq's own lines have it in bits, of "
-        "0.693 nats each."
+        "Dev loss in nats, from the validation with the best score. fairseq's own log lines are in bits; one "
+        "bit is 0.693 nats."
     ]
     if attacks:
         how = attacks[0]

@@ -1,4 +1,4 @@
-"""Scores of predicted tags that stand beside the right ones, as conlleval reports them."""
+"""Scores predicted tags next to gold tags, as conlleval does."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fairseq_adv.objectives.entities import count_entities, scores_of
 def entity_report(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], strict: bool = False
 ) -> dict[str, float]:
-    """``precision``, ``recall`` and ``f1`` x 100 of the entities, ``accuracy`` of the words, how many
-    entities there are, ``total``; where there are several types also of each, with ``_TYPE``.
+    """``precision``, ``recall`` and ``f1`` x 100 of the entities, ``accuracy`` of the words, the number of
+    entities, ``total``; if there are several types, also the scores of each, with the suffix ``_TYPE``.
 
     Args:
-        gold: the right tags of each sentence, in IOB2.
-        predicted: those of the model, in any scheme, well-formed or not.
-        strict: a predicted entity that begins with I- is none.
+        gold: the gold tags of each sentence, in IOB2.
+        predicted: the predicted tags, in any scheme, well-formed or not.
+        strict: ignore predicted entities that begin with I-.
     """
     types = types_of([*gold, *predicted])
     numbers = {tag: number for number, tag in enumerate(tag_names(types))}
@@ -44,16 +44,16 @@ def entity_report(
 
 
 def score_columns(path: Path, strict: bool = False) -> dict[str, float]:
-    """The report of a file whose last two columns are the right tag and the predicted one.
+    """The report of a file whose last two columns are the gold tag and the predicted tag.
 
     Raises:
-        DataError: naming the line: columns are missing, or a tag is none.
+        DataError: naming the line: missing columns, or an invalid tag.
     """
     rows = read_rows(path)
     if len(rows[0][1][0]) < 3:
         raise DataError(
-            f"{path}:{rows[0][0]}: {len(rows[0][1][0])} columns. A line is a word, its right tag and, last, "
-            "the predicted one, as fairseq-adv predict --task tagging writes it."
+            f"{path}:{rows[0][0]}: {len(rows[0][1][0])} columns. Each line must be a word, its gold tag and "
+            "the predicted tag, as written by fairseq-adv predict --task tagging."
         )
     gold = as_iob2([(line, [cells[-2] for cells in sentence]) for line, sentence in rows], path)
     predicted = [[cells[-1] for cells in sentence] for _, sentence in rows]

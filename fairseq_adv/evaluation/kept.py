@@ -1,4 +1,4 @@
-"""Keeps what was measured in files, so that an interrupted command can resume."""
+"""Stores measurements in files, so that an interrupted command can resume."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from fairseq_adv.data.io import as_json, json_object_or_none, write_whole
 def measured_once(
     kept: Path, made_from: Mapping[str, Any], measure: Callable[[], dict[str, float]]
 ) -> dict[str, float]:
-    """What ``kept`` holds if it was made from the same; else what ``measure`` returns, which is then kept.
+    """The contents of ``kept`` if they were made from the same input; otherwise the result of ``measure``,
+    stored.
 
     Args:
-        kept: a json file, which need not be there.
-        made_from: everything that the values depend on, as json can hold it.
-        measure: makes the values.
+        kept: a JSON file, which need not exist.
+        made_from: everything that the values depend on; must be serialisable as JSON.
+        measure: computes the values.
     """
     key = as_json(made_from)
     found = json_object_or_none(kept) or {}
@@ -33,7 +34,7 @@ def measured_once(
 
 
 def stamp(file: Path) -> dict[str, int]:
-    """Size and time of a checkpoint: what distinguishes it from another of the same name.
+    """Size and time of a checkpoint, to distinguish it from another of the same name.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -45,6 +46,6 @@ def stamp(file: Path) -> dict[str, int]:
 
 
 def file_for(folder: Path, made_from: Mapping[str, Any]) -> Path:
-    """A file in ``folder`` for what is made from this, and for nothing else."""
+    """A file name in ``folder`` that is unique to this input."""
     text = json.dumps(made_from, sort_keys=True)
     return folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"

@@ -1,4 +1,4 @@
-"""The lines of numbers in a log that fairseq-train wrote with ``--log-format json``."""
+"""The lines of numbers in a log written by fairseq-train with ``--log-format json``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class LogLine:
     """One line of averages. fairseq writes a number with six significant digits.
 
     Attributes:
-        kind: :data:`INNER` for what ``--log-interval`` makes, :data:`TRAIN` for a training epoch's averages,
+        kind: :data:`INNER` for lines of ``--log-interval``, :data:`TRAIN` for a training epoch's averages,
             :data:`VALID` for a validation.
-        values: fairseq's names and numbers, without a prefix; ``epoch`` and ``num_updates`` are among them.
-        split: which one was validated; "" in the other kinds.
+        values: fairseq's names and numbers, without a prefix; includes ``epoch`` and ``num_updates``.
+        split: the validated split; "" for the other kinds.
     """
 
     kind: str
@@ -38,47 +38,48 @@ class LogLine:
 
     @property
     def loss_nats(self) -> float:
-        """The mean loss in nats; fairseq logs ``loss`` in bits. NaN where the line has none."""
+        """The mean loss in nats; fairseq logs ``loss`` in bits. NaN if the line has none."""
         return loss_nats(self.values)
 
 
 def loss_nats(values: Mapping[str, float]) -> float:
-    """The mean loss in nats among a line's values; NaN where there is none."""
+    """The mean loss in nats among a line's values; NaN if there is none."""
     return values["loss_nats"] if "loss_nats" in values else values.get("loss", math.nan) * math.log(2)
 
 
 def log_lines(path: Path) -> list[LogLine]:
-    """The lines of numbers of a log file, in order. A line may come several times.
+    """The lines of numbers of a log file, in order. A line may occur several times.
 
     fairseq adds a log handler with every progress bar: later epochs' lines are repeated.
 
     Raises:
-        ValueError: the file holds no such line, or is not text.
+        ValueError: the file has no such line, or is not text.
         FileNotFoundError: there is no such file.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such log; fairseq-train writes one with --log-file")
+        raise FileNotFoundError(f"{path}: no such log. fairseq-train writes one with --log-file")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path}: is not a text file; give the file that fairseq-train --log-file wrote"
+            f"{path}: not a text file. Pass the file that fairseq-train --log-file wrote"
         ) from error
     lines = [found for line in text.splitlines() if (found := _log_line(line)) is not None]
     if not lines:
         raise ValueError(
-            f"{path}: no json line of numbers; run fairseq-train with --log-format json and --log-file, "
-            "and give that file"
+            f"{path}: no JSON lines of numbers. Run fairseq-train with --log-format json and --log-file, "
+            "and pass that file"
         )
     return lines
 
 
 def logged_options(path: Path, section: str) -> dict[str, str]:
-    """The options of a section of the configuration, as the log's first lines print them; empty without any.
+    """The options in a section of the configuration, as printed in the log's first lines; may be empty.
 
     Args:
         path: a log.
-        section: such as "criterion"; its ``_name`` is among the options. Of several starts the last counts.
+        section: such as "criterion"; its ``_name`` is included. If the run was started several times, the
+            last start is used.
     """
     text = path.read_text(encoding="utf-8", errors="replace")
     found = re.findall(rf"'{section}': \{{([^{{}}]*)\}}", text)
@@ -93,7 +94,7 @@ def _log_line(line: str) -> LogLine | None:
         return None
     updates = _number(values[key])
     if updates is None or not 0 <= updates < math.inf or any(map(breaks_a_line, values)):
-        return None  # not fairseq's
+        return None  # not a line of fairseq's
     prefix = key[: -len(_UPDATES)]  # "", "train_", or the split's name and "_"
     names = {name: name[len(prefix) :] for name in values if name.startswith(prefix)}
     numbers = {short: _number(values.get(name)) for name, short in {"epoch": "epoch", **names}.items()}
@@ -112,7 +113,7 @@ def _number(value: Any) -> float | None:
 
 
 def json_object(line: str) -> dict[str, Any]:
-    """The json object that a line ends in; empty if there is none."""
+    """The JSON object at the end of a line; empty if there is none."""
     try:
         found = json.loads(line[line.index("{") :])
     except (ValueError, RecursionError):

@@ -16,7 +16,7 @@ class RunLog:
     Attributes:
         train: fairseq's averages over each training epoch, by name (loss, adv_ratio, ups, …).
         valid: fairseq's scores on the first validation set after each epoch.
-        inner: fairseq's averages since the line before, of each line that ``--log-interval`` made.
+        inner: fairseq's averages since the previous line, for each line of ``--log-interval``.
     """
 
     train: list[dict[str, float]]
@@ -28,20 +28,20 @@ class RunLog:
         return max(epoch[name] for epoch in self.valid)
 
     def seconds_per_update(self) -> float:
-        """Mean wall time of an update over the epochs; fairseq leaves the first ten updates out."""
+        """Mean wall time of an update over the epochs; fairseq ignores the first ten updates."""
         return sum(1 / epoch["ups"] for epoch in self.train) / len(self.train)
 
 
 def read_log(path: Path, is_validated: bool = True, is_trained: bool = True) -> RunLog:
-    """Reads what ``fairseq-train --log-format json --log-file`` wrote.
+    """Reads a log written by ``fairseq-train --log-format json --log-file``.
 
     Args:
         path: the log.
-        is_validated: a log without a validation is refused.
-        is_trained: a log without a finished epoch is refused.
+        is_validated: refuse a log without a validation.
+        is_trained: refuse a log without a finished epoch.
 
     Raises:
-        ValueError: there is no finished epoch in it, or it is of another ``--log-format``.
+        ValueError: it has no finished epoch, or another ``--log-format``.
         FileNotFoundError: there is no such file.
     """
     lines = log_lines(path)
@@ -53,11 +53,11 @@ def read_log(path: Path, is_validated: bool = True, is_trained: bool = True) -> 
     )
     if (is_trained and not log.train) or (is_validated and not log.valid):
         raise ValueError(
-            f"{path}: no finished epoch in this log; was it written by fairseq-train --log-file?"
+            f"{path}: no finished epoch in this log. Was it written by fairseq-train --log-file?"
         )
     return log
 
 
 def _by_update(lines: Iterable[LogLine]) -> list[dict[str, float]]:
-    """The last of several lines for an update counts."""
+    """If an update has several lines, the last is used."""
     return list({line.updates: line.values for line in lines}.values())

@@ -1,4 +1,4 @@
-"""Scores of answers to SQuAD's questions, as the official evaluations of its versions report them."""
+"""Scores answers to SQuAD questions, as reported by the official evaluations of its versions."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def span_report(
     answers: Mapping[str, str], golds: Mapping[str, list[str]], null_odds: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:  # fmt: skip
-    """``exact`` and ``f1`` x 100 over all questions, and how many there are, ``total``.
+    """``exact`` and ``f1`` x 100 over all questions, and the number of questions, ``total``.
 
-    Where some have no answer also ``HasAns_…`` and ``NoAns_…``, and with ``null_odds`` ``best_exact``,
-    ``best_f1`` and their thresholds. Of adversarial SQuAD also ``adversarial_…``, over the originals, each by
-    its worst variant, which is the number of the papers, and ``original_…``.
+    If some questions have no answer also ``HasAns_…`` and ``NoAns_…``, and with ``null_odds`` ``best_exact``,
+    ``best_f1`` and their thresholds. For adversarial SQuAD also ``adversarial_…``, over the original
+    questions, each scored by its worst variant, which is the number in papers, and ``original_…``.
 
     Args:
         answers: by id; a question without one counts as wrong.
-        golds: right answers by id, ``[""]`` where there is none.
+        golds: right answers by id, ``[""]`` if there is none.
         null_odds: by id; above ``threshold`` there is no answer.
         threshold: of the official evaluation.
     """
@@ -56,16 +56,16 @@ def span_report(
 def score_file(
     gold: Path, predictions: Path, null_odds: Path | None = None, threshold: float = 1.0
 ) -> tuple[dict[str, float], list[str]]:
-    """The report of a file of predictions, and what the user should know.
+    """The report of a file of predictions, and messages for the user.
 
     Args:
-        gold: SQuAD's json.
-        predictions: an object of ids and answers.
-        null_odds: an object of ids and numbers.
+        gold: SQuAD's JSON.
+        predictions: an object from ids to answers.
+        null_odds: an object from ids to numbers.
         threshold: see :func:`span_report`.
 
     Raises:
-        DataError: a file can't be read, or holds something else.
+        DataError: a file can't be read, or is something else.
     """
     golds = read_squad(gold).golds()
     answers = _values(predictions, str, "a text")
@@ -76,12 +76,13 @@ def score_file(
     notes = []
     if missing:
         notes.append(
-            f"{len(missing)} questions, such as {missing[0]}, have no answer in {predictions}: wrong"
+            f"{len(missing)} questions, such as {missing[0]}, have no answer in {predictions} and count as "
+            "wrong"
         )
     if odds is not None:
         lacking = next((name for name in golds if name not in odds), None)
         if lacking is not None:
-            raise DataError(f"{null_odds}: has no number for question {lacking}. Predict with this file.")
+            raise DataError(f"{null_odds}: no number for question {lacking}. Predict on this file.")
     return span_report(answers, golds, odds, threshold), notes
 
 

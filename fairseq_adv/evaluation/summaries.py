@@ -1,4 +1,4 @@
-"""What a training run came to: from its log, or from what its checkpoints hold."""
+"""Summarises a training run from its log, or from its checkpoints."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from fairseq_adv.evaluation.trained import attack_checkpoint, read_checkpoint
 
 LOG, BEST, LAST = "train.log", "checkpoint_best.pt", "checkpoint_last.pt"
 Point = tuple[float, float]  # two numbers that belong together
-# The scores shown without a --metric where the run has none of its own; and those that are better the lower.
+# The metrics to show without --metric if the run has none of its own; and those for which lower is better.
 _SCORES = ("accuracy", "pearson_and_spearman", "mcc", "f1", "ppl")
 _LOWER = ("loss", "nll_loss", "loss_nats", "ppl")
 
 
 @dataclass
 class Summary:
-    """One row of a comparison. NaN, "" and ``None`` stand for what the run does not hold.
+    """One row of a comparison. NaN, "" and ``None`` stand for values that the run does not provide.
 
     Attributes:
         name: of the run's folder.
         criterion: its name.
-        sizes: the numbers that say how large its perturbation is, or where it floods.
-        updates: how many were made.
-        metric: the name of the score; "" where there is only a loss.
-        score: the best one of a validation, on the first validation set.
+        sizes: the numbers that determine the size of its perturbation, or where it floods.
+        updates: number of updates.
+        metric: the name of the score; "" if there is only a loss.
+        score: the best validation score, on the first validation set.
         epoch: of that score.
-        loss: of the same validation, in nats; of the first attack's clean passes where there was one.
+        loss: of the same validation, in nats; with attacks, of the first attack's clean passes.
         attacked: (loss in nats, accuracy x 100) under each attack.
         seconds_per_update: wall time, mean over the epochs.
         ratio: mean ||delta||/||X|| of the last epoch; 0 for a run without perturbation.
-        train_losses: (updates, training loss in nats), as often as the log has it.
+        train_losses: (updates, training loss in nats), as often as logged.
         dev_losses: (updates, loss in nats) of each validation.
         dev_scores: (updates, score) of each validation.
     """
@@ -69,18 +69,18 @@ def summarise(
 ) -> Summary:
     """Summarises a run's ``--save-dir``: from its train.log, or without one from its checkpoints.
 
-    An attack's outcome is kept in ``attack-EPSILON.json`` beside the checkpoint and used again for the same
+    An attack's result is stored in ``attack-EPSILON.json`` next to the checkpoint and reused for the same
     attack on the same file.
 
     Args:
-        folder: holds train.log, written with ``--log-format json``, or a checkpoint.
+        folder: has a train.log, written with ``--log-format json``, or a checkpoint.
         metric: the score; ``None``: the run's own ``--best-checkpoint-metric``, or one that it logged.
         attacks: on checkpoint_best.pt.
-        data: the data folder of the attacks; ``None``: the one in the checkpoint.
-        batches: attack only so many mini-batches of 32; ``None``: all.
+        data: the data folder for the attacks; ``None``: the one in the checkpoint.
+        batches: attack only this many mini-batches of 32; ``None``: all.
 
     Raises:
-        ValueError: the folder holds neither, or what it holds can't be read.
+        ValueError: the folder has neither, or they can't be read.
         FileNotFoundError: there is no checkpoint to attack.
     """
     if (folder / LOG).is_file():
@@ -124,30 +124,30 @@ def _from_log(folder: Path, metric: str | None) -> Summary:
 
 
 def _metric(own: str, logged: set[str]) -> str:
-    """The run's own score; else one that it logged; else "loss"."""
+    """The run's own metric; else one that it logged; else "loss"."""
     if own and own != "loss" and (own in logged or not logged):
         return own
     return next((name for name in _SCORES if name in logged), "loss")
 
 
 def _not_loss(name: str) -> str:
-    """A loss has a column of its own, in nats."""
+    """A loss has its own column, in nats."""
     return "" if name == "loss" else name
 
 
 def _best(values: Sequence[Mapping[str, float]], name: str, highest: bool) -> Mapping[str, float]:
-    """Of equal ones the last, as in checkpoint_best.pt."""
+    """Of equal values the last, as in checkpoint_best.pt."""
     numbers = [one[name] for one in values]
     best = max(numbers) if highest else min(numbers)
     return next((one for one in reversed(values) if one[name] == best), values[-1])
 
 
 def _from_checkpoints(folder: Path, metric: str | None) -> Summary:
-    """Validations are in a checkpoint as the one number that it was chosen by."""
+    """A checkpoint records validations only as the one number that it was selected by."""
     paths = [path for path in (folder / BEST, folder / LAST) if path.is_file()]
     if not paths:
         raise DataError(
-            f"{folder}: holds neither {LOG} nor {BEST} or {LAST}. Give the --save-dir of a fairseq-train."
+            f"{folder}: neither {LOG} nor {BEST} nor {LAST} found. Pass the --save-dir of a training run."
         )
     best, last = read_checkpoint(paths[0]), read_checkpoint(paths[-1])
     saving, criterion = best["cfg"].checkpoint, _options(best["cfg"].criterion)
@@ -175,25 +175,25 @@ def _from_checkpoints(folder: Path, metric: str | None) -> Summary:
 
 
 def _options(section: Any) -> dict[str, str]:
-    """A section of a checkpoint's configuration, which is a Namespace or omegaconf's."""
+    """A section of a checkpoint's configuration, which is a Namespace or an omegaconf object."""
     options = vars(section) if isinstance(section, Namespace) else dict(section)
     return {name: str(value) for name, value in options.items()}
 
 
 def _epoch(iterator: Mapping[str, Any]) -> float:
-    """At the end of an epoch fairseq saves the number of the next one."""
+    """The epoch; at the end of an epoch fairseq saves the number of the next one."""
     epoch = float(iterator.get("epoch", math.nan))
     return epoch if iterator.get("iterations_in_epoch") else epoch - 1
 
 
 def _meters(state: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The state of fairseq's meters of the epoch in which a checkpoint was saved."""
+    """The state of fairseq's meters in the epoch in which the checkpoint was saved."""
     saved = (state.get("extra_state") or {}).get("metrics") or {}
     return {name: values for _, name, _, values in saved.get("train", [])}
 
 
 def sizes(criterion: Mapping[str, str]) -> str:
-    """What a criterion's options say of the perturbation's size: "steps 3, lr 0.016, max-norm 0.05".
+    """Formats the size of the perturbation, from a criterion's options: "steps 3, lr 0.016, max-norm 0.05".
 
     Args:
         criterion: its options as text, with its name as ``_name``.
@@ -205,7 +205,7 @@ def sizes(criterion: Mapping[str, str]) -> str:
             family not in ("adv", "vat", "smart", "noise", "r3f", "creat", "yopo", "freeat", "infobert")
             or criterion.get("_name") == "flooding"
         ):
-            continue  # flooding knows the others' options so as to refuse them
+            continue  # flooding has the options of other methods only to refuse them
         label = (name if family in ("adv", "vat") else option).replace("_", "-")
         if value == "True":
             found.append(label)

@@ -1,4 +1,4 @@
-"""Fine-tunes an encoder with perturbations of several sizes and compares the outcomes."""
+"""Fine-tunes an encoder with perturbations of several sizes and compares the results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fairseq_adv.evaluation.summaries import Summary, summarise
 
 @dataclass(frozen=True)
 class Setting:
-    """A perturbation as shares: epsilon of ||X||, alpha and m of epsilon. A ratio of 0: plain training."""
+    """A perturbation in fractions: epsilon of ||X||, alpha and m of epsilon. Ratio 0: no perturbation."""
 
     ratio: float
     alpha: float = 0.0
@@ -41,7 +41,7 @@ class Sweep:
     """Runs every setting with every seed, one after the other; finished runs are reused.
 
     Args:
-        options: those of ``fairseq-adv sweep``, and ``model_args``, the encoder's sizes as words for
+        options: those of ``fairseq-adv sweep``, and ``model_args``, the encoder's sizes as arguments for
             fairseq-train.
     """
 
@@ -53,7 +53,7 @@ class Sweep:
         self.attack = Attack(epsilon=epsilon, step_size=epsilon / 2, steps=5)
 
     def settings(self) -> Iterator[Setting]:
-        """Plain training first, then all combinations."""
+        """Training without perturbation first, then all combinations."""
         yield Setting(0)
         options = self.options
         for ratio, alpha, start in itertools.product(options.ratios, options.alphas, options.starts):
@@ -63,8 +63,8 @@ class Sweep:
         """Trains, measures and returns the table, which is also written to ``RESULTS.md``.
 
         Raises:
-            ValueError: a training failed.
-            FullDisk: there is no room for the outputs.
+            ValueError: a run failed.
+            FullDisk: there is no space left for the outputs.
         """
         rows: dict[Setting, list[Summary]] = {}
         for seed, setting in itertools.product(range(1, self.options.seeds + 1), self.settings()):
@@ -83,7 +83,7 @@ class Sweep:
         status = subprocess.run(command).returncode
         if status:
             raise ValueError(
-                f"{folder}: fairseq-train ended with status {status}; what it said stands above. Fix that "
+                f"{folder}: fairseq-train ended with status {status}; see its output above. Fix that "
                 "and run the same command again; finished runs are kept."
             )
         (folder / "done").touch()
@@ -91,12 +91,12 @@ class Sweep:
     def command(self, setting: Setting, seed: int, folder: Path) -> list[str]:
         """The ``fairseq-train`` command of one run."""
         o = self.options
-        updates = o.epochs * -(-_rows(o.data, "train") // o.batch_size)
+        updates = o.max_epoch * -(-_rows(o.data, "train") // o.batch_size)
         epsilon = setting.ratio * self.norm
         method = ["--criterion", "sentence_prediction"]
         if setting.ratio:
             method = [
-                "--criterion", o.method, "--adv-steps", str(o.steps), "--adv-max-norm", f"{epsilon:.4g}",
+                "--criterion", o.criterion, "--adv-steps", str(o.adv_steps), "--adv-max-norm", f"{epsilon:.4g}",
                 "--adv-lr", f"{setting.alpha * epsilon:.4g}",
                 "--adv-init-mag", f"{setting.start * epsilon:.4g}",
             ]  # fmt: skip
@@ -110,7 +110,7 @@ class Sweep:
             "--dropout", "0.1", "--attention-dropout", "0.1", "--weight-decay", "0.1", "--clip-norm", "1.0",
             "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-06", "--lr", str(o.lr),
             "--lr-scheduler", "polynomial_decay", "--warmup-updates", str(updates * 6 // 100),
-            "--total-num-update", str(updates), "--max-epoch", str(o.epochs),
+            "--total-num-update", str(updates), "--max-epoch", str(o.max_epoch),
             "--batch-size", str(o.batch_size), "--required-batch-size-multiple", "1", "--seed", str(seed),
             "--best-checkpoint-metric", o.metric, "--maximize-best-checkpoint-metric",
             "--no-epoch-checkpoints", "--save-dir", str(folder),
@@ -151,7 +151,7 @@ def _rows(data: Path, split: str) -> int:
     dictionary = Dictionary.load(str(data / "input0" / "dict.txt"))
     dataset = data_utils.load_indexed_dataset(str(data / "input0" / split), dictionary)
     if dataset is None:
-        raise ValueError(f"{data}: has no input0/{split}.idx; make it with fairseq-adv prepare glue")
+        raise ValueError(f"{data}: no input0/{split}.idx. Prepare the data with fairseq-adv prepare glue")
     return len(dataset)
 
 
@@ -161,13 +161,13 @@ def embedding_norm(data: Path, encoder: Path, sentences: int = 1000) -> float:
     Args:
         data: binarised folder.
         encoder: folder with ``model.pt``.
-        sentences: how many of the first sentences to look at.
+        sentences: number of sentences to measure, the first ones.
 
     Raises:
         ValueError: a file is missing.
     """
     if not (encoder / "model.pt").is_file():
-        raise ValueError(f"{encoder}/model.pt: no such file; make it with fairseq-adv convert")
+        raise ValueError(f"{encoder}/model.pt: no such file. Pass a folder written by fairseq-adv convert")
     weights = load_checkpoint_to_cpu(str(encoder / "model.pt"))["model"]
     squares = weights["encoder.sentence_encoder.embed_tokens.weight"].float().pow(2).sum(dim=1)
     total = torch.zeros(min(sentences, _rows(data, "train")))
@@ -177,4 +177,4 @@ def embedding_norm(data: Path, encoder: Path, sentences: int = 1000) -> float:
             rows = data_utils.load_indexed_dataset(str(data / name / "train"), dictionary)
             for i in range(len(total)):
                 total[i] += squares[rows[i].long()].sum()
-    return float((total + squares[0]).sqrt().mean())  # and <s>, which every input begins with
+    return float((total + squares[0]).sqrt().mean())  # plus <s>, which begins every input

@@ -1,4 +1,4 @@
-"""Measures a checkpoint that fairseq-train wrote, with any criterion."""
+"""Measures a checkpoint written by fairseq-train, with any criterion."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def attack_checkpoint(
 ) -> dict[str, float]:
     """Attacks the examples of a split; returns mean losses (nats) and accuracies (x 100) before and after.
 
-    For a masked LM the means are over the masked positions, and the attack's ball is one of a row.
+    For a masked LM the means are over the masked positions, and the attack's ball is per row.
 
     Args:
         path: the checkpoint.
         how: the attack.
         data: data folder; ``None``: the one in the checkpoint.
         split: a labelled split.
-        batch_size: sentences in a mini-batch.
+        batch_size: examples per mini-batch.
         cpu: don't use a GPU.
-        batches: only so many mini-batches, the first in fairseq's order of validation; ``None``: all.
+        batches: number of mini-batches, the first in fairseq's validation order; ``None``: all.
 
     Raises:
-        ValueError: the checkpoint's task has no objective here, the split is not there, or ``batches`` < 1.
+        ValueError: the checkpoint's task has no objective here, the split is missing, or ``batches`` < 1.
         FileNotFoundError: there is no such checkpoint.
     """
     if batches is not None and batches < 1:
@@ -71,8 +71,8 @@ class Trained:
         objective: what it learned.
         task: with the splits loaded.
         updates: number of updates it was trained for.
-        skips_too_long: rows too long for the model are left out, as in validation.
-        cfg: the checkpoint's whole configuration.
+        skips_too_long: rows that are too long for the model are left out, as in validation.
+        cfg: the checkpoint's complete configuration.
     """
 
     model: nn.Module
@@ -84,19 +84,19 @@ class Trained:
 
     @property
     def longest(self) -> Any:
-        """The most tokens of a row, of each of its parts where it has several."""
+        """The most tokens of a row, or of each of its parts if it has several."""
         return utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())  # type: ignore[operator]
 
     def batches(
         self, split: str, batch_size: int, most: int | None = None, doing: str = ""
     ) -> Iterator[Sample]:
-        """The mini-batches of a loaded split on the model's device, in fairseq's order of validation.
+        """The mini-batches of a loaded split on the model's device, in fairseq's validation order.
 
         Args:
             split: its name.
-            batch_size: sentences in a mini-batch.
-            most: only so many mini-batches; ``None``: all.
-            doing: what the progress bar says.
+            batch_size: examples per mini-batch.
+            most: number of mini-batches; ``None``: all.
+            doing: text of the progress bar.
         """
         iterator = self.task.get_batch_iterator(
             dataset=self.task.dataset(split),
@@ -111,14 +111,14 @@ class Trained:
 
 
 def read_checkpoint(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The content of a checkpoint that a model is to be built from; nothing in it is run.
+    """The contents of a checkpoint, to build a model from; no code in it is run.
 
     Args:
         path: the file.
-        overrides: options to put in place of those in it.
+        overrides: options that replace those in it.
 
     Raises:
-        DataError: there is no such file, it is not a checkpoint of fairseq-train, or it may run code.
+        DataError: the file is missing, is not a checkpoint of fairseq-train, or may run code.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such checkpoint")
@@ -129,17 +129,17 @@ def read_checkpoint(path: Path, overrides: Mapping[str, Any] | None = None) -> d
             if state["cfg"][name] is None or not state["model"]:
                 raise KeyError(name)
     except pickle.UnpicklingError as error:
-        raise DataError(str(error)) from error  # it names the file
+        raise DataError(str(error)) from error  # the message names the file
     except (RuntimeError, EOFError, KeyError, AttributeError, TypeError) as error:
-        raise DataError(f"{path}: is not a checkpoint written by fairseq-train ({error})") from error
-    # What an old checkpoint has as "args" fairseq would take instead of the cfg, which callers change.
+        raise DataError(f"{path}: not a checkpoint written by fairseq-train ({error})") from error
+    # fairseq would use the "args" of an old checkpoint instead of the cfg, which callers change.
     state["args"] = None
     return state
 
 
 @contextmanager
 def reported_as_data_error(path: Path) -> Iterator[None]:
-    """fairseq reports a user's mistakes by assertions and RuntimeErrors."""
+    """fairseq reports user errors by assertions and RuntimeErrors."""
     try:
         yield
     except DataError:
@@ -148,14 +148,14 @@ def reported_as_data_error(path: Path) -> Iterator[None]:
         text = str(error).strip().replace("\n", " ")
         if "size mismatch" in text:
             text = (
-                "its weights don't fit the data's dictionary or number of labels. Prepare the data with the "
-                f"encoder's own dict.txt. fairseq says: {text[:300]}"
+                "its weights don't match the data's dictionary or number of labels. Prepare the data with "
+                f"the encoder's own dict.txt. fairseq's message: {text[:300]}"
             )
         raise DataError(f"{path}: {text}") from error
 
 
 def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) -> Trained:
-    """Loads a checkpoint that fairseq-train wrote, and splits of its data.
+    """Loads a checkpoint written by fairseq-train, and splits of its data.
 
     Args:
         path: the checkpoint.
@@ -164,7 +164,7 @@ def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) 
         cpu: don't use a GPU.
 
     Raises:
-        ValueError: it is no checkpoint, its task has no objective here, or a split is not there.
+        ValueError: it is not a checkpoint, its task has no objective here, or a split is missing.
         FileNotFoundError: there is no such checkpoint.
     """
     if not os.path.isfile(path):
@@ -185,10 +185,10 @@ def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) 
 
 
 def objective_options(cfg: Any) -> SimpleNamespace:
-    """The objective's options in a checkpoint; those that a stock criterion lacks at their defaults.
+    """The objective's options in a checkpoint; options that a stock criterion lacks have their defaults.
 
     Args:
-        cfg: the checkpoint's whole configuration.
+        cfg: the checkpoint's complete configuration.
     """
     saved = cfg.criterion
     names = {field.name: field.default for field in fields(ObjectiveConfig) if not field.name.startswith("_")}
@@ -206,4 +206,4 @@ def _check_split(task: FairseqTask, data: str, split: str) -> None:
     else:
         return
     if not os.path.isfile(os.path.join(folder, index)):
-        raise ValueError(f"{folder}: has no split {split!r} ({index}); choose another data folder or split")
+        raise ValueError(f"{folder}: no split {split!r} ({index}). Choose another data folder or split")

@@ -1,4 +1,4 @@
-"""A checkpoint's scores on a split, as fairseq-validate measures them, losses in nats."""
+"""A checkpoint's scores on a split, as fairseq-validate measures them, with losses in nats."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from fairseq.logging import metrics
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.trained import load
 
-# What fairseq and the criterions log in bits, log2(e) times the loss that is trained.
+# Logged by fairseq and the criterions in bits: log2(e) times the training loss.
 IN_BITS = ("loss", "nll_loss", "task_loss")
 
 
 def validate(
     path: str, data: str | None = None, split: str = "valid", batch_size: int = 32, cpu: bool = False
 ) -> dict[str, float]:
-    """The scores of a checkpoint with the criterion that it was trained with, and how many examples.
+    """The scores of a checkpoint with the criterion that it was trained with, and the number of examples.
 
     Args:
         path: the checkpoint.
         data: data folder; ``None``: the one in the checkpoint.
         split: a labelled split.
-        batch_size: sentences in a mini-batch.
+        batch_size: examples per mini-batch.
         cpu: don't use a GPU.
 
     Returns:
-        ``examples`` and what the criterion logs: losses in nats, scores such as accuracy x 100.
+        ``examples``, and the values that the criterion logs: losses in nats, scores such as accuracy x 100.
 
     Raises:
         DataError: the split has no examples.
-        ValueError: the checkpoint's task has no objective here, or the split is not there.
+        ValueError: the checkpoint's task has no objective here, or the split is missing.
         FileNotFoundError: there is no such checkpoint.
     """
     trained = load(path, data, [split], cpu)

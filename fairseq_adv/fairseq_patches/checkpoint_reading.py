@@ -1,7 +1,7 @@
-"""A criterion may change what the trainer reads from a checkpoint, before the trainer uses it.
+"""Lets a criterion change what the trainer reads from a checkpoint, before the trainer uses it.
 
-fairseq/trainer.py, line 448, ``load_checkpoint``: it reads a file, loads the model, builds the optimizer and
-the average of the weights, and offers no place in between. A criterion that wants one has a method
+fairseq/trainer.py, line 448, ``load_checkpoint``: it reads a file, loads the model, and builds the optimizer
+and the average of the weights, without a hook in between. A criterion that needs one has a method
 ``read_checkpoint``; for all others nothing changes.
 """
 
@@ -17,7 +17,7 @@ from fairseq_adv.fairseq_patches.replace import replace
 
 
 def let_criterions_read_checkpoints() -> None:
-    """Puts the patch in place."""
+    """Applies the patch."""
     replace(Trainer, "load_checkpoint", _reading)
 
 

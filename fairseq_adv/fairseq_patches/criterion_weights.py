@@ -1,8 +1,8 @@
-"""A criterion may have weights of its own, whose sizes depend on the model.
+"""Lets a criterion have weights of its own, whose sizes depend on the model.
 
-fairseq/trainer.py, line 47: the trainer is given model and criterion before it casts and wraps them and
-builds the optimizer. fairseq has no place where a criterion meets the model before that. A criterion that
-wants one has a method ``see_model``; for all others nothing changes.
+fairseq/trainer.py, line 47: the trainer receives model and criterion before it casts and wraps them and
+builds the optimizer. fairseq has no hook in which a criterion sees the model before that. A criterion that
+needs one has a method ``see_model``; for all others nothing changes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairseq_adv.fairseq_patches.replace import replace
 
 
 def let_criterions_see_the_model() -> None:
-    """Puts the patch in place."""
+    """Applies the patch."""
     replace(Trainer, "__init__", _seeing)
 
 

@@ -1,9 +1,9 @@
-"""A worker ends with the torchrun that started it.
+"""Ends a worker together with the torchrun that started it.
 
-torchrun ends its workers when one of them fails, and when it is asked to stop. If it is itself killed with
-SIGKILL (by the kernel for memory, or by a scheduler), they go on: over their own connections they train and
-write checkpoints, beside the run that was restarted in the same folder. On Linux the kernel can end them.
-It is so for every criterion, and only under torchrun.
+torchrun ends its workers when one of them fails, and when it is asked to stop. But if it is killed with
+SIGKILL (by the kernel when memory runs out, or by a scheduler), its workers continue: they have their own
+connections, and train and write checkpoints alongside a restarted run in the same folder. On Linux the kernel
+can end them. This applies to every criterion, but only under torchrun.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def end_with_torchrun() -> None:
-    """Asks the kernel for SIGKILL when torchrun dies; it acts in torchrun's workers alone.
+    """Asks the kernel to send SIGKILL when torchrun dies. Has an effect only in torchrun's workers.
 
     Raises:
-        SystemExit: torchrun has died already. The worker would look for it for half an hour or longer, and
-            might find another run's at the same port.
+        SystemExit: torchrun has already died. The worker would otherwise wait for it for half an hour or
+            longer, or find another run's torchrun at the same port.
     """
     if sys.platform != "linux" or "TORCHELASTIC_RUN_ID" not in os.environ:
         return
@@ -32,12 +32,12 @@ def end_with_torchrun() -> None:
 
 
 def _is_listening() -> bool:
-    """Whether the store is there in which workers find each other; torchrun opens it before they start."""
+    """Whether the store through which workers find each other exists; torchrun opens it before they start."""
     address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     try:
         socket.create_connection(address, timeout=5).close()
     except ConnectionRefusedError:
         return False
-    except OSError:  # a slow network: torch finds out
+    except OSError:  # a slow network: torch will find out
         pass
     return True

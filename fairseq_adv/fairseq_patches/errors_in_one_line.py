@@ -1,7 +1,7 @@
-"""fairseq's commands end a user's mistake with thirty lines of their own calls, and the message under them.
+"""fairseq's commands report a user error after a traceback of thirty lines.
 
-Python's ``sys.excepthook`` is what prints them. In ``fairseq-train`` and ``fairseq-validate`` it prints one
-line for what this project reports to a user, and is as it was for all else.
+Python's ``sys.excepthook`` prints it. In ``fairseq-train`` and ``fairseq-validate`` the patched hook prints a
+single line for errors that this project reports to users, and is unchanged for all others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ COMMANDS = ("fairseq-train", "fairseq-validate")
 
 
 def report_mistakes_in_one_line() -> None:
-    """Puts the patch in place; it acts where the program is one of fairseq's commands."""
+    """Applies the patch; it has an effect only if the program is one of fairseq's commands."""
     plain = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -1,9 +1,9 @@
-"""Gives the trainer the same group of mini-batches several times, an update each.
+"""Passes the same group of mini-batches to the trainer several times, for one update each.
 
-fairseq/trainer.py, line 780, ``train_step``. A group is what one update of fairseq sees: the mini-batches of
-``--update-freq``. fairseq has no place for this: its command line calls ``Trainer.train_step`` once for each
-group, and all that belongs to an update (its all-reduce, loss scale, clipping, recovery, logs) is in there.
-So that method is called again, for a trainer whose task has a ``group_replay``; for all others nothing
+fairseq/trainer.py, line 780, ``train_step``. A group is what one update of fairseq gets: the mini-batches of
+``--update-freq``. fairseq has no hook for this: its command line calls ``Trainer.train_step`` once per group,
+and everything that belongs to an update (all-reduce, loss scale, clipping, recovery, logs) happens inside. So
+that method is called repeatedly, for a trainer whose task has a ``group_replay``; for all others nothing
 changes.
 """
 
@@ -17,7 +17,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_adv.fairseq_patches.replace import replace
 
-UpdateLog = Optional[dict[str, Any]]  # what Trainer.train_step returns; None: no update was taken
+UpdateLog = Optional[dict[str, Any]]  # the return value of Trainer.train_step; None: no update was made
 
 
 class GroupReplay(Protocol):
@@ -26,14 +26,14 @@ class GroupReplay(Protocol):
     def replay_group(
         self, trainer: Trainer, samples: Sequence[Any], update: Callable[[], UpdateLog]
     ) -> UpdateLog:
-        """Makes the updates of one group by calling ``update``, and returns what is to be logged."""
+        """Makes the updates of one group by calling ``update``, and returns the log."""
 
     def begin_update(self) -> None:
-        """An update begins: one of those, or one that ``--amp`` makes again after an overflow."""
+        """Called when an update begins: one of those, or one that ``--amp`` repeats after an overflow."""
 
 
 def replay_groups(task: FairseqTask, method: GroupReplay) -> None:
-    """From now on a trainer of ``task`` leaves each group to ``method``."""
+    """Makes trainers of ``task`` pass each group to ``method``."""
     task.group_replay = method
     replace(Trainer, "train_step", _replaying)
 

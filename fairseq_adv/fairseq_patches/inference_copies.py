@@ -1,11 +1,11 @@
-"""Weights that fairseq's layers keep for inference are not trained.
+"""Freezes the weights that fairseq's layers keep only for inference.
 
-fairseq/modules/transformer_layer.py, line 75: an encoder layer holds copies of its weights in the layout of
-torch's fused inference. They are made when a checkpoint is loaded, and no training uses them, but they are
-trainable: in RoBERTa-large 302M parameters beside 355M, each with an fp32 copy and two moments of Adam, and
-zeros in their place in every all-reduce of ``legacy_ddp``. fairseq/trainer.py, line 47: the trainer is given
-the model before it wraps it for distributed training and before it builds the optimizer, so here they are
-frozen. A criterion asks for it by ``freezes_inference_copies = True``; for all others nothing changes.
+fairseq/modules/transformer_layer.py, line 75: an encoder layer has copies of its weights in the layout of
+torch's fused inference. They are made when a checkpoint is loaded, and training doesn't use them, but they
+are trainable: in RoBERTa-large 302M parameters in addition to 355M, each with an fp32 copy and two moments of
+Adam, and zeros for them in every all-reduce of ``legacy_ddp``. fairseq/trainer.py, line 47: the trainer
+receives the model before it wraps it for distributed training and builds the optimizer, so they are frozen
+here. A criterion asks for this with ``freezes_inference_copies = True``; for all others nothing changes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COPIES = (
 
 
 def freeze_inference_copies() -> None:
-    """Puts the patch in place."""
+    """Applies the patch."""
     replace(Trainer, "__init__", _freezing)
 
 
@@ -44,7 +44,7 @@ def _freezing(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inference_copies(model: nn.Module) -> Iterator[nn.Parameter]:
-    """The copies in all layers of ``model``; none of a model that is sharded (``fully_sharded``)."""
+    """The copies in all layers of ``model``; none if the model is sharded (``fully_sharded``)."""
     for module in model.modules():
         if isinstance(module, TransformerEncoderLayerBase):
             for name in COPIES:
@@ -54,14 +54,14 @@ def inference_copies(model: nn.Module) -> Iterator[nn.Parameter]:
 
 
 def drop_inference_copies(optimizer_state: dict[str, Any], model: nn.Module) -> None:
-    """Makes the optimizer's state of a run that trained the copies fit one that does not; in place.
+    """Adapts the optimizer state of a run that trained the copies to one that does not; in place.
 
-    fairseq's optimizers know a parameter by its place in the order of the model's. With ``--fp16`` all lie in
-    one flat vector, each a piece of it. A state that fits already is left as it is.
+    fairseq's optimizers identify a parameter by its position in the model. With ``--fp16`` all parameters are
+    pieces of one flat vector. A state that already fits is left unchanged.
 
     Args:
         optimizer_state: ``last_optimizer_state`` of a checkpoint.
-        model: whose copies are frozen.
+        model: the model whose copies are frozen.
     """
     groups = optimizer_state.get("param_groups")
     if groups is None or len(groups) != 1:

@@ -1,14 +1,14 @@
-"""The processes that load data leave signals to the training, and end with their epoch.
+"""Makes data-loading processes leave signals to the training process, and end with their epoch.
 
-fairseq/data/iterators.py, line 499. A scheduler's signal, and a terminal's Ctrl-C, come to these processes
-too. torch lets them die of it, and then fails for want of them the update that
-fairseq_patches/stop_on_a_signal.py lets come to its end. So here they end by the training's SIGTERM alone.
+fairseq/data/iterators.py, line 499. A scheduler's signal, or Ctrl-C in a terminal, reaches these processes
+too. torch lets them die, and then the update fails that fairseq_patches/stop_on_a_signal.py wants to
+complete. So here only a SIGTERM from the training process ends them.
 
-fairseq asks for processes that outlive their epoch, and makes new ones for the next: those of each validation
-are left to Python's garbage collector, which closes their queues before torch has told them to end. The
-training then waits 5 seconds for them. Here they end when their data do.
+fairseq asks for processes that outlive their epoch, but starts new ones for the next: those of each
+validation are left to Python's garbage collector, which closes their queues before torch has told them to
+end. Training then waits 5 seconds for them. Here they end when their data end.
 
-What is loaded is the same for every criterion.
+The loaded data are the same for every criterion.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fairseq_adv.fairseq_patches.replace import replace
 
 
 def leave_signals_to_the_training() -> None:
-    """Puts the patch in place."""
+    """Applies the patch."""
     replace(torch.utils.data.DataLoader, "__init__", _loading)
 
 

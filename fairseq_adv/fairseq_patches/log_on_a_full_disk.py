@@ -1,7 +1,7 @@
-"""A training whose ``--log-file`` can't be written for want of space ends, and says so in one line.
+"""Ends a run with a one-line error if the disk is too full to write its ``--log-file``.
 
-fairseq_cli/train.py, line 64: the log is a plain handler of Python's logging, which prints a traceback for
-each line that it can't write, and goes on. The run would end at its next checkpoint at the latest.
+fairseq_cli/train.py, line 64: the log is an ordinary handler of Python's logging, which prints a traceback
+for each line that it can't write, and continues. The run would fail at its next checkpoint at the latest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairseq_adv.fairseq_patches.replace import replace
 
 
 def end_where_the_log_has_no_room() -> None:
-    """Puts the patch in place; it acts where the program is one of fairseq's commands."""
+    """Applies the patch; it has an effect only if the program is one of fairseq's commands."""
     replace(logging.FileHandler, "handleError", _ending)
 
 
@@ -31,7 +31,7 @@ def _ending(plain: Callable[..., None]) -> Callable[..., None]:
         except FullDisk:
             raise
         except Exception:
-            pass  # plain tells it
+            pass  # the original handler reports it
         plain(self, record)
 
     return handle

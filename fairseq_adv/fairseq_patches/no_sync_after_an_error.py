@@ -1,9 +1,9 @@
-"""``legacy_ddp`` goes on reducing gradients after an error.
+"""Makes ``legacy_ddp`` reduce gradients again after an error.
 
-fairseq/distributed/legacy_distributed_data_parallel.py, line 66: ``no_sync`` has no ``try``, so that an error
-inside leaves it on for good. After an out-of-memory error that the trainer recovers from, in an early
+fairseq/distributed/legacy_distributed_data_parallel.py, line 66: ``no_sync`` has no ``try``, so an error
+inside it leaves it on forever. After an out-of-memory error that the trainer recovers from, in an early
 mini-batch of ``--update-freq``, that worker would never reduce its gradients again, and the others would wait
-for it. Without an error nothing changes, whatever the criterion.
+for it. Without an error nothing changes, for any criterion.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairseq_adv.fairseq_patches.replace import replace
 
 
 def end_no_sync_after_an_error() -> None:
-    """Puts the patch in place."""
+    """Applies the patch."""
     replace(LegacyDistributedDataParallel, "no_sync", _ending)
 
 

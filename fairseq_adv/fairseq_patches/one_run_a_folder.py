@@ -1,11 +1,12 @@
-"""Two trainings don't write their checkpoints into one folder, and all nodes of a training see the same one.
+"""Refuses two runs that write checkpoints to one folder, and checks that all nodes of a run see the same
+folder.
 
-fairseq/checkpoint_utils.py, line 188, ``load_checkpoint``, which each training calls before its updates.
-fairseq 0.12.2 looks at neither: two jobs with one ``--save-dir`` overwrite each other's checkpoints, and
-where each node has a disk of its own, a training goes on from whatever its first node has kept.
+fairseq/checkpoint_utils.py, line 188, ``load_checkpoint``, which each run calls before its first update.
+fairseq 0.12.2 checks neither: two jobs with the same ``--save-dir`` overwrite each other's checkpoints, and
+if each node has its own disk, a run resumes from whatever its first node has kept.
 
-Rank 0 locks ``SAVE_DIR/.running`` until its process ends, and writes there who it is; the other workers look
-for that. It is so for every criterion, and not with ``--no-save``.
+Rank 0 locks ``SAVE_DIR/.running`` until its process ends, and writes its identity there; the other workers
+look for it. This applies to every criterion, but not with ``--no-save``.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from fairseq_adv.data.io import CANNOT_LOCK, json_object_or_none
 from fairseq_adv.fairseq_patches.replace import replace
 
 NAME = ".running"
-# Seconds. A process that was killed may take some to go; the node that a job was queued again from may be cut
+# In seconds. A killed process may take a while to go away; the node from which a job was requeued may be cut
 # off from its scheduler and not know; a network file system may show a new file late.
 PATIENCE = 10.0
 PATIENCE_WITH_ITSELF = 600.0
 PATIENCE_WITH_FILES = 30.0
 
-_held: list[IO[str]] = []  # open while the lock is
-_who: dict[str, Any] = {}  # what stands in it
+_held: list[IO[str]] = []  # files that stay open while they are locked
+_who: dict[str, Any] = {}  # the contents of the file
 
 
 def keep_one_run_a_folder() -> None:
-    """Puts the patch in place."""
+    """Applies the patch."""
     replace(checkpoint_utils, "load_checkpoint", _alone)
 
 
@@ -56,10 +57,10 @@ def _alone(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _locked_by_rank_0(folder: Path, trainer: Any) -> tuple[str, str]:
-    """The name that rank 0 has given to the run, and where it is; the same on all workers.
+    """The name that rank 0 has given to the run, and its host; the same on all workers.
 
     Raises:
-        DataError: on rank 0: another run holds the folder. SystemExit: on the others.
+        DataError: on rank 0: another run has locked the folder. SystemExit: on the others.
     """
     name, refused = uuid.uuid4().hex, ""
     if trainer.data_parallel_rank == 0:
@@ -73,12 +74,12 @@ def _locked_by_rank_0(folder: Path, trainer: Any) -> tuple[str, str]:
 
 
 def _lock(folder: Path, name: str) -> None:
-    """Takes the lock, as soon as a run that has just ended gives it back."""
-    while _held:  # an earlier run's of this process
+    """Takes the lock, waiting for a run that has just ended to release it."""
+    while _held:  # from an earlier run in this process
         _held.pop().close()
     folder.mkdir(parents=True, exist_ok=True)
     path, job, begun = folder / NAME, os.environ.get("SLURM_JOB_ID"), time.monotonic()
-    file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - open as long as the process
+    file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - stays open as long as the process lives
     while not _is_locked(file):
         other = json_object_or_none(path) or {}
         is_same = job is not None and other.get("job") == job
@@ -87,8 +88,8 @@ def _lock(folder: Path, name: str) -> None:
             what = f"process {other.get('process')} on {other.get('host')}"
             what += f" (SLURM job {other['job']})" if other.get("job") else ""
             raise DataError(
-                f"{folder}: another run writes its checkpoints there, {what}. Wait for it to end, or give "
-                "this one another --save-dir (checkpoint.save_dir)."
+                f"{folder}: another run writes its checkpoints there, {what}. Wait until it has ended, or "
+                "pass another --save-dir (checkpoint.save_dir)."
             )
         time.sleep(0.2)
     _held.append(file)
@@ -97,7 +98,7 @@ def _lock(folder: Path, name: str) -> None:
 
 
 def note_the_stop(cause: str, updates: int) -> None:
-    """Writes there that the run was stopped and can go on, for the script that queues it again."""
+    """Records in the file that the run was stopped and can resume, for the script that requeues it."""
     if _held:
         _write({**_who, "stopped": cause, "updates": updates})
 
@@ -112,7 +113,7 @@ def _write(who: dict[str, Any]) -> None:
 
 
 def _is_locked(file: IO[str]) -> bool:
-    """A lock that forks don't inherit, and that the kernel gives back when the process ends, however."""
+    """Locks so that forks don't inherit the lock, and the kernel releases it however the process ends."""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -124,8 +125,8 @@ def _is_locked(file: IO[str]) -> bool:
 
 
 def _check_shared(folder: Path, trainer: Any, name: str, host: str) -> None:
-    """Ends all workers if one does not see what rank 0 has written."""
-    # Rank 0 must not look: a process that closes a file gives back its locks on it.
+    """Ends all workers if one of them does not see what rank 0 has written."""
+    # Rank 0 must not look: a process that closes a file releases its own locks on it.
     begun, is_there = time.monotonic(), trainer.data_parallel_rank == 0
     while not is_there and time.monotonic() - begun < PATIENCE_WITH_FILES:
         is_there = (json_object_or_none(folder / NAME) or {}).get("run") == name
@@ -134,14 +135,14 @@ def _check_shared(folder: Path, trainer: Any, name: str, host: str) -> None:
     seen = _gathered(trainer, (socket.gethostname(), is_there))
     blind = sorted({where for where, sees in seen if not sees})
     refused = (
-        f"{folder}: what rank 0 on {host} writes there is not seen on {', '.join(blind)}. Give a --save-dir "
-        "(checkpoint.save_dir) on a file system that all nodes share."
+        f"{folder}: files that rank 0 on {host} writes there are not visible on {', '.join(blind)}. Pass a "
+        "--save-dir (checkpoint.save_dir) on a file system that all nodes share."
     )
     _end_if(refused if blind else "", trainer)
 
 
 def _gathered(trainer: Any, own: Any) -> list[Any]:
-    """What each worker says, by rank."""
+    """The values of all workers, by rank."""
     if trainer.data_parallel_world_size == 1:
         return [own]
     everyone = [None] * trainer.data_parallel_world_size
@@ -150,7 +151,7 @@ def _gathered(trainer: Any, own: Any) -> list[Any]:
 
 
 def _end_if(refused: str, trainer: Any) -> None:
-    """On all workers together; rank 0 says why."""
+    """Ends all workers together; rank 0 prints the reason."""
     if refused and trainer.data_parallel_rank == 0:
         raise DataError(refused)
     if refused:

@@ -1,10 +1,10 @@
-"""Two threads that load data do not draw from each other's random numbers.
+"""Keeps two data-loading threads from drawing each other's random numbers.
 
-fairseq/data/data_utils.py, line 127: ``numpy_seed`` seeds numpy's one global generator for as long as a data
-set draws. With ``--num-workers 0``, batches are loaded in a thread ahead of the training
-(fairseq/data/iterators.py, ``BufferedIterator``). A validation in the middle of an epoch starts a second such
-thread, and each changes the masks that the other draws: a masked LM then differs from run to run, and a
-resumed run from an uninterrupted one. A lock around the block changes nothing where there is one thread.
+fairseq/data/data_utils.py, line 127: ``numpy_seed`` seeds numpy's one global generator while a data set
+draws. With ``--num-workers 0``, batches are loaded ahead of training in a thread (fairseq/data/iterators.py,
+``BufferedIterator``). A validation in mid-epoch starts a second such thread, and each changes the masks that
+the other draws. Masked-LM runs then differ from each other, and a resumed run from an uninterrupted one. A
+lock around the block changes nothing if there is only one thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _lock = threading.RLock()
 
 
 def seed_one_thread_at_a_time() -> None:
-    """Puts the patch in place."""
+    """Applies the patch."""
     replace(data_utils, "numpy_seed", _locked)
 
 
@@ -37,7 +37,7 @@ def _locked(plain: Callable[..., AbstractContextManager[None]]) -> Callable[...,
 
 
 def _forget_other_threads() -> None:
-    """In a forked loader: a thread that held the lock is not there."""
+    """In a forked loader: the thread that held the lock does not exist there."""
     global _lock
     _lock = threading.RLock()
 

@@ -1,4 +1,4 @@
-"""How a patch is put in place."""
+"""Applies patches."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _MARK = "_fairseq_adv_patches"
 def replace(
     owner: type | ModuleType, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> None:
-    """Replaces ``owner.name`` by what ``make`` makes of it. Calling it again changes nothing.
+    """Replaces ``owner.name`` with ``make(owner.name)``. Calling it again has no effect.
 
     Args:
-        owner: a class or module of fairseq's.
-        name: of a method, a static one, or a function.
+        owner: a class or module of fairseq.
+        name: of a method, static method or function.
         make: takes the function and returns its replacement; one for each file of patches.
     """
     plain = getattr(owner, name)

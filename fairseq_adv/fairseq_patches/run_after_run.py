@@ -1,13 +1,13 @@
-"""A training in a process that has run another one before starts afresh, and makes the folder of its log.
+"""Makes a run independent of earlier runs in the same process, and creates the folder of its log.
 
-The jobs of a hydra sweep share a process. fairseq/checkpoint_utils.py, line 42, keeps the best score as an
+The jobs of a hydra sweep share a process. fairseq/checkpoint_utils.py, line 42, stores the best score as an
 attribute of a function, and so does fairseq_cli/train.py, line 227, for ``--patience``: a second job would be
-compared with the best of the first, and might never write its ``checkpoint_best.pt``. The handlers of
-``--log-file`` are never taken away (fairseq_cli/train.py, line 65; fairseq/logging/progress_bar.py, line 47):
-the first job's log would get the lines of all later ones. And a log in a folder that is not there yet is a
-``FileNotFoundError`` after all that fairseq imports. For a single run nothing else changes.
+compared with the best score of the first, and might never write its ``checkpoint_best.pt``. The handlers of
+``--log-file`` are never removed (fairseq_cli/train.py, line 65; fairseq/logging/progress_bar.py, line 47):
+the first job's log would get the lines of all later ones. And a log in a folder that does not exist yet
+causes a ``FileNotFoundError`` after all of fairseq's imports. For a single run nothing else changes.
 
-``add_defaults`` is what fairseq calls with the configuration before it opens the log.
+fairseq calls ``add_defaults`` with the configuration before it opens the log.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _LOGGERS = (_TRAIN, "fairseq.logging.progress_bar")
 
 
 def start_runs_afresh() -> None:
-    """Puts the patch in place."""
+    """Applies the patch."""
     replace(initialize, "add_defaults", _afresh)
-    if _TRAIN in sys.modules:  # it has imported the function by name
+    if _TRAIN in sys.modules:  # it imported the function by name
         replace(sys.modules[_TRAIN], "add_defaults", _afresh)
 
 

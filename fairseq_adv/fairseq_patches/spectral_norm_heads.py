@@ -1,8 +1,8 @@
-"""A checkpoint whose classification head has a spectral norm can be read again.
+"""Makes checkpoints loadable whose classification head has a spectral norm.
 
-fairseq/models/roberta/model.py, line 415: fairseq counts the classes of each head of a checkpoint by its
-``out_proj.weight``. With ``--spectral-norm-classification-head`` torch saves ``out_proj.weight_orig`` in its
-place: a run that was stopped could not go on, and what it had trained could not be validated.
+fairseq/models/roberta/model.py, line 415: fairseq counts the classes of each head in a checkpoint by its
+``out_proj.weight``. With ``--spectral-norm-classification-head`` torch saves ``out_proj.weight_orig``
+instead, so an interrupted run could not resume, and a trained model could not be validated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SAVED = ".out_proj.weight_orig"
 
 
 def read_heads_with_spectral_norm() -> None:
-    """Puts the patch in place."""
+    """Applies the patch."""
     replace(RobertaModel, "upgrade_state_dict_named", _with_weight)
 
 
@@ -32,7 +32,7 @@ def _with_weight(plain: Callable[..., Any]) -> Callable[..., Any]:
         }
         state_dict.update(counted)
         plain(self, state_dict, name)
-        for key in counted:  # which the model has no place for
+        for key in counted:  # the model has no parameters of these names
             state_dict.pop(key, None)
 
     return upgrade

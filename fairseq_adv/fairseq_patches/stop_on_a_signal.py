@@ -1,15 +1,15 @@
-"""A signal ends a training after the update at hand, on all workers together, with a checkpoint.
+"""On a signal, ends training after the current update, on all workers together, with a checkpoint.
 
-fairseq 0.12.2 knows no signals: Ctrl-C, a machine that is taken back, or a scheduler that needs the node cost
-all that was trained since the last checkpoint. Here SIGINT, SIGTERM and SIGUSR1 let the update end; then
-``checkpoint_last.pt`` is written, without a validation that was not due, and the process ends with status
-128 + the signal's number. The same command goes on from there. A second Ctrl-C ends it at once.
+fairseq 0.12.2 does not handle signals: Ctrl-C, a reclaimed machine, or a scheduler that needs the node cost
+all progress since the last checkpoint. Here SIGINT, SIGTERM and SIGUSR1 let the update finish. Then
+``checkpoint_last.pt`` is written, without a validation that was not due, and the process ends with status 128
++ the signal's number. The same command resumes from there. A second Ctrl-C ends it at once.
 
 fairseq_cli/train.py, lines 246 and 360: ``train``, and ``validate_and_save``, which it calls after each
-update. fairseq/trainer.py, line 1368: a signal to one worker reaches the others with the sums that all
+update. fairseq/trainer.py, line 1368: a signal to one worker reaches the others through the sums that all
 workers exchange in each update anyway.
 
-Signals that something else handles already stay its own. Without a signal nothing changes for any criterion.
+Signals that already have another handler keep it. Without a signal nothing changes for any criterion.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 _TRAIN = ("fairseq_cli.train", "__main__")  # python -m fairseq_cli.train
-_SAME_KEY = 1.0  # seconds: torchrun passes on a Ctrl-C that its workers have had from the terminal
+_SAME_KEY = 1.0  # seconds: torchrun forwards a Ctrl-C that its workers already have from the terminal
 
 
 class _Stop:
-    """What this process was sent, and what all workers know of by the last sum."""
+    """The signal that this process received, and what all workers know from the last sum."""
 
     sent = 0
     since = 0.0
@@ -49,7 +49,7 @@ class _Stop:
 
 
 def stop_on_a_signal() -> None:
-    """Puts the patches in place."""
+    """Applies the patches."""
     replace(Trainer, "__init__", _beginning)
     replace(Trainer, "_aggregate_logging_outputs", _telling)
 
@@ -57,7 +57,7 @@ def stop_on_a_signal() -> None:
 def _beginning(plain: Callable[..., None]) -> Callable[..., None]:
     def init(self: Trainer, *args: Any, **options: Any) -> None:
         plain(self, *args, **options)
-        # Not earlier: who imports fairseq_cli.train sets up a log.
+        # Not earlier: importing fairseq_cli.train sets up a log.
         for module in filter(None, map(sys.modules.get, _TRAIN)):
             if hasattr(module, "validate_and_save"):
                 replace(module, "train", _listening)
@@ -98,7 +98,7 @@ def _listen_no_more() -> None:
 
 
 def _was_last(cfg: Any, epoch_itr: Any) -> bool:
-    """Whether no epoch follows the one that has ended."""
+    """Whether the epoch that has ended is the last one."""
     return 0 < (cfg.optimization.max_epoch or 0) < epoch_itr.next_epoch_idx  # type: ignore[no-any-return]
 
 
@@ -126,7 +126,7 @@ def _stopping(plain: Callable[..., Any]) -> Callable[..., Any]:
         losses, is_done = plain(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
         asked = _Stop.all_sent if trainer.data_parallel_world_size > 1 else _Stop.sent
         is_over = is_done or (end_of_epoch and _was_last(cfg, epoch_itr))
-        if not is_over and asked > 0:  # a tensor, read when the update has ended
+        if not is_over and asked > 0:  # a tensor, so read only after the update
             if not _is_saved(cfg, trainer.get_num_updates(), epoch_itr.epoch, end_of_epoch):
                 checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
             _leave(cfg, trainer)
@@ -143,7 +143,7 @@ def _is_saved(cfg: Any, updates: int, epoch: int, end_of_epoch: bool) -> bool:
 
 
 def _leave(cfg: Any, trainer: Trainer) -> None:
-    """Ends the process when all workers are here, and rank 0 has written its checkpoint."""
+    """Ends the process when all workers are here and rank 0 has written its checkpoint."""
     sent = torch.tensor(float(_Stop.sent), device=trainer.device)
     if trainer.data_parallel_world_size > 1:
         distributed_utils.all_reduce(sent, group=trainer.data_parallel_process_group, op="max")
@@ -151,8 +151,8 @@ def _leave(cfg: Any, trainer: Trainer) -> None:
     if cfg.checkpoint.write_checkpoints_asynchronously:
         PathManager.async_close()
     left = cfg.checkpoint.no_save or cfg.checkpoint.no_last_checkpoints
-    goes_on = "no checkpoint_last.pt was asked for" if left else "the same command goes on from there"
-    for child in multiprocessing.active_children():  # torch would wait 5 seconds for those that load data
+    goes_on = "no checkpoint_last.pt was asked for" if left else "run the same command again to resume"
+    for child in multiprocessing.active_children():  # torch would wait 5 seconds for the data loaders
         child.terminate()
     note_the_stop(number.name, trainer.get_num_updates())
     logger.info(f"stopped by {number.name} after update {trainer.get_num_updates()}: {goes_on}")

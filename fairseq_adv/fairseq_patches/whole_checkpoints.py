@@ -1,14 +1,14 @@
-"""Checkpoints are written and copied beside their place and renamed; a full disk leaves nothing there.
+"""Writes and copies checkpoints atomically; after an error on a full disk no partial file is left.
 
-fairseq/checkpoint_utils.py, line 125: fairseq writes the first checkpoint of a moment beside its place and
-renames it, but copies it straight over the others (fairseq/file_io.py, line 71). A job killed in that copy
-leaves a ``checkpoint_last.pt`` that can't be read, and does not start again.
+fairseq/checkpoint_utils.py, line 125: when several checkpoints are due, fairseq writes the first to a
+temporary file and renames it, but copies it directly over the others (fairseq/file_io.py, line 71). A job
+killed during that copy leaves an unreadable ``checkpoint_last.pt``, and does not start again.
 
-fairseq/checkpoint_utils.py, line 549: where the first can't be written, fairseq tries three times into one
-open file, behind what is there already, logs a traceback that names no file, and leaves ``.pt.tmp``, which
-takes the space of a checkpoint.
+fairseq/checkpoint_utils.py, line 549: if the first can't be written, fairseq tries three times on the same
+open file, appending to what is there already, logs a traceback that names no file, and leaves a ``.pt.tmp``
+of the size of a checkpoint.
 
-What is written is the same for every criterion.
+The contents are the same for every criterion.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fairseq_adv.fairseq_patches.replace import replace
 
 
 def keep_checkpoints_whole() -> None:
-    """Puts the patches in place."""
+    """Applies the patches."""
     replace(PathManager, "copy", _beside)
     replace(checkpoint_utils, "torch_persistent_save", _whole)
 
@@ -49,7 +49,7 @@ def _beside(plain: Callable[..., Any]) -> Callable[..., Any]:
     def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
         if not overwrite or not PathManager.supports_rename(dst_path):
             return plain(src_path, dst_path, overwrite)
-        target = os.path.realpath(dst_path)  # a link stays one
+        target = os.path.realpath(dst_path)  # keeps a link a link
         beside = f"{target}.tmp"
         try:
             with full_disk_named(Path(dst_path)):

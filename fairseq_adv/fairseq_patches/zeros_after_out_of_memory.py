@@ -1,8 +1,9 @@
-"""A worker that ran out of memory logs zeros.
+"""Makes a worker that ran out of memory log zeros.
 
-fairseq/trainer.py, line 1411, ``_fast_stat_sync_sum``: that worker has no logs of its update, sums fewer
-numbers over the workers than the others do, and they hang or mix them up. It has to put zeros where the
-others put their logs. A criterion that can make them has a method ``zeros``; for all others nothing changes.
+fairseq/trainer.py, line 1411, ``_fast_stat_sync_sum``: such a worker has no logs of its update and sums fewer
+numbers over the workers than the others, which then hang or mix them up. It has to contribute zeros where the
+others contribute their logs. A criterion that can make them has a method ``zeros``; for all others nothing
+changes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from fairseq_adv.fairseq_patches.replace import replace
 
 
 def log_zeros_after_out_of_memory() -> None:
-    """Puts the patch in place."""
+    """Applies the patch."""
     replace(Trainer, "_fast_stat_sync_sum", _with_zeros)
 
 
@@ -28,10 +29,10 @@ def _with_zeros(plain: Callable[..., Any]) -> Callable[..., Any]:
             log = zeros()
             if log is None:
                 raise RuntimeError(
-                    "out of memory in the first update of this worker, and fairseq's recovery needs one "
-                    "before it: make the mini-batches smaller (--batch-size, --max-tokens, --max-positions)"
+                    "out of memory in this worker's first update, and fairseq can only recover after one "
+                    "update. Make the mini-batches smaller (--batch-size, --max-tokens, --max-positions)"
                 )
-            logging_outputs, ignore = [log], True  # summed as zeros of the same kinds
+            logging_outputs, ignore = [log], True  # zeros with the same keys and types
         return plain(self, logging_outputs, *sums, ignore=ignore)
 
     return sync

@@ -1,4 +1,4 @@
-"""The probe batches: drawn once, the same at every measurement of a run, shared among its workers."""
+"""The probe batches: drawn once, the same for all measurements of a run, divided among its workers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fairseq_adv.objectives.base import Sample
 
 @dataclass(frozen=True)
 class ProbeBatch:
-    """A batch, cut into its classes.
+    """A batch, split by class.
 
     Attributes:
-        number: from 0; the same on any number of workers.
-        classes: each class that is in it, with its examples as a mini-batch on the CPU.
+        number: counted from 0; the same for any number of workers.
+        classes: maps each class of the batch to its examples, as a mini-batch on the CPU.
     """
 
     number: int
@@ -29,12 +29,12 @@ class ProbeBatch:
 
 
 def usable_rows(task: FairseqTask, split: str, max_positions: Any) -> list[int]:
-    """The rows that training sees, in order: the trainer leaves those out that the model has no place for.
+    """The rows that training uses, in order: the trainer drops rows that are too long for the model.
 
     Args:
         task: has loaded ``split``.
         split: its name.
-        max_positions: as ``fairseq.utils.resolve_max_positions`` gives it; ``None``: all rows are seen.
+        max_positions: from ``fairseq.utils.resolve_max_positions``; ``None``: all rows are used.
     """
     data: Any = task.dataset(split)
     rows = np.arange(len(data))
@@ -50,17 +50,17 @@ def draw_rows(
 
     Args:
         examples: of the split.
-        batches: at least 2; fewer, if the split has not so many examples.
-        size: examples a batch.
-        seed: of the draw.
+        batches: at least 2; fewer are drawn if the split has too few examples.
+        size: examples per batch.
+        seed: for drawing.
         split: its name, for the message.
-        options: what the names of the options begin with, which the message tells.
+        options: common prefix of the options' names, for the message.
 
     Raises:
         ValueError: a number is out of range, or there are not enough examples for two batches.
     """
     if batches < 2:
-        raise ValueError(f"{options}batches {batches}: pass 2 or more, since accordance is between batches")
+        raise ValueError(f"{options}batches {batches}: pass 2 or more, since accordance compares batches")
     if size < 1:
         raise ValueError(f"{options}batch-size {size}: pass 1 or more")
     batches = min(batches, examples // size)
@@ -76,7 +76,7 @@ def draw_rows(
 def read_batches(
     objective: Objective, task: FairseqTask, split: str, rows: list[list[int]], rank: int, workers: int
 ) -> tuple[list[ProbeBatch], Tensor]:
-    """The batches of worker ``rank``, every ``workers``-th one, and the words of all, sorted and distinct.
+    """The batches of worker ``rank``, every ``workers``-th one, and the distinct words of all, sorted.
 
     Raises:
         ValueError: the split has no labels.

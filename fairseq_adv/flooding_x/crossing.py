@@ -1,4 +1,5 @@
-"""Where the gradient accordance changes its sign, which Flooding-X takes as the beginning of over-fitting."""
+"""Where the gradient accordance changes sign, which Flooding-X interprets as the beginning of
+over-fitting."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ DIRECTIONS = ("up", "down", "any")  # up: from negative to positive
 
 @dataclass(frozen=True)
 class Crossing:
-    """A change of sign between two measurements that follow each other.
+    """A change of sign between two consecutive measurements.
 
     Attributes:
-        start: number of updates at the measurement before.
-        update: number of updates at the measurement after.
-        before: mean cosine at the measurement before.
-        after: mean cosine at the measurement after.
+        start: number of updates at the first measurement.
+        update: number of updates at the second measurement.
+        before: mean cosine at the first measurement.
+        after: mean cosine at the second measurement.
     """
 
     start: int
@@ -32,7 +33,7 @@ class Crossing:
 
 
 def changes_sign(before: float, after: float, direction: str = "any") -> bool:
-    """Whether the value went through zero, or from one side onto it, in ``direction``. False for NaN."""
+    """Whether the value crossed zero, or reached it from one side, in ``direction``. False for NaN."""
     up, down = before < 0 <= after, before > 0 >= after
     return {"up": up, "down": down, "any": up or down}[direction]
 
@@ -41,7 +42,7 @@ def crossings(curve: Iterable[tuple[int, float]], direction: str = "any") -> lis
     """The changes of sign of a curve, in order.
 
     Args:
-        curve: (number of updates, mean cosine) of each measurement, in order; NaN is left out.
+        curve: (number of updates, mean cosine) of each measurement, in order; NaN is skipped.
         direction: one of :data:`DIRECTIONS`.
     """
     points = [(update, value) for update, value in curve if not math.isnan(value)]

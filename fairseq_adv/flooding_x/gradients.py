@@ -1,8 +1,8 @@
-"""Gradients in the form in which accordance sums them: a small one of the table of word embeddings.
+"""Gradients in the form in which accordance sums them: with a compact gradient of the word embeddings.
 
-A look-up gives no gradient to words that a batch does not have. Autograd makes a whole table of it all the
-same, with every pass: in a small encoder half of all numbers, to be set to 0, measured and added. Here the
-gradient is taken where it comes out of the look-up, and summed for the probe's own words.
+A look-up gives no gradient to words that are not in the batch. Autograd nevertheless builds a whole table in
+every pass: in a small encoder half of all numbers, to be set to 0, measured and added. Here the gradient is
+taken at the output of the look-up, and summed for the probe's own words.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ class PassGradients:
     """The gradients of one pass at a time.
 
     Args:
-        model: perhaps wrapped for distributed training.
-        words: (words,) int64, sorted, distinct: those of all probe batches.
+        model: may be wrapped for distributed training.
+        words: (words,) int64, sorted, distinct: the words of all probe batches.
 
     Attributes:
-        named: what :meth:`take` hands over: a name, and a tensor of the gradient's shape, type and device.
+        named: describes what :meth:`take` returns: names, and tensors of the gradients' shapes, types and
+            devices.
     """
 
     def __init__(self, model: nn.Module, words: Tensor) -> None:
@@ -40,38 +41,35 @@ class PassGradients:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Passes whose gradients are taken run in here."""
+        """Context manager for passes whose gradients are taken."""
         if self._lookup is None:
             yield
             return
-        handle = self._lookup.layer.register_forward_hook(self._lookup.cut)
-        try:
+        with self._lookup.layer.register_forward_hook(self._lookup.cut):
             yield
-        finally:
-            handle.remove()
 
     def take(self) -> list[Tensor | None]:
-        """The gradients since the last call, in the order of :attr:`named`; the parameters lose them.
+        """Returns the gradients since the last call, in the order of :attr:`named`, and clears them.
 
-        So the next backward has nothing to add to.
+        So the next backward pass doesn't add to them.
         """
         gradients: list[Tensor | None] = [_taken(parameter) for parameter in self._others]
         return gradients if self._lookup is None else [*gradients, *self._lookup.take()]
 
 
 class _Lookup:
-    """Cuts the graph behind a layer's output, and makes the gradient of its table from that of the output."""
+    """Cuts the graph at a layer's output, and computes the gradient of its table from that of the output."""
 
     def __init__(self, layer: nn.Embedding, words: Tensor) -> None:
         self.layer = layer
         self.table: nn.Parameter = layer.weight  # type: ignore[assignment]
-        # To torch, too, padding is no word and has no gradient.
+        # Like torch, don't give padding a gradient.
         self._padding = -1 if layer.padding_idx is None else layer.padding_idx
         self._words = words[words != self._padding]
         self._calls: list[tuple[Tensor, Tensor]] = []
 
     def shapes(self) -> tuple[Tensor, Tensor]:
-        """Tensors of the shapes of what :meth:`take` returns."""
+        """Tensors with the shapes of the return values of :meth:`take`."""
         return self.table.detach()[: len(self._words)], self.table
 
     def cut(self, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -81,9 +79,9 @@ class _Lookup:
         return leaf
 
     def take(self) -> tuple[Tensor | None, Tensor | None]:
-        """The gradient of the words' rows, (words, dim), and that of the table's other rows, (all, dim).
+        """The gradient of the probe's words, (words, dim), and of the other rows of the table, (all, dim).
 
-        The second is None, unless the model uses its table otherwise as well, or looks other words up.
+        The second is None, unless the model uses its table in another way too, or looks up other words.
         """
         rows, other = _zeros(len(self._words), self.table), _taken(self.table)
         calls, self._calls = [call for call in self._calls if call[1].grad is not None], []
@@ -103,7 +101,7 @@ class _Lookup:
 
 
 def _find_lookup(model: nn.Module, words: Tensor) -> _Lookup | None:
-    """None: the table's gradient is taken as any other's."""
+    """None: the table's gradient is treated like any other."""
     try:
         layer = find_token_embedding(model)
     except ValueError:

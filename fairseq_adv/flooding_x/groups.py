@@ -1,4 +1,4 @@
-"""Accordance of groups of parameters from the same gradients: they cross zero at different times."""
+"""Accordance of groups of parameters, from the same gradients: the groups cross zero at different times."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from torch import Tensor
 
 from fairseq_adv.flooding_x.sums import AccordanceSums, Gradients, Reduce, products
 
-GROUPS = ("all", "encoder", "head")  # head: the classification heads; encoder: all else
+GROUPS = ("all", "encoder", "head")  # head: the classification heads; encoder: everything else
 
 
 class GroupedSums:
-    """:class:`AccordanceSums` of each group. A direction has length 1 in the group that is looked at.
+    """:class:`AccordanceSums` of each group. Directions are normalised within each group.
 
-    So ``all`` and ``encoder`` weigh the same gradient differently, and each needs its own (k + 1) vectors.
+    So ``all`` and ``encoder`` weight the same gradient differently, and each needs its own (k + 1) vectors.
 
     Args:
         named: the parameters with their names in the model.
         classes: k.
-        groups: some of :data:`GROUPS`.
+        groups: one or more of :data:`GROUPS`.
 
     Raises:
         ValueError: there is no such group.
@@ -40,9 +40,9 @@ class GroupedSums:
         """Adds the gradient of one class of the current batch, unless it is zero or not finite.
 
         Args:
-            index: the class, from 0; at most once a batch.
-            gradients: of all parameters; left as they are. Any factor, such as a loss scale, is none.
-            last: no other class of this batch follows.
+            index: the class, from 0; at most once per batch.
+            gradients: of all parameters; not modified. A common factor, such as a loss scale, has no effect.
+            last: this is the last class of the batch.
         """
         squared = products(gradients, gradients)
         if not math.isfinite(sum(squared)):
@@ -53,29 +53,29 @@ class GroupedSums:
                 self._sums[group].add(index, [gradients[i] for i in members], norm, last)
 
     def end_batch(self) -> None:
-        """The next gradient is another batch's."""
+        """The next gradient belongs to another batch."""
         for sums in self._sums.values():
             sums.end_batch()
 
     def reduce(self, all_reduce: Reduce) -> None:
-        """Adds the other workers' sums, each of batches of its own. Called by all workers at once."""
+        """Adds the sums of the other workers, who have other batches. All workers must call it together."""
         for sums in self._sums.values():
             sums.reduce(all_reduce)
 
     @property
     def pairs(self) -> int:
-        """How many pairs of gradients there are; of the group with most, if one has gradients of zero."""
+        """The number of pairs of gradients; the largest over the groups, if one has gradients of zero."""
         return max(sums.pairs for sums in self._sums.values())
 
     def cosines(self) -> dict[str, float]:
-        """The mean cosine of each group, NaN where there is no pair."""
+        """The mean cosine of each group; NaN if there are no pairs."""
         return {group: sums.mean_cosine() for group, sums in self._sums.items()}
 
 
 def check_groups(groups: Sequence[str]) -> None:
-    """Raises ValueError unless there is a group, and each is one of :data:`GROUPS`."""
+    """Raises ValueError unless there is at least one group, and all are in :data:`GROUPS`."""
     if not groups or not set(groups) <= set(GROUPS):
-        raise ValueError(f"groups of parameters: one or more of {', '.join(GROUPS)}, not {list(groups)}")
+        raise ValueError(f"groups of parameters: pass one or more of {', '.join(GROUPS)}, not {list(groups)}")
 
 
 def _belongs(name: str, group: str) -> bool:

@@ -1,22 +1,20 @@
 """Measures the gradient accordance of a model (Flooding-X, Liu et al., ACL 2022, eq. 11 to 13).
 
-The paper leaves open how many batches a sub-epoch has, whether the weights move meanwhile, and whether
-dropout is on. Here the weights stand still, dropout is off unless it is asked for, and the batches are drawn
-once: a curve over a training shows what the weights did, and nothing of the draw.
+The paper does not specify how many batches a sub-epoch has, whether the weights change during it, or whether
+dropout is on. Here the weights are fixed, dropout is off by default, and the batches are drawn once, so a
+curve over the training shows only the effect of the weights, not of the draw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from fairseq import utils
-from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks.fairseq_task import FairseqTask
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from fairseq_adv.flooding_x.batches import draw_rows, read_batches, usable_rows
 from fairseq_adv.flooding_x.gradients import PassGradients
@@ -24,6 +22,7 @@ from fairseq_adv.flooding_x.groups import GROUPS, GroupedSums, check_groups
 from fairseq_adv.flooding_x.undisturbed import seed_random_numbers, undisturbed
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
+from fairseq_adv.objectives.parallel import rank, sum_over_workers, workers
 from fairseq_adv.perturbation.geometry import row_seeds
 from fairseq_adv.perturbation.passes import no_sync, use_differentiable_layers
 
@@ -33,11 +32,11 @@ class Accordance:
     """One measurement.
 
     Attributes:
-        cosine: of each group of parameters, the mean cosine between the gradients of different classes and
+        cosine: for each group of parameters, the mean cosine between the gradients of different classes and
             batches, from -1 to 1; NaN if there is no such pair.
-        pairs: how many pairs the mean is over. A class that is missing from a batch makes none there, nor
-            does one whose gradient is zero or not finite.
-        batches: how many probe batches there were.
+        pairs: number of pairs in the mean. A class makes no pairs in batches where it is missing or its
+            gradient is zero or not finite.
+        batches: number of probe batches.
         loss: mean loss over their examples, in nats.
     """
 
@@ -47,29 +46,30 @@ class Accordance:
     loss: float
 
     def printed(self, group: str) -> float:
-        """Eq. 13 as it is printed, from -1/2 to 1/2: it divides by twice the number of its terms."""
+        """Eq. 13 as printed, from -1/2 to 1/2: the paper divides by twice the number of terms."""
         return self.cosine[group] / 2
 
 
 class AccordanceProbe:
     """Draws the probe batches and measures on them; of W workers, worker r takes batches r, r + W and so on.
 
-    With k classes and P parameters that get a gradient, of the word table only the words of the probe, a
-    measurement holds (k + 1) P floats beside the gradient of a pass. ``all`` and ``encoder`` need sums of
-    their own: together 2 (k + 1) P, or (2 k + 1) P with two classes. ``head`` is small.
+    With k classes and P parameters that get a gradient (of the word table only the probe's words count), a
+    measurement stores (k + 1) P floats in addition to the gradient of a pass. ``all`` and ``encoder`` need
+    separate
+    sums: together 2 (k + 1) P, or (2 k + 1) P with two classes. ``head`` is small.
 
     Args:
         objective: what is learned; it must have classes.
         task: has loaded ``split``.
-        split: where the examples are drawn from.
-        batches: N, 2 or more; fewer are drawn if the split has not so many.
-        batch_size: examples a batch.
-        seed: of the draw, which is without replacement, and of the dropout masks.
+        split: split to draw examples from.
+        batches: N, 2 or more; fewer are drawn if the split has too few examples.
+        batch_size: examples per batch.
+        seed: for drawing, which is without replacement, and for the dropout masks.
         dropout: measure with dropout. The masks depend on the batch and the class, not on the worker.
-        groups: some of :data:`GROUPS`.
-        max_positions: rows longer than this are not drawn, as training leaves them out
+        groups: one or more of :data:`GROUPS`.
+        max_positions: longer rows are not drawn, since training drops them
             (``fairseq.utils.resolve_max_positions``).
-        options: what the names of the options for ``batches`` and ``batch_size`` begin with, for messages.
+        options: common prefix of the options for ``batches`` and ``batch_size``, for messages.
 
     Raises:
         ValueError: the objective has no classes, a number is out of range, or the split is not loaded, has
@@ -95,17 +95,18 @@ class AccordanceProbe:
         drawn = draw_rows(len(usable), batches, batch_size, seed, split, options)
         rows = [[usable[place] for place in batch] for batch in drawn]
         self.batches = len(rows)
-        self._mine, self._words = read_batches(objective, task, split, rows, *_rank_and_workers())
+        self._mine, self._words = read_batches(objective, task, split, rows, rank(), workers())
 
     def measure(self, model: nn.Module, *, loss_scale: float = 1.0, autocast: bool = False) -> Accordance:
-        """N k forward-backwards, each of one class of one batch, at the model's weights as they are.
+        """Makes N k forward-backward passes, each for one class of one batch, with the model's current
+        weights.
 
-        All workers call it at once, and all get the same numbers. Nothing else of the training changes.
+        All workers must call it together, and all get the same numbers. The training is not affected.
 
         Args:
-            model: as the trainer holds it, perhaps wrapped for distributed training.
-            loss_scale: factor of the loss that keeps gradients in fp16 from underflowing.
-            autocast: compute as ``--amp`` does.
+            model: as the trainer holds it; may be wrapped for distributed training.
+            loss_scale: factor of the loss that keeps fp16 gradients from underflowing.
+            autocast: compute as with ``--amp``.
         """
         device = next(model.parameters()).device
         gradients = PassGradients(model, self._words.to(device))
@@ -124,7 +125,8 @@ class AccordanceProbe:
         return self._result(sums, totals)
 
     def _pass(self, model: nn.Module, sample: Sample, loss_scale: float, autocast: bool) -> Tensor:
-        """Backward of the summed loss, as in training; (2,) fp64: that loss, and the number of examples."""
+        """Backward pass of the summed loss, as in training; returns (2,) fp64: the loss, the number of
+        examples."""
         with torch.autocast("cuda", enabled=autocast):
             loss = self.objective.loss(self.objective.predict(model, sample), sample)
         (loss * loss_scale).backward()  # type: ignore[no-untyped-call]
@@ -133,28 +135,19 @@ class AccordanceProbe:
         return totals
 
     def _result(self, sums: GroupedSums, totals: Tensor) -> Accordance:
-        rank, workers = _rank_and_workers()
-        all_reduce = partial(distributed_utils.all_reduce, group=distributed_utils.get_data_parallel_group())
-        if workers > 1:
-            sums.reduce(all_reduce)
-            all_reduce(totals)
+        if workers() > 1:
+            sums.reduce(sum_over_workers)
+            sum_over_workers(totals)
         loss, examples = totals.tolist()
         values = totals.new_tensor([*sums.cosines().values(), loss / examples])
-        if workers > 1:
-            # A sum over the parameters may be rounded differently elsewhere: the first worker's counts.
-            values = values if rank == 0 else torch.zeros_like(values)
-            all_reduce(values)
+        # Other workers may round the sum over the parameters differently: use the first worker's.
+        values = values if rank() == 0 else torch.zeros_like(values)
+        sum_over_workers(values)
         *cosines, mean_loss = values.tolist()
         return Accordance(dict(zip(self.groups, cosines)), sums.pairs, self.batches, mean_loss)
 
 
 def _moved(sample: Sample, device: torch.device) -> Sample:
-    """Class labels and words are whole numbers: nothing to cast for fp16."""
+    """Class labels and words are integers, so nothing is cast for fp16."""
     moved: Sample = utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
     return moved
-
-
-def _rank_and_workers() -> tuple[int, int]:
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return 0, 1
-    return distributed_utils.get_data_parallel_rank(), distributed_utils.get_data_parallel_world_size()

@@ -2,13 +2,13 @@
 
 With a_s^i = g_s^i / ||g_s^i||, the direction of the gradient of batch s on its samples of class i, eq. 13
 sums the cosines a_s^i . a_t^j over all pairs of two batches and two classes. With A_i, the sum of a_s^i over
-the batches, no pair of batches has to be looked at:
+the batches, no loop over pairs of batches is needed:
 
     sum over s < t and i != j of a_s^i . a_t^j = sum over i < j of (A_i . A_j - sum over s of a_s^i . a_s^j)
 
 This takes k running sums, and for the last term the sum of the current batch: k + 1 vectors for any number of
-batches. No large numbers cancel: every term is a cosine of two classes. Where a class is missing from a
-batch its a_s^i is 0, and the mean is taken over the pairs that are there, which the same formula counts.
+batches. No large numbers cancel: every term is a cosine of two classes. If a class is missing in a batch, its
+a_s^i is 0, and the mean is taken over the existing pairs, which the same formula counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-Gradients = Sequence[Optional[Tensor]]  # one for each parameter, None where there is none
+Gradients = Sequence[Optional[Tensor]]  # one per parameter, None if it has none
 Reduce = Callable[[Tensor], object]  # adds up a tensor over all workers, in place
 
 
@@ -30,8 +30,8 @@ class AccordanceSums:
 
     Args:
         classes: k.
-        parameters: whose gradients will come, for their shapes and their device. A sum is kept in fp32 (fp64
-            for a parameter in fp64), and only of a parameter that has had a gradient.
+        parameters: for the shapes and devices of their gradients. Sums are stored in fp32 (fp64 for fp64
+            parameters), and only for parameters that have had a gradient.
     """
 
     def __init__(self, classes: int, parameters: Sequence[Tensor]) -> None:
@@ -39,8 +39,8 @@ class AccordanceSums:
         self._sums: list[list[Tensor | None]] = [[None] * len(parameters) for _ in range(classes)]
         self._batch: list[Tensor | None] = [None] * len(parameters)
         self._batch_weight = 1.0
-        self._in_batch = 0  # classes of the current batch so far
-        self._within = 0.0  # of all batches, the cosines of two classes of the same batch
+        self._in_batch = 0  # number of classes of the current batch so far
+        self._within = 0.0  # the sum over all batches of the cosines of two classes of the same batch
         self._pairs_within = 0
         self._batches_with = [0] * classes
 
@@ -48,10 +48,10 @@ class AccordanceSums:
         """Adds the direction of one class of the current batch.
 
         Args:
-            index: the class, from 0; at most once a batch.
-            gradients: g, which is left as it is, and may be kept until the batch ends.
+            index: the class, from 0; at most once per batch.
+            gradients: g; not modified, but may be kept until the batch ends.
             norm: ||g|| over the group, above 0 and finite.
-            last: no other class of this batch follows; spares adding g to the batch's sum.
+            last: this is the last class of the batch; saves adding g to the batch's sum.
         """
         weight = 1 / norm
         if self._in_batch:
@@ -59,20 +59,20 @@ class AccordanceSums:
         self._pairs_within += self._in_batch
         self._add_to(self._sums[index], gradients, weight)
         if not last and len(self._sums) == 2:
-            self._batch, self._batch_weight = list(gradients), weight  # of two classes the first: no sum
+            self._batch, self._batch_weight = list(gradients), weight  # with two classes no sum is needed
         elif not last:
             self._add_to(self._batch, gradients, weight, replace=not self._in_batch)
         self._in_batch += 1
         self._batches_with[index] += 1
 
     def end_batch(self) -> None:
-        """The next gradient is another batch's."""
+        """The next gradient belongs to another batch."""
         self._in_batch = 0
         if len(self._sums) == 2:
             self._batch = [None] * len(self._parameters)
 
     def reduce(self, all_reduce: Reduce) -> None:
-        """Adds the other workers' sums, each of batches of its own. Called by all workers at once."""
+        """Adds the sums of the other workers, who have other batches. All workers must call it together."""
         if not self._parameters:
             return
         device = self._parameters[0].device
@@ -93,14 +93,14 @@ class AccordanceSums:
 
     @property
     def pairs(self) -> int:
-        """How many pairs s < t, i != j there are of which both gradients are there."""
+        """The number of pairs s < t, i != j for which both gradients exist."""
         return sum(m * n for m, n in combinations(self._batches_with, 2)) - self._pairs_within
 
     def mean_cosine(self) -> float:
-        """Mean of the cosines over :attr:`pairs`, from -1 to 1; NaN without a pair.
+        """Mean of the cosines over :attr:`pairs`, from -1 to 1; NaN if there are no pairs.
 
-        Eq. 13 as it is printed divides the sum over s < t by N(N - 1), twice the number of its terms: half of
-        this.
+        Eq. 13 as printed divides the sum over s < t by N(N - 1), twice the number of its terms, which gives
+        half of this.
         """
         if not self.pairs:
             return math.nan
@@ -124,10 +124,10 @@ class AccordanceSums:
 
 
 def products(left: Gradients, right: Gradients) -> list[float]:
-    """Of each parameter, the scalar product of its two gradients; 0 where one of them is missing.
+    """The scalar product of the two gradients of each parameter; 0 if one of them is missing.
 
-    In fp32, or fp64 of two in fp64. A long sum in fp32 loses digits (a norm of 12 million numbers 5e-4 of
-    its value, on a CPU): it is cut into parts, which are added up in fp64.
+    Computed in fp32, or in fp64 if both are. A long sum in fp32 loses precision (a norm of 12 million numbers
+    5e-4 of its value, on a CPU), so it is split into parts, which are added up in fp64.
     """
     parts: list[Tensor] = []
     owners: list[int] = []
@@ -138,13 +138,13 @@ def products(left: Gradients, right: Gradients) -> list[float]:
                 parts.append(torch.dot(x.to(precision), y.to(precision)))
                 owners.append(n)
     found = [0.0] * len(left)
-    # Handed over at once: a GPU is waited for once, not for each part.
+    # Transferred together, to wait for a GPU only once.
     for n, value in zip(owners, torch.stack(parts).tolist() if parts else []):
         found[n] += value
     return found
 
 
-_PART = 2**17  # on some processors, BLAS is off by 8e-6 for 2**20 numbers
+_PART = 2**17  # on some processors BLAS has an error of 8e-6 for 2**20 numbers
 
 
 def dot(left: Gradients, right: Gradients) -> float:
@@ -153,7 +153,7 @@ def dot(left: Gradients, right: Gradients) -> float:
 
 
 def summing_type(tensor: Tensor) -> torch.dtype:
-    """fp64 for fp64, fp32 for all else."""
+    """fp64 for fp64, fp32 for everything else."""
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 

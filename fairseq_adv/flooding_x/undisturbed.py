@@ -1,4 +1,4 @@
-"""A probe into a training that must not change it."""
+"""Runs a probe during training without changing the training."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import numpy as np
 import torch
 from torch import nn
 
-# ever_training: a layer of fairseq's that never trained would take its fused pass for inference.
+# ever_training: otherwise a layer of fairseq that has never trained would use its fused inference pass.
 _FLAGS = ("training", "ever_training")
 
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Afterwards all is as it was, also after an error: gradients, buffers, modules' flags, random numbers.
+    """Restores everything afterwards, also after an error: gradients, buffers, modules' flags, random
+    numbers.
 
-    Inside, no parameter has a gradient yet: those from before are kept aside.
+    Inside, no parameter has a gradient: existing ones are set aside.
 
     Args:
-        model: perhaps wrapped for distributed training. Its weights are not looked after.
+        model: may be wrapped for distributed training. Its weights are not saved.
     """
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
@@ -48,7 +49,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def undisturbed_random_numbers(device: torch.device | None = None) -> Iterator[None]:
-    """Puts the generators of Python, numpy, torch and the GPU ``device`` back to where they stood."""
+    """Restores the generators of Python, numpy, torch and the GPU ``device`` afterwards."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     on_gpu = torch.cuda.get_rng_state(device) if device is not None and device.type == "cuda" else None
     try:
@@ -62,7 +63,7 @@ def undisturbed_random_numbers(device: torch.device | None = None) -> Iterator[N
 
 
 def seed_random_numbers(seed: int, device: torch.device) -> None:
-    """Seeds all that may draw a dropout mask on ``device``, and no other device.
+    """Seeds every generator that may draw a dropout mask on ``device``, and no other device.
 
     Args:
         seed: 0 to 2^63 - 1.

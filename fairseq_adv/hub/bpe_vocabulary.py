@@ -1,7 +1,7 @@
 """The byte-level BPE vocabulary of a RoBERTa-family folder.
 
-Hugging Face's ``vocab.json`` numbers the tokens by the model's rows. fairseq keeps GPT-2's two steps:
-``encoder.json`` numbers the tokens as GPT-2 did (the 256 bytes, then one token a merge, then
+Hugging Face's ``vocab.json`` maps tokens to rows of the model. fairseq keeps GPT-2's two steps:
+``encoder.json`` numbers the tokens as GPT-2 does (the 256 bytes, then one token per merge, then
 ``<|endoftext|>``), and ``dict.txt`` lists these numbers, as words, in the order of the rows.
 """
 
@@ -36,7 +36,7 @@ def byte_level_vocabulary(folder: Path) -> Vocabulary:
     """Reads ``vocab.json`` and ``merges.txt``, or both from ``tokenizer.json``.
 
     The result's files are ``encoder.json`` and ``vocab.bpe`` for fairseq's ``--bpe gpt2``. Rows whose token
-    no merge makes (``madeupword0000``, added tokens) keep the token itself as their word.
+    is not the result of a merge (``madeupword0000``, added tokens) keep the token itself as their word.
 
     Raises:
         DataError: a file is missing or unreadable, or the two do not belong together.
@@ -61,17 +61,17 @@ def byte_level_vocabulary(folder: Path) -> Vocabulary:
     words = {token: str(number) for token, number in encoder.items()}
     symbols, rows = order_for_fairseq(tokens, specials, source, words)
     bpe = "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in merges)
-    # fairseq opens encoder.json in the machine's own encoding, so it is written in ASCII, as GPT-2's is.
+    # fairseq opens encoder.json with the system's default encoding, so it is written in ASCII, like GPT-2's.
     files = {"encoder.json": json.dumps(encoder).encode("ascii"), "vocab.bpe": bpe.encode("utf-8")}
     return Vocabulary(symbols, rows, "gpt2", files, {"specials": specials, "merges": len(merges)})
 
 
 def gpt2_numbers(merges: list[tuple[str, str]]) -> dict[str, int]:
-    """Returns token -> number as GPT-2 numbers them: bytes, merges in their order, ``<|endoftext|>``."""
+    """Returns token -> number in GPT-2's order: bytes, merges, ``<|endoftext|>``."""
     from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
 
     numbers: dict[str, int] = {}
-    # A token that two merges make has the number of the first.
+    # A token that results from two merges has the number of the first.
     for token in [*bytes_to_unicode().values(), *(left + right for left, right in merges), END_OF_TEXT]:
         numbers.setdefault(token, len(numbers))
     return numbers
@@ -84,7 +84,7 @@ def _merges_of_lines(path: Path) -> list[tuple[str, str]]:
 
 
 def _merge(entry: Any, place: str) -> tuple[str, str]:
-    """A merge is written "left right" or, by newer programs, ["left", "right"]."""
+    """Parses a merge, "left right" or, from newer programs, ["left", "right"]."""
     parts = entry.split(" ") if isinstance(entry, str) else entry
     if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(p, str) and p for p in parts):
         raise DataError(f"{place}: {entry!r} is not a pair of tokens")
@@ -92,7 +92,7 @@ def _merge(entry: Any, place: str) -> tuple[str, str]:
 
 
 def _check_belonging(encoder: dict[str, int], ranks: dict[str, Any], source: Path) -> None:
-    """Every token that a merge makes must have a row; single bytes that training never saw may lack one."""
+    """Checks that every result of a merge has a row; bytes that did not occur in training may lack one."""
     lost = [
         token
         for token, number in encoder.items()
@@ -100,9 +100,9 @@ def _check_belonging(encoder: dict[str, int], ranks: dict[str, Any], source: Pat
     ]
     if lost:
         raise DataError(
-            f"{source}: has no row for {len(lost)} of the tokens that the merges make, such as {lost[0]!r}; "
-            "vocabulary and merges are of different models, or this is no byte-level BPE (SentencePiece "
+            f"{source}: no row for {len(lost)} of the tokens that the merges produce, such as {lost[0]!r}. "
+            "Vocabulary and merges belong to different models, or this is not byte-level BPE (SentencePiece "
             "vocabularies are not supported)"
         )
     if not any(token in ranks for token, number in encoder.items() if number < 256):
-        raise DataError(f"{source}: holds none of the 256 byte tokens; only byte-level BPE is supported")
+        raise DataError(f"{source}: has none of the 256 byte tokens; only byte-level BPE is supported")

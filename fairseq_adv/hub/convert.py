@@ -1,4 +1,4 @@
-"""Turns a Hugging Face model folder into a fairseq checkpoint with its dictionary and tokeniser files."""
+"""Converts a Hugging Face model folder to a fairseq checkpoint with its dictionary and tokenizer files."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ _FAMILIES: dict[str, tuple[Family, Callable[[Path], Vocabulary]]] = {
 def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
     """Converts the model folder ``folder`` into ``out``.
 
-    Writes ``model.pt``, ``dict.txt``, the tokeniser's files, ``model_args.txt`` (one line of
-    ``fairseq-train`` flags), ``model.yaml`` (the same for hydra) and ``conversion.json``; all or nothing. An
-    ``out`` that already holds this conversion of these files is kept.
+    Writes ``model.pt``, ``dict.txt``, the tokenizer's files, ``model_args.txt`` (one line of
+    ``fairseq-train`` options), ``model.yaml`` (the same for hydra) and ``conversion.json``, atomically. An
+    ``out`` that already contains this conversion of these files is kept.
 
     Returns:
         True if ``out`` was written, False if it was up to date.
 
     Raises:
-        DataError: the folder cannot be converted, or ``out`` holds something else.
+        DataError: the folder can't be converted, or ``out`` contains something else.
     """
     folder, out = folder.resolve(), out.resolve()
     config = read_config(folder)
@@ -61,8 +61,8 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
         return False
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(
-            f"{out}: exists and is not a complete, current conversion of {folder}; remove it or pass another "
-            "one"
+            f"{out}: exists and is not a complete, current conversion of {folder}. Remove it, or pass "
+            "another one"
         )
     with tqdm(total=4, desc="convert", unit="step") as bar:
         bar.set_postfix_str("vocabulary")
@@ -72,7 +72,7 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
             if isinstance(error, DataError):
                 raise
             raise DataError(
-                f"{folder}: the tokenizer's files are not as transformers writes them: {repr(error)[:90]}"
+                f"{folder}: the tokenizer's files are not in transformers' format: {repr(error)[:90]}"
             ) from error
         _check_rows(vocabulary, sizes, family, folder)
         bar.update()
@@ -100,7 +100,7 @@ def _family_of(config: dict[str, Any], folder: Path) -> tuple[Family, Callable[[
     if not isinstance(kind, str) or kind not in _FAMILIES:
         raise DataError(
             f"{folder / 'config.json'}: model_type is {kind!r:.40}; supported are "
-            f"{', '.join(sorted(_FAMILIES))} (not models with relative positions)"
+            f"{', '.join(sorted(_FAMILIES))} (without relative positions)"
         )
     return _FAMILIES[kind]
 
@@ -108,14 +108,14 @@ def _family_of(config: dict[str, Any], folder: Path) -> tuple[Family, Callable[[
 def _check_rows(vocabulary: Vocabulary, sizes: Sizes, family: Family, folder: Path) -> None:
     if len(vocabulary.rows) != sizes.vocabulary:
         raise DataError(
-            f"{folder}: the tokeniser has {len(vocabulary.rows)} tokens but config.json has vocab_size "
-            f"{sizes.vocabulary}; a model and its own tokeniser belong together, and every row needs a token"
+            f"{folder}: the tokenizer has {len(vocabulary.rows)} tokens but config.json has vocab_size "
+            f"{sizes.vocabulary}. Use the model's own tokenizer; every row needs a token"
         )
     pad_row = vocabulary.rows[FAIRSEQ_FIRST.index("<pad>")]
     if family.positions_skip_pad and pad_row != sizes.first_position - 1:
         raise DataError(
             f"{folder}: the padding token is row {pad_row} in the vocabulary, but pad_token_id in "
-            f"config.json is {sizes.first_position - 1}; positions are counted from it, so the two must agree"
+            f"config.json is {sizes.first_position - 1}. They must agree, since positions are counted from it"
         )
 
 
@@ -131,7 +131,7 @@ def _describe(
 
     eps = config.get("layer_norm_eps", 1e-12)
     notes = [
-        "segment embedding: row 0 is added to every position, so both sentences of a pair get segment A's row"
+        "segment embedding: row 0 is added to every position, so both texts of a pair get segment A's row"
     ]
     if eps != family.epsilon:
         notes.append(
@@ -174,7 +174,7 @@ def _write(
     (scratch / "model_args.txt").write_bytes((shlex.join(flags) + "\n").encode("utf-8"))
     (scratch / "model.yaml").write_bytes(hydra_model(model_config).encode("utf-8"))
     check_with_fairseq(scratch / "dict.txt", converted.model, vocabulary, model_config)
-    with open(scratch / "model.pt", "wb") as file:  # given a name, torch would hide why it can't write
+    with open(scratch / "model.pt", "wb") as file:  # given a path, torch would hide why it can't write
         torch.save(checkpoint_state(converted.model, model_config), file)
     sha256 = {path.name: sha256_of(path) for path in sorted(scratch.iterdir())}
     (scratch / "conversion.json").write_bytes(write_json({**about, "sha256": sha256}))

@@ -1,4 +1,5 @@
-"""Turns a trained checkpoint into a Hugging Face model folder: :mod:`fairseq_adv.hub.convert`, backwards."""
+"""Exports a trained checkpoint to a Hugging Face model folder, the reverse of
+:mod:`fairseq_adv.hub.convert`."""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Exported:
-    """What :func:`export_checkpoint` did.
+    """The result of :func:`export_checkpoint`.
 
     Attributes:
-        reused: the folder was there, made from the same.
-        model: which of transformers' automatic classes loads it.
-        classes: their names, in the order of the head's outputs; none but for classification.
+        reused: the folder existed and was made from the same input.
+        model: the transformers AutoModel class that loads it.
+        classes: their names, in the order of the head's outputs; empty if it is not a classifier.
     """
 
     reused: bool
@@ -43,19 +44,19 @@ def export_checkpoint(
     checkpoint: Path, out: Path, tokenizer_dir: Optional[Path] = None, labels: Optional[str] = None,
     averaged: bool = False, overwrite: bool = False,
 ) -> Exported:  # fmt: skip
-    """Writes config.json, model.safetensors, the tokenizer's files and README.md; all or nothing.
+    """Writes config.json, model.safetensors, the tokenizer's files and README.md, atomically.
 
     Args:
-        checkpoint: what fairseq-train wrote, or ``fairseq-adv convert``.
-        out: the folder to make; one that is there and was made from the same is kept.
-        tokenizer_dir: where the tokenizer is; None: beside the checkpoint or its data.
-        labels: the classes' names, joined by commas, in the order of the head's outputs; None: those that the
-            checkpoint or its data names.
-        averaged: take the average of the weights.
+        checkpoint: a checkpoint written by fairseq-train or ``fairseq-adv convert``.
+        out: the folder to make; an existing one that was made from the same input is kept.
+        tokenizer_dir: folder of the tokenizer; None: next to the checkpoint or its data.
+        labels: the class names, joined by commas, in the order of the head's outputs; None: those in the
+            checkpoint or its data.
+        averaged: export the average of the weights.
         overwrite: replace a folder that was made from something else.
 
     Raises:
-        DataError: the checkpoint cannot be exported, has no tokenizer, or ``out`` holds something else.
+        DataError: the checkpoint can't be exported, has no tokenizer, or ``out`` contains something else.
     """
     state = read_trained(checkpoint, averaged)
     trained = trained_for(state)
@@ -87,7 +88,7 @@ def export_checkpoint(
             (folder / name).write_bytes(content)
         weights = folder / "model.safetensors"
         save_file(tensors, str(weights), metadata={"format": "pt"})
-        shutil.copymode(folder / "config.json", weights)  # safetensors makes a file for its owner alone
+        shutil.copymode(folder / "config.json", weights)  # safetensors makes the file private
 
     with workspace(out, made_from) as space:
         space.write([*files, "model.safetensors"], write)
@@ -95,10 +96,11 @@ def export_checkpoint(
 
 
 def _class_names(state: TrainedState, trained: Trained, labels: Optional[str]) -> list[str]:
-    """In the order of the head's outputs.
+    """The class names, in the order of the head's outputs.
 
     Raises:
-        DataError: there are more or fewer than outputs, one is empty or occurs twice, or it has no classes.
+        DataError: there are more or fewer than outputs, a name is empty or occurs twice, or there are no
+            classes.
     """
     if trained.kind not in (CLASSES, TAGS):
         if labels is not None:
@@ -110,13 +112,14 @@ def _class_names(state: TrainedState, trained: Trained, labels: Optional[str]) -
     if len(names) != trained.outputs or len(set(names)) != len(names) or "" in names:
         raise DataError(
             f"{source}: names {len(names)} classes ({', '.join(names[:10])}), but the head of {state.path} "
-            f"has {trained.outputs} outputs. Name each once by --labels, joined by commas, in their order."
+            f"has {trained.outputs} outputs. Pass one name per output as --labels, joined by commas, in "
+            "their order."
         )
     return names
 
 
 def _named_classes(state: TrainedState, labels: Optional[str]) -> tuple[str, list[str]]:
-    """Where the names are from, and the names; none if nothing names them."""
+    """The source of the names, and the names; empty if there are none."""
     if labels is not None:
         return "--labels", [name.strip() for name in labels.split(",")]
     names = state.task.get("class_names")

@@ -1,7 +1,8 @@
-"""The model card of an export: README.md, from what the checkpoint holds."""
+"""The model card of an export: README.md, from the contents of the checkpoint."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
@@ -22,14 +23,14 @@ PIPELINES = {
     CLASSES: "text-classification", REGRESSION: "text-classification", MASKED_LM: "fill-mask",
     TAGS: "token-classification",
 }  # fmt: skip
-_TAGS = {**PIPELINES, SPANS: "question-answering"}  # of the card; transformers 5 has no such pipeline
+_TAGS = {**PIPELINES, SPANS: "question-answering"}  # for the card; transformers 5 has no such pipeline
 
 _WHAT = {
-    CLASSES: "It answers with one of the classes {classes}.",
-    REGRESSION: "It answers with a number, of the size of those that it was trained on.",
-    CHOICES: "It scores the choices of a question; the softmax over them is the answer.",
+    CLASSES: "It predicts one of the classes {classes}.",
+    REGRESSION: "It predicts a number, on the scale of its training labels.",
+    CHOICES: "It scores the choices of a question; the softmax over them gives their probabilities.",
     MASKED_LM: "It is a masked language model.",
-    TAGS: "It gives each word, at its first token, one of the tags {classes}.",
+    TAGS: "It predicts one of the tags {classes} for each word, at the word's first token.",
     SPANS: "It answers a question with a span of its context; the first token stands for no answer.",
 }
 _PIPELINE = """from transformers import pipeline
@@ -39,7 +40,7 @@ _CALLS = {
     CLASSES: '{"text": "one text", "text_pair": "another, if it was trained on pairs"}, top_k=None',
     REGRESSION: '{"text": "one text", "text_pair": "another, if it was trained on pairs"}',
     MASKED_LM: '"The sky is " + model.tokenizer.mask_token + "."',
-    TAGS: '"Words between blanks , as in the training data ."',
+    TAGS: '"Words separated by spaces , as in the training data ."',
 }
 _SPANS = """import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
@@ -65,7 +66,7 @@ _ROWS = {
     "commonsense_qa": ('"Q: the question"', '"A: " + choice'),
     "qnli_ranking": ('"Q: the question"', '"A: " + choice'),
 }
-# Options that belong to the export's own words, or say nothing here.
+# Options that only matter to the training script, or say nothing here.
 _LEFT_OUT = {"_name", "classification_head_name", "regression_target", "positive_label"}
 _OF_FLOODING = ("flood", "accordance")
 
@@ -73,7 +74,7 @@ _OF_FLOODING = ("flood", "accordance")
 def model_card(state: TrainedState, trained: Trained, classes: Sequence[str], folder: str) -> str:
     """The text of README.md.
 
-    Names of folders and files stand without the way to them.
+    Folders and files are named without their paths.
 
     Args:
         state: the checkpoint.
@@ -86,7 +87,7 @@ def model_card(state: TrainedState, trained: Trained, classes: Sequence[str], fo
     converted = trained.kind == MASKED_LM and not state.updates
     made = f"trained with `--criterion {criterion}` on {data}"
     if converted:
-        made = "not trained since `fairseq-adv convert`, whose conversion.json says whether its head is new"
+        made = "not trained since `fairseq-adv convert`; its conversion.json records whether the head is new"
     what = _WHAT[trained.kind].format(classes=", ".join(f"`{_word(name)}`" for name in classes))
     return "\n".join(
         [
@@ -160,7 +161,7 @@ def _training(state: TrainedState) -> dict[str, str]:
 
 
 def _option(name: str, value: Any) -> str:
-    """As on a command line; nothing for what is off."""
+    """As on a command line; empty for an option that is off."""
     if value is None or value is False:
         return ""
     flag = "--" + _word(name).replace("_", "-")
@@ -169,13 +170,15 @@ def _option(name: str, value: Any) -> str:
 
 def _scores(state: TrainedState) -> list[str]:
     metric = _word(state.checkpoint.get("best_checkpoint_metric", "loss"))
-    metric += " (in bits)" if metric == "loss" else ""
+    unit = 1.0
+    if metric == "loss":
+        metric, unit = "loss (nats)", math.log(2)  # fairseq keeps it in bits
     found = {
         f"{metric} on the validation split": number(state.extra.get("val_loss")),
         f"{metric}, the best of the training": number(state.extra.get("best")),
     }
-    rows = {name: f"{value:.6g}" for name, value in found.items() if value is not None}
-    return _table(rows) if rows else ["The checkpoint holds none."]
+    rows = {name: f"{unit * value:.6g}" for name, value in found.items() if value is not None}
+    return _table(rows) if rows else ["The checkpoint has no scores."]
 
 
 def _table(rows: Mapping[str, str]) -> list[str]:
@@ -183,12 +186,12 @@ def _table(rows: Mapping[str, str]) -> list[str]:
 
 
 def _word(value: Any) -> str:
-    """A value of the configuration, without what markdown would take for markup."""
+    """A value of the configuration, without characters that Markdown would interpret."""
     if isinstance(value, (list, tuple)):
         return ", ".join(_word(one) for one in value)
     return re.sub(r"[`|<>\[\]\s]+", " ", str(value)).strip()[:200]
 
 
 def _base(path: str) -> str:
-    """The name of a file or folder, without the way to it."""
+    """The name of a file or folder, without its path."""
     return _word(PurePath(path).name or path)

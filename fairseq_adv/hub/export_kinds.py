@@ -1,4 +1,4 @@
-"""What a checkpoint was trained for, and as which of transformers' models it can be exported."""
+"""Determines what a checkpoint was trained for, and to which transformers model it can be exported."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ CLASS_SUFFIX = {
     SPANS: "ForQuestionAnswering",
 }
 
-# fairseq's architectures of RoBERTa's own form; the functions of these names only fill in defaults.
+# fairseq's architectures of RoBERTa's form; the functions of these names only fill in defaults.
 _ARCHITECTURES = ("roberta", "roberta_base", "roberta_large", "roberta_prenorm", "xlm")
 _ALBERTS = ("albert_base", "albert_large", "albert_xlarge", "albert_xxlarge")
 _HEADS = "classification_heads."
 
-# Option -> (the values that transformers' models have too, what another value is).
+# Option -> (the values that transformers' models support, a description of other values).
 _NEEDED: dict[str, tuple[tuple[Any, ...], str]] = {
     "encoder_normalize_before": ((False,), "LayerNorm before each layer"),
     "layernorm_embedding": ((True,), "no LayerNorm after the embeddings"),
@@ -65,8 +65,8 @@ class Trained:
         head: the classification head's name; None for a masked LM.
         outputs: of the head; 0 for a masked LM.
         model: all options of its model.
-        init_token, separator_token: the ids of fairseq's dictionary that stand before the first text and, in
-            addition to the ``</s>`` that ends the first, before the second.
+        init_token, separator_token: ids in fairseq's dictionary of the tokens before the first text and,
+            after the ``</s>`` that ends the first, before the second.
         longest: the most tokens of a row.
     """
 
@@ -80,21 +80,21 @@ class Trained:
 
     @property
     def is_albert(self) -> bool:
-        """Whether the model's layers are one."""
+        """Whether all layers share one layer's weights."""
         return self.model["_name"] in _ALBERTS
 
 
 def trained_for(state: TrainedState) -> Trained:
-    """Finds it out.
+    """Determines what a checkpoint was trained for.
 
     Raises:
-        DataError: the task, or the model, is one that cannot be exported.
+        DataError: the task or the model can't be exported.
     """
     name = state.task.get("_name")
     kind = TASKS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise DataError(
-            f"{state.path}: was trained with --task {name}; checkpoints of these are exported: "
+            f"{state.path}: was trained with --task {name}; only checkpoints of these tasks can be exported: "
             f"{', '.join(TASKS)}"
         )
     regression = state.task.get("regression_target") or state.criterion.get("regression_target")
@@ -110,7 +110,7 @@ def trained_for(state: TrainedState) -> Trained:
             _check_options(state, model, _NEEDED_OF_HEADS)
         head, outputs = _head(state)
     if kind == CHOICES and outputs != 1:
-        raise DataError(f"{state.path}: the head {head!r} has {outputs} outputs; multiple choice has one")
+        raise DataError(f"{state.path}: the head {head!r} has {outputs} outputs; multiple choice needs one")
     init, separator = _tokens(state) if kind in (CLASSES, REGRESSION) else (0, 2 if kind == SPANS else None)
     return Trained(kind, head, outputs, model, init, separator, _longest(state))
 
@@ -122,7 +122,8 @@ def _model_options(state: TrainedState) -> dict[str, Any]:
     known = (*_ARCHITECTURES, *_ALBERTS)
     if name not in known:
         raise DataError(
-            f"{state.path}: its model is {name!r}; exported are the architectures {', '.join(known)}"
+            f"{state.path}: its model is {name!r}; only these architectures can be exported: "
+            f"{', '.join(known)}"
         )
     options = Namespace(**{**state.model, "_name": name})
     ARCH_CONFIG_REGISTRY[name](options)
@@ -136,7 +137,7 @@ def _check_options(
         if model.get(name) not in values:
             raise DataError(
                 f"{state.path}: was trained with {name}={model.get(name)!r} ({what}), which transformers' "
-                "models cannot express"
+                "models don't support"
             )
 
 
@@ -147,7 +148,7 @@ def _head(state: TrainedState) -> tuple[str, int]:
     output = state.tensors.get(f"{_HEADS}{head}.out_proj.weight")
     if output is None:
         there = sorted({name.split(".")[1] for name in state.tensors if name.startswith(_HEADS)})
-        raise DataError(f"{state.path}: has no head {head!r}; it has {', '.join(there) or 'none'}")
+        raise DataError(f"{state.path}: no head {head!r}; found {', '.join(there) or 'none'}")
     return str(head), int(output.shape[0])
 
 
@@ -162,7 +163,7 @@ def _tokens(state: TrainedState) -> Sequence[Optional[int]]:
 
 
 def _longest(state: TrainedState) -> int:
-    """The least of what the task cuts or refuses, and what the model has positions for."""
+    """The smallest of the task's limits and the number of positions of the model."""
     limits = [state.task.get("max_positions"), state.model.get("max_positions")]
     limits += [state.task.get("tokens_per_sample"), state.task.get("window_tokens")]
     known = [one for one in limits if isinstance(one, int) and not isinstance(one, bool) and one > 0]

@@ -1,14 +1,18 @@
-"""A trained model's tensors and sizes in Hugging Face's layout: :mod:`fairseq_adv.hub.key_map`, backwards.
+"""A trained model's tensors and sizes in Hugging Face's layout, the reverse of
+:mod:`fairseq_adv.hub.key_map`.
 
-What fairseq computes is what transformers computes with these, to rounding:
+Up to rounding, transformers computes with them what fairseq computes:
 
-- both masked-LM heads are dense, activation, LayerNorm, and the word embeddings with a bias; RoBERTa's has
-  gelu whatever the encoder has;
+- both masked-LM heads are dense, activation, LayerNorm, and the word embeddings with a bias; RoBERTa's uses
+gelu
+  whatever the encoder uses;
 - fairseq's classification head is dense, tanh, and a linear layer on ``<s>``: RoBERTa's ``classifier``, and
-  elsewhere ``pooler`` and ``classifier``;
+in other
+  models ``pooler`` and ``classifier``;
 - the head for tags and spans is one linear layer in both;
-- LayerNorm's epsilon is fairseq's 1e-5, for an encoder that came from BERT too, since it was trained so (in
-  our ALBERT 1e-9);
+- LayerNorm's epsilon is fairseq's 1e-5 (in our ALBERT 1e-9), also for an encoder that came from BERT, since
+it was
+  trained that way;
 - fairseq has no segment embedding: both segments get zeros;
 - BERT numbers positions from 0, so fairseq's first two rows, which are for padding, are left out.
 """
@@ -41,7 +45,11 @@ _LAYERS = _ENCODER + "layers."
 _LM_HEAD = "encoder.lm_head."
 # transformers' name of a module -> (fairseq's, the shape of its weight)
 _Modules = Dict[str, Tuple[str, Tuple[int, ...]]]
-_SEGMENTS = {"albert": 2, "bert": 2, "roberta": 1}  # rows of zeros, as many as these models usually have
+_SEGMENTS = {
+    "albert": 2,
+    "bert": 2,
+    "roberta": 1,
+}  # rows of zeros, as many as these models usually have
 
 
 def model_type(family: Family) -> str:
@@ -57,19 +65,19 @@ def sizes_of_tensors(
     Args:
         tensors: fairseq's names -> tensors.
         model: all options of the model.
-        family: what it is exported as.
+        family: the family to export to.
         path: the checkpoint, for messages.
 
     Raises:
-        DataError: it has no RoBERTa encoder, or an option says what can't be: the number of heads does not
-            divide the width, or that of an ALBERT's layers is none.
+        DataError: it has no RoBERTa encoder, or an option is impossible: the number of heads does not divide
+            the width, or the number of layers of an ALBERT is not valid.
     """
     try:
         vocabulary, input_width = tensors[_ENCODER + "embed_tokens.weight"].shape
         positions = tensors[_ENCODER + "embed_positions.weight"].shape[0]
         inner, width = tensors[_LAYERS + "0.fc1.weight"].shape
     except (KeyError, ValueError, IndexError) as error:
-        raise DataError(f"{path}: has no encoder by the names of fairseq's RoBERTa ({error})") from error
+        raise DataError(f"{path}: no encoder with the tensor names of fairseq's RoBERTa ({error})") from error
     heads = model.get("encoder_attention_heads")
     if not isinstance(heads, int) or heads < 1 or width % heads:
         raise DataError(f"{path}: encoder_attention_heads is {heads!r}, which does not divide {width}")
@@ -79,7 +87,7 @@ def sizes_of_tensors(
         raise DataError(f"{path}: encoder_layers is {layers!r}, not a number from 1 to {MOST_LAYERS}")
     segments = _SEGMENTS[model_type(family)]
     if positions <= FIRST_POSITION:
-        raise DataError(f"{path}: has no positions")
+        raise DataError(f"{path}: no positions found")
     rows = positions if family.positions_skip_pad else positions - FIRST_POSITION
     first = FIRST_POSITION if family.positions_skip_pad else 0
     tied = not model.get("untie_weights_roberta")
@@ -93,27 +101,27 @@ def hf_config(
     trained: Trained, sizes: Sizes, family: Family, pad: int, dtype: torch.dtype, classes: Sequence[str],
     path: Path,
 ) -> dict[str, Any]:  # fmt: skip
-    """The content of ``config.json``.
+    """Builds the content of ``config.json``.
 
     Args:
         trained: what the model was trained for.
         sizes: the encoder's.
-        family: what it is exported as.
+        family: the family to export to.
         pad: the padding token's row.
         dtype: of the weights.
-        classes: their names in the order of the head's outputs; empty where there are none.
+        classes: their names in the order of the head's outputs; empty if there are none.
         path: the checkpoint, for messages.
 
     Raises:
-        DataError: the masked-LM head's activation is not that of RoBERTa's.
+        DataError: the masked-LM head's activation differs from RoBERTa's.
     """
     model = trained.model
     names = {ours: theirs for theirs, ours in family.activations.items()}
     activation = names[model["activation_fn"]]
     if trained.kind == MASKED_LM and family is ROBERTA and activation != "gelu":
         raise DataError(
-            f"{path}: was trained with activation_fn={activation}; the masked-LM head of transformers' "
-            "RoBERTa always has gelu"
+            f"{path}: was trained with activation_fn={activation}, but the masked-LM head of transformers' "
+            "RoBERTa always uses gelu"
         )
     config: dict[str, Any] = {
         "architectures": [_title(family) + CLASS_SUFFIX[trained.kind]],
@@ -150,7 +158,7 @@ def hf_config(
 
 
 def _probability(model: Mapping[str, Any], option: str) -> float:
-    """Of dropout, which is for those who train the export further."""
+    """A dropout probability, for further training of the export."""
     value = number(model.get(option))
     return 0.1 if value is None else value
 
@@ -163,18 +171,18 @@ def hf_tensors(
     tensors: Mapping[str, torch.Tensor], trained: Trained, sizes: Sizes, family: Family,
     rows: Sequence[int], path: Path,
 ) -> dict[str, torch.Tensor]:  # fmt: skip
-    """The content of ``model.safetensors``, in the dtypes of ``tensors``.
+    """Builds the content of ``model.safetensors``, in the dtypes of ``tensors``.
 
     Args:
         tensors: fairseq's names -> tensors.
-        trained: what the model was trained for; of its heads, only this one's is taken.
+        trained: what the model was trained for; only this head is exported.
         sizes: the encoder's.
-        family: what it is exported as.
-        rows: the row in the exported tables of each fairseq index, (words,).
+        family: the family to export to.
+        rows: (words,) the row in the exported tables of each fairseq index.
         path: the checkpoint, for messages.
 
     Raises:
-        DataError: tensors that are missing, unknown, not finite or of another shape.
+        DataError: tensors are missing, unknown, not finite or have the wrong shape.
     """
     source = _Source(tensors, rows)
     found = {family.prefix + name: value for name, value in _encoder(source, sizes, family).items()}
@@ -190,7 +198,7 @@ def hf_tensors(
 
 
 class _Source:
-    """Hands out each tensor once by name, checks it, and collects everything that is wrong."""
+    """Returns each tensor once by name, checks it, and collects all errors."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], rows: Sequence[int]) -> None:
         self._left = {name: value for name, value in tensors.items() if not _unused(name)}
@@ -206,7 +214,7 @@ class _Source:
         return found.detach().clone().contiguous()
 
     def take_table(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """A tensor with a row for each word, in the order of the export."""
+        """A tensor with one row per word, in the order of the export."""
         table = self.take(name, shape)
         return torch.empty_like(table).index_copy_(0, self._rows, table)
 
@@ -218,16 +226,14 @@ class _Source:
         return found
 
     def check(self, path: Path) -> None:
-        """Raises DataError if something was wrong, or is left that belongs to no head."""
+        """Raises DataError if there were errors, or if there are tensors left that belong to no head."""
         heads = (_LM_HEAD, "classification_heads.")
         problems = self._problems + [
             f"{name}: not known" for name in self._left if not name.startswith(heads)
         ]
         if problems:
             more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-            raise DataError(
-                f"{path}: its tensors are not those of such a model: {'; '.join(problems[:3])}{more}"
-            )
+            raise DataError(f"{path}: its tensors do not match such a model: {'; '.join(problems[:3])}{more}")
 
 
 def _encoder(source: _Source, sizes: Sizes, family: Family) -> dict[str, torch.Tensor]:
@@ -273,5 +279,5 @@ def _head_modules(trained: Trained, sizes: Sizes, family: Family) -> _Modules:
 
 
 def _unused(name: str) -> bool:
-    """Copies that fairseq's layers keep for inference, and the number of the layout."""
+    """Whether it is a copy that fairseq's layers keep for inference, or the version of the layout."""
     return name == _ENCODER + "version" or (name.startswith(_ENCODER) and name.split(".")[-1] in COPIES)

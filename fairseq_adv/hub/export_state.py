@@ -1,6 +1,6 @@
-"""What an export reads of a trained checkpoint: tensors and options, without building task or model.
+"""Reads the tensors and options of a trained checkpoint for export, without building the task or the model.
 
-fairseq evaluates some strings of a configuration when it builds a model. Here they stay strings.
+fairseq evaluates some strings of a configuration when it builds a model. Here they remain strings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv_compat import checkpoints
 
-# What reading a file may raise that is cut off or holds something else.
+# Exceptions that may occur when a file is truncated or contains something else.
 _BROKEN = (
     RuntimeError, EOFError, KeyError, TypeError, ValueError, AttributeError, IndexError, OSError,
     zipfile.BadZipFile,
@@ -29,16 +29,16 @@ _BROKEN = (
 
 @dataclass(frozen=True)
 class TrainedState:
-    """The content of a checkpoint.
+    """The contents of a checkpoint.
 
     Attributes:
         path: the file.
         sha256: of the file.
         tensors: fairseq's names -> tensors on the CPU, in the checkpoint's dtypes.
         task, model, criterion, checkpoint, dataset, optimization: the options of these parts of the
-            configuration, by name; a value that refers to another option is left out.
+            configuration, by name; values that refer to other options are left out.
         extra: fairseq's ``extra_state``.
-        updates: number of updates it was trained for.
+        updates: number of updates that it was trained for.
     """
 
     path: Path
@@ -64,11 +64,11 @@ def read_trained(path: Path, averaged: bool = False) -> TrainedState:
     """Reads a checkpoint.
 
     Args:
-        path: a file that fairseq-train wrote.
-        averaged: take the average of the weights that ``--store-ema`` keeps, and ``smart``.
+        path: a file written by fairseq-train.
+        averaged: read the average of the weights (``--store-ema``, ``smart``).
 
     Raises:
-        DataError: there is no such file, it is no checkpoint, it holds more than data, or it has no average.
+        DataError: the file is missing, is not a checkpoint, contains more than data, or has no average.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such checkpoint")
@@ -83,14 +83,14 @@ def read_trained(path: Path, averaged: bool = False) -> TrainedState:
     except pickle.UnpicklingError as error:
         raise DataError(str(error)) from error
     except _BROKEN as error:
-        raise DataError(f"{path}: is not a checkpoint written by fairseq-train ({error!r})") from error
+        raise DataError(f"{path}: not a checkpoint written by fairseq-train ({error!r})") from error
     if averaged:
         if not isinstance(extra.get("ema"), dict):
-            raise DataError(f"{path}: holds no average of the weights. Leave --ema out.")
+            raise DataError(f"{path}: has no average of the weights. Leave --ema out.")
         tensors = dict(extra["ema"])
     odd = next((name for name, value in tensors.items() if not isinstance(value, torch.Tensor)), None)
     if odd is not None or not tensors:
-        raise DataError(f"{path}: is not a checkpoint written by fairseq-train (model: {odd!r})")
+        raise DataError(f"{path}: not a checkpoint written by fairseq-train (model: {odd!r})")
     return TrainedState(path, sha256_of(path), tensors, **options, extra=extra, updates=updates)
 
 
@@ -100,13 +100,13 @@ def _sections(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
     if cfg is not None:
         whole = {str(name): _plain(part) for name, part in _plain(cfg).items()}
         parts = {name: whole.get(name, {}) for name in names}
-        # A criterion repeats options of others, such as the seed, to read them. (What the task repeats says
-        # what it is trained for, and a model's part may hold the whole command line.)
+        # A criterion interpolates options of other groups, such as the seed, to read them. (What the task
+        # interpolates defines what it is trained for, and a model's part may contain the whole command line.)
         others = [part for name, part in whole.items() if name not in ("criterion", "task", "model")]
         repeated = {option for part in others for option in part} - {"_name"}
         own = {option: value for option, value in parts["criterion"].items() if option not in repeated}
         return {**parts, "criterion": own}
-    # Before fairseq 0.10 all options lay in one Namespace, and the names of task and model among them.
+    # Before fairseq 0.10 all options were in one Namespace, including the names of task and model.
     args = vars(state["args"])
     parts = {name: _plain(args) for name in names}
     parts["criterion"] = {"regression_target": args.get("regression_target")}
@@ -119,7 +119,7 @@ def _plain(value: Any) -> dict[str, Any]:
     if isinstance(value, argparse.Namespace):
         value = vars(value)
     elif OmegaConf.is_config(value):
-        # Unresolved: omegaconf has resolvers that read the environment.
+        # Unresolved, since omegaconf has resolvers that read the environment.
         value = OmegaConf.to_container(value, resolve=False, enum_to_str=True)
     if not isinstance(value, dict):
         return {}
@@ -128,6 +128,6 @@ def _plain(value: Any) -> dict[str, Any]:
 
 
 def number(value: Any) -> Optional[float]:
-    """``value`` as a float where it is a number, else None."""
+    """``value`` as a float if it is a number, else None."""
     is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
     return float(value) if is_number else None

@@ -16,7 +16,7 @@ from typing import Any, Optional, Sequence
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
-from fairseq_adv.data.tokenizers.kept import kept_tokenizer
+from fairseq_adv.data.tokenizers.kept import config_of, kept_tokenizer
 from fairseq_adv.data.tokenizers.spiece import MODEL, spiece_engine
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
 from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine
@@ -121,14 +121,9 @@ def _compiled(tokenizer: TokenToIds, symbols: Sequence[str], trained: Trained) -
         tokens = text_lines(vocab)
         content = "".join(f"{token}\n" for token in tokens).encode("utf-8")
         engine = wordpiece_engine(vocab, cased=not tokenizer.options["lowercase"])
-        settings = {
-            "do_lower_case": tokenizer.options["lowercase"],
-            "strip_accents": tokenizer.options["strip_accents"],
-            "tokenize_chinese_chars": tokenizer.options["handle_chinese_chars"],
-        }
     else:
-        vocab, names, settings = tokenizer.files["spiece"], ALBERT_SPECIALS, tokenizer.options
-        engine, content = spiece_engine(vocab, settings), vocab.read_bytes()
+        vocab, names = tokenizer.files["spiece"], ALBERT_SPECIALS
+        engine, content = spiece_engine(vocab, tokenizer.options), vocab.read_bytes()
         tokens = [engine.id_to_token(row) for row in range(engine.get_vocab_size())]
     specials = special_tokens(vocab.parent, names)
     named, places = order_for_fairseq(tokens, specials, vocab)
@@ -145,7 +140,7 @@ def _compiled(tokenizer: TokenToIds, symbols: Sequence[str], trained: Trained) -
 
         breaks = normalizers.Replace(Regex(_LINE_BREAKS), " ")
         engine.normalizer = normalizers.Sequence([breaks, engine.normalizer])
-    files = _files(engine, trained, rows, specials, symbols, settings)
+    files = _files(engine, trained, rows, specials, symbols, config_of(tokenizer))
     files["vocab.txt" if tokenizer.kind == "wordpiece" else MODEL] = content
     return HfTokenizer(BERT, rows, row_of["<pad>"], files)
 

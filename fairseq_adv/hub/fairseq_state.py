@@ -1,4 +1,4 @@
-"""Builds what fairseq keeps in a checkpoint file, and tries a converted model with fairseq itself."""
+"""Builds the contents of a fairseq checkpoint file, and tests a converted model with fairseq itself."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ HEAD_SEED = 1
 def checkpoint_state(model: dict[str, torch.Tensor], model_config: dict[str, Any]) -> dict[str, Any]:
     """Returns what fairseq's trainer and ``load_model_ensemble_and_task`` read from a checkpoint.
 
-    It is made of tensors, strings, numbers, lists and dicts alone, so ``torch.load(weights_only=True)`` takes
-    it with no class allow-listed. There is no optimizer state: training starts its own.
+    It consists only of tensors, strings, numbers, lists and dicts, so ``torch.load(weights_only=True)``
+    accepts it without allow-listed classes. There is no optimizer state: training starts with its own.
 
     Args:
         model: fairseq's names -> tensors.
@@ -31,7 +31,7 @@ def checkpoint_state(model: dict[str, torch.Tensor], model_config: dict[str, Any
         "args": None,
         "cfg": {**_default_config(model_config), "model": dict(model_config)},
         "model": model,
-        # fairseq 0.12.2 looks into the last entry; nothing in it is used without an optimizer state.
+        # fairseq 0.12.2 reads the last entry; nothing in it is used without an optimizer state.
         "optimizer_history": [
             {"criterion_name": "none", "optimizer_name": "none", "lr_scheduler_state": {}, "num_updates": 0}
         ],
@@ -49,12 +49,12 @@ def _default_config(model_config: dict[str, Any]) -> dict[str, Any]:
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from omegaconf import OmegaConf
 
-    # The data folder "." is what fairseq's hub replaces by the checkpoint's own folder, which holds dict.txt.
+    # fairseq's hub replaces the data folder "." with the checkpoint's own folder, which has dict.txt.
     words = [".", "--task", "masked_lm", "--criterion", "masked_lm", "--arch", str(model_config["arch"])]
     words += ["--tokens-per-sample", str(model_config["max_positions"]), "--distributed-world-size", "1"]
     parser = options.get_training_parser()
     config = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, input_args=words))
-    # The model's part is a Namespace with every option of the command line; the caller puts its own in place.
+    # The model's part is a Namespace with all command-line options; the caller replaces it.
     config.model = None
     plain = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
     assert isinstance(plain, dict)  # config is a mapping; the check is for the type checker
@@ -87,7 +87,7 @@ def check_with_fairseq(
     """Reads the dictionary and loads the weights (strictly) with fairseq itself.
 
     Raises:
-        RuntimeError: fairseq reads something else than was meant; a fault of the converter.
+        RuntimeError: fairseq reads something different; a bug in the converter.
     """
     from fairseq.data import Dictionary
     from fairseq.models import ARCH_MODEL_REGISTRY

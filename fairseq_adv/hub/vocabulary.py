@@ -1,4 +1,4 @@
-"""Puts a model's tokens in the order of a fairseq dictionary, and finds each one's row in the model's tables.
+"""Orders a model's tokens for a fairseq dictionary, and finds the row of each in the model's tables.
 
 fairseq's order is ``<s> <pad> </s> <unk>``, then the lines of ``dict.txt``, then ``<mask>``, which tasks
 append.
@@ -16,7 +16,7 @@ from fairseq_adv.data.io import json_object
 
 FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 FAIRSEQ_MASK = "<mask>"
-# fairseq's special symbols -> what the files of Hugging Face's tokenisers call them.
+# fairseq's special symbols -> their keys in the files of Hugging Face's tokenizers.
 ROLES = {
     "<s>": "cls_token",
     "<pad>": "pad_token",
@@ -31,11 +31,11 @@ class Vocabulary:
     """A vocabulary in fairseq's order.
 
     Attributes:
-        symbols: the words of ``dict.txt``, one a line.
+        symbols: the words of ``dict.txt``, one per line.
         rows: for each fairseq index (specials, ``symbols``, mask) the row in the source's embedding table.
-        bpe: fairseq's name of the tokeniser (``wordpiece``, ``gpt2``, ``albert``).
-        files: the tokeniser's files: name -> content.
-        about: what else a reader of ``conversion.json`` should know about the tokeniser.
+        bpe: fairseq's name of the tokenizer (``wordpiece``, ``gpt2``, ``albert``).
+        files: the tokenizer's files: name -> content.
+        about: further facts about the tokenizer for ``conversion.json``.
     """
 
     symbols: tuple[str, ...]
@@ -54,27 +54,27 @@ def order_for_fairseq(
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Returns (words of ``dict.txt``, source row per fairseq index).
 
-    A token that is empty or holds white space cannot stand in a line ``<word> <count>``; its row is kept
-    under the name ``[rowN]``. No tokeniser that splits at white space ever produces such a token.
+    A token that is empty or contains white space is not possible in a line ``<word> <count>``; its row is
+    kept under the name ``[rowN]``. No tokenizer that splits at white space ever produces such a token.
 
     Args:
-        tokens: the source's tokens; a token's place is its row.
+        tokens: the source's tokens; a token's position is its row.
         specials: fairseq's five special symbols -> the source's tokens for them.
         source: the file to name in messages.
-        words: token -> its word in ``dict.txt``, where the two differ.
+        words: token -> its word in ``dict.txt``, if they differ.
 
     Raises:
-        DataError: a special token is absent or has two roles; two tokens with the same word.
+        DataError: a special token is missing or has two roles, or two tokens have the same word.
     """
     row_of = {token: row for row, token in enumerate(tokens)}
     if len(row_of) != len(tokens):
         twice = next(token for row, token in enumerate(tokens) if row_of[token] != row)
-        raise DataError(f"{source}: token {twice!r} stands in rows {tokens.index(twice)} and {row_of[twice]}")
+        raise DataError(f"{source}: token {twice!r} is in rows {tokens.index(twice)} and {row_of[twice]}")
     for symbol, token in specials.items():
         if token not in row_of:
             raise DataError(
-                f"{source}: has no token {token!r}, which fairseq needs as {symbol}; if the model names it "
-                "otherwise, say so in tokenizer_config.json (cls_token, pad_token, sep_token, unk_token, "
+                f"{source}: no token {token!r}, which fairseq needs as {symbol}; if the model has another "
+                "name for it, set that in tokenizer_config.json (cls_token, pad_token, sep_token, unk_token, "
                 "mask_token)"
             )
     if len(set(specials.values())) != len(specials):
@@ -99,15 +99,15 @@ def _check_symbols(symbols: Sequence[str], rows: Sequence[int], source: Path) ->
             other = (
                 "one of fairseq's special symbols" if seen[symbol] < 0 else f"the word of row {seen[symbol]}"
             )
-            raise DataError(f"{source}: row {row} would be {symbol!r} in dict.txt, which is {other} already")
+            raise DataError(f"{source}: row {row} would be {symbol!r} in dict.txt, which is already {other}")
 
 
 def special_tokens(folder: Path, defaults: dict[str, str]) -> dict[str, str]:
-    """Returns fairseq symbol -> the source's token, as the tokeniser's files name it, else from ``defaults``.
+    """Returns fairseq symbol -> the source's token, as in the tokenizer's files, else from ``defaults``.
 
     Args:
         folder: the model's folder.
-        defaults: key in the tokeniser files (``cls_token``, ``pad_token``, …) -> token.
+        defaults: key in the tokenizer's files (``cls_token``, ``pad_token``, …) -> token.
     """
     named: dict[str, Any] = {}
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
@@ -126,12 +126,12 @@ def tokens_in_order(vocabulary: dict[str, Any], source: Path) -> list[str]:
     """Turns token -> row into the list of tokens.
 
     Raises:
-        DataError: the rows are not 0, 1, 2, … without a gap.
+        DataError: the rows are not 0, 1, 2, … without gaps.
     """
     by_row = {row: token for token, row in vocabulary.items()}
     if len(by_row) != len(vocabulary) or set(by_row) != set(range(len(by_row))):
         raise DataError(
-            f"{source}: rows of the {len(vocabulary)} tokens are not 0 … {len(vocabulary) - 1}, each once"
+            f"{source}: the rows of the {len(vocabulary)} tokens are not 0 … {len(vocabulary) - 1}, each once"
         )
     return [by_row[row] for row in range(len(by_row))]
 
@@ -146,10 +146,10 @@ def read_fast_tokenizer(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def add_tokens(folder: Path, vocabulary: dict[str, int], fast: dict[str, Any]) -> dict[str, int]:
-    """Returns ``vocabulary`` (token -> row) with the tokens that were added after training.
+    """Returns ``vocabulary`` (token -> row) extended by the tokens that were added after training.
 
     Args:
-        folder: may hold ``added_tokens.json``.
+        folder: may contain ``added_tokens.json``.
         vocabulary: token -> row.
         fast: the content of ``tokenizer.json``, or empty.
     """
@@ -160,5 +160,5 @@ def add_tokens(folder: Path, vocabulary: dict[str, int], fast: dict[str, Any]) -
 
 
 def write_json(value: dict[str, Any]) -> bytes:
-    """Returns a JSON text with one key a line, UTF-8."""
+    """Returns a JSON text with one key per line, UTF-8."""
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8")

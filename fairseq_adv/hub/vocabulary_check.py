@@ -1,8 +1,8 @@
 """Compares a pre-trained checkpoint's vocabulary with the data's before fairseq loads it.
 
-fairseq 0.12.2 says of a checkpoint with another vocabulary "please ensure that the architectures match", and
-nothing at all if the sizes agree and the words don't. Only the shapes are read here, not the weights:
-this takes milliseconds for 1.4 GB.
+For a checkpoint with another vocabulary, fairseq 0.12.2 prints "please ensure that the architectures match",
+and nothing at all if the sizes agree but the words differ. Only the shapes are read here, not the weights,
+which takes milliseconds for 1.4 GB.
 """
 
 from __future__ import annotations
@@ -16,34 +16,33 @@ from fairseq.data import Dictionary
 
 from fairseq_adv.data.errors import DataError
 
-# In today's checkpoints, and in those from before RobertaModel.upgrade_state_dict_named renamed the encoder.
+# In current checkpoints, and in those from before RobertaModel.upgrade_state_dict_named renamed the encoder.
 EMBEDDINGS = ("encoder.sentence_encoder.embed_tokens.weight", "decoder.sentence_encoder.embed_tokens.weight")
 FIX = "Binarise the corpus with the checkpoint's dict.txt: fairseq-adv corpus … --srcdict DICT.TXT"
-# What reading a file may raise that is cut off or holds something else.
+# Exceptions that may occur when a file is truncated or contains something else.
 _BROKEN = (
     pickle.UnpicklingError, zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError, AttributeError,
     IndexError, StopIteration, OSError,
 )  # fmt: skip
-_MAGIC_NUMBER = 0x1950A86A20F9469CFC6C  # what torch.save wrote first before torch 1.6
+_MAGIC_NUMBER = 0x1950A86A20F9469CFC6C  # the first object that torch.save wrote before torch 1.6
 
 
 def check_vocabulary(
     checkpoint: str, dictionary: Dictionary, data: str, option: str = "--finetune-from-model"
 ) -> None:
-    """Compares the checkpoint's word embeddings, and the dict.txt beside it, with the task's dictionary.
+    """Compares the checkpoint's word embeddings, and the dict.txt next to it, with the task's dictionary.
 
-    A checkpoint without RoBERTa's word embeddings, or one that is not on this machine's disks, is not
-    checked.
+    A checkpoint without RoBERTa's word embeddings, or one that is not on a local disk, is not checked.
 
     Args:
-        checkpoint: path of a file that fairseq-train wrote.
+        checkpoint: path of a file written by fairseq-train.
         dictionary: the task's, with ``<mask>``.
-        data: the task's data argument, whose first folder the dictionary is of.
-        option: what names the checkpoint on the command line.
+        data: the task's data argument; the dictionary belongs to its first folder.
+        option: the option that names the checkpoint.
 
     Raises:
-        DataError: they don't belong together, or the file is not a checkpoint; names both files, what
-            differs and the fix.
+        DataError: they don't belong together, or the file is not a checkpoint; names both files, the
+            difference and the fix.
     """
     path = Path(checkpoint)
     if "://" in checkpoint or not path.is_file():
@@ -56,18 +55,18 @@ def check_vocabulary(
     theirs = _symbols(beside, dictionary)
     if rows != len(dictionary):
         raise DataError(
-            f"{option} {path}: has embeddings for {rows} words, but {ours} makes {len(dictionary)} (with "
-            "fairseq's special ones and <mask>): it isn't the checkpoint's dictionary. "
+            f"{option} {path}: has embeddings for {rows} words, but {ours} has {len(dictionary)} (with "
+            "fairseq's special symbols and <mask>), so it isn't the checkpoint's dictionary. "
             f"{_fix(beside, rows, theirs)}"
         )
     if theirs is None or len(theirs) != rows:
-        return  # no dict.txt beside it, or that of something else
+        return  # no dict.txt next to it, or one that belongs to something else
     for index, (there, here) in enumerate(zip(theirs, dictionary.symbols)):
         if there != here:
             line = index - dictionary.nspecial + 1
             raise DataError(
                 f"{option} {path}: word {index} is {there!r} in {beside} (line {line}), but {here!r} in "
-                f"{ours}. The sizes agree, the words don't. {_fix(beside, rows, theirs)}"
+                f"{ours}. The sizes agree, but the words differ. {_fix(beside, rows, theirs)}"
             )
 
 
@@ -78,7 +77,7 @@ def _fix(beside: Path, rows: int, theirs: list[str] | None) -> str:
 
 
 def _symbols(path: Path, like: Dictionary) -> list[str] | None:
-    """The words of a dict.txt as a masked-LM task has them; ``None`` if there is no such file."""
+    """The words of a dict.txt as in a masked-LM task; ``None`` if there is no such file."""
     if not path.is_file():
         return None
     try:
@@ -93,7 +92,7 @@ def _symbols(path: Path, like: Dictionary) -> list[str] | None:
 
 
 def embedding_rows(path: Path) -> int | None:
-    """The number of words that a checkpoint has embeddings for; ``None`` if it has none by RoBERTa's names.
+    """The number of words that a checkpoint has embeddings for; ``None`` if it has none with RoBERTa's names.
 
     Raises:
         DataError: the file is not a checkpoint.
@@ -105,13 +104,14 @@ def embedding_rows(path: Path) -> int | None:
         shapes = [model[name] for name in EMBEDDINGS if name in model]
     except _BROKEN as error:
         raise DataError(
-            f"{path}: is not a checkpoint written by fairseq-train ({error!r}). Fetch it again."
+            f"{path}: not a checkpoint written by fairseq-train ({error!r}). Download it again."
         ) from error
     return int(shapes[0].shape[0]) if shapes and isinstance(shapes[0], _Tensor) else None
 
 
 def _read_shapes(stream: IO[bytes]) -> Any:
-    """The object that ``torch.save`` wrote, with shapes for tensors and empty shells for all else."""
+    """The object that ``torch.save`` wrote, with shapes in place of tensors and empty shells for everything
+    else."""
     if stream.read(4) == b"PK\x03\x04":
         with zipfile.ZipFile(stream) as archive:
             name = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
@@ -126,7 +126,7 @@ def _read_shapes(stream: IO[bytes]) -> Any:
 
 
 class _Shell(dict):  # type: ignore[type-arg]
-    """Stands for an object of any class: keeps the entries of a dict, and passes over all else that
+    """Stands in for an object of any class: keeps the entries of a dict, and ignores everything else that
     unpickling does.
     """
 

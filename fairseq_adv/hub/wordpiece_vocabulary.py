@@ -37,11 +37,11 @@ _NORMALIZER: dict[str, tuple[str, Any]] = {
 def wordpiece_vocabulary(folder: Path) -> Vocabulary:
     """Reads the vocabulary from ``vocab.txt``, else from ``tokenizer.json``.
 
-    The result's files are ``vocab.txt`` (one token a line, in the source's order) and a
-    ``tokenizer_config.json`` that says how text is normalised before it is split.
+    The result's files are ``vocab.txt`` (one token per line, in the source's order) and a
+    ``tokenizer_config.json`` with the normalisation settings.
 
     Raises:
-        DataError: neither file is there, or the tokens cannot form a fairseq dictionary.
+        DataError: neither file exists, or the tokens can't form a fairseq dictionary.
     """
     fast = read_fast_tokenizer(folder, "WordPiece")
     if (folder / "vocab.txt").is_file():
@@ -68,7 +68,8 @@ def wordpiece_vocabulary(folder: Path) -> Vocabulary:
 
 
 def _normalizer(folder: Path, fast: dict[str, Any]) -> dict[str, Any]:
-    """How text is normalised: by ``tokenizer_config.json``, else ``tokenizer.json``, else the default."""
+    """The normalisation settings: from ``tokenizer_config.json``, else ``tokenizer.json``, else the
+    default."""
     said = folder / "tokenizer_config.json"
     slow = json_object(said) if said.is_file() else {}
     normalizer = fast.get("normalizer") or {}
@@ -79,7 +80,7 @@ def _normalizer(folder: Path, fast: dict[str, Any]) -> dict[str, Any]:
     for key, value in found.items():
         if not isinstance(value, bool) and not (value is None and key == "strip_accents"):
             raise DataError(
-                f"{said if key in slow else folder / 'tokenizer.json'}: {key} is {value!r:.40}, "
-                "expected true or false"
+                f"{said if key in slow else folder / 'tokenizer.json'}: {key} must be true or false, not "
+                f"{value!r:.40}"
             )
     return found

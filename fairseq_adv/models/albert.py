@@ -1,14 +1,15 @@
 """ALBERT v2 (Lan et al., ICLR 2020, section 3.1) as fairseq's RoBERTa with two changes.
 
-The words' embeddings have a width E of their own, and a linear layer takes them to the encoder's width H
+The word embeddings have their own width E, and a linear layer projects them to the encoder's width H
 (factorised embeddings); one Transformer layer is applied L times (shared layers). Tasks and objectives find
 the same parts as in RoBERTa: ``encoder.sentence_encoder``, ``encoder.lm_head`` and classification heads.
 
 - The adversarial methods perturb ``embed_tokens``: words of width E, before positions, LayerNorm and the
-  projection to H. FreeLB's magnitudes for ALBERT are of that space, and only there is a perturbation one of
-  words: behind the projection it would move positions too.
+projection
+  to H. FreeLB's magnitudes for ALBERT are for that space. Only there does a perturbation move words alone:
+  after the projection it would move positions too.
 - fairseq has no segments. As for BERT, fairseq-adv convert adds segment A's row to every position's.
-- Dropout after the feed-forward network, which transformers' ALBERT lacks, is as in the authors' code.
+- Dropout after the feed-forward network, which transformers' ALBERT lacks, follows the authors' code.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ MOST_LAYERS = 1000
 
 
 class SharedLayers(nn.ModuleList):
-    """One layer in the place of ``times``: it is listed so often, and its weights exist once.
+    """Stands in for a list of ``times`` layers: one layer, listed ``times`` times, whose weights exist once.
 
     Args:
         layer: the layer.
         times: how often a forward pass applies it.
-        layerdrop: share of the applications that a training pass leaves out (``--encoder-layerdrop``).
+        layerdrop: fraction of the applications that a training pass skips (``--encoder-layerdrop``).
     """
 
     def __init__(self, layer: nn.Module, times: int, layerdrop: float) -> None:
@@ -64,12 +65,12 @@ class SharedLayers(nn.ModuleList):
 
 
 class AlbertTransformer(TransformerEncoderBase):
-    """fairseq's encoder with a projection behind the embeddings and one shared layer.
+    """fairseq's encoder with a projection after the embeddings and one shared layer.
 
     Args:
-        cfg: fairseq's options of a Transformer; ``encoder.embed_dim`` is H.
+        cfg: fairseq's Transformer options; ``encoder.embed_dim`` is H.
         dictionary: of the words.
-        embed_tokens: whose width is E.
+        embed_tokens: with width E.
     """
 
     layers: nn.ModuleList
@@ -85,13 +86,13 @@ class AlbertTransformer(TransformerEncoderBase):
     def forward_embedding(
         self, src_tokens: Tensor, token_embedding: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """What enters the layers, (rows, tokens, H), and the words' embeddings, (rows, tokens, E)."""
+        """The input of the layers, (rows, tokens, H), and the word embeddings, (rows, tokens, E)."""
         x, embedded = super().forward_embedding(src_tokens, token_embedding)
         return self.input_projection(x), embedded
 
 
 class AlbertLMHead(RobertaLMHead):
-    """RoBERTa's head for masked words with a dense layer from H to E; the output matrix is (words, E)."""
+    """RoBERTa's masked-LM head with a dense layer from H to E; the output matrix is (words, E)."""
 
     def __init__(
         self, width: int, input_width: int, words: int, activation_fn: str, weight: nn.Parameter | None
@@ -101,16 +102,16 @@ class AlbertLMHead(RobertaLMHead):
 
 
 class AlbertEncoder(RobertaEncoder):
-    """RoBERTa's encoder, with the parts above in the places of its own."""
+    """RoBERTa's encoder, with some of its parts replaced by those above."""
 
     def __init__(self, args: Any, dictionary: Any) -> None:
         super().__init__(args, dictionary)
         for module in self.modules():
-            if hasattr(module, "normalized_shape"):  # torch's LayerNorm, or apex' on a GPU
+            if hasattr(module, "normalized_shape"):  # torch's LayerNorm, or apex's on a GPU
                 module.eps = LAYER_NORM_EPSILON
 
     def build_embedding(self, vocab_size: int, embedding_dim: int, padding_idx: int) -> nn.Embedding:
-        """The words' embeddings, (words, E)."""
+        """The word embeddings, (words, E)."""
         return nn.Embedding(vocab_size, self.args.encoder_input_dim, padding_idx)
 
     def build_encoder(self, args: Any, dictionary: Any, embed_tokens: nn.Embedding) -> AlbertTransformer:
@@ -122,7 +123,7 @@ class AlbertEncoder(RobertaEncoder):
     def build_lm_head(
         self, embed_dim: int, output_dim: int, activation_fn: str, weight: nn.Parameter | None
     ) -> AlbertLMHead:
-        """The head for masked words; its output matrix is ``weight``, or its own."""
+        """The masked-LM head; its output matrix is ``weight``, or its own."""
         return AlbertLMHead(embed_dim, self.args.encoder_input_dim, output_dim, activation_fn, weight)
 
 
@@ -132,23 +133,21 @@ class AlbertModel(RobertaModel):
 
     @classmethod
     def hub_models(cls) -> dict[str, str]:
-        """None: ``fairseq-adv convert`` brings one from Hugging Face."""
+        """Empty: ``fairseq-adv convert`` gets models from Hugging Face."""
         return {}
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
         """Adds the options."""
         RobertaModel.add_args(parser)
-        parser.add_argument(
-            "--encoder-input-dim", type=int, metavar="E", help="width of the words' embeddings"
-        )
+        parser.add_argument("--encoder-input-dim", type=int, metavar="E", help="width of the word embeddings")
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> AlbertModel:
         """A model with new weights.
 
         Raises:
-            DataError: an option that makes no sense here; names it.
+            DataError: an option is invalid; names it.
         """
         if OmegaConf.is_config(args):
             OmegaConf.set_struct(args, False)
@@ -166,22 +165,22 @@ class AlbertModel(RobertaModel):
         cls, model_name_or_path: str, checkpoint_file: str = "model.pt", data_name_or_path: str = ".",
         bpe: str = "albert", **kwargs: Any,
     ) -> Any:  # fmt: skip
-        """As RoBERTa's; ``bpe_albert_model`` names the encoder's spiece.model."""
+        """Like RoBERTa's; ``bpe_albert_model`` is the encoder's spiece.model."""
         return super().from_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, bpe=bpe, **kwargs
         )
 
 
 def check_options(args: Any) -> None:
-    """Looks at the sizes.
+    """Checks the sizes.
 
     Raises:
-        DataError: one makes no sense, or is for layers that are not shared.
+        DataError: a size is invalid, or is for layers that are not shared.
     """
     if args.encoder_layers_to_keep:
         raise DataError(
-            "--encoder-layers-to-keep: all layers of an albert are one. Leave it out, and pass the number of "
-            "layers by --encoder-layers"
+            "--encoder-layers-to-keep: all layers of an albert are the same one. Leave it out, and pass the "
+            "number of layers as --encoder-layers"
         )
     for name in ("encoder_layers", "encoder_input_dim", "encoder_embed_dim", "encoder_attention_heads"):
         value, most = getattr(args, name), MOST_LAYERS if name == "encoder_layers" else None
@@ -200,7 +199,7 @@ def _defaults(args: Any, layers: int, width: int, inner: int, heads: int) -> Non
     sizes = {
         "encoder_input_dim": 128, "encoder_layers": layers, "encoder_embed_dim": width,
         "encoder_ffn_embed_dim": inner, "encoder_attention_heads": heads,
-        # v2 was pre-trained without dropout, and its gelu is the one with tanh.
+        # v2 was pre-trained without dropout, and uses gelu's tanh approximation.
         "dropout": 0.0, "attention_dropout": 0.0, "pooler_dropout": 0.1, "activation_fn": "gelu_accurate",
     }  # fmt: skip
     for name, value in sizes.items():

@@ -1,6 +1,7 @@
-"""WHAT is learned: predict -> loss -> divergence -> metrics, one file a kind.
+"""The training objectives: predict -> loss -> divergence -> metrics, one file per kind.
 
-``register_objective`` adds the objective of a task, ``build_objective`` picks the one that belongs to a task.
+``register_objective`` adds the objective of a task, ``build_objective`` selects the one that belongs to a
+task.
 """
 
 from fairseq_adv.objectives.base import Objective

@@ -1,4 +1,4 @@
-"""What a method needs to know of an objective, and nothing more."""
+"""The interface between methods and objectives."""
 
 from __future__ import annotations
 
@@ -9,37 +9,38 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.objectives.divergence import divergence
-from fairseq_adv.objectives.first_states import first_states
+from fairseq_adv.objectives.encoder_states import first_states
 from fairseq_adv.perturbation import Groups
 
 Sample = dict[str, Any]  # a mini-batch as fairseq's data sets collate it
 
 
 class Objective(ABC):
-    """Turns a mini-batch into predictions, a loss and metrics; knows nothing of perturbations.
+    """Turns a mini-batch into predictions, a loss and metrics; independent of perturbations.
 
-    :meth:`predict`, :meth:`loss` and :meth:`log_probabilities` have to be written; :meth:`groups`,
-    :meth:`logging_output` with :meth:`reduce_metrics`, and the others where a task needs them.
+    Subclasses must define :meth:`predict`, :meth:`loss` and :meth:`log_probabilities`, and may override
+    :meth:`groups`, :meth:`logging_output` with :meth:`reduce_metrics`, and the others if a task needs them.
 
     Args:
         cfg: the criterion's options.
-        task: its ``source_dictionary`` says which token is padding.
+        task: its ``source_dictionary`` defines the padding token.
     """
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         self.cfg = cfg
         self.task = task
         self.padding_idx: int = task.source_dictionary.pad()
-        self._shared: tuple[list[Any], Any] = [self], None  # of no mini-batch
+        self._shared: tuple[list[Any], Any] = [self], None  # belongs to no mini-batch yet
 
     def check_model(self, model: nn.Module) -> None:  # noqa: B027 - a task may take any encoder
         """Raises ValueError if ``model`` can't be trained with this objective; called before training."""
 
     def check_files(self) -> None:  # noqa: B027 - most tasks check what they read when they load it
-        """Raises DataError for files that fairseq would find faulty too late; called before it reads data."""
+        """Raises DataError for files whose errors fairseq would find too late; called before data are
+        read."""
 
     def check_data(self) -> None:  # noqa: B027 - most tasks check what they read when they load it
-        """Raises DataError for training data that fairseq would find faulty only later; called before
+        """Raises DataError for training data whose errors fairseq would only find later; called before
         training.
         """
 
@@ -53,13 +54,14 @@ class Objective(ABC):
 
     @abstractmethod
     def log_probabilities(self, predictions: Tensor) -> Tensor:
-        """(examples, columns) fp32: log-probabilities of the classes or choices, -inf where there is none.
+        """(examples, columns) fp32: log-probabilities of the classes or choices, -inf for missing columns.
 
-        A regression: its values. WSC: mean log-probabilities of the query (column 0) and the candidates.
+        For a regression: its values. For WSC: mean log-probabilities of the query (column 0) and the
+            candidates.
         """
 
     def shared(self, sample: Sample) -> Any:
-        """What :meth:`make_shared` makes of a mini-batch: once, in whatever number of passes."""
+        """The result of :meth:`make_shared` for a mini-batch, computed once for all its passes."""
         tokens = sample.get("net_input", {}).get("src_tokens")
         inputs = [tokens, sample.get("target"), sample.get("span")]
         if any(one is not other for one, other in zip(self._shared[0], inputs)):
@@ -67,19 +69,20 @@ class Objective(ABC):
         return self._shared[1]
 
     def make_shared(self, sample: Sample) -> Any:
-        """What :meth:`predict` and :meth:`loss` need of a mini-batch that would wait for the GPU."""
+        """What :meth:`predict` and :meth:`loss` need from a mini-batch, if getting it would wait for the
+        GPU."""
         return None
 
     def divergence(
         self, clean: Tensor, perturbed: Tensor, sample: Sample, kind: str, detach_targets: bool = True
     ) -> Tensor:
-        """How far two predictions for the batch lie apart, summed over its examples: a scalar in fp32.
+        """How much two predictions for the batch differ, summed over its examples: a scalar in fp32.
 
         Args:
-            clean: what :meth:`predict` returned.
-            perturbed: the same, of a perturbed input.
+            clean: from :meth:`predict`.
+            perturbed: the same, for a perturbed input.
             sample: the batch.
-            kind: one of :data:`fairseq_adv.objectives.divergence.DIVERGENCES`; a regression has its squared
+            kind: one of :data:`fairseq_adv.objectives.divergence.DIVERGENCES`; a regression uses the squared
                 difference instead.
             detach_targets: see :func:`fairseq_adv.objectives.divergence.divergence`.
         """
@@ -94,50 +97,50 @@ class Objective(ABC):
         )
 
     def first_states(self, model: nn.Module) -> ContextManager[list[Tensor]]:
-        """What the encoder says of each row, which CreAT compares: the last layer's state of its first token.
+        """The encoder's state for each row, which CreAT compares: the last layer's output at its first token.
 
-        Each forward pass in here adds its (rows, dim) to the list.
+        Each forward pass in this context appends its (rows, dim) to the list.
 
         Raises:
-            ValueError: the encoder is none of fairseq's Transformer encoders.
+            ValueError: the encoder is not one of fairseq's Transformer encoders.
         """
         return first_states(model)
 
     def sample_size(self, sample: Sample) -> int:
-        """What the trainer divides the summed gradient by: the number of examples, if not overridden."""
+        """The divisor of the summed gradient: the number of examples, unless overridden."""
         return int(sample["nsentences"])
 
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
         """Sums for this objective's metrics over one batch.
 
         Args:
-            predictions: what :meth:`predict` returned.
+            predictions: from :meth:`predict`.
             sample: the batch.
-            gather: also hand over the single predictions, for metrics that cannot be computed from sums.
+            gather: also return the individual predictions, for metrics that can't be computed from sums.
 
         Returns:
-            in training the same keys for every batch, as fairseq adds them up over workers by key.
+            in training the same keys for every batch, since fairseq adds them up over workers by key.
         """
         return {}
 
     @staticmethod  # noqa: B027 - the loss may be enough
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        """Logs the metrics of :meth:`logging_output`'s sums into fairseq's meters."""
+        """Logs the metrics, from the sums of :meth:`logging_output`, to fairseq's meters."""
 
     def groups(self, sample: Sample) -> Groups | None:
-        """The rows of the embedded batch that make one example; ``None``: every row is one."""
+        """The rows of the embedded batch that form one example; ``None``: every row is an example."""
         return None
 
     def classes(self) -> int:
-        """How many classes the examples have, at least 2.
+        """The number of classes, at least 2.
 
         Raises:
-            ValueError: they have none, as in every objective that does not override this.
+            ValueError: there are none, as in every objective that does not override this.
         """
         raise self._without_classes("this task has none")
 
     def of_class(self, sample: Sample, index: int) -> Sample | None:
-        """The batch's examples of one class as a mini-batch of their own; ``None`` if there is none.
+        """The batch's examples of one class, as a mini-batch; ``None`` if there are none.
 
         Raises:
             ValueError: as :meth:`classes`.
@@ -146,7 +149,7 @@ class Objective(ABC):
 
     def _without_classes(self, reason: str) -> ValueError:
         return ValueError(
-            "gradient accordance lies between the gradients of different classes (Flooding-X, eq. 11), and "
+            "gradient accordance compares the gradients of different classes (Flooding-X, eq. 11), but "
             f"{reason}: {type(self.task).__name__}, objective {type(self).__name__}."
         )
 

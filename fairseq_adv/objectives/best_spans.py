@@ -1,4 +1,4 @@
-"""The best spans of windows, from the logits of begin and end."""
+"""The best spans of windows, from the logits of their begins and ends."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-FORBIDDEN = float("-inf")  # the logit of a place where no answer may begin or end
+FORBIDDEN = float("-inf")  # the logit of a position where no answer may begin or end
 
 
 def best_spans(predictions: Tensor, longest: int, most: int) -> tuple[Tensor, Tensor]:
     """The best spans of the context of each window.
 
     Args:
-        predictions: what :meth:`fairseq_adv.objectives.spans.Spans.predict` returns.
+        predictions: from :meth:`fairseq_adv.objectives.spans.Spans.predict`.
         longest: most tokens of a span.
-        most: how many spans; there are fewer in a short context.
+        most: number of spans; there are fewer in a short context.
 
     Returns:
-        their scores, begin + end logit, (windows, spans) fp32, -inf behind the last one; and their places,
+        their scores, begin + end logit, (windows, spans) fp32, -inf after the last one; and their positions,
         first and last token, (windows, spans, 2) int64.
     """
     begin, end = predictions.float().unbind(dim=1)
     begin = begin.clone()
-    begin[:, 0] = FORBIDDEN  # <s>, where no answer is
+    begin[:, 0] = FORBIDDEN  # <s>, which stands for no answer
     ends = F.pad(end, (0, longest - 1), value=FORBIDDEN).unfold(1, longest, 1)
     scores = (begin.unsqueeze(-1) + ends).flatten(1)
     best, place = scores.topk(min(most, scores.size(1)), dim=1)

@@ -1,7 +1,7 @@
-"""How far two predictions of the same examples lie apart (ALUM eq. 3: l; SMART section 2.1: l_s).
+"""How much two predictions of the same examples differ (ALUM eq. 3: l; SMART section 2.1: l_s).
 
-A divergence here is one of probabilities, computed from log-probabilities in fp32. It is never negative, 0
-for equal predictions, and not mt-dnn's ``stable_kl``, which is negative for half of all pairs.
+A divergence here is one of probabilities, computed from log-probabilities in fp32. It is never negative, and
+0 for equal predictions; unlike mt-dnn's ``stable_kl``, which is negative for half of all pairs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def divergence(clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool
     the mean of both sides' KL to their mean (at most log 2).
 
     Args:
-        clean: (rows, columns) log-probabilities, -inf in a column that a row does not have.
+        clean: (rows, columns) log-probabilities, -inf in columns that a row does not have.
         perturbed: the same shape, -inf in the same columns.
         kind: one of :data:`DIVERGENCES`.
-        detach_targets: the first argument of each KL is a constant target, as mt-dnn trains with it; false
-            gives the gradient of the function as it is written. The value is the same. ``js`` has no target.
+        detach_targets: treat the first argument of each KL as a constant target, as mt-dnn does in training;
+            false gives the gradient of the function as written. The value is the same. ``js`` has no target.
     """
     clean, perturbed = clean.float(), perturbed.float()
     if kind == "js":
@@ -40,9 +40,9 @@ def divergence(clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool
 
 
 def squared_difference(clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool = True) -> Tensor:
-    """(clean - perturbed)^2 of each number of a regression, in fp32, whatever the shapes' trailing ones.
+    """(clean - perturbed)^2 of each number of a regression, in fp32; trailing dimensions of 1 are ignored.
 
-    ``kl`` holds the clean side constant if ``detach_targets``; the other kinds are symmetric.
+    ``kl`` treats the clean side as constant if ``detach_targets``; the other kinds are symmetric.
     """
     target = clean.detach() if kind == "kl" and detach_targets else clean
     return (target.view(-1).float() - perturbed.view(-1).float()).square()
@@ -57,8 +57,9 @@ def _kl(target: Tensor, other: Tensor) -> Tensor:
 class _SymmetricKL(torch.autograd.Function):
     """KL(p || q) + KL(q || p): the sum of (q - p) d with d = log q - log p.
 
-    No term is negative and none cancels another: the divergence of two nearly equal predictions, 1e-9 at the
-    paper's epsilon, would be lost in the rounding of the terms of p log p. The gradient is written out
+    No term is negative and no terms cancel: the divergence of two nearly equal predictions, 1e-9 at the
+        paper's
+    epsilon, would be lost in the rounding of the terms of p log p. The gradient is implemented by hand
     because over a vocabulary autograd's many passes through memory take longer than the model itself.
     """
 
@@ -83,9 +84,9 @@ class _SymmetricKL(torch.autograd.Function):
 
 
 class _KL(torch.autograd.Function):
-    """KL(p || q), as the sum of p (e^d - 1 - d): no term of it is negative, as in :class:`_SymmetricKL`.
+    """KL(p || q), as the sum of p (e^d - 1 - d), which has no negative term, as in :class:`_SymmetricKL`.
 
-    That is the sum of -p d, because q and p both sum to 1.
+    It equals the sum of -p d, because q and p both sum to 1.
     """
 
     @staticmethod
@@ -106,7 +107,7 @@ class _KL(torch.autograd.Function):
 
 
 def _log_ratio(p_log: Tensor, q_log: Tensor) -> Tensor:
-    """log q - log p, 0 in the columns that are missing."""
+    """log q - log p; 0 in missing columns."""
     return (q_log - p_log).masked_fill_(p_log == -math.inf, 0.0)
 
 
@@ -116,7 +117,7 @@ def _gap(p_log: Tensor, q_log: Tensor, d: Tensor) -> Tensor:
 
 
 def _finite(values: Tensor, like: Tensor) -> Tensor:
-    """``values`` with 0 in the columns that ``like`` lacks: inf - inf is nan, also where it is masked
+    """``values`` with 0 in the columns that ``like`` lacks: inf - inf is nan, even if it is masked
     later.
     """
     return values.masked_fill(like == -math.inf, 0.0)

@@ -1,9 +1,9 @@
-"""The last Transformer layer for ``<s>`` alone, where that is all that the classification head reads.
+"""Computes the last Transformer layer for ``<s>`` only, if that is all that the classification head reads.
 
-A head of fairseq's RoBERTa takes the features of the first token. The last layer needs the keys and values
-of all tokens for it, but the query, the feed-forward network and the layer norms of the first one only: 5/6
-of its matrix products are saved. Scores and gradients are the same to rounding. The layer draws dropout masks
-for one token, so that with dropout a run is not to the bit the one that fairseq's whole layer would give.
+The head of fairseq's RoBERTa uses the features of the first token. For these the last layer needs the keys
+and values of all tokens, but the query, the feed-forward network and the layer norms of the first one only,
+which saves 5/6 of its matrix products. Scores and gradients are the same up to rounding. The layer draws
+dropout masks for one token, so with dropout a run is not bitwise identical to one with fairseq's whole layer.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ _last_layers: WeakKeyDictionary[nn.Module, nn.Module | None] = WeakKeyDictionary
 
 
 def passes_for_a_head(task: Any) -> Callable[[nn.Module], ContextManager[None]]:
-    """:func:`last_layer_at_first_token`, for tasks with ``--whole-last-layer``, where it is off.
+    """:func:`last_layer_at_first_token`, for tasks with ``--whole-last-layer``, if that is off.
 
-    Asked once a run: a configuration without the option raises inside, and what it raised would keep the
-    frames of a training step, with its whole graph, until Python looks for cycles.
+    Called once per run: a configuration without the option raises internally, and the exception would keep
+        the frames
+    of a training step alive, with its whole graph, until Python collects cycles.
     """
     if getattr(task.cfg, "whole_last_layer", True):
         return lambda model: nullcontext()
@@ -34,11 +35,11 @@ def passes_for_a_head(task: Any) -> Callable[[nn.Module], ContextManager[None]]:
 
 @contextmanager
 def last_layer_at_first_token(model: nn.Module) -> Iterator[None]:
-    """A forward pass in here returns features of the first token alone, (rows, 1, dim).
+    """A forward pass in this context returns the features of the first token only, (rows, 1, dim).
 
-    Nothing changes in evaluation, in a model whose layers are not fairseq's, in one whose last layer is an
-    earlier one too (ALBERT), and in one that re-computes its activations: its backward runs the layer again,
-    outside.
+    It has no effect in evaluation, in a model whose layers are not fairseq's, in one whose last layer is also
+    an earlier one (ALBERT), or with activation checkpointing, whose backward pass runs the layer again
+    outside the context.
     """
     if model not in _last_layers:
         _last_layers[model] = _find_last_layer(model)
@@ -55,7 +56,7 @@ def last_layer_at_first_token(model: nn.Module) -> Iterator[None]:
     def add_first(x: Tensor, residual: Tensor) -> Tensor:
         return residual[:1] + x
 
-    # On the objects, whose classes keep their methods.
+    # On the instances; their classes keep their methods.
     attention.forward, layer.residual_connection = attend_from_first, add_first  # type: ignore[assignment]
     try:
         yield

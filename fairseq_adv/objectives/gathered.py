@@ -1,4 +1,4 @@
-"""A meter for what cannot be computed from sums: the parts of a validation, one after the other."""
+"""A meter for metrics that can't be computed from sums: it collects the parts of a validation."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fairseq.logging.meters import MetersDict
 
 
 class GatheredMeter(MetersDict._DerivedMeter):
-    """Collects parts. It is one of fairseq's derived meters, since those are not in a checkpoint, and a
-    restart could not read any other that is not fairseq's own.
+    """Collects parts. It derives from fairseq's derived meters, since those are not saved in checkpoints, and
+    a restart could not read any other meter that is not fairseq's own.
 
     Attributes:
-        parts: in the order in which they came.
+        parts: in order of arrival.
     """
 
     def __init__(self) -> None:
@@ -22,12 +22,12 @@ class GatheredMeter(MetersDict._DerivedMeter):
         self._said: dict[Any, Any] = {}
 
     def update(self, parts: list[Any]) -> None:
-        """Adds some."""
+        """Adds parts."""
         self.parts.extend(parts)
         self._said.clear()
 
     def once(self, measure: Callable[[list[Any]], Any]) -> Any:
-        """``measure(parts)``, computed once for all metrics that are read from it."""
+        """``measure(parts)``, computed once for all metrics that use it."""
         if measure not in self._said:
             self._said[measure] = measure(self.parts)
         return self._said[measure]

@@ -6,26 +6,26 @@ from torch import nn
 
 
 def check_classification_head(model: nn.Module, name: str) -> None:
-    """Raises ValueError if ``model`` lacks the head, or has an option that its ``forward`` alone would
+    """Raises ValueError if ``model`` lacks the head, or has an option that only its ``forward`` would
     apply.
     """
     heads = getattr(model, "classification_heads", None)
     if heads is None or name not in heads:
         raise ValueError(
             f"the model has no classification head named {name!r} (it has: "
-            f"{', '.join(heads) if heads else 'none'}). Use an --arch with classification heads, such as "
+            f"{', '.join(heads) if heads else 'none'}). Pass an --arch with classification heads, such as "
             "roberta_base, and the same --classification-head-name for task and criterion."
         )
     refuse_pruning_options(model)
 
 
 def check_masked_lm_head(model: nn.Module) -> None:
-    """Raises ValueError if ``model`` has no masked-LM head, or has an option that its ``forward`` alone would
+    """Raises ValueError if ``model`` has no masked-LM head, or has an option that only its ``forward`` would
     apply.
     """
     if not hasattr(getattr(model, "encoder", None), "lm_head"):
         raise ValueError(
-            f"{type(model).__name__} has no masked-LM head, which this task trains or scores with. Use an "
+            f"{type(model).__name__} has no masked-LM head, which this task needs. Pass an "
             "--arch such as roberta_base."
         )
     refuse_pruning_options(model)
@@ -37,6 +37,6 @@ def refuse_pruning_options(model: nn.Module) -> None:
     for option in ("mha_reg_scale_factor", "ffn_reg_scale_factor"):
         if getattr(args, option, 0.0):
             raise ValueError(
-                f"--{option.replace('_', '-')} has no effect with this project's criterions: leave it out. "
-                "Among fairseq's own, sentence_prediction uses it."
+                f"--{option.replace('_', '-')} has no effect with this project's criterions. Leave it out, "
+                "or pass --criterion sentence_prediction, fairseq's own, which uses it."
             )

@@ -1,4 +1,4 @@
-"""The base of objectives over the project's own data sets, in which a label or an answer may be unknown."""
+"""The base of objectives for the project's own data sets, in which a label or an answer may be unknown."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ UNKNOWN = -1  # the target of an example without a label or an answer
 
 
 class Labelled(Objective):
-    """Each prediction is a softmax over its columns, one of which is right.
+    """Each prediction is a softmax over its columns, one of which is correct.
 
-    The update is divided by ``nlabelled``, how many examples of a mini-batch have a target.
+    The update is divided by ``nlabelled``, the number of examples in a mini-batch that have a target.
     """
 
     def check_data(self) -> None:
         check_labelled(self.task.datasets.values())
 
     def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
-        """Summed cross-entropy in nats; a prediction whose target is not known (-1) has none."""
+        """Summed cross-entropy in nats; predictions without a known target (-1) don't count."""
         return F.nll_loss(
             self.log_probabilities(predictions), sample["target"], reduction="sum", ignore_index=UNKNOWN
         )
@@ -39,7 +39,7 @@ class Labelled(Objective):
 
 
 class AtTokens(Labelled):
-    """The model has a head at every token, which the task has added and named."""
+    """For models with a head at every token, which the task has added and named."""
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         super().__init__(cfg, task)

@@ -1,7 +1,7 @@
-"""Masked language modelling, as fairseq's ``masked_lm`` task reads it: BERT's and RoBERTa's pre-training.
+"""Masked language modelling with fairseq's ``masked_lm`` task: BERT's and RoBERTa's pre-training.
 
-The loss equals fairseq's own ``masked_lm`` criterion to the bit. Logits are made at the masked positions
-only.
+The loss is bitwise identical to that of fairseq's own ``masked_lm`` criterion. Logits are computed only at
+the masked positions.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from fairseq_adv.objectives.registry import register_objective
 
 @register_objective(MaskedLMTask)
 class MaskedLM(Objective):
-    """The words under the masks. A row of the batch, with all its masked positions, is one example.
+    """Predicts the words under the masks. A row of the batch, with all its masked positions, is one example.
 
     Raises:
-        DataError: the checkpoint to start from has another dictionary than the corpus.
+        DataError: the initial checkpoint has a different dictionary than the corpus.
     """
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
@@ -42,22 +42,22 @@ class MaskedLM(Objective):
                 check_vocabulary(checkpoint, task.source_dictionary, task.cfg.data, flag)
 
     def check_data(self) -> None:
-        """Looks over all shards: fairseq opens one when its epoch comes, hours into a run."""
+        """Checks all shards: fairseq opens a shard only when its epoch starts, hours into a run."""
         check_shards(self.task.cfg.data, (self.cfg.train_subset,))
 
     def check_model(self, model: nn.Module) -> None:
         check_masked_lm_head(model)
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
-        """(masked positions of the batch, vocabulary) logits; one row without a target if nothing is
+        """(masked positions of the batch, vocabulary) logits; a single row without a target if nothing is
         masked.
         """
         logits, _ = model(**sample["net_input"], masked_tokens=self.shared(sample).projected)
         return logits  # type: ignore[no-any-return]
 
     def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
-        """Summed cross-entropy in nats over the masked positions; 0, with a path to the weights, if there is
-        none.
+        """Summed cross-entropy in nats over the masked positions; 0, but connected to the weights, if there
+        are none.
         """
         return F.nll_loss(
             self.log_probabilities(predictions),
@@ -69,7 +69,8 @@ class MaskedLM(Objective):
     def divergence(
         self, clean: Tensor, perturbed: Tensor, sample: Sample, kind: str, detach_targets: bool = True
     ) -> Tensor:
-        """Summed over the masked positions; each is a divergence of distributions over the vocabulary."""
+        """Summed over the masked positions; each term is a divergence of distributions over the
+        vocabulary."""
         rows = self.row_divergence(clean, perturbed, kind, detach_targets)
         return rows.masked_fill(self.shared(sample).targets == self.padding_idx, 0.0).sum()
 
@@ -85,7 +86,7 @@ class MaskedLM(Objective):
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        """Logs ``ppl``, the perplexity of the task's loss alone, and ``accuracy`` at the masked positions."""
+        """Logs ``ppl``, the perplexity of the task's loss only, and ``accuracy`` at the masked positions."""
         logs = [log for log in logging_outputs if "nmasked" in log]
         if not logs:
             return
@@ -104,10 +105,10 @@ class MaskedLM(Objective):
         metrics.log_derived("accuracy", accuracy, priority=15)
 
     def make_shared(self, sample: Sample) -> _Masked:
-        """Where logits are made, at the masked positions, or at one if there is none.
+        """The positions of the logits: the masked positions, or a single one if there are none.
 
-        fairseq's criterion makes logits at all positions then; none at all would leave the weights without
-        a gradient, on which distributed training waits.
+        fairseq's criterion computes logits at all positions in that case; with none at all the weights would
+        have no gradient, and distributed training would wait for it.
         """
         masked: Tensor = sample["target"].ne(self.padding_idx)
         first = torch.zeros_like(masked)
@@ -121,9 +122,9 @@ class _Masked:
     """What the passes of a mini-batch share.
 
     Attributes:
-        projected: (rows, tokens) bool, where logits are made.
+        projected: (rows, tokens) bool, the positions of the logits.
         targets: (logits,) int64.
-        size: masked positions.
+        size: number of masked positions.
     """
 
     projected: Tensor

@@ -1,4 +1,4 @@
-"""Which objective belongs to which task; open to tasks from elsewhere."""
+"""Maps tasks to objectives; other projects can add theirs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def register_objective(task_class: type[FairseqTask]) -> Callable[[_Class], _Cla
     """Class decorator: the objective for ``task_class`` and its subclasses, unless they have their own.
 
     Raises:
-        ValueError: the task has another objective already.
+        ValueError: the task already has another objective.
     """
 
     def register(objective_class: _Class) -> _Class:
         other = _OBJECTIVES.setdefault(task_class, objective_class)
         if other is not objective_class:
-            raise ValueError(f"{task_class.__name__} has the objective {other.__name__} already")
+            raise ValueError(f"{task_class.__name__} already has the objective {other.__name__}")
         return objective_class
 
     return register
@@ -37,14 +37,14 @@ def build_objective(cfg: Any, task: FairseqTask) -> Objective:
         task: fairseq's.
 
     Raises:
-        ValueError: no objective knows this task, or the options don't fit the task.
+        ValueError: there is no objective for this task, or the options don't match the task.
     """
     for task_class in type(task).__mro__:
         if task_class in _OBJECTIVES:
             return _OBJECTIVES[task_class](cfg, task)
     known = ", ".join(sorted(task_class.__name__ for task_class in _OBJECTIVES))
     raise ValueError(
-        f"the adversarial criterions have no objective for {type(task).__name__}; they train {known}. Choose "
+        f"no objective for {type(task).__name__}; the adversarial criterions train {known}. Choose "
         "another --task, another --criterion, or write an objective and register it with "
         "@fairseq_adv.objectives.register_objective (CONTRIBUTING.md)."
     )

@@ -1,4 +1,4 @@
-"""GLUE's scores from counts or predictions of a whole split. All are returned x 100, as fairseq logs them."""
+"""GLUE's scores, from the counts or predictions of a whole split. All are x 100, as fairseq logs them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ FloatArray = NDArray[np.float64]
 
 
 def f1(true_positives: float, predicted_positives: float, labelled_positives: float) -> float:
-    """F1 of the positive class x 100; 0 where it is undefined, as scikit-learn has it."""
+    """F1 of the positive class x 100; 0 if it is undefined, as in scikit-learn."""
     total = predicted_positives + labelled_positives
     return 200.0 * true_positives / total if total else 0.0
 
 
 def matthews(correct: float, predicted: list[float], labelled: list[float]) -> float:
-    """Matthews correlation x 100 for any number of classes (Gorodkin 2004, R_K); 0 where undefined.
+    """Matthews correlation x 100 for any number of classes (Gorodkin 2004, R_K); 0 if undefined.
 
     Args:
-        correct: number of right predictions.
-        predicted: how often each class was predicted.
-        labelled: how often each class is the label.
+        correct: number of correct predictions.
+        predicted: number of predictions of each class.
+        labelled: number of labels of each class.
     """
     total = sum(labelled)
     covariance = correct * total - sum(p * t for p, t in zip(predicted, labelled))
@@ -33,7 +33,7 @@ def matthews(correct: float, predicted: list[float], labelled: list[float]) -> f
 
 
 def pearson(x: FloatArray, y: FloatArray) -> float:
-    """Pearson correlation x 100; 0 where one side is constant, NaN if a number is NaN.
+    """Pearson correlation x 100; 0 if one side is constant, NaN if a number is NaN.
 
     Args:
         x: (n,) predictions.
@@ -48,15 +48,15 @@ def pearson(x: FloatArray, y: FloatArray) -> float:
 
 
 def spearman(x: FloatArray, y: FloatArray) -> float:
-    """Spearman rank correlation x 100, ties at their mean rank; 0 where one side is constant, NaN if a number
-    is NaN.
+    """Spearman rank correlation x 100, with ties at their mean rank; 0 if one side is constant, NaN if a
+    number is NaN.
 
     Args:
         x: (n,) predictions.
         y: (n,) targets.
     """
     if np.isnan(x).any() or np.isnan(y).any():
-        return math.nan  # which has no rank
+        return math.nan  # NaN has no rank
     return pearson(_mean_ranks(x), _mean_ranks(y))
 
 

@@ -1,7 +1,7 @@
-"""Sentence (pair) classification and regression, as fairseq's ``sentence_prediction`` task reads them.
+"""Sentence (pair) classification and regression with fairseq's ``sentence_prediction`` task.
 
-The loss equals fairseq's own ``sentence_prediction`` criterion to the bit. The metrics are GLUE's:
-accuracy, F1 and Matthews for classes, Pearson and Spearman for a regression, over the whole split.
+The loss is bitwise identical to that of fairseq's own ``sentence_prediction`` criterion. The metrics are
+GLUE's: accuracy, F1 and Matthews for classes, Pearson and Spearman for a regression, over the whole split.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from fairseq_adv.data.text.binarize import class_names
 from fairseq_adv.data.text.folder_check import check_folder, check_labels
@@ -28,6 +28,7 @@ from fairseq_adv.objectives.divergence import squared_difference
 from fairseq_adv.objectives.first_token import passes_for_a_head
 from fairseq_adv.objectives.gathered import GatheredMeter
 from fairseq_adv.objectives.heads import check_classification_head
+from fairseq_adv.objectives.parallel import workers
 from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.objectives.rows import select_rows
 
@@ -39,7 +40,7 @@ class SentencePrediction(Objective):
     Options: ``classification_head_name``, ``regression_target``, ``positive_label``.
 
     Raises:
-        ValueError: ``label/dict.txt`` does not hold ``--num-classes`` labels.
+        ValueError: ``label/dict.txt`` does not list ``--num-classes`` labels.
     """
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
@@ -135,14 +136,12 @@ class SentencePrediction(Objective):
             )
 
     def _gathered(self, predictions: Tensor, targets: Tensor, ids: Tensor) -> dict[str, Any]:
-        """The single predictions, because ranks are no function of sums.
+        """The individual predictions, because ranks can't be computed from sums.
 
-        Over several workers they travel in vectors as long as the data set, each at its row, which
-        fairseq sums; its own gathering of python objects needs a GPU and limits their size.
+        Over several workers they are sent in vectors as long as the data set, each prediction at its row,
+        which fairseq sums; its own gathering of Python objects needs a GPU and limits their size.
         """
-        if not (
-            distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
-        ):
+        if workers() == 1:
             return {"predictions": Predictions(predictions, targets)}
         rows = max(len(data) for data in self.task.datasets.values())
         columns = {
@@ -170,18 +169,18 @@ class SentencePrediction(Objective):
             )
 
     def _positive_class(self) -> int | None:
-        """The class of ``positive_label``. fairseq orders labels by frequency: in MRPC "1" is class 0."""
+        """The index of ``positive_label``. fairseq orders labels by frequency: in MRPC "1" is class 0."""
         labels = self._labels()
         return labels.index(self.cfg.positive_label) if self.cfg.positive_label in labels else None
 
 
 def _count(labels: Tensor, classes: int) -> Tensor:
-    """How often each class occurs; unlike bincount it does not wait for the GPU."""
+    """The count of each class; unlike bincount it does not wait for the GPU."""
     return (labels.unsqueeze(1) == torch.arange(classes, device=labels.device)).sum(dim=0)
 
 
 class Predictions:
-    """Predictions and targets of one batch, fp32 on the host; short where fairseq-validate prints it."""
+    """Predictions and targets of one batch, fp32 on the host; prints briefly in fairseq-validate."""
 
     def __init__(self, predictions: Tensor | scores.FloatArray, targets: Tensor | scores.FloatArray) -> None:
         self.predictions = torch.as_tensor(predictions).float().cpu().numpy()
@@ -204,7 +203,7 @@ def _correlation(meters: MetersDict, score: Callable[[scores.FloatArray, scores.
 
 
 def _log_classification(logs: list[dict[str, Any]]) -> None:
-    """Keeps the counts in summing meters and derives the scores from them: exact over the whole split."""
+    """Stores the counts in summing meters and derives the scores from them, exact over the whole split."""
     classes = len(logs[0]["label_counts"])
     for name in ("ncorrect", "nnan", "true_positives", "predicted_positives", "labelled_positives"):
         if name in logs[0]:
@@ -221,7 +220,7 @@ def _log_classification(logs: list[dict[str, Any]]) -> None:
         return [count(meters, f"{name}_{k}") for k in range(classes)]
 
     def checked(score: Callable[[MetersDict], float]) -> Callable[[MetersDict], float]:
-        """NaN where a prediction was: the largest of numbers that are none is not a class."""
+        """NaN if a prediction was NaN: the arg max of NaNs is not a class."""
         return lambda meters: math.nan if count(meters, "nnan") else score(meters)
 
     @checked

@@ -1,4 +1,4 @@
-"""Ranking the candidates of a question: a softmax over their scores (FreeLB, 4.2 and A.1).
+"""Ranks the candidates of a question with a softmax over their scores (FreeLB, 4.2 and A.1).
 
 The candidates of all questions of a batch go through the model as the rows of one batch, whatever their
 number. A question with its candidates is one example: the norm of a perturbation is taken over all of them.
@@ -26,8 +26,8 @@ ABSENT = float("-inf")  # the score of a choice that a question does not have
 
 @register_objective(MultipleChoiceTask)
 class SentenceRanking(Labelled):
-    """One right candidate a question; batches as
-    :class:`~fairseq_adv.data.choices.ranking_dataset.RankingDataset` makes them.
+    """One correct candidate per question; batches from
+    :class:`~fairseq_adv.data.choices.ranking_dataset.RankingDataset`.
 
     Options: ``classification_head_name``; the head has one output.
     """
@@ -40,7 +40,7 @@ class SentenceRanking(Labelled):
         check_classification_head(model, self.cfg.classification_head_name)
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
-        """(questions, most choices) scores, -inf where a question has no such choice."""
+        """(questions, most choices) scores, -inf for choices that a question does not have."""
         with self.passes(model):
             scores, _ = model(
                 **sample["net_input"],
@@ -51,7 +51,7 @@ class SentenceRanking(Labelled):
         return padded.index_put((sample["question"], sample["choice"]), scores.view(-1))  # type: ignore[no-any-return]
 
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
-        # The same keys whatever the batch holds: the workers' logs are added up key by key.
+        # The same keys whatever the batch contains: the workers' logs are added up key by key.
         known = sample["target"] != UNKNOWN
         right = is_right(predictions.detach(), sample["target"].clamp(min=0)) & known
         names: list[str] = self.task.source_names
@@ -65,7 +65,7 @@ class SentenceRanking(Labelled):
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        """Logs ``accuracy``, and ``accuracy_<data set>`` of each where there are several."""
+        """Logs ``accuracy``, and ``accuracy_<data set>`` for each if there are several."""
         logs = [log for log in logging_outputs if "nquestions" in log]
         if not logs:
             return
@@ -87,7 +87,7 @@ class SentenceRanking(Labelled):
 
 
 class _Accuracy:
-    """Right answers in 100 over the whole split, from meters that sum."""
+    """Accuracy x 100 over the whole split, from meters that sum."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -98,10 +98,10 @@ class _Accuracy:
 
 
 def is_right(scores: Tensor, target: Tensor) -> Tensor:
-    """Whether the target scores strictly higher than every other choice: a tie is no right answer.
+    """Whether the target scores strictly higher than every other choice: a tie is not correct.
 
     Args:
-        scores: (questions, choices), -inf for a choice that is not there.
+        scores: (questions, choices), -inf for missing choices.
         target: (questions,) int64.
 
     Returns:

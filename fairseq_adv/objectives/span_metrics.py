@@ -1,8 +1,8 @@
-"""EM and F1 of whole questions in validation, whose windows may come in different batches and to different
+"""EM and F1 of whole questions in validation, whose windows may be in different batches and on different
 workers.
 
-Each window's best answer is scored where it is made. The record of a window, a few numbers, is what travels:
-of the windows of a question the one with the best score gives the answer, whichever worker had it.
+Each window's best answer is scored on its worker, and only a short record of the window is exchanged. Of the
+windows of a question, the one with the best score gives the answer, on whichever worker it was.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
-from torch import Tensor, distributed
+from torch import Tensor
 
 from fairseq_adv.data.spans import scoring
 from fairseq_adv.data.spans.scoring import Score
@@ -25,6 +25,7 @@ from fairseq_adv.data.spans.spans_dataset import SpansDataset
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.best_spans import best_spans, null_scores
 from fairseq_adv.objectives.gathered import GatheredMeter
+from fairseq_adv.objectives.parallel import workers
 
 Records = npt.NDArray[np.float64]
 _COLUMNS = ("question", "score", "exact", "f1", "null", "impossible", "has_impossible")
@@ -33,8 +34,8 @@ _COLUMNS = ("question", "score", "exact", "f1", "null", "impossible", "has_impos
 def gathered(predictions: Tensor, sample: Sample, task: FairseqTask) -> dict[str, Any]:
     """The records of a batch, for :func:`reduce`.
 
-    Over several workers they travel in an array as long as the largest data set, each at its row, which
-    fairseq sums; its own gathering of python objects needs a GPU and limits their size.
+    Over several workers they are sent in an array as long as the largest data set, each record at its row,
+    which fairseq sums; its own gathering of Python objects needs a GPU and limits their size.
 
     Args:
         predictions: of a batch.
@@ -44,7 +45,7 @@ def gathered(predictions: Tensor, sample: Sample, task: FairseqTask) -> dict[str
     ids = sample["id"]
     dataset: SpansDataset = task.dataset(sample["split"])
     found = _records(predictions, ids.tolist(), dataset, int(task.cfg.max_answer_tokens))
-    if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
+    if workers() == 1:
         return {"records": found}
     rows = max(len(data) for data in task.datasets.values())
     everything = torch.zeros(rows, 1 + len(_COLUMNS), dtype=torch.float64, device=ids.device)
@@ -53,10 +54,10 @@ def gathered(predictions: Tensor, sample: Sample, task: FairseqTask) -> dict[str
 
 
 def reduce(logs: list[dict[str, Any]]) -> None:
-    """Logs ``accuracy``, and from the records ``em`` and ``f1``; where some questions have no answer also
+    """Logs ``accuracy``, and from the records ``em`` and ``f1``; if some questions have no answer also
     ``best_em`` and ``best_f1``, at the best threshold, and ``f1_answerable`` and ``f1_unanswerable``.
 
-    ``em`` and ``f1`` have no threshold: there is no answer where its score is above the best span's.
+    ``em`` and ``f1`` use no threshold: the answer is empty if that scores higher than the best span.
     """
     if not sum(log["nwindows"] for log in logs):
         return  # a split without answers

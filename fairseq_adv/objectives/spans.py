@@ -1,7 +1,8 @@
-"""Spans of a context (ALUM, Tables 2 to 4: SQuAD): a softmax for where the answer begins, one for its end.
+"""Spans of a context (ALUM, Tables 2 to 4: SQuAD): a softmax for where the answer begins, and one for its
+end.
 
-A window of a context is one example. ``<s>`` stands for no answer: a window without the whole answer has it
-as its target, also where every question has an answer.
+A window of a context is one example. ``<s>`` stands for no answer: it is the target of a window that does not
+contain the whole answer, even if every question has an answer.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from fairseq_adv.tasks.span_qa import SpanQATask
 
 @register_objective(SpanQATask)
 class Spans(AtTokens):
-    """Begin and end of the answer; batches as
-    :class:`~fairseq_adv.data.spans.spans_dataset.SpansDataset` makes them.
+    """Begin and end of the answer; batches from
+    :class:`~fairseq_adv.data.spans.spans_dataset.SpansDataset`.
     """
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
@@ -39,7 +40,7 @@ class Spans(AtTokens):
     def row_divergence(
         self, clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool = True
     ) -> Tensor:
-        """(windows,): the mean of the divergences of begin and end, over the places that are allowed."""
+        """(windows,): the mean of the divergences of begin and end, over the allowed positions."""
         return super().row_divergence(clean, perturbed, kind, detach_targets).mean(dim=1)
 
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
@@ -55,7 +56,7 @@ class Spans(AtTokens):
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        """Logs ``accuracy``, windows whose begin and end are right, and of a validation ``em`` and ``f1`` of
-        whole questions: see :mod:`fairseq_adv.objectives.span_metrics`.
+        """Logs ``accuracy``, the windows whose begin and end are correct, and in validation ``em`` and ``f1``
+        of whole questions: see :mod:`fairseq_adv.objectives.span_metrics`.
         """
         span_metrics.reduce([log for log in logging_outputs if "nwindows" in log])

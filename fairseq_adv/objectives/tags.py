@@ -1,7 +1,6 @@
 """Tags of words (ALUM, Table 5: biomedical named entities): a softmax at the first token of each word.
 
-A word with a tag counts as one in the loss and in ``sample_size``; a sentence is one example, whose
-embeddings a perturbation moves.
+Each tagged word counts once in the loss and in ``sample_size``; for perturbations a sentence is one example.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ _SCORES = ("precision", "recall", "f1")
 
 @register_objective(TaggingTask)
 class Tags(AtTokens):
-    """A tag for each word; batches as :class:`~fairseq_adv.data.tags.tags_dataset.TagsDataset` makes them."""
+    """A tag for each word; batches from :class:`~fairseq_adv.data.tags.tags_dataset.TagsDataset`."""
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
-        """(words, tags) logits, the words of all sentences one after the other."""
+        """(words, tags) logits, the words of all sentences concatenated."""
         return self.at_tokens(model, sample).flatten(0, 1).index_select(0, sample["first"])
 
     def classes(self) -> int:
@@ -75,8 +74,8 @@ class Tags(AtTokens):
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        """Logs ``accuracy`` of the words; of a validation ``precision``, ``recall`` and ``f1`` of the
-        entities, and each with ``_TYPE`` where there are several types.
+        """Logs ``accuracy`` of the words; in validation ``precision``, ``recall`` and ``f1`` of the
+        entities, and each with ``_TYPE`` if there are several types.
         """
         logs = [log for log in logging_outputs if "nwords" in log]
         if not sum(log["nwords"] for log in logs):
@@ -95,7 +94,7 @@ class Tags(AtTokens):
 
 
 class _Score:
-    """One of precision, recall and F1 over the whole split, from meters that sum; NaN where a logit was."""
+    """Precision, recall or F1 over the whole split, from meters that sum; NaN if a logit was NaN."""
 
     def __init__(self, number: int, types: list[str]) -> None:
         self.number, self.types = number, types

@@ -1,5 +1,5 @@
-"""Which noun phrase a pronoun stands for, by the masked language model (FreeLB, 4.1: WNLI; fairseq's WSC
-recipe).
+"""Decides which noun phrase a pronoun refers to, with the masked language model (FreeLB, 4.1: WNLI; fairseq's
+WSC recipe).
 
 The pronoun is replaced by a phrase, the phrase is masked, and its score is the mean log-probability of its
 tokens. The query and all candidates of all sentences of a batch are the rows of one batch; a sentence is one
@@ -30,10 +30,10 @@ ABSENT = float("-inf")
 
 @register_objective(WSCTask)
 class WSC(Labelled):
-    """The query against the candidates; only sentences whose query is right have a loss.
+    """The query against the candidates; only sentences whose query is correct have a loss.
 
     The task's options ``wsc_cross_entropy``, ``wsc_margin_alpha``, ``wsc_margin_beta`` choose the loss.
-    Batches as :class:`~fairseq_adv.data.wsc.wsc_dataset.WSCDataset` makes them.
+    Batches come from :class:`~fairseq_adv.data.wsc.wsc_dataset.WSCDataset`.
     """
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
@@ -44,10 +44,10 @@ class WSC(Labelled):
         check_masked_lm_head(model)
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
-        """(sentences, 1 + most candidates) fp32 scores: the query's, then the candidates'; -inf where there
-        is none.
+        """(sentences, 1 + most candidates) fp32 scores: the query's, then the candidates'; -inf for missing
+        ones.
 
-        Logits are made at the masked positions only.
+        Logits are computed only at the masked positions.
         """
         tokens, span = sample["net_input"]["src_tokens"], sample["span"]
         row, words = self.shared(sample)
@@ -61,21 +61,21 @@ class WSC(Labelled):
         return padded.index_put((sample["sentence"], sample["column"]), scores)  # type: ignore[no-any-return]
 
     def make_shared(self, sample: Sample) -> tuple[Tensor, Tensor]:
-        """Of each masked position, its row and its word."""
+        """The row and the word of each masked position."""
         row, column = sample["span"].nonzero(as_tuple=True)
         return row, sample["net_input"]["src_tokens"][row, column]
 
     def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
-        """Summed over the sentences whose query is right; a batch without one gives 0, with a path to the
+        """Summed over the sentences whose query is correct; a batch without one gives 0, but connected to the
         weights.
         """
-        there = predictions != ABSENT  # a score that is nan is there, and makes the loss nan
+        there = predictions != ABSENT  # a NaN score counts, and makes the loss NaN
         right = sample["target"] == 1
         if self.task.cfg.wsc_cross_entropy:
             losses = -F.log_softmax(predictions, dim=-1)[:, 0]
         else:
             losses = self._margin(predictions, there)
-        # Not a product with 0: a sentence without a query has a loss of inf or nan.
+        # Not a product with 0: a sentence without a query has a loss of inf or NaN.
         return torch.where(right, losses, torch.zeros_like(losses)).sum()
 
     def _margin(self, predictions: Tensor, there: Tensor) -> Tensor:
@@ -92,9 +92,7 @@ class WSC(Labelled):
     def row_divergence(
         self, clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool = True
     ) -> Tensor:
-        """(sentences,): of the softmax over the scores of the query and its candidates, as the loss has
-        it.
-        """
+        """(sentences,): over the softmax of the scores of the query and its candidates, as in the loss."""
         return divergence(
             F.log_softmax(clean, dim=-1), F.log_softmax(perturbed, dim=-1), kind, detach_targets
         )
@@ -106,7 +104,7 @@ class WSC(Labelled):
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        """Logs ``accuracy``: right decisions about the labelled queries of the whole split, in 100."""
+        """Logs ``accuracy`` x 100: correct decisions on the labelled queries of the whole split."""
         logs = [log for log in logging_outputs if "nqueries" in log]
         if not logs:
             return
@@ -130,9 +128,10 @@ class WSC(Labelled):
 
 
 def chosen(scores: Tensor) -> Tensor:
-    """Whether the query scores as high as every candidate, (sentences,) bool; without a candidate it does.
+    """Whether the query scores at least as high as every candidate, (sentences,) bool; true without
+    candidates.
 
     Args:
-        scores: as :meth:`WSC.predict` returns them.
+        scores: from :meth:`WSC.predict`.
     """
     return (scores[:, :1] >= scores[:, 1:]).all(dim=1)

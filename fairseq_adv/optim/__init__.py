@@ -1,4 +1,4 @@
-"""Optimizers; importing this room registers them with fairseq."""
+"""Optimizers; importing this package registers them with fairseq."""
 
 from fairseq_adv.optim import torch_adamw
 

@@ -1,4 +1,4 @@
-"""torch's own AdamW in one kernel, with the update of fairseq's ``adam``."""
+"""torch's own AdamW in one kernel, with the same update as fairseq's ``adam``."""
 
 # No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
 
@@ -14,25 +14,25 @@ from torch import nn
 
 @dataclass
 class TorchAdamWConfig(FairseqAdamConfig):
-    """Options of ``--optimizer torch_adamw``: those of ``adam``."""
+    """Options of ``--optimizer torch_adamw``, the same as those of ``adam``."""
 
 
 @register_optimizer("torch_adamw", dataclass=TorchAdamWConfig)
 class TorchAdamW(FairseqAdam):
-    """fairseq's ``adam`` to rounding; fused where torch can (CPU and CUDA).
+    """fairseq's ``adam`` up to rounding; fused if torch supports it (CPU and CUDA).
 
-    fairseq adds epsilon to the root of the second moment before its bias is corrected, torch after: so torch
-    is given ``eps / sqrt(1 - beta2^t)`` in step t.
+    fairseq adds epsilon to the square root of the second moment before the bias correction, torch after it.
+    So torch gets ``eps / sqrt(1 - beta2^t)`` in step t.
 
     Raises:
-        ValueError: ``--fp16-adam-stats`` or ``--use-old-adam``, which are of ``adam`` alone.
+        ValueError: ``--fp16-adam-stats`` or ``--use-old-adam``, which only ``adam`` supports.
     """
 
     def __init__(self, cfg: TorchAdamWConfig, params: Iterable[nn.Parameter]) -> None:
         for option in ("fp16_adam_stats", "use_old_adam"):
             if getattr(cfg, option):
                 name = option.replace("_", "-")
-                raise ValueError(f"--{name}: --optimizer torch_adamw lacks this; pass --optimizer adam")
+                raise ValueError(f"--{name}: not supported by --optimizer torch_adamw; pass --optimizer adam")
         FairseqOptimizer.__init__(self, cfg)
         self._optimizer = _AdamW(params, **self.optimizer_config)
 
@@ -46,7 +46,7 @@ class _AdamW(torch.optim.AdamW):
 
     Args:
         params: weights in fp32.
-        eps_before_correction: added to the root of the second moment before its bias is corrected.
+        eps_before_correction: added to the square root of the second moment before the bias correction.
         options: of torch's AdamW.
     """
 
@@ -58,7 +58,7 @@ class _AdamW(torch.optim.AdamW):
             super().__init__(params, **options, fused=True)
         except (TypeError, RuntimeError):  # a torch before 2.0, or before 2.4 on a CPU
             super().__init__(params, **options, foreach=True)
-        # In the groups, because these are saved in a checkpoint.
+        # In the parameter groups, because these are saved in checkpoints.
         for group in self.param_groups:
             group.update(eps_before_correction=eps_before_correction, steps=0)
 

@@ -1,6 +1,6 @@
-"""WHERE and HOW FAR the embeddings move: hooks, geometry and replayed dropout.
+"""Where and how far the embeddings move: hooks, geometry and replayed dropout.
 
-This room imports only torch. It knows no trainer, no loss and no configuration.
+This package imports only torch. It depends on no trainer, loss or configuration.
 """
 
 from fairseq_adv.perturbation.dropout import DropoutReplay
@@ -8,12 +8,10 @@ from fairseq_adv.perturbation.embeddings import Perturbation, find_token_embeddi
 from fairseq_adv.perturbation.first_layer import FirstLayer, find_layers
 from fairseq_adv.perturbation.geometry import Groups
 from fairseq_adv.perturbation.precision import float32_embedding
-from fairseq_adv.perturbation.states import EncoderStates
 from fairseq_adv.perturbation.token_aware import TokenAwarePerturbation
 
 __all__ = [
     "DropoutReplay",
-    "EncoderStates",
     "FirstLayer",
     "Groups",
     "Perturbation",

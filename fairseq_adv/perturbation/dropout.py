@@ -1,8 +1,8 @@
 """Replays the same random masks in every pass of an update (FreeLB, section 3.3, eq. 4).
 
-The masks are not stored: the state of the random number generators is saved before the first pass
-and restored before each further one, so the same calls draw the same masks, whatever draws them
-(dropout, LayerDrop, quantisation noise), at no memory.
+The masks are not stored. The state of the random number generators is saved before the first pass and
+restored before each later one, so the same calls draw the same masks, whatever draws them (dropout,
+LayerDrop, quantisation noise), without using memory.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch import Tensor
 class DropoutReplay:
     """A context manager entered once per pass; every pass after the first repeats its random draws.
 
-    After the last pass the generators stand where one single pass would have left them. What is
-    drawn between the passes must come from generators of its own.
+    After the last pass the generators are where a single pass would have left them. Draws between the passes
+    must use generators of their own.
 
     Args:
-        device: where the model computes. The CPU's generator is replayed too: LayerDrop draws there.
-        enabled: false leaves each pass its own masks.
+        device: the device of the model. The CPU's generator is replayed too: LayerDrop draws there.
+        enabled: false gives each pass its own masks.
     """
 
     def __init__(self, device: torch.device, enabled: bool = True) -> None:

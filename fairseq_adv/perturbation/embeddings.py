@@ -1,8 +1,8 @@
-"""Finds the token-embedding layer of a model and perturbs what it puts out.
+"""Finds the token-embedding layer of a model and perturbs its output.
 
-A forward hook adds the perturbation. Handing perturbed embeddings to a fairseq model as a keyword
-does not work: ``RobertaEncoder.forward`` drops ``token_embeddings`` without a word (0.12.2), and
-training goes on with clean text.
+A forward hook adds the perturbation. Passing perturbed embeddings to a fairseq model as a keyword argument
+does not work: ``RobertaEncoder.forward`` silently drops ``token_embeddings`` (0.12.2), and training continues
+with clean text.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ def find_token_embedding(model: nn.Module) -> nn.Module:
     raise ValueError(
         f"{type(model).__name__} has no single token embedding that can be perturbed (layers named "
         f"embed_tokens: {listed}). Adversarial criterions need an encoder such as fairseq's roberta, whose "
-        "encoder.sentence_encoder.embed_tokens no decoder shares."
+        "encoder.sentence_encoder.embed_tokens is not shared with a decoder."
     )
 
 
 class Perturbation:
     """delta on the output of one embedding layer, for one mini-batch.
 
-    delta is made when the layer is first called in :meth:`applied`, from the tokens it is called
-    with. It is a leaf of shape (rows, tokens, dim) in fp32, zero on padding, and is cast to the
-    layer's type where it is added.
+    delta is created when the layer is first called in :meth:`applied`, from the tokens of that call. It is a
+    leaf of shape (rows, tokens, dim) in fp32, zero on padding, and is cast to the layer's dtype where it is
+    added.
 
     Args:
         embedding: the layer, called with (rows, tokens) int64 and returning (rows, tokens, dim).
@@ -57,17 +57,17 @@ class Perturbation:
         start: makes delta_0, (rows, tokens, dim) fp32, from a mask (rows, tokens) that is true on
             real tokens, and dim.
         norm_type: ``l2`` or ``linf``; the norm of the step and of the ball.
-        radius: epsilon of the ball; 0 or less: none.
+        radius: epsilon of the ball; 0 or less: no ball.
         groups: the rows of each example; ``None``: every row is an example.
-        relative: sizes (of start, step and radius) are shares of the example's clean embeddings: of ||X||_F
-            where ``norm_type`` is ``l2``, of their root mean square where it is ``linf``. delta moves as it
-            would if the embeddings were divided by that number and the model multiplied them by it.
+        relative: sizes (of start, step and radius) are relative to the example's clean embeddings: to ||X||_F
+            for ``l2``, to their root mean square for ``linf``. delta moves as it would if the embeddings were
+            divided by that number and the model multiplied them by it.
 
     Attributes:
         delta: the perturbation, ``None`` before the first pass.
         embedding_norm: (examples,) fp32, ||X||_F of the real tokens' embeddings.
-        unit: (examples,) fp32, what sizes are shares of; ``None``: they are absolute, or no pass was run.
-        tokens: (rows, tokens) int64, what the layer was called with in the first pass.
+        unit: (examples,) fp32, the unit of relative sizes; ``None``: they are absolute, or no pass was run.
+        tokens: (rows, tokens) int64, the layer's input in the first pass.
         mask: (rows, tokens) bool, true on real tokens.
     """
 
@@ -98,10 +98,10 @@ class Perturbation:
 
     @contextmanager
     def applied(self, differentiable: bool = True) -> Iterator[None]:
-        """While it lasts, the layer returns X + delta; the layer must be called exactly once.
+        """In this context the layer returns X + delta; the layer must be called exactly once.
 
         Args:
-            differentiable: keep what is needed for :meth:`ascend` after a backward.
+            differentiable: keep what :meth:`ascend` needs after a backward pass.
 
         Raises:
             RuntimeError: the layer was not called, or called more than once.
@@ -113,16 +113,13 @@ class Perturbation:
             calls += 1
             if self.delta is None:
                 self._begin(inputs[0], output.detach())
-            assert self.delta is not None  # for mypy: _begin made it
+            assert self.delta is not None  # for mypy: _begin created it
             self.delta.grad = None
             self.delta.requires_grad_(differentiable)
             return (output.float() + self.delta).to(output.dtype)
 
-        handle = self.embedding.register_forward_hook(add_delta)
-        try:
+        with self.embedding.register_forward_hook(add_delta):
             yield
-        finally:
-            handle.remove()
         if calls != 1:
             raise RuntimeError(
                 f"the token embedding was called {calls} times in one forward pass, expected once: the "
@@ -130,9 +127,9 @@ class Perturbation:
             )
 
     def ascend(self, step_size: float, gradient: Tensor | None = None) -> None:
-        """delta <- projection(delta + step_size * g / ||g||), g from the backward of the last pass.
+        """delta <- projection(delta + step_size * g / ||g||), with g from the backward of the last pass.
 
-        (FreeLB, Algorithm 1, lines 8 and 9.) An example without a finite, non-zero gradient stays.
+        (FreeLB, Algorithm 1, lines 8 and 9.) Examples without a finite, non-zero gradient are not moved.
 
         Args:
             step_size: alpha.
@@ -152,7 +149,7 @@ class Perturbation:
 
     @torch.no_grad()
     def step(self, rule: Callable[[Tensor, Tensor], Tensor], gradient: Tensor) -> None:
-        """delta <- rule(delta, gradient), both (rows, tokens, dim) fp32; where sizes are relative, both in
+        """delta <- rule(delta, gradient), both (rows, tokens, dim) fp32; if sizes are relative, both are in
         that unit.
 
         Raises:
@@ -169,22 +166,22 @@ class Perturbation:
         self.delta = delta.detach()
 
     def value(self) -> Tensor:
-        """delta without its history, (rows, tokens, dim) fp32.
+        """delta, detached, (rows, tokens, dim) fp32.
 
         Raises:
             RuntimeError: no pass has been run yet.
         """
         if self.delta is None:
-            raise RuntimeError("the perturbation is made in the first pass, and none has been run")
+            raise RuntimeError("the perturbation is created in the first pass, and none has been run")
         return self.delta.detach()
 
     @property
     def has_gradient(self) -> bool:
-        """Whether a backward has reached delta since the last forward."""
+        """Whether a backward pass has reached delta since the last forward pass."""
         return self.delta is not None and self.delta.grad is not None
 
     def gradient(self) -> Tensor:
-        """What the backward of the last pass left, (rows, tokens, dim) fp32.
+        """The gradient from the backward of the last pass, (rows, tokens, dim) fp32.
 
         Raises:
             RuntimeError: no gradient has reached delta.
@@ -208,7 +205,7 @@ class Perturbation:
             RuntimeError: no pass has been run yet.
         """
         frobenius = self.norm("l2")
-        assert self.embedding_norm is not None  # for mypy: made together with delta
+        assert self.embedding_norm is not None  # for mypy: created together with delta
         return frobenius / self.embedding_norm
 
     @torch.no_grad()

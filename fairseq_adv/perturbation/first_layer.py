@@ -1,44 +1,43 @@
-"""f_0 of YOPO: all of the encoder up to the output of its first Transformer layer."""
+"""YOPO's f_0: the encoder up to the output of its first Transformer layer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from fairseq_adv.perturbation.embeddings import find_token_embedding
 
 
 def find_layers(model: nn.Module) -> list[nn.Module]:
-    """The layers of the encoder whose tokens :func:`find_token_embedding` finds, in order.
+    """The layers of the encoder whose token embedding :func:`find_token_embedding` finds, in order.
 
     Raises:
-        ValueError: the module that holds the token embedding holds no ``layers``.
+        ValueError: the module with the token embedding has no ``layers``.
     """
     embedding = find_token_embedding(model)
     for module in model.modules():
         layers = getattr(module, "layers", None)
         if isinstance(layers, nn.ModuleList) and any(child is embedding for child in module.children()):
-            return [layers[i] for i in range(len(layers))]  # iterating over a LayerDrop list would draw
+            return [layers[i] for i in range(len(layers))]  # iterating over a LayerDrop list drops layers
     raise ValueError(
-        f"{type(model).__name__} has no list of layers beside its token embedding. --criterion yopo and "
+        f"{type(model).__name__} has no list of layers next to its token embedding. --criterion yopo and "
         "infobert need an encoder such as fairseq's roberta (encoder.sentence_encoder.layers); choose "
         "another --criterion"
     )
 
 
 class FirstLayer:
-    """The first layer that a forward pass runs, which under LayerDrop need not be the same each time.
+    """The first layer that a forward pass runs; with LayerDrop it may differ from pass to pass.
 
     Args:
-        model: an encoder model, perhaps wrapped for distributed training.
+        model: an encoder model; may be wrapped for distributed training.
 
     Raises:
-        ValueError: its layers cannot be found.
+        ValueError: its layers can't be found.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -47,7 +46,7 @@ class FirstLayer:
 
     @contextmanager
     def observed(self) -> Iterator[None]:
-        """A forward and its backward in here leave p = dL/df_0 for :meth:`backward`."""
+        """A forward pass and its backward pass in this context store p = dL/df_0 for :meth:`backward`."""
         self._gradient = None
 
         def keep(gradient: Tensor) -> None:
@@ -62,20 +61,20 @@ class FirstLayer:
 
     @property
     def was_reached(self) -> bool:
-        """Whether the last observed pass left a p: LayerDrop may drop every layer."""
+        """Whether the last observed pass stored a p: LayerDrop may drop every layer."""
         return self._gradient is not None
 
     def backward(self, forward: Callable[[], object]) -> None:
-        """Back-propagates <p, f_0> (YOPO, Algorithm 1), p held constant.
+        """Back-propagates <p, f_0> (YOPO, Algorithm 1), with p held constant.
 
         Args:
-            forward: begins a forward pass of the model, which ends at f_0.
+            forward: starts a forward pass of the model, which ends at f_0.
 
         Raises:
             RuntimeError: there is no p, or the pass ran no layer.
         """
         if self._gradient is None:
-            raise RuntimeError("no gradient has reached the first layer: run a backward pass before")
+            raise RuntimeError("no gradient has reached the first layer: run a backward pass first")
         found: list[Tensor] = []
 
         def stop(output: Tensor) -> None:
@@ -101,12 +100,10 @@ class FirstLayer:
                 reached = True
                 act(output[0] if isinstance(output, tuple) else output)
 
-        handles: list[RemovableHandle] = [layer.register_forward_hook(hook) for layer in self.layers]
-        try:
+        with ExitStack() as hooks:
+            for layer in self.layers:
+                hooks.enter_context(layer.register_forward_hook(hook))
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
 
 class _Reached(Exception):

@@ -1,9 +1,9 @@
 """Pure tensor functions on a perturbation: its start, its norm, its step and its projection.
 
-A perturbation has the shape (rows, tokens, dim) of the embedded batch. Its norm belongs to an
-*example*, which is one row, or several: all candidates of a question are one example, and the norm
-is taken over their concatenation (FreeLB, appendix A.1). :class:`Groups` says which.
-All arithmetic is in fp32, whatever the model computes in.
+A perturbation has the shape (rows, tokens, dim) of the embedded batch. Its norm belongs to an *example*,
+which is one row or several: all candidates of a question form one example, and the norm is taken over their
+concatenation (FreeLB, appendix A.1). :class:`Groups` defines the examples.
+All arithmetic is in fp32, whatever the model's precision.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def example_norm(x: Tensor, norm_type: str = "l2", groups: Groups | None = None)
 
 
 def per_row(values: Tensor, groups: Groups | None) -> Tensor:
-    """Spreads one value per example, (examples,), over rows so that it multiplies (rows, tokens, dim)."""
+    """Expands one value per example, (examples,), to rows so that it can multiply (rows, tokens, dim)."""
     rows = values if groups is None else values[groups.index]
     return rows.view(-1, 1, 1)
 
@@ -72,13 +72,13 @@ def uniform_start(
     l2: U(-m, m) / sqrt(L * D) with L the number of real tokens of the example, so that the expected
     norm is about m / sqrt(3) at every length. linf: U(-m, m).
 
-    Each row has a seed of its own and draws for its real tokens only. The start of an example is
-    therefore the same however the batch is padded, cut or spread over workers.
+    Each row has its own seed and draws for its real tokens only. So the start of an example does not depend
+    on how the batch is padded, split or distributed over workers.
 
     Args:
         mask: (rows, tokens) bool, true on real tokens.
         dim: embedding dimension D.
-        magnitude: m, not negative. 0 gives zeros.
+        magnitude: m, 0 or more. 0 gives zeros.
         seeds: one integer per row.
         norm_type: ``l2`` or ``linf``.
         groups: the rows of each example; ``None``: every row is an example.
@@ -100,7 +100,7 @@ def gaussian_start(
     norm_type: str = "linf",
     groups: Groups | None = None,
 ) -> Tensor:
-    """N(0, std^2) in every entry, zero on padding (ALUM, Algorithm 1, line 4); seeded as the uniform start.
+    """N(0, std^2) in every entry, zero on padding (ALUM, Algorithm 1, line 4); seeded like the uniform start.
 
     Args:
         mask: (rows, tokens) bool, true on real tokens.
@@ -125,19 +125,19 @@ def entries(mask: Tensor, dim: int, groups: Groups | None = None) -> Tensor:
 
 
 def _placed(noise: Tensor, mask: Tensor, norm_type: str, groups: Groups | None) -> Tensor:
-    """(rows, tokens, dim): noise of the real tokens, (real tokens, dim), in its places; ``l2`` divides by
-    sqrt(L * D).
+    """(rows, tokens, dim): puts the noise of the real tokens, (real tokens, dim), in place; ``l2`` divides it
+    by sqrt(L * D).
     """
     dim = noise.size(-1)
     start = torch.zeros(*mask.shape, dim, device=mask.device)
-    start.masked_scatter_(mask.unsqueeze(-1), noise)  # an index by the mask would wait for the GPU
+    start.masked_scatter_(mask.unsqueeze(-1), noise)  # indexing by the mask would wait for the GPU
     if norm_type == "l2":
         start *= per_row(entries(mask, dim, groups).rsqrt(), groups)
     return start
 
 
 def _noise(draw: Callable[..., Tensor], mask: Tensor, dim: int, seeds: Sequence[int]) -> Tensor:
-    """(real tokens of the batch, dim): each row's from a generator with its own seed."""
+    """(real tokens of the batch, dim): the noise of each row, from a generator with the row's seed."""
     generator = torch.Generator(device=mask.device)
     noise = []
     for seed, length in zip(seeds, mask.sum(dim=1).tolist()):
@@ -149,8 +149,8 @@ def _noise(draw: Callable[..., Tensor], mask: Tensor, dim: int, seeds: Sequence[
 def ascent_direction(grad: Tensor, norm_type: str = "l2", groups: Groups | None = None) -> Tensor:
     """g / ||g|| per example; zero for an example whose gradient is zero or not finite.
 
-    A gradient of zero has no direction, and neither has one that overflowed under a loss scale:
-    such an example stays where it is and the rest of the batch moves.
+    A zero gradient has no direction, and neither has one that overflowed under a loss scale. Such an example
+    does not move, and the rest of the batch does.
 
     Args:
         grad: (rows, tokens, dim), any floating type, under any loss scale (it cancels).
@@ -168,7 +168,7 @@ def ascent_direction(grad: Tensor, norm_type: str = "l2", groups: Groups | None 
 
 
 def token_direction(grad: Tensor, mask: Tensor) -> Tensor:
-    """g / ||g||_2 per token (TAVAT, section 3); zero on padding, and for a token whose gradient is zero or
+    """g / ||g||_2 per token (TAVAT, section 3); zero on padding, and for tokens whose gradient is zero or
     not finite.
 
     Args:
@@ -185,7 +185,7 @@ def token_direction(grad: Tensor, mask: Tensor) -> Tensor:
 
 
 def scale_by_token(x: Tensor, groups: Groups | None = None) -> Tensor:
-    """Each token times its norm over the largest norm of its example's tokens (TAVAT, section 3: n^i).
+    """Multiplies each token by its norm over the largest token norm in its example (TAVAT, section 3: n^i).
 
     Args:
         x: (rows, tokens, dim) fp32.
@@ -205,7 +205,7 @@ def project(delta: Tensor, radius: float, norm_type: str = "l2", groups: Groups 
 
     Args:
         delta: (rows, tokens, dim) fp32.
-        radius: epsilon; 0 or less means that there is no ball, and delta is returned as it is.
+        radius: epsilon; 0 or less means no ball: delta is returned unchanged.
         norm_type: ``l2`` or ``linf``.
         groups: the rows of each example; ``None``: every row is an example.
 
@@ -217,16 +217,16 @@ def project(delta: Tensor, radius: float, norm_type: str = "l2", groups: Groups 
     if norm_type == "linf":
         return delta.clamp(-radius, radius)
     norm = example_norm(delta, norm_type, groups)
-    # The largest of norm and radius is never 0, so no guard against 0/0 is needed.
+    # The maximum of norm and radius is never 0, so no guard against 0/0 is needed.
     return delta * per_row(radius / norm.clamp(min=radius), groups)
 
 
 def row_seeds(seed: int, update: int, ids: Sequence[int], groups: Groups | None = None) -> list[int]:
     """Well-mixed 63-bit seeds for the rows of a batch, from the run's seed, the update and the row's id.
 
-    Rows of one example (the candidates of a question) get different seeds by their order in it. Examples that
-    share an id, as where a question is drawn twice into an epoch, get the same ones: which of them share a
-    batch depends on how the epoch is cut.
+    Rows of one example (the candidates of a question) get different seeds by their order. Examples with the
+    same id, such as a question drawn twice in an epoch, get the same seeds, since it depends on the batching
+    of the epoch which of them share a batch.
 
     Args:
         seed: the run's.
@@ -250,7 +250,7 @@ _64_BITS = (1 << 64) - 1
 
 
 def _split_mix(value: int) -> int:
-    """SplitMix64 (Steele, Lea, Flood 2014): neighbouring inputs give unrelated outputs."""
+    """SplitMix64 (Steele, Lea, Flood 2014): adjacent inputs give unrelated outputs."""
     value = (value + 0x9E3779B97F4A7C15) & _64_BITS
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _64_BITS

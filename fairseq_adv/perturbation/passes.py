@@ -1,4 +1,4 @@
-"""What a pass needs that is not the training step's own: one to the embeddings only, a probe, an attack."""
+"""Helpers for passes other than the training step's own: to the embeddings only, a probe, an attack."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def no_sync(model: nn.Module) -> ContextManager[Any]:
-    """A pass in here is not the one whose backward reduces the gradients over the workers.
+    """In this context backward passes do not reduce the gradients over the workers.
 
     Only torch's DDP reduces during backward; ``legacy_ddp`` does so once before the optimizer's step.
     """
@@ -23,10 +23,11 @@ def no_sync(model: nn.Module) -> ContextManager[Any]:
 
 @contextmanager
 def frozen_parameters(weights: Iterable[nn.Parameter]) -> Iterator[None]:
-    """A backward in here reaches the perturbation alone and computes no gradient of the model's weights.
+    """In this context backward passes compute the gradient of the perturbation, but not of the model's
+    weights.
 
-    Freezing, rather than ``autograd.grad``, because a loss scale and re-computed activations
-    (``--checkpoint-activations``) then work as in any other backward.
+    Weights are frozen, instead of using ``autograd.grad``, so that loss scaling and activation checkpointing
+    (``--checkpoint-activations``) work as in any other backward pass.
     """
     trainable = [p for p in weights if p.requires_grad]
     for parameter in trainable:
@@ -39,7 +40,7 @@ def frozen_parameters(weights: Iterable[nn.Parameter]) -> Iterator[None]:
 
 
 def use_differentiable_layers(model: nn.Module) -> None:
-    """Turns off fairseq's fused layer for inference, which has no gradient, as a training pass would."""
+    """Turns off fairseq's fused inference layer, which has no gradient, as a training pass would."""
     for module in model.modules():
         if hasattr(module, "ever_training"):
             module.ever_training = True  # type: ignore[assignment]

@@ -1,12 +1,13 @@
 """Keeps the embeddings in fp32 up to their layer norm, so that a small perturbation survives half precision.
 
-An embedding in fp16 is a point of fp16's grid. A perturbation of 1e-5 is less than half the distance to the
-next point for 9 entries of 10: added in fp16 it is rounded away entirely. Summed in fp32 with the positions
-and normalised there, it is rounded once, where the sum lies anywhere between two points.
+An fp16 embedding lies on fp16's grid. A perturbation of 1e-5 is less than half the distance to the next grid
+point for 9 of 10 entries: added in fp16 it is rounded away entirely. Summed in fp32 with the positions and
+normalised there, it is rounded only once, when the sum may lie anywhere between two grid points.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,19 +15,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairseq_adv.perturbation.embeddings import find_token_embedding
+
+logger = logging.getLogger(__name__)
+
 
 @contextmanager
 def float32_embedding(model: nn.Module, embedding: nn.Module) -> Iterator[None]:
-    """While it lasts, ``embedding`` returns fp32 and the layer norm after it computes in fp32.
+    """In this context ``embedding`` returns fp32, and the layer norm after it computes in fp32.
 
-    Only for a model in fp16 or bf16 whose encoder has a ``layernorm_embedding``, as RoBERTa has; any other is
-    left as it is. Every pass that is compared with another must run inside.
+    Only for a model in fp16 or bf16 whose encoder has a ``layernorm_embedding``, like RoBERTa; others are not
+    changed. All passes that are compared with each other must run inside.
 
     Args:
-        model: holds the embedding, perhaps in wrappers.
-        embedding: what :func:`fairseq_adv.perturbation.find_token_embedding` returns.
+        model: contains the embedding; may be wrapped.
+        embedding: from :func:`fairseq_adv.perturbation.find_token_embedding`.
     """
-    # In fp32 there is nothing to do, and so nothing to look for in every mini-batch.
+    # In fp32 there is nothing to do, so don't search the model in every mini-batch.
     norm = None if embedding.weight.dtype == torch.float32 else layer_norm_after(model, embedding)
     if norm is None or norm.weight.dtype == torch.float32:
         yield
@@ -44,16 +49,23 @@ def float32_embedding(model: nn.Module, embedding: nn.Module) -> Iterator[None]:
         norm.__dict__.pop(_KEPT, None)
 
 
-def rounds_embeddings(model: nn.Module, embedding: nn.Module) -> bool:
-    """Whether ``model`` is in half precision and :func:`float32_embedding` leaves it as it is."""
-    return embedding.weight.dtype != torch.float32 and layer_norm_after(model, embedding) is None
+def warn_of_rounding(model: nn.Module, advice: str) -> None:
+    """Warns if ``model`` is in half precision and :func:`float32_embedding` does not change it.
+
+    Args:
+        model: has a token embedding; may be wrapped.
+        advice: what may be lost, and what to do about it.
+    """
+    embedding = find_token_embedding(model)
+    if embedding.weight.dtype != torch.float32 and layer_norm_after(model, embedding) is None:
+        logger.warning("%s has no layer norm after its embeddings: %s", type(model).__name__, advice)
 
 
 _KEPT = "_fairseq_adv_float32_input"
 
 
 def layer_norm_after(model: nn.Module, embedding: nn.Module) -> nn.Module | None:
-    """The encoder's ``layernorm_embedding``, ``None`` if it has none."""
+    """The encoder's ``layernorm_embedding``; ``None`` if it has none."""
     for module in model.modules():
         if getattr(module, "embed_tokens", None) is embedding:
             norm = getattr(module, "layernorm_embedding", None)
@@ -67,7 +79,8 @@ def _to_float32(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -
 
 
 def _to_weight_type(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The layer's own forward can't take fp32 beside weights in half precision; its result is replaced."""
+    """The layer's own forward can't combine fp32 input with half-precision weights; its result is
+    replaced."""
     module.__dict__[_KEPT] = inputs[0]
     return (inputs[0].detach().to(module.weight.dtype),)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""A perturbation of two parts (TAVAT): the example's, as FreeLB has it, and one from a table of words."""
+"""A perturbation of two parts (TAVAT): one for the example, as in FreeLB, and one from a table of words."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fairseq_adv.perturbation.geometry import Groups
 class TokenAwarePerturbation(Perturbation):
     """delta + eta of TAVAT (Li and Qiu, AAAI 2021), for one mini-batch, in the L2 norm.
 
-    Both parts get the same gradient, since the model sees their sum. delta steps along the gradient of its
-    example, eta along that of each token; eta is then scaled by the token's share of the largest norm in the
+    Both parts get the same gradient, since the model gets their sum. delta steps along the gradient of its
+    example, eta along that of each token. Then eta is scaled by the token's share of the largest norm in the
     example, and both parts together are scaled back into the ball.
 
     Args:
@@ -24,10 +24,10 @@ class TokenAwarePerturbation(Perturbation):
         padding_idx: see :class:`Perturbation`.
         start: makes delta_0.
         table: (words, dim) fp32 on the embedding's device, eta_0 of each word.
-        radius: epsilon of the ball that holds the sum; 0 or less: none.
+        radius: epsilon of the ball for the sum; 0 or less: no ball.
         groups: the rows of each example; ``None``: every row is an example.
-        relative: see :class:`Perturbation`; the table then holds shares as well.
-        joint_norm: eta_0 is divided by its norm over the whole mini-batch.
+        relative: see :class:`Perturbation`; the table's values are then relative too.
+        joint_norm: divide eta_0 by its norm over the whole mini-batch.
     """
 
     _example: Tensor
@@ -47,7 +47,7 @@ class TokenAwarePerturbation(Perturbation):
     ) -> None:
         super().__init__(embedding, padding_idx, start, groups=groups, relative=relative)
         self.table = table
-        self.ball = radius  # of the sum; the base class's would be that of delta alone
+        self.ball = radius  # for the sum; the base class's radius would apply to delta alone
         self.joint_norm = joint_norm
 
     @torch.no_grad()
@@ -66,7 +66,7 @@ class TokenAwarePerturbation(Perturbation):
         )
 
     def of_words(self) -> Tensor:
-        """eta as the table keeps it, (rows, tokens, dim) fp32, zero on padding."""
+        """eta in the table's units, (rows, tokens, dim) fp32, zero on padding."""
         return self._token / self._unit_per_row()
 
     @torch.no_grad()
@@ -78,7 +78,7 @@ class TokenAwarePerturbation(Perturbation):
         self._settle(self.value(), token * self._unit_per_row())
 
     def _unit_per_row(self) -> Tensor:
-        """(rows, 1, 1) or a scalar: what the sizes are multiplied with."""
+        """(rows, 1, 1) or a scalar: the factor of the sizes."""
         return torch.ones(()) if self.unit is None else geometry.per_row(self.unit, self.groups)
 
     def _settle(self, example: Tensor, token: Tensor) -> None:

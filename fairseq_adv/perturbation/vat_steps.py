@@ -1,7 +1,7 @@
-"""The ascent steps of virtual adversarial training, as ALUM, mt-dnn and SMART have them.
+"""The ascent steps of virtual adversarial training in ALUM, mt-dnn and SMART.
 
 Each maps (delta, g) to the next delta, all (rows, tokens, dim) fp32. Papers and code differ in what they call
-the projection, by five orders of magnitude in the size of delta; docs/methods.md has the comparison.
+the projection, by five orders of magnitude in the size of delta; docs/methods.md compares them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Step = Callable[[Tensor, Tensor], Tensor]
 
 
 def vat_step(projection: str, step_size: float, epsilon: float, groups: Groups | None) -> Step:
-    """The step of a kind of :data:`VAT_PROJECTIONS`, with eta ``step_size`` and ``epsilon``."""
+    """The step for one of :data:`VAT_PROJECTIONS`, with eta ``step_size`` and ``epsilon``."""
     if projection == "clamp":
         return partial(clamp_step, step_size=step_size, epsilon=epsilon)
     if projection == "unit":
@@ -36,7 +36,7 @@ def clamp_step(delta: Tensor, grad: Tensor, step_size: float, epsilon: float) ->
 def unit_step(delta: Tensor, grad: Tensor, step_size: float, guard: float = 1e-6) -> Tensor:
     """mt-dnn's code: delta + eta * g, each token divided by its largest entry (plus ``guard``).
 
-    epsilon plays no part: the largest entry of each token becomes nearly 1.
+    epsilon has no effect: the largest entry of each token becomes nearly 1.
     """
     moved = delta + step_size * grad.float()
     return moved / (moved.abs().amax(dim=-1, keepdim=True) + guard)
@@ -54,8 +54,8 @@ def normalized_step(
 
 
 def cosine(x: Tensor, y: Tensor, groups: Groups | None) -> Tensor:
-    """Cosine of the angle of two tensors (rows, tokens, dim) for each example, (examples,) fp32; 0 if one is
-    zero or not finite.
+    """Cosine of the angle between two tensors (rows, tokens, dim) for each example, (examples,) fp32; 0 if
+    one is zero or not finite.
     """
     x = geometry.ascent_direction(x, "l2", groups)
     y = geometry.ascent_direction(y, "l2", groups)

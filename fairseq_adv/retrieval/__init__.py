@@ -1,6 +1,6 @@
-"""Retrieval: sentences in, ranked documents for a question and a choice out.
+"""Retrieval: from sentences to ranked documents for a question and a choice.
 
-``sentences`` reads text, ``query`` says what is looked for, ``tantivy_index`` and ``opensearch_index`` look
-it up, ``documents`` picks what is worth reading, ``fill`` writes it into a jsonl. Nothing here knows a model
-or a task; tantivy and opensearch-py (the extra ``retrieval``) are imported when they are needed.
+``sentences`` reads text, ``query`` builds queries, ``tantivy_index`` and ``opensearch_index`` search,
+``documents`` selects results worth reading, ``fill`` writes them to a jsonl. Nothing here depends on a model
+or a task; tantivy and opensearch-py (the extra ``retrieval``) are imported only when needed.
 """

@@ -1,4 +1,4 @@
-"""Which of the sentences found are worth reading, and how they become one text."""
+"""Selects the retrieved sentences worth reading, and joins them into one text."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _CLOSING = "\"'”’)]"
 
 @dataclass(frozen=True)
 class Options:
-    """What is retrieved for a choice.
+    """What to retrieve for a choice.
 
     Attributes:
-        top: documents.
-        choice_terms: ``any`` or ``all`` of the choice's words are required.
-        longest: characters of a document; 300 as in ARC-Solvers.
+        top: number of documents.
+        choice_terms: whether ``any`` or ``all`` of the choice's words are required.
+        longest: most characters of a document; 300 as in ARC-Solvers.
 
     Raises:
         DataError: a number below 1, or an unknown word.
@@ -39,11 +39,11 @@ class Options:
 
     def __post_init__(self) -> None:
         if not 1 <= self.top <= MOST_HITS:
-            raise DataError(f"--top {self.top}: give a number from 1 to {MOST_HITS}.")
+            raise DataError(f"--top {self.top}: pass a number from 1 to {MOST_HITS}.")
         if self.longest < 1:
-            raise DataError(f"--longest {self.longest}: give a number of characters, 1 or more.")
+            raise DataError(f"--longest {self.longest}: pass a number of characters, 1 or more.")
         if self.choice_terms not in CHOICE_TERMS:
-            raise DataError(f"--choice-terms {self.choice_terms}: give one of {', '.join(CHOICE_TERMS)}.")
+            raise DataError(f"--choice-terms {self.choice_terms}: pass one of {', '.join(CHOICE_TERMS)}.")
 
     def made_from(self) -> dict[str, Any]:
         """For manifests."""
@@ -56,7 +56,7 @@ class Retrieved:
 
     Attributes:
         documents: best first, at most ``top``.
-        fallback: whether the search that found them was not the strictest one.
+        fallback: whether they were found by a less strict search.
     """
 
     documents: tuple[str, ...]
@@ -64,7 +64,7 @@ class Retrieved:
 
     @property
     def text(self) -> str:
-        """The documents as one text, joined by a space; each ends with a full stop or its own mark."""
+        """The documents as one text, joined by spaces; each ends with a full stop or its own mark."""
         return " ".join(_ended(document) for document in self.documents)
 
 
@@ -85,7 +85,7 @@ def retrieve(engine: Engine, question: str, choice: str, options: Options) -> Re
 def choose(hits: Iterator[Hit], options: Options) -> tuple[str, ...]:
     """The first ``top`` hits that are not junk and don't repeat an earlier one.
 
-    Two sentences say the same if their letters and digits are the same, whatever their case and punctuation.
+    Two sentences are the same if their letters and digits are, ignoring case and punctuation.
     """
     chosen: dict[str, str] = {}
     for hit in hits:
@@ -101,9 +101,10 @@ def choose(hits: Iterator[Hit], options: Options) -> tuple[str, ...]:
 def is_junk(text: str, longest: int) -> bool:
     """Whether a line is junk: not a sentence that could explain something.
 
-    Junk is: more than ``longest`` characters; fewer than three words; a question (a corpus from the web holds
-    the exam questions too); a web address, markup or a row of dots; under 60% letters among what isn't space
-    (tables, formulas).
+    Junk is: more than ``longest`` characters; fewer than three words; a question (a corpus from the web
+        contains
+    the exam questions too); a web address, markup or a row of dots; or less than 60% letters among the
+    non-space characters (tables, formulas).
     """
     if len(text) > longest or text.count(" ") < 2 or text.endswith("?") or _MARKUP.search(text):
         return True

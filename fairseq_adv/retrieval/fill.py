@@ -1,7 +1,7 @@
-"""Writes the documents retrieved for each choice of a jsonl into its ``para``.
+"""Writes the documents retrieved for each choice of a jsonl to the choice's ``para``.
 
-The rows go in the questions' order into ``OUT.partial`` as they come. A second run checks those that are
-there against the questions and resumes after them, so that fixing a line far below costs nothing.
+Rows are written to ``OUT.partial`` in the questions' order. A second run checks existing rows against the
+questions and resumes after them, so correcting a line far down costs nothing.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from fairseq_adv.retrieval.query import Engine
 
 FORMAT_VERSION = 1
 SUFFIX = ".manifest.json"
-"""What the file beside an output is called that says what the output was made from."""
-# A line of OUT.partial, after the first, which says what they were made from: the row, the number of choices
-# without a document and of choices with a fallback.
+"""Ending of the file next to an output that records what the output was made from."""
+# A line of OUT.partial, after the first, which records what they were made from: the row, the number of
+# choices without a document, and the number of choices with a fallback.
 _Record = list[Any]
 _COUNTS = {"questions", "choices", "without", "fallbacks"}
 
 
 @dataclass(frozen=True)
 class Filled:
-    """What :func:`fill` did with a file.
+    """The result of :func:`fill` for a file.
 
     Attributes:
         questions: lines written.
         choices: of all questions.
         without: choices for which nothing was found.
-        fallbacks: choices for which the required words had to be given up.
-        reused: the file was there already.
+        fallbacks: choices for which the required words had to be dropped.
+        reused: the file existed already.
         continued_at: questions that an interrupted run had written.
     """
 
@@ -61,28 +61,28 @@ class Filled:
 def fill(
     engine: Engine, source: Path, out: Path, options: Options, workers: int = 1, overwrite: bool = False
 ) -> Filled:
-    """Copies ``source`` to ``out`` with a ``para`` for each choice; all other keys stay. Shows a bar.
+    """Copies ``source`` to ``out`` with a ``para`` for each choice; all other keys are kept. Shows a progress
+    bar.
 
-    A ``para`` that is there is replaced. Where nothing is found, it is empty.
+    An existing ``para`` is replaced. It is empty if nothing is found.
 
     Args:
-        engine: what searches.
-        source: questions, as :func:`fairseq_adv.data.choices.questions.read_questions` reads them, or AI2's
-            CSV (Regents), which becomes such a jsonl; all are checked first.
-        out: appears when it is whole, beside it ``OUT.manifest.json`` (engine, version, options).
-        options: what is retrieved.
+        engine: the search engine.
+        source: questions for :func:`fairseq_adv.data.choices.questions.read_questions`, or AI2's CSV
+            (Regents), which is converted to such a jsonl; all are checked first.
+        out: written atomically, with ``OUT.manifest.json`` (engine, version, options) next to it.
+        options: what to retrieve.
         workers: threads that search at the same time. The output does not depend on it.
-        overwrite: replace an ``out`` that was made otherwise.
-
+        overwrite: replace an ``out`` that was made from something else.
     Raises:
-        DataError: a question that can't be used, an ``out`` that was made otherwise, or another process
-            writes it.
-        FullDisk: there is no room for it; what was found stays in ``OUT.partial``.
+        DataError: a question can't be used, ``out`` was made from something else, or another process is
+            writing it.
+        FullDisk: there is no space left for it; what was found stays in ``OUT.partial``.
     """
     if workers < 1:
-        raise DataError(f"--workers {workers}: give a number of threads, 1 or more.")
+        raise DataError(f"--workers {workers}: pass a number of threads, 1 or more.")
     if os.path.abspath(source) == os.path.abspath(out):
-        raise DataError(f"{out}: is the input. Give another output file.")
+        raise DataError(f"{out}: is the input. Pass another output file.")
     rows = _rows(source)
     made_from = as_json({"format": FORMAT_VERSION, **engine.describe(), "options": options.made_from()})
     manifest = {**made_from, "questions (sha256)": sha256_of(source)}
@@ -142,7 +142,7 @@ def _filled(engine: Engine, row: dict[str, Any], stem: str, choices: list[str], 
 
 
 def _in_order(work: Callable[[Any], _Record], tasks: list[Any], workers: int) -> Iterator[_Record]:
-    """The results in the tasks' order; only a few run at a time, so that an interruption is quick."""
+    """The results in the tasks' order; only a few run at a time, so that interrupting is quick."""
     pool = ThreadPoolExecutor(workers)
     try:
         waiting: deque[Future[_Record]] = deque()
@@ -157,7 +157,7 @@ def _in_order(work: Callable[[Any], _Record], tasks: list[Any], workers: int) ->
 
 
 def _taken_up(journal: BinaryIO, path: Path, made_from: Any, rows: list[dict[str, Any]]) -> list[_Record]:
-    """The records that an interrupted run left and that are still right; ``journal`` is cut after them."""
+    """The valid records that an interrupted run left; ``journal`` is truncated after them."""
     header = json.dumps(made_from).encode() + b"\n"
     lines = journal.read().splitlines(keepends=True)
     if lines and not lines[0].startswith(b'{"format"'):
@@ -181,7 +181,7 @@ def _taken_up(journal: BinaryIO, path: Path, made_from: Any, rows: list[dict[str
 
 
 def _record_in(line: bytes, row: dict[str, Any]) -> Optional[_Record]:
-    """A journal's record of a question; ``None`` if it is damaged or another's: work goes on before it."""
+    """A journal's record of a question; ``None`` if it is damaged or for another question."""
     try:
         record: _Record = json.loads(line)
         written, *counts = record
@@ -203,7 +203,7 @@ def _without_para(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _finished(out: Path, made_from: dict[str, Any], overwrite: bool) -> Optional[dict[str, int]]:
-    """The counts of an ``out`` that is there and was made from the same."""
+    """The counts of an ``out`` that exists and was made from the same input."""
     if not out.exists():
         return None
     manifest = json_object_or_none(out.with_name(out.name + SUFFIX)) or {}
@@ -214,20 +214,18 @@ def _finished(out: Path, made_from: dict[str, Any], overwrite: bool) -> Optional
         or not all(map(COUNT[1], counts.values()))
     ):
         raise DataError(
-            f"{out}: exists and was not made by this program (no {out.name}{SUFFIX}). Give another output."
+            f"{out}: exists and was not made by this program (no {out.name}{SUFFIX}). Pass another output."
         )
     if overwrite:
         return None
     differing = [key for key in made_from if before.get(key) != made_from[key]]
     if differing:
         raise DataError(
-            f"{out}: was made from another index, other questions or options ({', '.join(differing)}). Use "
-            "--overwrite, or give another output file."
+            f"{out}: was made from another index, other questions or options ({', '.join(differing)}). Pass "
+            "--overwrite, or another output file."
         )
     if sha256_of(out) != digest:
-        raise DataError(
-            f"{out}: was changed since it was made. Use --overwrite, or give another output file."
-        )
+        raise DataError(f"{out}: was changed since it was made. Pass --overwrite, or another output file.")
     return dict(counts)
 
 
@@ -236,6 +234,6 @@ def _publish(
 ) -> None:
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     manifest = {"made_from": made_from, "counts": counts, "sha256": hashlib.sha256(text).hexdigest()}
-    # The manifest first: an output without one would look as if someone else had made it.
+    # The manifest first: an output without one would look as if another program had made it.
     write_whole(out.with_name(out.name + SUFFIX), json.dumps(manifest, indent=1, sort_keys=True) + "\n")
     write_whole(out, text)

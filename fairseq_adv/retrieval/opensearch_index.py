@@ -1,9 +1,10 @@
-"""The engine for an index too large for one machine: an OpenSearch server or cluster, by its official client.
+"""The engine for an index that is too large for one machine: an OpenSearch server or cluster, with its own
+client.
 
-The query is the embedded engine's: the same words, ranked by the server's BM25 (k1 1.2, b 0.75) over an
-analyzer that makes the same terms; statistics are those of all shards. The scores differ by the constant
-k1 + 1, which Lucene leaves out. What the index is made from, and how far a build got, is in the
-``_meta`` of its mapping.
+The query is the same as the embedded engine's: the same words, ranked by the server's BM25 (k1 1.2, b 0.75)
+with an analyzer that makes the same terms; statistics are over all shards. The scores differ by the constant
+k1 + 1, which Lucene omits. The ``_meta`` of the index's mapping records what the index is made from, and how
+far a build got.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from fairseq_adv.retrieval.tantivy_index import Built
 FORMAT_VERSION = 1
 _META = "fairseq_adv"
 _SLICE = 50_000
-"""Sentences between two notes of a build's progress."""
+"""Sentences between two records of a build's progress."""
 _THREADS = 4
 _POOL = 32
-"""Connections that are kept open: searches come from several threads."""
+"""Number of open connections: searches come from several threads."""
 _SETTINGS = {
-    "refresh_interval": "-1",  # nothing searches it while it is built
+    "refresh_interval": "-1",  # nothing searches the index while it is being built
     "analysis": {
         "tokenizer": {"words": {"type": "pattern", "pattern": r"[^\p{IsAlphabetic}\p{N}]+"}},
         "filter": {
@@ -57,25 +58,25 @@ _FIELDS = {
 
 
 def connect(url: Optional[str], ca_certs: Optional[Path] = None, login_over_http: bool = False) -> Any:
-    """A client for the server; the user's name and password come from the environment.
+    """A client for the server; user name and password come from the environment.
 
     Args:
         url: such as https://localhost:9200.
         ca_certs: certificates to trust instead of the system's.
-        login_over_http: the name and password may go over plain http, where the network can read them.
+        login_over_http: allow sending name and password over plain http, where the network can read them.
 
     Raises:
-        DataError: no URL, or not a URL; it holds a name or password; there is a login for plain http;
-            opensearch-py isn't installed.
+        DataError: the URL is missing, invalid or contains a name or password; there is a login for plain
+            http; or opensearch-py isn't installed.
     """
     if not url:
         raise DataError(
-            "--url is missing; --engine opensearch needs it, such as --url https://localhost:9200."
+            "--url is missing: --engine opensearch needs it. Pass one such as https://localhost:9200."
         )
     _check_url(url)
     if "OPENSEARCH_USER" in os.environ and url.startswith("http://") and not login_over_http:
         raise DataError(
-            f"--url {url}: plain http shows OPENSEARCH_USER and OPENSEARCH_PASSWORD to the network. Use "
+            f"--url {url}: plain http shows OPENSEARCH_USER and OPENSEARCH_PASSWORD to the network. Pass "
             "https://, unset both, or pass --login-over-http if nobody else can read that network."
         )
     opensearch = import_extra("opensearchpy")
@@ -91,7 +92,7 @@ def connect(url: Optional[str], ca_certs: Optional[Path] = None, login_over_http
         if not ca_certs.is_file():
             raise DataError(f"--ca-certs {ca_certs}: no such file")
         options["ca_certs"] = str(ca_certs)
-    # It logs each failed request with a traceback; _told says what the user needs to know.
+    # The client logs each failed request with a traceback; _told reports what the user needs to know.
     logging.getLogger("opensearch").setLevel(logging.CRITICAL)
     return opensearch.OpenSearch(hosts=[url], **options)
 
@@ -99,10 +100,10 @@ def connect(url: Optional[str], ca_certs: Optional[Path] = None, login_over_http
 def _check_url(url: str) -> None:
     if "@" in url:  # the message must not repeat it
         raise DataError(
-            "--url: holds a name or a password. Put them into OPENSEARCH_USER and OPENSEARCH_PASSWORD."
+            "--url: contains a name or a password. Put them in OPENSEARCH_USER and OPENSEARCH_PASSWORD."
         )
     if not url.startswith(("http://", "https://")):
-        raise DataError(f"--url {url}: begin it with https:// or http://.")
+        raise DataError(f"--url {url}: must begin with https:// or http://.")
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -113,12 +114,12 @@ def _check_url(url: str) -> None:
 
 
 def build(client: Any, corpus: Corpus, name: str, overwrite: bool = False) -> Built:
-    """Indexes a corpus as ``name`` on the server; shows a bar.
+    """Indexes a corpus as ``name`` on the server; shows a progress bar.
 
-    A sentence's number is its id, so that a resumed build, or two at a time, write nothing twice.
+    A sentence's number is its id, so a resumed build, or two at the same time, write nothing twice.
 
     Raises:
-        DataError: the server can't be reached or refuses, or ``name`` is something else.
+        DataError: the server can't be reached or refuses, or ``name`` was made from something else.
     """
     made_from = {
         "kind": "opensearch index",
@@ -130,7 +131,7 @@ def build(client: Any, corpus: Corpus, name: str, overwrite: bool = False) -> Bu
         state = _state(client, name)
         if state and state["made_from"] != made_from and not overwrite:
             raise DataError(
-                f"{name}: was made from other files or options. Use --overwrite, or give another name."
+                f"{name}: was made from other files or options. Pass --overwrite, or another name."
             )
         if state and state["complete"] and state["made_from"] == made_from and not overwrite:
             return Built(corpus.size, 1, True, 0)
@@ -146,7 +147,7 @@ def build(client: Any, corpus: Corpus, name: str, overwrite: bool = False) -> Bu
         client.indices.refresh(index=name)
         found = client.count(index=name)["count"]
         if found != corpus.size:
-            raise DataError(f"{name}: holds {found} sentences, not {corpus.size}. Delete it and start again.")
+            raise DataError(f"{name}: has {found} sentences, not {corpus.size}. Delete it and start again.")
         client.indices.forcemerge(index=name, params={"max_num_segments": 1, "request_timeout": 7200})
         client.indices.put_settings(index=name, body={"index": {"refresh_interval": None}})
         _note(client, name, {**state, "done": corpus.size, "complete": True})
@@ -170,10 +171,10 @@ def _add(client: Any, corpus: Corpus, name: str, state: dict[str, Any]) -> None:
 
 
 def open_index(client: Any, name: str) -> OpenSearchIndex:
-    """A whole index on the server, ready for searching.
+    """A complete index on the server, ready for searching.
 
     Raises:
-        DataError: the server can't be reached, or the index isn't there, isn't ours or isn't whole.
+        DataError: the server can't be reached, or the index doesn't exist, isn't ours or isn't complete.
     """
     with _told(client):
         state = _state(client, name)
@@ -217,9 +218,9 @@ class OpenSearchIndex:
     def search(self, query: Query, limit: int, whole_ties: bool = False) -> Found:
         """The best ``limit`` sentences; see :class:`fairseq_adv.retrieval.query.Engine`.
 
-        The server itself sorts sentences of the same score, so that none have to be left out.
+        The server itself orders sentences with the same score, so none have to be left out.
         """
-        # Statistics of all shards, and no answer rather than that of some of them.
+        # Use the statistics of all shards, and fail rather than search only some of them.
         params = {"search_type": "dfs_query_then_fetch", "allow_partial_search_results": "false"}
         with _told(self._client):
             answer = self._client.search(index=self._name, body=search_body(query, limit), params=params)
@@ -253,7 +254,7 @@ def _state(client: Any, name: str) -> Optional[dict[str, Any]]:
     mapping = next(iter(client.indices.get_mapping(index=name).values()))["mappings"]
     state = mapping.get("_meta", {}).get(_META)
     if state is None:
-        raise DataError(f"{name}: exists and was not made by this program. Give another name.")
+        raise DataError(f"{name}: exists and was not made by this program. Pass another name.")
     return dict(state)
 
 
@@ -263,13 +264,13 @@ def _note(client: Any, name: str, state: dict[str, Any]) -> None:
 
 @contextmanager
 def _told(client: Any) -> Iterator[None]:
-    """Makes the client's errors into messages for users."""
+    """Turns the client's errors into messages for users."""
     exceptions = import_extra("opensearchpy.exceptions")
     try:
         yield
     except exceptions.SSLError as error:
         raise DataError(
-            f"--url: the server's certificate isn't trusted ({error.error}). Give --ca-certs."
+            f"--url: the server's certificate isn't trusted ({error.error}). Pass --ca-certs."
         ) from error
     except exceptions.ConnectionError as error:
         raise DataError(f"--url: the server does not answer ({error.error}). Is it running there?") from error

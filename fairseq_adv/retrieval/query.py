@@ -1,14 +1,14 @@
 """Queries: the words of a question and of one of its choices.
 
 As in ARC-Solvers (Clark et al. 2018, https://github.com/allenai/ARC-Solvers): sentences are ranked by BM25
-for question and choice together, and the choice's words are required. Required means that a sentence holds at
-least one of them, as an Elasticsearch ``match`` filter does; ``all`` is the stricter reading. On the training
-and dev questions of ARC-Easy over 83 434 science sentences, the best sentence is the right choice's in 60.8%
-with ``any`` and 59.4% with ``all`` (which falls back to ``any``); 56.0% without the requirement;
-ARC-Challenge 41.1, 41.2 and 41.6%.
+for question and choice together, and the choice's words are required. Required means that a sentence contains
+at least one of them, as in Elasticsearch's ``match`` filter; ``all`` is the stricter interpretation. On the
+training and dev questions of ARC-Easy over 83 434 science sentences, the best sentence belongs to the right
+choice in 60.8% of cases with ``any`` and 59.4% with ``all`` (which falls back to ``any``); 56.0% without the
+requirement; ARC-Challenge 41.1, 41.2 and 41.6%.
 
-Each term counts once, however often the question repeats it (counting them changes ARC-Easy by +0.2 and
-ARC-Challenge by -4.8 points).
+Each term counts once, however often the question repeats it (counting repetitions changes ARC-Easy by +0.2
+and ARC-Challenge by -4.8 points).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ANALYSIS = {
 """How texts become terms, in every engine."""
 CHOICE_TERMS = ("any", "all")
 LONGEST_QUESTION = 1000
-"""Characters of a question that are looked for; the last of a longer one, as in ARC-Solvers."""
+"""Characters of a question to search for; of a longer one the last are used, as in ARC-Solvers."""
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -40,9 +40,9 @@ class Query:
     """One search.
 
     Attributes:
-        terms: term -> a word of the text that has it; what sentences are ranked by.
-        required: those terms of which a sentence must hold one, or every one. Empty: nothing is required.
-        every: whether every required term must be there.
+        terms: term -> a word of the text that has it; sentences are ranked by these.
+        required: terms of which a sentence must contain one, or all. Empty: nothing is required.
+        every: whether all required terms must occur.
     """
 
     terms: dict[str, str]
@@ -57,7 +57,7 @@ class Hit:
     Attributes:
         text: the sentence.
         score: the engine's BM25 score.
-        number: its place in the corpus, from 0.
+        number: its position in the corpus, from 0.
     """
 
     text: str
@@ -66,14 +66,14 @@ class Hit:
 
 
 class Found(Protocol):
-    """What a search found."""
+    """The results of a search."""
 
     @property
     def more(self) -> bool:
-        """Whether there may be more hits than were asked for."""
+        """Whether there may be more hits than requested."""
 
     def __iter__(self) -> Iterator[Hit]:
-        """Best first; the same score: in the corpus's order."""
+        """Best first; in the corpus's order if scores are equal."""
 
 
 class Engine(Protocol):
@@ -83,10 +83,10 @@ class Engine(Protocol):
         """The best ``limit`` sentences.
 
         Args:
-            query: what is looked for.
-            limit: how many hits at most.
-            whole_ties: leave out the last hits where the limit may part them from others of the same score,
-                unless all hits have the same one: which of them come would be arbitrary.
+            query: the query.
+            limit: most hits.
+            whole_ties: leave out the last hits if the limit may separate them from others with the same
+                score, unless all hits have the same score: which of them are returned would be arbitrary.
         """
 
     def describe(self) -> dict[str, Any]:
@@ -96,8 +96,8 @@ class Engine(Protocol):
 def ladder(question: str, choice: str, choice_terms: str) -> list[Query]:
     """The searches to try in turn until one finds something.
 
-    A choice of stop words only, or one whose words no sentence holds, falls back to the question's words;
-    with ``all``, one whose words no sentence holds together falls back to ``any`` first.
+    A choice of stop words only, or one whose words occur in no sentence, falls back to the question's words;
+    with ``all``, one whose words never occur together falls back to ``any`` first.
 
     Args:
         question: its last :data:`LONGEST_QUESTION` characters are used.
@@ -105,7 +105,7 @@ def ladder(question: str, choice: str, choice_terms: str) -> list[Query]:
         choice_terms: ``any`` or ``all``.
 
     Returns:
-        Empty where neither text has a word that counts.
+        empty if neither text has a word that counts.
     """
     wanted = terms(choice)
     both = {**terms(question[-LONGEST_QUESTION:]), **wanted}
@@ -123,7 +123,7 @@ def terms(text: str) -> dict[str, str]:
     """The terms of a text (stemmed, no stop words), each with its first word in the text."""
     analyzer = text_analyzer()
     found: dict[str, str] = {}
-    # A lone surrogate, which json can hold, is not text to the engines.
+    # A lone surrogate, which JSON can contain, is not text to the engines.
     for word in _WORD.findall(text.encode("utf-8", "replace").decode("utf-8")):
         for term in analyzer.analyze(word):
             found.setdefault(term, word)
@@ -158,5 +158,5 @@ def import_extra(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise DataError(
-            f"{module} cannot be imported ({error}). Install the extra: pip install 'fairseq_adv[retrieval]'."
+            f"{module} can't be imported ({error}). Install the extra: pip install 'fairseq_adv[retrieval]'."
         ) from error

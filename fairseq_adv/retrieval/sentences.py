@@ -1,4 +1,4 @@
-"""A corpus: text files, plain or gzip, one sentence per line.
+"""A corpus: text files, plain or gzipped, one sentence per line.
 
 The files are read twice: once to check, count and fingerprint them, so that a bad line is reported before
 anything is built, and once to index them.
@@ -21,7 +21,7 @@ from tqdm import tqdm
 from fairseq_adv.data.errors import DataError
 
 LONGEST_LINE = 1_000_000
-"""Characters. A longer line means that the file does not have one sentence per line."""
+"""Most characters of a line. A longer line means that the file does not have one sentence per line."""
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
 
@@ -31,8 +31,8 @@ class CorpusFile:
     """One checked file.
 
     Attributes:
-        path: where it lies.
-        sha256: of its text, unpacked.
+        path: of the file.
+        sha256: of its decompressed text.
         sentences: lines that are not blank.
     """
 
@@ -43,10 +43,10 @@ class CorpusFile:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Checked files, in the order in which they were given; made by :func:`survey`.
+    """Checked files, in the given order; made by :func:`survey`.
 
     Attributes:
-        files: at least one sentence in all.
+        files: with at least one sentence in total.
         encoding_errors: ``strict`` or ``replace`` (what isn't UTF-8 becomes U+FFFD).
     """
 
@@ -55,11 +55,11 @@ class Corpus:
 
     @property
     def size(self) -> int:
-        """Sentences in all."""
+        """Total number of sentences."""
         return sum(file.sentences for file in self.files)
 
     def made_from(self) -> dict[str, Any]:
-        """What an index of this corpus depends on. Names only: the files may move."""
+        """What an index of this corpus depends on. Only file names: the files may move."""
         files = [[file.path.name, file.sentences, file.sha256] for file in self.files]
         return {"corpus (name, sentences, sha256)": files, "encoding errors": self.encoding_errors}
 
@@ -67,7 +67,7 @@ class Corpus:
         """The sentences from number ``start`` on: stripped, in Unicode's form NFC, never empty.
 
         Raises:
-            DataError: a file is not what it was when it was checked.
+            DataError: a file has changed since it was checked.
         """
         for file in self.files:
             if start >= file.sentences:
@@ -83,15 +83,15 @@ class Corpus:
 
 
 def survey(patterns: Sequence[str], encoding_errors: str = "strict") -> Corpus:
-    """Checks, counts and fingerprints the files; shows a bar.
+    """Checks, counts and fingerprints the files; shows a progress bar.
 
     Args:
-        patterns: files, or patterns with ``*`` that the shell left alone.
+        patterns: files, or patterns with ``*`` that the shell did not expand.
         encoding_errors: ``strict`` or ``replace``.
 
     Raises:
-        DataError: no such file, a folder, a line that isn't UTF-8 (with its number and byte), a line of over
-            a million characters, a damaged gzip file, or no sentence at all.
+        DataError: no such file, a folder, a line that isn't UTF-8 (with its number and byte), a line of more
+            than a million characters, a damaged gzip file, or no sentences at all.
     """
     paths = [path for pattern in patterns for path in _expanded(pattern)]
     files = []
@@ -106,7 +106,7 @@ def survey(patterns: Sequence[str], encoding_errors: str = "strict") -> Corpus:
     corpus = Corpus(tuple(files), encoding_errors)
     if not corpus.size:
         raise DataError(
-            f"{', '.join(map(str, paths))}: no sentences. Give text files, one sentence per line."
+            f"{', '.join(map(str, paths))}: no sentences. Pass text files, one sentence per line."
         )
     return corpus
 
@@ -115,16 +115,16 @@ def _expanded(pattern: str) -> list[Path]:
     path = Path(pattern)
     paths = [path] if path.exists() else [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
     if not paths:
-        raise DataError(f"{pattern}: no such file. Give the corpus's text files, one sentence per line.")
+        raise DataError(f"{pattern}: no such file. Pass the corpus's text files, one sentence per line.")
     for one in paths:
         if one.is_dir():
-            raise DataError(f"{one}: is a folder. Give the files in it, such as '{one}/*.txt'.")
+            raise DataError(f"{one}: is a folder. Pass the files in it, such as '{one}/*.txt'.")
     return paths
 
 
 def _blocks(path: Path, errors: str, bar: Optional[Any] = None) -> Iterator[tuple[bytes, list[str]]]:
-    """(bytes of some whole lines, the sentences in them), about a megabyte at a time."""
-    number = 1  # of the block's first line
+    """(bytes of some complete lines, the sentences in them), about a megabyte at a time."""
+    number = 1  # line number of the block's first line
     with open(path, "rb") as packed:
         magic = packed.read(2)
         packed.seek(0)
@@ -135,7 +135,7 @@ def _blocks(path: Path, errors: str, bar: Optional[Any] = None) -> Iterator[tupl
                 lines = plain.readlines(_BLOCK)
             except (OSError, EOFError, zlib.error) as error:
                 raise DataError(
-                    f"{path}: after line {number - 1}: damaged ({error}). Fetch it again."
+                    f"{path}: after line {number - 1}: damaged ({error}). Download it again."
                 ) from error
             if bar is not None:
                 bar.update(packed.tell() - read)
@@ -154,7 +154,7 @@ def _blocks(path: Path, errors: str, bar: Optional[Any] = None) -> Iterator[tupl
             if len(max(sentences, key=len)) > LONGEST_LINE:
                 at = number + next(i for i, line in enumerate(sentences) if len(line) > LONGEST_LINE)
                 raise DataError(
-                    f"{path}:{at}: over {LONGEST_LINE} characters in a line. Split it: one sentence per line."
+                    f"{path}:{at}: more than {LONGEST_LINE} characters. Split it: one sentence per line."
                 )
             yield raw, [line for line in sentences if line]
             number += len(lines)
@@ -167,6 +167,6 @@ def _tell_line(path: Path, number: int, lines: list[bytes]) -> None:
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{path}:{number + offset}: not UTF-8 (byte {error.start + 1} of the line is "
-                f"0x{line[error.start]:02x}). Convert the file, such as by iconv -f latin1 -t utf-8, or give "
-                "--encoding-errors replace."
+                f"0x{line[error.start]:02x}). Convert the file, such as with iconv -f latin1 -t utf-8, or "
+                "pass --encoding-errors replace."
             ) from None

@@ -1,6 +1,6 @@
 """The embedded engine: a tantivy index in a folder.
 
-BM25 as in Lucene (k1 1.2, b 0.75; a sentence's length is kept in one byte, exact up to 40 terms).
+BM25 as in Lucene (k1 1.2, b 0.75; a sentence's length is stored in one byte, exact up to 40 terms).
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from fairseq_adv.retrieval.sentences import Corpus
 FORMAT_VERSION = 1
 _FOLDER = "tantivy"
 _ANALYZER = "english_words"
-# tantivy's default merge policy makes one segment of 8 of about the same size. So 8 commits of the same
-# number of sentences leave one segment, and each commit is a point from which a build resumes.
+# tantivy's default merge policy merges 8 segments of about the same size into one. So 8 commits with the same
+# number of sentences leave one segment, and a build can resume from each commit.
 _SLICES = 8
 _ONE_SLICE = 100_000
-"""Sentences up to which a single commit is made: seconds of work."""
+"""Number of sentences up to which there is a single commit: seconds of work."""
 _LARGEST_SLICE = 9_000_000
-"""tantivy merges no segment of more than 10 million."""
-# An upper bound: it is filled as far as a slice needs. A slice that outgrows it only costs a segment more.
+"""tantivy merges no segments of more than 10 million."""
+# An upper bound: only as much is used as a slice needs. A slice that exceeds it merely costs an additional
+# segment.
 _HEAP = 3_900_000_000
 
 
 @dataclass(frozen=True)
 class Built:
-    """What a build did.
+    """The result of a build.
 
     Attributes:
         sentences: in the index.
         segments: of the index; 1 up to 72 million sentences.
-        reused: the index was there already.
+        reused: the index existed already.
         continued_at: the sentence at which an interrupted build resumed; 0: from the beginning.
     """
 
@@ -52,15 +53,15 @@ class Built:
 
 
 def build(corpus: Corpus, out: Path, overwrite: bool = False) -> Built:
-    """Indexes a corpus into the folder ``out``, which appears when it is whole; shows a bar.
+    """Indexes a corpus into the folder ``out``, atomically; shows a progress bar.
 
-    What a killed build had committed is kept in ``OUT.partial``: the number of sentences in there says where
-    the next one resumes.
+    The commits of a killed build are kept in ``OUT.partial``; the next build resumes after the sentences in
+    there.
 
     Raises:
-        DataError: ``out`` is something else, another process builds it, or tantivy isn't installed or can't
-            write.
-        FullDisk: there is no room for it.
+        DataError: ``out`` was made from something else, another process is building it, or tantivy isn't
+            installed or can't write.
+        FullDisk: there is no space left for it.
     """
     tantivy = import_extra("tantivy")
     made_from = {
@@ -78,7 +79,7 @@ def build(corpus: Corpus, out: Path, overwrite: bool = False) -> Built:
         try:
             _add(tantivy, index, corpus, start)
         except ValueError as error:
-            if "writer was killed" not in str(error):  # else its thread keeps the reason to itself
+            if "writer was killed" not in str(error):  # otherwise its thread hides the reason
                 raise
             raise DataError(
                 f"{out}: tantivy can't write it. If there is no space left on the disk, free some, and run "
@@ -88,7 +89,7 @@ def build(corpus: Corpus, out: Path, overwrite: bool = False) -> Built:
         searcher = index.searcher()
         if searcher.num_docs != corpus.size:
             raise DataError(
-                f"{space.folder}: holds {searcher.num_docs} sentences, not {corpus.size}. Delete it first."
+                f"{space.folder}: has {searcher.num_docs} sentences, not {corpus.size}. Delete it first."
             )
         segments = searcher.num_segments
     return Built(corpus.size, segments, False, start)
@@ -105,7 +106,7 @@ def _opened(tantivy: Any, folder: Path) -> Any:
     try:
         index = tantivy.Index(schema, str(folder))
     except (ValueError, OSError):
-        shutil.rmtree(folder)  # killed before the first commit, it may be incomplete
+        shutil.rmtree(folder)  # it may be incomplete after a kill before the first commit
         folder.mkdir()
         index = tantivy.Index(schema, str(folder))
     index.register_tokenizer(_ANALYZER, text_analyzer())
@@ -114,7 +115,7 @@ def _opened(tantivy: Any, folder: Path) -> Any:
 
 def _add(tantivy: Any, index: Any, corpus: Corpus, start: int) -> None:
     ends = slice_ends(corpus.size)
-    writer = index.writer(_HEAP, 1)  # one thread writes segments; reading and merging run beside it
+    writer = index.writer(_HEAP, 1)  # one thread writes segments; reading and merging run concurrently
     number = start
     with tqdm(total=corpus.size, initial=start, desc="index", unit="sentence", unit_scale=True) as bar:
         for text in corpus.sentences(start):
@@ -128,21 +129,21 @@ def _add(tantivy: Any, index: Any, corpus: Corpus, start: int) -> None:
             if number in ends:
                 writer.commit()
         bar.update(number - bar.n)
-        writer.commit()  # also where nothing is left to add: it starts a merge that a kill cut off
+        writer.commit()  # even if nothing is left to add: it starts a merge that a kill interrupted
         writer.wait_merging_threads()
 
 
 def slice_ends(sentences: int) -> set[int]:
-    """After how many sentences a commit is made."""
+    """The numbers of sentences after which a commit is made."""
     slices = 1 if sentences <= _ONE_SLICE else max(_SLICES, -(-sentences // _LARGEST_SLICE))
     return {sentences * k // slices for k in range(1, slices + 1)}
 
 
 def open_index(folder: Path) -> TantivyIndex:
-    """A whole index, ready for searching.
+    """A complete index, ready for searching.
 
     Raises:
-        DataError: not there, half built, damaged, or not readable by this tantivy.
+        DataError: it is missing, incomplete, damaged, or not readable by this tantivy.
     """
     tantivy = import_extra("tantivy")
     partial = folder.with_name(folder.name + ".partial")
@@ -153,11 +154,11 @@ def open_index(folder: Path) -> TantivyIndex:
     manifest = json_object_or_none(folder / MANIFEST) or {}
     made_from, files = manifest.get("made_from", {}), manifest.get("files", {})
     if made_from.get("kind") != "tantivy index" or not files:
-        raise DataError(f"{folder}: is not an index. Make one with fairseq-adv retrieve index.")
+        raise DataError(f"{folder}: not an index. Make one with fairseq-adv retrieve index.")
     for name, size in files.items():
         if not (folder / name).is_file() or (folder / name).stat().st_size != size:
             raise DataError(
-                f"{folder / name}: is missing or has another size than when it was made. Build it again."
+                f"{folder / name}: missing, or its size has changed since it was made. Build it again."
             )
     if made_from.get("format") != FORMAT_VERSION or made_from.get("analysis") != ANALYSIS:
         raise DataError(f"{folder}: was made by another version of this program. Build it again.")
@@ -165,7 +166,7 @@ def open_index(folder: Path) -> TantivyIndex:
         index = tantivy.Index.open(str(folder / _FOLDER))
     except (ValueError, OSError) as error:
         raise DataError(
-            f"{folder}: this tantivy ({tantivy.__version__}) cannot read it ({error}); it was made by "
+            f"{folder}: this tantivy ({tantivy.__version__}) can't read it ({error}); it was made by "
             f"{made_from.get('tantivy')}. Build it again."
         ) from error
     index.register_tokenizer(_ANALYZER, text_analyzer())
@@ -183,7 +184,7 @@ class TantivyIndex:
 
     @property
     def segments(self) -> int:
-        """Of the index."""
+        """Number of segments."""
         return int(self._searcher.num_segments)
 
     def describe(self) -> dict[str, Any]:
@@ -220,7 +221,7 @@ class _Found:
         self.more = more
 
     def __iter__(self) -> Iterator[Hit]:
-        # The order of tantivy's documents is not the corpus's, and the last digits of a sum depend on it.
+        # tantivy's order of documents is not the corpus's, and the last digits of a sum depend on it.
         groups = [list(group) for _, group in groupby(self._hits, key=lambda hit: round(hit[0], 4))]
         if self.more and self._whole_ties and len(groups) > 1:
             groups.pop()

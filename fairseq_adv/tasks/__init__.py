@@ -1,4 +1,4 @@
-"""Data sets in, mini-batches out; importing this room registers every task with fairseq."""
+"""Tasks read data sets and make mini-batches. Importing this package registers every task with fairseq."""
 
 from fairseq_adv.tasks import (
     arc_retrieval,

@@ -1,7 +1,7 @@
 """Questions with documents: ``<s> documents </s> question answer </s>`` (FreeLB, 4.2 and A.1).
 
-For ARC, OpenBookQA and the Regents questions the documents are each choice's ``para``, for RACE the article,
-for SWAG and HellaSWAG the sentences before the one to be ended.
+For ARC, OpenBookQA and the Regents questions the documents are each choice's ``para``; for RACE the article;
+for SWAG and HellaSWAG the sentences before the one to be completed.
 """
 
 import re
@@ -21,7 +21,7 @@ class ArcRetrievalConfig(MultipleChoiceConfig):
     """Options of ``--task arc_retrieval``."""
 
     no_documents: bool = field(
-        default=False, metadata={"help": "leave the documents out: what the retrieval is measured against"}
+        default=False, metadata={"help": "leave the documents out, as a baseline for retrieval"}
     )
 
 
@@ -34,8 +34,8 @@ class ArcRetrievalTask(MultipleChoiceTask):
 
 
 def statement(stem: str, answer: str) -> str:
-    """Question and answer in one text; an answer fills the blanks of a cloze, as fairseq's RACE recipe has
-    it.
+    """Question and answer in one text; the answer fills the blank of a cloze question, as in fairseq's RACE
+    recipe.
     """
     if "_" in stem:
         return _BLANK.sub(lambda _: answer, stem)

@@ -1,4 +1,4 @@
-"""The names of the classes, kept in the checkpoint."""
+"""Stores the class names in the checkpoint."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fairseq_adv.data.errors import DataError
 
 
 def keep_class_names(cfg: Any, names: Sequence[str]) -> None:
-    """Writes them into ``cfg.class_names``, which the trainer saves.
+    """Writes the names to ``cfg.class_names``, which the trainer saves.
 
     Args:
         cfg: the task's options.
         names: those of the data, in the order of the head's outputs.
 
     Raises:
-        DataError: the checkpoint has other ones.
+        DataError: the checkpoint has other names.
     """
     known = cfg.class_names
     if known is not None and list(known) != list(names):
@@ -26,8 +26,8 @@ def keep_class_names(cfg: Any, names: Sequence[str]) -> None:
             f"{cfg.data}/label/dict.txt: lists the classes {', '.join(names)}, but the checkpoint was "
             f"trained with {', '.join(known)}, in this order. Prepare the data with the same training file."
         )
-    # A task gets a copy of its options (fairseq/dataclass/utils.py, merge_with_parent), and the trainer
-    # saves the configuration that they were copied from.
+    # A task gets a copy of its options (fairseq/dataclass/utils.py, merge_with_parent), and the trainer saves
+    # the configuration that they were copied from.
     root = cfg._get_parent() if OmegaConf.is_config(cfg) else None
     for options in (cfg, *([] if root is None else [root.task])):
         with open_dict(options):

@@ -33,7 +33,7 @@ class MultipleChoiceConfig(TokenizerTaskConfig):
 
     data: str = field(
         default=MISSING,
-        metadata={"help": "folder of the data set; several, joined by a colon, are trained on together"},
+        metadata={"help": "folder of the data set; several, joined by colons, are trained on together"},
     )
     tokenizer_dir: Optional[str] = field(
         default=None,
@@ -45,35 +45,35 @@ class MultipleChoiceConfig(TokenizerTaskConfig):
     sampling_weights: Optional[str] = field(
         default=None,
         metadata={
-            "help": "how often an example of each data set comes in an epoch, joined by a colon: 1:1:0.5; "
-            "default: once"
+            "help": "how often an example of each data set occurs per epoch, joined by colons: 1:1:0.5 "
+            "(default: once)"
         },
     )
     max_positions: int = field(
         default=512,
         metadata={
-            "help": "most tokens of a candidate; documents are cut to fit, questions and answers never"
+            "help": "most tokens per candidate; only documents are truncated to fit, not questions or answers"
         },
     )
     tokens_per_sample: Optional[int] = field(
         default=None,
         metadata={
-            "help": "cut the documents already where a candidate has this many tokens; --max-positions is "
-            "the model's limit too and must be what the checkpoint was trained with"
+            "help": "truncate documents so that candidates have at most this many tokens (default: "
+            "--max-positions, which must be what the checkpoint was trained with)"
         },
     )
     whole_last_layer: bool = field(
         default=False,
         metadata={
-            "help": "in training, compute the last layer for all tokens, as fairseq does; the head reads the "
-            "first one only"
+            "help": "in training, compute the last layer for all tokens, as fairseq does, although the head "
+            "only reads the first one"
         },
     )
-    # No interpolation of the criterion's option: fairseq-validate, whose criterion may lack it, could not
+    # Not interpolated from the criterion's option: fairseq-validate, whose criterion may lack it, could not
     # resolve it. On the command line one option sets both.
     classification_head_name: str = field(
         default="sentence_classification_head",
-        metadata={"help": "name of the head that scores a candidate; the same for task and criterion"},
+        metadata={"help": "name of the head that scores candidates; the same for task and criterion"},
     )
 
 
@@ -98,7 +98,8 @@ class MultipleChoiceTask(TokenizerTask):
 
     @abstractmethod
     def texts(self, question: Question, choice: Choice) -> Tuple[str, ...]:
-        """The texts of a candidate: first one that may be cut or be empty, then those that are never cut."""
+        """The texts of a candidate: first one that may be truncated or empty, then those that are never
+        truncated."""
 
     def read(self, folder: Path, split: str) -> List[Question]:
         """The questions of one data set.
@@ -129,8 +130,8 @@ class MultipleChoiceTask(TokenizerTask):
         dataset = self.dataset_of(questions, np.array(sources, dtype=np.int64), weights)
         if training and not len(dataset.ordered_indices()):
             raise DataError(
-                f"--sampling-weights {self.cfg.sampling_weights}: no question is left in an epoch; pass "
-                "larger ones"
+                f"--sampling-weights {self.cfg.sampling_weights}: no questions are left in an epoch. Pass "
+                "larger weights"
             )
         _report(split, dataset, self.source_names)
         self.datasets[split] = dataset
@@ -138,15 +139,15 @@ class MultipleChoiceTask(TokenizerTask):
     def dataset_of(
         self, questions: Sequence[Question], sources: IntArray, weights: Optional[Sequence[float]] = None
     ) -> RankingDataset:
-        """Questions as the model reads them.
+        """A data set of questions, for training or evaluation.
 
         Args:
             questions: at least one.
             sources: (questions,) int64, the data set of each, ascending.
-            weights: how often a question of each data set comes in an epoch; ``None``: not for training.
+            weights: how often a question of each data set occurs per epoch; ``None``: not for training.
 
         Raises:
-            DataError: naming file and line: a question with its answer alone is too long.
+            DataError: naming file and line: a question with its answer is too long.
         """
         table = SegmentTable()
         rows = np.array(
@@ -179,38 +180,38 @@ class MultipleChoiceTask(TokenizerTask):
         return model
 
     def _training_weights(self) -> List[float]:
-        """Checked here and not before: a checkpoint's weights do no harm where it is only evaluated."""
+        """Checked only here: a checkpoint's weights do no harm if it is only evaluated."""
         weights = self.weights or [1.0] * len(self.folders)
         if len(weights) != len(self.folders):
             raise DataError(
                 f"--sampling-weights {self.cfg.sampling_weights}: {len(weights)} numbers for "
-                f"{len(self.folders)} data folders; give one for each"
+                f"{len(self.folders)} data folders. Pass one for each"
             )
         return weights
 
     def _folders_with(self, split: str) -> List[Optional[Path]]:
-        """The data sets; ``None`` in the place of one that lacks a split that is not for training."""
+        """The data sets; ``None`` for those that lack a split that is not for training."""
         if split.startswith("train") or len(self.folders) == 1:
             return list(self.folders)
         found = [folder if has_split(folder, split) else None for folder in self.folders]
         if not any(found):
-            find_split(self.folders[0], split)  # says what was looked for
+            find_split(self.folders[0], split)  # raises, with the names that it looked for
         for folder, there in zip(self.folders, found):
             if there is None:
-                logger.warning("%s has no split %r: it is left out there", folder, split)
+                logger.warning("%s has no split %r, so that split is left out there", folder, split)
         return found
 
 
 def _distinct_names(folders: List[Path]) -> List[str]:
     if not folders:
-        raise DataError("data: no folder given")
+        raise DataError("data: no folder given. Pass at least one")
     for parts in range(1, 8):
         names = ["/".join(folder.parts[-parts:]) for folder in folders]
         if len(set(names)) == len(names):
             return names
     repeated = next(name for name, count in Counter(map(str, folders)).items() if count > 1)
     raise DataError(
-        f"data: {repeated} is given twice. Give it once, with a larger one of the --sampling-weights."
+        f"data: {repeated} is given twice. Pass it once, with a larger weight in --sampling-weights."
     )
 
 
@@ -223,7 +224,7 @@ def _weights(text: Optional[str]) -> Optional[List[float]]:
         weights = []
     if not weights or not all(math.isfinite(w) and w >= 0 for w in weights) or not sum(weights):
         raise DataError(
-            f"--sampling-weights {text}: give numbers of 0 or more, not all 0, joined by colons, one for "
+            f"--sampling-weights {text}: pass numbers of 0 or more, not all 0, joined by colons, one for "
             "each data folder"
         )
     return weights
@@ -240,7 +241,7 @@ def _report(split: str, dataset: RankingDataset, names: List[str]) -> None:
         f"{name} {int((dataset.sources == source).sum())} questions" for source, name in enumerate(names)
     ]
     logger.info(
-        "%s: %s; %d candidates, the documents of %d cut to fit",
+        "%s: %s; %d candidates, the documents of %d truncated to fit",
         split,
         ", ".join(counts),
         len(dataset.rows),

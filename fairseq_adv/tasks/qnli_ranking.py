@@ -20,7 +20,7 @@ class QNLIRankingConfig(MultipleChoiceConfig):
 
 @register_task("qnli_ranking", dataclass=QNLIRankingConfig)
 class QNLIRankingTask(MultipleChoiceTask):
-    """Two sentences a question; a question left alone has one, and is there for prediction only."""
+    """Two sentences per question; a question without a pair has one, and is only for prediction."""
 
     def texts(self, question: Question, choice: Choice) -> Tuple[str, ...]:
         return "", f"Q: {question.stem}", f"A: {choice.text}"

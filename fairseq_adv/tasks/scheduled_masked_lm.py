@@ -1,4 +1,4 @@
-"""fairseq's masked_lm with a masking rate that changes in the course of the training (ALUM, 2004.08994)."""
+"""fairseq's masked_lm with a masking rate that changes during training (ALUM, 2004.08994)."""
 
 # No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
 
@@ -25,19 +25,19 @@ class ScheduledMaskedLMConfig(MaskedLMConfig):
     mask_prob_schedule: Optional[str] = field(
         default=None,
         metadata={
-            "help": "masking rates of the training, RATE,RATE,…: equal steps over --max-epoch epochs, or "
-            "RATE@EPOCH,…: each from its epoch on. With shards joined by colons an epoch is one shard. "
-            "Validation keeps --mask-prob all along. Default: --mask-prob for the training too"
+            "help": "masking rates in training, RATE,RATE,…: equal steps over --max-epoch epochs, or "
+            "RATE@EPOCH,…: each starting at its epoch. With shards joined by colons an epoch is one shard. "
+            "Validation always uses --mask-prob (default: --mask-prob in training too)"
         },
     )
-    # Set by fairseq's own options of these names.
+    # Set by fairseq's own options of the same names.
     max_epoch: int = II("optimization.max_epoch")
     train_subset: str = II("dataset.train_subset")
 
 
 @register_task("scheduled_masked_lm", dataclass=ScheduledMaskedLMConfig)
 class ScheduledMaskedLMTask(MaskedLMTask):
-    """Masked language modelling; without ``--mask-prob-schedule`` it is masked_lm to the bit.
+    """Masked language modelling; without ``--mask-prob-schedule`` it is bitwise identical to masked_lm.
 
     Validation masks ``--mask-prob`` of the tokens in every epoch, so that its losses can be compared.
 
@@ -54,8 +54,8 @@ class ScheduledMaskedLMTask(MaskedLMTask):
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Loads a split, from the shard of the epoch.
 
-        fairseq's own method, and its result in a wrapper: a copy of it with another masking class would have
-        to follow fairseq's.
+        It wraps the result of fairseq's own method: a copy of that method with another masking class would
+        have to follow fairseq's changes.
         """
         super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
         if self.schedule is not None and split == self.cfg.train_subset:

@@ -25,21 +25,19 @@ class SpanQAConfig(TokenTaskConfig):
     window_tokens: Optional[int] = field(
         default=None,
         metadata={
-            "help": "most tokens of a window with its question; a longer context is cut into several "
-            "windows; default: --max-positions"
+            "help": "most tokens of a window with its question; longer contexts are split into several "
+            "windows (default: --max-positions)"
         },
     )
     window_overlap: int = field(
-        default=128, metadata={"help": "tokens of the context that a window shares with the next one"}
+        default=128, metadata={"help": "tokens of the context shared by consecutive windows"}
     )
-    max_answer_tokens: int = field(
-        default=30, metadata={"help": "most tokens of an answer that is predicted"}
-    )
+    max_answer_tokens: int = field(default=30, metadata={"help": "most tokens of a predicted answer"})
 
 
 @register_task("span_qa", dataclass=SpanQAConfig)
 class SpanQATask(TokenTask):
-    """Windows of ``<s> question </s></s> context </s>``; the head says where the answer begins and ends.
+    """Windows of ``<s> question </s></s> context </s>``; the head predicts where the answer begins and ends.
 
     Raises:
         DataError: an option is wrong, or a file can't be used; before training starts.
@@ -73,7 +71,7 @@ class SpanQATask(TokenTask):
         )  # fmt: skip
 
     def dataset_of(self, squad: Squad, split: str) -> SpansDataset:
-        """Questions as the model reads them.
+        """A data set of questions, for training or evaluation.
 
         Raises:
             DataError: a question is too long.

@@ -1,4 +1,4 @@
-"""A tag for each word: named entities in sentences in columns."""
+"""A tag for each word: named entities, from files of words and tags in columns."""
 
 # No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
 
@@ -28,20 +28,20 @@ class TaggingConfig(TokenTaskConfig):
     strict: bool = field(
         default=False,
         metadata={
-            "help": "a predicted entity that begins with I- counts as none, as seqeval has it with "
-            "mode='strict'; without it as one, as conlleval has it"
+            "help": "ignore predicted entities that begin with I-, as seqeval does with mode='strict'; "
+            "otherwise they count, as in conlleval"
         },
     )
-    # Not for the command line: it is filled from the training data, so that a checkpoint has it.
+    # Not a command-line option: it is set from the training data, so that the checkpoint contains it.
     class_names: Optional[List[str]] = field(default=None, metadata={"help": argparse.SUPPRESS})
 
 
 @register_task("tagging", dataclass=TaggingConfig)
 class TaggingTask(TokenTask):
-    """Sentences whose words have tags; they are read in IOB1, IOB2 or BIOES and learned in IOB2.
+    """Sentences with tagged words; tags are read in IOB1, IOB2 or BIOES and learned in IOB2.
 
-    A checkpoint has the names of the tags in their order, ``cfg.task.class_names``: O, then B- and I- of each
-    type of the training data.
+    A checkpoint stores the names of the tags in their order, ``cfg.task.class_names``: O, then B- and I- of
+    each type in the training data.
 
     Attributes:
         types: of the entities, sorted; tag 2k + 1 is B- of type k, tag 2k + 2 is I-.
@@ -61,7 +61,7 @@ class TaggingTask(TokenTask):
             path = find_columns(Path(cfg.data), "train")
             types = types_of([sentence.tags or () for sentence in read_columns(path)])
             if not types:
-                raise DataError(f"{path}: every tag is O. There is nothing to learn.")
+                raise DataError(f"{path}: every tag is O: nothing to learn. Is it the right file?")
             keep_class_names(cfg, tag_names(types))
         return cls(cfg, load_tokenizer(cfg.tokenizer_dir, cfg.data))
 
@@ -78,10 +78,10 @@ class TaggingTask(TokenTask):
         logger.info("%s: %d sentences, %d words, from %s", split, len(sentences), words, path)
 
     def dataset_of(self, sentences: List[TaggedSentence], split: str) -> TagsDataset:
-        """Sentences as the model reads them.
+        """A data set of sentences, for training or evaluation.
 
         Raises:
-            DataError: one is too long, or has a tag that the training data lacks; names the line.
+            DataError: one is too long, or has a tag that is not in the training data; names the line.
         """
         rows = tokenised(sentences, self.tokenizer, self.cfg.max_positions)
         numbers = {tag: number for number, tag in enumerate(self.tags)}

@@ -1,5 +1,5 @@
-"""Classes or numbers of texts and pairs of texts: fairseq's ``sentence_prediction`` with mini-batches of like
-length.
+"""Classes or numbers for texts and pairs of texts: fairseq's ``sentence_prediction`` with mini-batches of
+similar length.
 """
 
 # No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
@@ -23,24 +23,24 @@ class TextClassificationConfig(SentencePredictionConfig):
 
     no_group_by_length: bool = field(
         default=False,
-        metadata={"help": "shuffle without regard to length, as sentence_prediction does"},
+        metadata={"help": "shuffle without grouping by length, as sentence_prediction does"},
     )
     whole_last_layer: bool = field(
         default=False,
         metadata={
-            "help": "in training, compute the last layer for all tokens, as fairseq does; the head reads the "
-            "first one only"
+            "help": "in training, compute the last layer for all tokens, as fairseq does, although the head "
+            "only reads the first one"
         },
     )
-    # Not for the command line: it is filled from label/dict.txt, so that a checkpoint has it.
+    # Not a command-line option: it is set from label/dict.txt, so that the checkpoint contains it.
     class_names: Optional[List[str]] = field(default=None, metadata={"help": argparse.SUPPRESS})
 
 
 @register_task("text_classification", dataclass=TextClassificationConfig)
 class TextClassificationTask(SentencePredictionTask):
-    """Reads the data of ``sentence_prediction``, in either order of examples and with the same heads.
+    """Reads the data of ``sentence_prediction``, and has the same heads.
 
-    A checkpoint has the names of the classes in their order, ``cfg.task.class_names``; ``None`` for a
+    A checkpoint stores the names of the classes in their order, ``cfg.task.class_names``; ``None`` for a
     regression.
 
     Raises:
@@ -57,7 +57,7 @@ class TextClassificationTask(SentencePredictionTask):
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
         dataset = super().load_dataset(split, combine, **kwargs)
         if not (self.cfg.no_group_by_length or self.cfg.no_shuffle):
-            nested = dataset.dataset  # without the order, one for all epochs, that fairseq has drawn
+            nested = dataset.dataset  # without the order that fairseq has drawn, the same for all epochs
             seed = self.cfg.seed if split.startswith("train") else None
             dataset = self.datasets[split] = GroupedByLength(nested, nested.sizes[0], seed)
         return dataset

@@ -1,4 +1,4 @@
-"""A head with outputs at every token: what transformers' models for tags and for spans have."""
+"""A head with outputs at every token, as in transformers' models for tags and for spans."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fairseq_adv.tasks.tokenizer_task import without_heads
 
 
 class TokenHead(nn.Module):
-    """Dropout and a linear layer; called by the model's ``forward`` as its other heads are.
+    """Dropout and a linear layer; called by the model's ``forward`` like its other heads.
 
     Args:
         dim: width of the encoder.
-        outputs: of each token.
+        outputs: number of outputs per token.
         dropout: fairseq's ``pooler_dropout``.
     """
 
@@ -34,7 +34,7 @@ class TokenHead(nn.Module):
 
 
 class _NoLayer(nn.Module):
-    """fairseq's RoBERTa reads the width of each head's ``dense`` when it loads a checkpoint: 0 here."""
+    """fairseq's RoBERTa reads the width of each head's ``dense`` when it loads a checkpoint; here it is 0."""
 
     out_features = 0
 
@@ -44,7 +44,7 @@ class _NoLayer(nn.Module):
 
 
 def add_token_head(model: nn.Module, name: str, outputs: int) -> None:
-    """Gives the model a :class:`TokenHead` beside its classification heads.
+    """Adds a :class:`TokenHead` to the model's classification heads.
 
     Raises:
         ValueError: the architecture has no classification heads.

@@ -18,7 +18,7 @@ class TokenTaskConfig(TokenizerTaskConfig):
     """Options of both tasks."""
 
     classification_head_name: str = field(
-        default="token_head", metadata={"help": "name of the head, which has its outputs at every token"}
+        default="token_head", metadata={"help": "name of the head, which has outputs at every token"}
     )
 
 
@@ -28,7 +28,7 @@ class TokenTask(TokenizerTask):
     Args:
         cfg: the options.
         tokenizer: of the encoder.
-        outputs: of the head, at each token.
+        outputs: of the head, per token.
     """
 
     def __init__(self, cfg: TokenTaskConfig, tokenizer: TokenToIds, outputs: int) -> None:
@@ -47,7 +47,7 @@ class TokenTask(TokenizerTask):
         return model
 
     def _order(self, split: str) -> "dict[str, Any]":
-        """The arguments of a data set that decide the order of its rows."""
+        """The arguments of a data set that determine the order of its rows."""
         return {
             "seed": self.cfg.seed if split.startswith("train") else None,
             "shuffle": not self.cfg.no_shuffle,

@@ -1,4 +1,4 @@
-"""What the tasks share that read text and tokenise it themselves, with the encoder's own tokenizer."""
+"""What the tasks share that tokenise text themselves, with the encoder's own tokenizer."""
 
 # No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
 
@@ -16,7 +16,7 @@ from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
 
 @dataclass
 class TokenizerTaskConfig(FairseqDataclass):
-    """Options of all of them."""
+    """Options of these tasks."""
 
     data: str = field(default=MISSING, metadata={"help": "folder of the data set"})
     tokenizer_dir: Optional[str] = field(
@@ -26,10 +26,10 @@ class TokenizerTaskConfig(FairseqDataclass):
             "vocab.bpe (GPT-2 BPE), or spiece.model (ALBERT); default: the data folder"
         },
     )
-    max_positions: int = field(default=512, metadata={"help": "most tokens that the model reads"})
+    max_positions: int = field(default=512, metadata={"help": "most tokens per row that the model reads"})
     no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
     no_group_by_length: bool = field(
-        default=False, metadata={"help": "shuffle without regard to length; mini-batches hold more padding"}
+        default=False, metadata={"help": "shuffle without grouping by length; mini-batches have more padding"}
     )
     seed: int = II("common.seed")
 
@@ -42,7 +42,7 @@ class TokenizerTask(FairseqTask):
         tokenizer: of the encoder.
 
     Attributes:
-        mask_index: the id of ``<mask>``, which the encoder has and its dictionary file does not.
+        mask_index: the id of ``<mask>``, which the encoder has but its dictionary file does not.
     """
 
     def __init__(self, cfg: TokenizerTaskConfig, tokenizer: TokenToIds) -> None:
@@ -60,7 +60,7 @@ class TokenizerTask(FairseqTask):
         return int(self.cfg.max_positions)
 
     def has_sharded_data(self, split: str) -> bool:
-        """False: to fairseq a colon joins shards, of which each epoch loads one; here it never does."""
+        """False: in fairseq a colon joins shards, of which each epoch loads one; here it does not."""
         return False
 
     @property
@@ -75,5 +75,5 @@ class TokenizerTask(FairseqTask):
 def without_heads(model: nn.Module) -> ValueError:
     """The error for an architecture that has no classification heads."""
     return ValueError(
-        f"{type(model).__name__} has no classification heads; use an --arch such as roberta_base"
+        f"{type(model).__name__} has no classification heads. Pass an --arch such as roberta_base"
     )

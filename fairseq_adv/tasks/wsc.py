@@ -1,6 +1,6 @@
-"""Winograd schemas as SuperGLUE writes them, and WNLI through them (FreeLB, 4.1).
+"""Winograd schemas in SuperGLUE's format, and WNLI converted to them (FreeLB, 4.1).
 
-Each noun phrase takes the pronoun's place in turn; ``fairseq-adv prepare wsc`` writes them beside the
+Each noun phrase takes the pronoun's place in turn; ``fairseq-adv prepare wsc`` adds the phrases to the
 sentences.
 """
 
@@ -37,7 +37,7 @@ class WSCConfig(TokenizerTaskConfig):
     max_positions: int = field(default=512, metadata={"help": "most tokens of a sentence"})
     wsc_cross_entropy: bool = field(
         default=False,
-        metadata={"help": "cross-entropy of the query among the candidates instead of the margin loss"},
+        metadata={"help": "use the cross-entropy of the query among the candidates, not the margin loss"},
     )
     wsc_margin_alpha: float = field(
         default=1.0,
@@ -50,7 +50,7 @@ class WSCConfig(TokenizerTaskConfig):
 
 @register_task("wsc", dataclass=WSCConfig)
 class WSCTask(TokenizerTask):
-    """Sentences whose pronoun stands for the query, or does not.
+    """Sentences with a pronoun that refers to the query, or does not.
 
     Raises:
         DataError: an option is wrong, or a file can't be used; before training starts.
@@ -73,7 +73,8 @@ class WSCTask(TokenizerTask):
         rows = [self._rows(detokenised(example)) for example in examples]
         if split.startswith("train") and not any(example.label for example in examples):
             raise DataError(
-                f"{self.cfg.data}: no sentence of the training split has the label true: nothing to learn"
+                f"{self.cfg.data}: no sentence of the training split has the label true, so there is nothing "
+                "to learn"
             )
         self.datasets[split] = WSCDataset(
             examples,
@@ -103,7 +104,7 @@ class WSCTask(TokenizerTask):
         if longest > self.cfg.max_positions:
             raise DataError(
                 f"{example.where}: {longest} tokens, more than --max-positions {self.cfg.max_positions}. "
-                "Shorten it, remove the line, or raise --max-positions as far as the model goes."
+                "Shorten it, remove the line, or raise --max-positions up to the model's limit."
             )
         return rows
 
@@ -111,7 +112,7 @@ class WSCTask(TokenizerTask):
         """The phrase in the pronoun's place; its tokens are those that the text gains over the text before
         it.
 
-        GPT-2's BPE writes the space before a word into the word, so the space goes with the phrase
+        GPT-2's BPE merges the space before a word into the word, so the space belongs to the phrase
         (fairseq's recipe).
         """
         before = example.prefix.rstrip()
@@ -121,7 +122,7 @@ class WSCTask(TokenizerTask):
         )
         start, end = _common(whole, first), _common(whole, second)
         if end < len(second) or end == start:
-            end += 1  # a piece that reaches over the phrase's end counts as the phrase's
+            end += 1  # a piece that extends beyond the phrase's end counts as part of the phrase
         tokens = torch.from_numpy(np.concatenate([[self.dictionary.bos()], whole, [self.dictionary.eos()]]))
         span = torch.zeros(len(tokens), dtype=torch.bool)
         span[1 + start : 1 + end] = True
@@ -135,7 +136,7 @@ class WSCTask(TokenizerTask):
 
 
 def _common(whole: "np.ndarray[Any, Any]", part: "np.ndarray[Any, Any]") -> int:
-    """How many tokens the two share from the start."""
+    """The number of leading tokens that the two have in common."""
     n = min(len(whole), len(part))
     differing = np.flatnonzero(whole[:n] != part[:n])
     return int(differing[0]) if len(differing) else n

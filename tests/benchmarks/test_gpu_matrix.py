@@ -122,7 +122,7 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
     ("words", "told"),
     [
         (["--into", "no-markers"], "lacks the lines <!-- mode matrix: begin -->"),
-        (["--list"], "standard-fp16-single.json: is not json"),
+        (["--list"], "standard-fp16-single.json: not JSON"),
     ],
 )
 def test_mistakes_are_told(

@@ -75,17 +75,17 @@ def test_learning_curves(
     without_matplotlib(monkeypatch)
     done = run(runs / "logged", "--curves", tmp_path / "none.png")
     assert done.returncode == 2 and done.stdout.startswith("run ")
-    assert done.stderr.startswith("error: no figure was drawn: it needs matplotlib.")
+    assert done.stderr.startswith("error: no figure was drawn: that needs matplotlib.")
     assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "none.png").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["RUNS"], "holds neither train.log nor checkpoint_best.pt or checkpoint_last.pt"),
-        (["RUNS/logged", "--steps", "2"], "give its radius with --epsilon"),
-        (["RUNS/logged", "--relative"], "give its radius with --epsilon"),
-        (["RUNS/logged", "--curves", "out.pdf"], "give a name that ends in .png"),
+        (["RUNS"], "neither train.log nor checkpoint_best.pt nor checkpoint_last.pt"),
+        (["RUNS/logged", "--steps", "2"], "pass its radius with --epsilon"),
+        (["RUNS/logged", "--relative"], "pass its radius with --epsilon"),
+        (["RUNS/logged", "--curves", "out.pdf"], "pass a file name that ends in .png"),
     ],
 )
 def test_mistakes_end_with_one_line(words: list[str], message: str, runs: Path, run: CommandMain) -> None:

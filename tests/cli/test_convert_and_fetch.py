@@ -19,12 +19,12 @@ def test_converts_and_reuses(tmp_path: Path) -> None:
     words = ["convert", str(tmp_path / "hf"), str(tmp_path / "out")]
     first = run(*words)
     assert first.returncode == 0, first.stderr
-    assert first.stdout.endswith(f"{tmp_path / 'out'}: written\n")
+    assert first.stdout.endswith(f"wrote {tmp_path / 'out'}\n")
     assert "newly initialised: encoder.lm_head" in first.stderr
     assert "left out: pooler.dense.weight" in first.stderr
     second = run(*words)
     assert second.returncode == 0
-    assert second.stdout.endswith(f"{tmp_path / 'out'}: already there, reused\n")
+    assert second.stdout.endswith(f"{tmp_path / 'out'} is already there; nothing to do\n")
 
 
 @pytest.mark.parametrize("name", ["convert", "fetch"])

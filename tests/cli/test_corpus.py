@@ -94,7 +94,7 @@ def test_shards_and_again(
     assert run(script, *words, "--workers", 5) == 0
     shown = capfd.readouterr()
     lines = shown.out.splitlines()
-    assert lines[0] == "--workers 5: there are 3 shards to make, so as many are used"
+    assert lines[0] == "--workers 5: there are only 3 shards to make, so fewer workers run"
     assert lines[1].startswith("made: 3 shards (0, 1, 2); ") and "MB/s" in lines[1]
     assert lines[-1] == ":".join(str(out / f"shard{i}") for i in range(3))
     assert "100%" in shown.err and "B/s" in shown.err
@@ -106,7 +106,7 @@ def test_shards_and_again(
         ]
     )
     before = [identity(out / f"shard{i}") for i in range(3)]
-    assert run(script, *words, "--invalid-utf8", "replace") == 0
+    assert run(script, *words, "--encoding-errors", "replace") == 0
     assert "already there: 3 shards (0, 1, 2)" in capfd.readouterr().out
     assert before == [identity(out / f"shard{i}") for i in range(3)]
     assert run(script, *words, "--drop-empty") == 2
@@ -165,12 +165,12 @@ def test_a_killed_worker_costs_its_own_shard_only(encoder: Path, large: Path, tm
     os.kill(worker, signal.SIGKILL)
     stdout, stderr = process.communicate()
     assert process.returncode == 1
-    assert f"error: {out}/shard1: its worker was killed by signal 9, so this shard is not made." in stderr
-    assert "1 of 4 shards are not made" in stderr and "Traceback" not in stderr
+    assert f"error: {out}/shard1: its worker was killed by signal 9, so this shard was not made." in stderr
+    assert "1 of 4 shards were not made" in stderr and "Traceback" not in stderr
     assert not (out / "shard1").exists() and stdout.splitlines()[-1].startswith("train: ")
     kept = {i: identity(out / f"shard{i}") for i in (0, 2, 3)}
     check = run_command(*command(*words, "--check"))
-    assert check.returncode == 1 and check.stderr.startswith(f"error: {out}/shard1: is missing\n")
+    assert check.returncode == 1 and check.stderr.startswith(f"error: {out}/shard1: missing\n")
     assert run_command(*command(*words)).returncode == 0
     assert kept == {i: identity(out / f"shard{i}") for i in (0, 2, 3)}
 
@@ -195,7 +195,7 @@ def test_interrupted(encoder: Path, large: Path, tmp_path: Path, number: signal.
     assert len(made) <= 4
     check = run_command(*command(*words, "--check"))
     faults = check.stderr.splitlines()[:-1]
-    assert faults == [f"error: {out}/shard{i}: is missing" for i in range(6) if i not in made]
+    assert faults == [f"error: {out}/shard{i}: missing" for i in range(6) if i not in made]
 
 
 def test_a_full_disk(encoder: Path, large: Path, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_full_disk(encoder: Path, large: Path, tmp_path: Path) -> None:
     process = start(*words, preexec_fn=small_files)
     _, stderr = process.communicate()
     assert process.returncode == 2 and "Traceback" not in stderr
-    assert "error: " in stderr and f"File too large, so {tmp_path}/out/shard0 is not made." in stderr
+    assert "error: " in stderr and f"File too large, so {tmp_path}/out/shard0 was not made." in stderr
     assert "run the same command again" in stderr
     left = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert {path.name for path in left} <= {"manifest.json", "dict.txt"}
@@ -225,7 +225,7 @@ def test_a_text_that_is_not_utf8(
     assert f"error: {text}:401: not UTF-8 at byte" in shown.err and "Traceback" not in shown.err
     kept = identity(out / "shard0")
     assert not (out / "shard3").exists()
-    assert run(script, *words, "--invalid-utf8", "replace") == 0
+    assert run(script, *words, "--encoding-errors", "replace") == 0
     assert "note: 1 U+FFFD" in capfd.readouterr().out
     assert kept == identity(out / "shard0")
 
@@ -237,17 +237,17 @@ def test_a_slurm_array(
     words = [text, out, "--shards", 5, "--encoder", encoder, "--valid", text]
     lines = [command(*words, "--task-index", index, "--task-count", 3) for index in (0, 2)]
     for task in [start_command(line, text=True) for line in lines]:
-        assert "the same command with --check" in task.communicate()[0] and task.returncode == 0
+        assert "same command with --check" in task.communicate()[0] and task.returncode == 0
     assert run(script, *words, "--check") == 1
     errors = capfd.readouterr().err.splitlines()
-    assert errors[:2] == [f"error: {out}/shard1: is missing", f"error: {out}/shard4: is missing"]
+    assert errors[:2] == [f"error: {out}/shard1: missing", f"error: {out}/shard4: missing"]
     assert run(script, *words, "--task-index", 1, "--task-count", 3) == 0
     capfd.readouterr()
     assert run(script, *words, "--check") == 0
     assert capfd.readouterr().out.splitlines()[-1] == ":".join(str(out / f"shard{i}") for i in range(5))
     (out / "shard4" / "train.bin").write_bytes(b"")
     assert run(script, *words, "--check") == 1
-    assert f"error: {out}/shard4/train.bin: is missing or has another size" in capfd.readouterr().err
+    assert f"error: {out}/shard4/train.bin: missing, or its size has changed" in capfd.readouterr().err
     # More tasks than shards: the last ones have nothing to do.
     assert run(script, *words, "--task-index", 6, "--task-count", 7) == 0
 
@@ -286,16 +286,16 @@ def test_the_bar_in_a_log_file(
 
 
 BAD_OPTIONS = [
-    ([], "--encoder-json is missing; gpt2 needs it. Or give --encoder."),
-    (["--encoder-json", "a", "--vocab-bpe", "b"], "--srcdict is missing; gpt2 needs it"),
-    (["--wordpiece-vocab", "a"], "--srcdict is missing; wordpiece needs it"),
-    (["--sentencepiece", "a"], "--srcdict is missing; sentencepiece needs it"),
-    (["--encoder", "a", "--srcdict", "b"], "--srcdict repeats what --encoder says"),
-    (["--sentencepiece", "a", "--srcdict", "b", "--vocab-bpe", "c"], "--vocab-bpe does not belong to"),
+    ([], "--encoder-json is missing: the tokenizer gpt2 needs it. Or pass --encoder."),
+    (["--encoder-json", "a", "--vocab-bpe", "b"], "--srcdict is missing: the tokenizer gpt2 needs it"),
+    (["--wordpiece-vocab", "a"], "--srcdict is missing: the tokenizer wordpiece needs it"),
+    (["--sentencepiece", "a"], "--srcdict is missing: the tokenizer sentencepiece needs it"),
+    (["--encoder", "a", "--srcdict", "b"], "--srcdict and --encoder: pass only one of them"),
+    (["--sentencepiece", "a", "--srcdict", "b", "--vocab-bpe", "c"], "--vocab-bpe is not for"),
     (["--sentencepiece", "a", "--srcdict", "b", "--cased"], "--cased is for WordPiece"),
-    (["--encoder", "nowhere"], "nowhere: holds neither vocab.txt (WordPiece) nor"),
-    (["--encoder", "{encoder}", "--shards", "9999"], "--shards 9999: the corpus cannot be cut into so many"),
-    (["--encoder", "{encoder}", "--task-index", "0"], "--task-index and --task-count belong together"),
+    (["--encoder", "nowhere"], "nowhere: neither vocab.txt (WordPiece), nor"),
+    (["--encoder", "{encoder}", "--shards", "9999"], "--shards 9999: the corpus can't be cut into so many"),
+    (["--encoder", "{encoder}", "--task-index", "0"], "--task-index and --task-count go together"),
     (
         ["--encoder", "{encoder}", "--task-index", "2", "--task-count", "2"],
         "the index must be 0 to 1. A SLURM array",

@@ -24,13 +24,13 @@ def test_exports_and_reuses(samples: None, tmp_path: Path, capsys: pytest.Captur
     words = (converted / "model.pt", tmp_path / "out")
     done = export(*words)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"{tmp_path / 'out'}: written, for AutoModelForMaskedLM\n"
+    assert done.stdout == f"wrote {tmp_path / 'out'}, for AutoModelForMaskedLM\n"
     assert export(*words).stdout.endswith("already there and made from this checkpoint; nothing to do\n")
     for mistake, message in (
         ([tmp_path / "absent.pt", tmp_path / "x"], "no such checkpoint"),
         ([*words, "--labels", "a,b"], "has no classes (masked LM). Leave it out."),
         ([words[0], tmp_path], "was not made by this program"),
-        ([words[0], tmp_path / "x", "--tokenizer-dir", tmp_path], "holds neither vocab.txt"),
+        ([words[0], tmp_path / "x", "--tokenizer-dir", tmp_path], "neither vocab.txt"),
     ):
         done = export(*mistake)
         assert done.returncode == 2 and done.stdout == ""
@@ -41,9 +41,9 @@ def test_exports_and_reuses(samples: None, tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("family", "heading"),
     [
-        ("bert", "Load it, a BERT:"),
-        ("roberta", "Load it, a RoBERTa:"),
-        ("albert", "Load it, an ALBERT:"),
+        ("bert", "Load a BERT:"),
+        ("roberta", "Load a RoBERTa:"),
+        ("albert", "Load an ALBERT:"),
     ],
 )
 def test_the_help_of_convert_says_what_works(

@@ -139,7 +139,7 @@ def test_the_score_over_the_levels(trained: Path, tmp_path: Path, run: CommandMa
         scores = re.findall(r'"valid_accuracy": "([\d.]+)"', text)
         assert float(row["last_accuracy_mean"]) == float(scores[-1])
     done = run("levels", trained / "measured", trained / "measured", tmp_path / "f")
-    assert done.returncode == 2 and "needs two flood levels or more" in done.stderr
+    assert done.returncode == 2 and "needs two or more flood levels" in done.stderr
 
 
 def test_the_loss_under_noise(trained: Path, tmp_path: Path, run: CommandMain) -> None:
@@ -165,23 +165,23 @@ def test_the_loss_under_noise(trained: Path, tmp_path: Path, run: CommandMain) -
     ("words", "message"),
     [
         (["log", "gone", "f"], "error: gone: no such log"),
-        (["log", "FOLDER/data/label/dict.txt", "f"], "run fairseq-train with --log-format json"),
-        (["log", "FOLDER/measured", "f", "--group", "body"], "--group body: was not measured"),
+        (["log", "FOLDER/data/label/dict.txt", "f"], "Run fairseq-train with --log-format json"),
+        (["log", "FOLDER/measured", "f", "--group", "body"], "--group body: not measured"),
         (
             ["log", "FOLDER/measured", "FOLDER/flooded"],
-            "the last word is the beginning of the outputs' names",
+            "the last argument is the output name",
         ),
-        (["checkpoints", "a.pt", "b.pt"], "the last word is the beginning of the outputs' names"),
+        (["checkpoints", "a.pt", "b.pt"], "the last argument is the output name"),
         (["checkpoints", "gone.pt", "f"], "error: gone.pt: no such checkpoint"),
         (["checkpoints", "BEST", "f", "--batches", "1"], "error: --batches 1: pass 2 or more"),
         (["checkpoints", "BEST", "f", "--batch-size", "99"], "error: --batch-size 99: the split 'train'"),
-        (["checkpoints", "BEST", "f", "--split", "gone"], "(input0/gone.idx); choose another data folder or"),
+        (["checkpoints", "BEST", "f", "--split", "gone"], "(input0/gone.idx). Choose another data folder or"),
         (
             ["checkpoints", "BEST", "f", "--valid-split", "gone"],
-            "(input0/gone.idx); choose another data fold",
+            "(input0/gone.idx). Choose another data fold",
         ),
-        (["levels", "FOLDER/measured", "f"], "needs two flood levels or more"),
-        (["levels", "FOLDER/measured", "FOLDER/flooded", "f", "--metric", "mcc2"], "no validation score"),
+        (["levels", "FOLDER/measured", "f"], "needs two or more flood levels"),
+        (["levels", "FOLDER/measured", "FOLDER/flooded", "f", "--metric", "mcc2"], "no validation metric"),
         (["noise", "gone.pt", "f", "--stds", "0,1"], "error: gone.pt: no such checkpoint"),
         (["noise", "BEST", "f", "--stds", "0"], "--stds 0: pass two or more"),
     ],
@@ -214,7 +214,9 @@ def test_without_matplotlib_the_csv_is_written(
     without_matplotlib(monkeypatch)
     done = run("log", trained / "measured", tmp_path / "f")
     assert done.returncode == 0 and f"wrote {tmp_path}/f.csv\n" in done.stdout, done.stderr
-    assert "note: no figure was drawn: it needs matplotlib" in done.stderr and "Traceback" not in done.stderr
+    assert (
+        "note: no figure was drawn: that needs matplotlib" in done.stderr and "Traceback" not in done.stderr
+    )
     assert len(rows(tmp_path / "f")) == 4 and not (tmp_path / "f.png").exists()
 
 

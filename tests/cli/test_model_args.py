@@ -21,17 +21,17 @@ def test_sizes_are_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("--arch roberta_base --user-dir evil", "'--user-dir' is no size of an encoder. Leave it out"),
-        ("--user-dir=evil", "'--user-dir=evil' is no size"),
-        ("--encoder-layers --user-dir evil", "--encoder-layers '--user-dir' is no size"),
-        ("--encoder-layers=6", "'--encoder-layers=6' is no size of an encoder"),
-        ("--encoder-layers", "--encoder-layers '' is no size"),
-        ("--encoder-layers ../6", "--encoder-layers '../6' is no size"),
-        ("--arch ${env:HOME}", "--arch '${env:HOME}' is no size"),
-        ("evil --arch roberta_base", "'evil' is no size of an encoder"),
-        ("--arch 'roberta_base", "is not a line of options (No closing quotation)"),
-        ("--arch \udcff", "is not a line of options ('utf-8' codec can't decode"),
-        (None, "no such file. Pass a folder that fairseq-adv convert wrote"),
+        ("--arch roberta_base --user-dir evil", "'--user-dir' is not an encoder size. Remove it"),
+        ("--user-dir=evil", "'--user-dir=evil' is not an encoder size"),
+        ("--encoder-layers --user-dir evil", "--encoder-layers '--user-dir' is not a size"),
+        ("--encoder-layers=6", "'--encoder-layers=6' is not an encoder size"),
+        ("--encoder-layers", "--encoder-layers '' is not a size"),
+        ("--encoder-layers ../6", "--encoder-layers '../6' is not a size"),
+        ("--arch ${env:HOME}", "--arch '${env:HOME}' is not a size"),
+        ("evil --arch roberta_base", "'evil' is not an encoder size"),
+        ("--arch 'roberta_base", "not a line of options (No closing quotation)"),
+        ("--arch \udcff", "not a line of options ('utf-8' codec can't decode"),
+        (None, "no such file. Pass a folder written by fairseq-adv convert"),
     ],
 )
 def test_nothing_else_is(text: str | None, message: str, tmp_path: Path) -> None:
@@ -56,5 +56,5 @@ def test_no_code_of_an_encoder_s_is_run(tmp_path: Path, capsys: pytest.CaptureFi
                   ["sweep", data, encoder, tmp_path / "out"]):  # fmt: skip
         done = run(*words)
         assert done.returncode == 2
-        assert f"error: {encoder}/model_args.txt: '--user-dir' is no size" in done.stderr
+        assert f"error: {encoder}/model_args.txt: '--user-dir' is not an encoder size" in done.stderr
     assert not (tmp_path / "canary").exists() and not (tmp_path / "out").exists()

@@ -30,9 +30,9 @@ def test_the_names_are_the_packages() -> None:
     [
         (
             ["prepare", "glue", "in", "AGNews", "out"],
-            "no GLUE task is called 'AGNews' (your own data: fairseq-adv prepare classification). Choose one",
+            "AGNews: no such GLUE task (for your own data use fairseq-adv prepare classification). Choose",
         ),
-        (["options", "nope"], "no criterion 'nope' in fairseq_adv; it has alum_vat, "),
+        (["options", "nope"], "nope: no such criterion in fairseq_adv. Choose one of alum_vat, "),
         (["predict", "a.pt", "--task", "nope", "--out", "out"], "--task nope: no such task. Choose one of "),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -12,8 +12,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> CommandMain:
 
 
 FINITE = "must be a finite number, not"
-ABOVE = "must be above 0, not"
-ONE = "must be 1 or above, not"
+ABOVE = "must be greater than 0, not"
+ONE = "must be 1 or more, not"
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ ONE = "must be 1 or above, not"
         ("attack a.pt --epsilon x", "argument --epsilon: invalid number value: 'x'"),
         ("attack a.pt --epsilon 1 --step-size -1", f"argument --step-size: {ABOVE} -1"),
         ("attack a.pt --epsilon 1 --start nan", f"argument --start: {FINITE} nan"),
-        ("attack a.pt --epsilon 1 --start -1", "argument --start: must be 0 or above, not -1"),
+        ("attack a.pt --epsilon 1 --start -1", "argument --start: must be 0 or more, not -1"),
         ("attack a.pt --epsilon 1 --steps 0", f"argument --steps: {ONE} 0"),
         ("attack a.pt --epsilon 1 --batch-size 0", f"argument --batch-size: {ONE} 0"),
         ("attack a.pt --epsilon 1 --batches 1.5", "argument --batches: invalid whole number value: '1.5'"),

@@ -111,7 +111,7 @@ def test_a_mistake_ends_without_a_traceback(trained: Path, tmp_path: Path) -> No
     )
     done = run_command(*command(trained, tmp_path / "out", "--split", "test-broken"))
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith(f"error: {path}:2: not json")
+    assert done.stderr.splitlines()[-1].startswith(f"error: {path}:2: not JSON")
     assert not (tmp_path / "out").exists()
 
 
@@ -206,15 +206,15 @@ def test_questions_of_a_file(trained: Path, tmp_path: Path, run: CommandMain) ->
     [
         (["CHECKPOINT"], "--out is missing"),
         (["CHECKPOINT", "--out", "OUT"], "--data is missing"),
-        (["--stdin"], "no model: give checkpoints"),
-        (["CHECKPOINT", "--stdin", "--input", "a.txt"], "--stdin and --input: give one of them"),
+        (["--stdin"], "CHECKPOINT is missing"),
+        (["CHECKPOINT", "--stdin", "--input", "a.txt"], "--stdin and --input: pass only one of them"),
         (["CHECKPOINT", "--stdin", "--task", "RTE"], "--task is for --data, not for --stdin. Leave it out."),
         (["CHECKPOINT", "--input", "a.txt", "--vote"], "--vote is for --data, not for --input"),
         (["CHECKPOINT", "--stdin", "--out", "OUT"], "--out is for --data and --input; --stdin prints"),
-        (["CHECKPOINT", "--data", "DATA", "--out", "OUT", "--text", "a"], "--text is for --input"),
-        (["CHECKPOINT", "--stdin", "--no-header"], "--no-header is for --input"),
+        (["CHECKPOINT", "--data", "DATA", "--out", "OUT", "--text", "a"], "--text needs --input"),
+        (["CHECKPOINT", "--stdin", "--no-header"], "--no-header needs --input"),
         (["CHECKPOINT", "--input", "a.csv"], "a.csv: no such file"),
-        (["CHECKPOINT", "--stdin", "--tokenizer-dir", "OUT"], "holds neither vocab.txt"),
+        (["CHECKPOINT", "--stdin", "--tokenizer-dir", "OUT"], "neither vocab.txt"),
         (["gone.pt", "--stdin"], "gone.pt: no such checkpoint"),
     ],
 )

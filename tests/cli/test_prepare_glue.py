@@ -72,14 +72,14 @@ def test_all_tasks_that_are_there(
 
 
 BAD_OPTIONS = [
-    ([], "--encoder-json is missing; gpt2 needs it. Or give --encoder."),
-    (["--encoder-json", "a", "--srcdict", "b"], "--vocab-bpe is missing; gpt2 needs it"),
-    (["--wordpiece-vocab", "a"], "--srcdict is missing; wordpiece needs it"),
-    (["--tokenizer", "wordpiece", "--srcdict", "a"], "--wordpiece-vocab is missing; wordpiece needs it"),
-    (["--encoder", "a", "--srcdict", "b"], "--srcdict repeats what --encoder says"),
-    (["--encoder", "a", "--tokenizer", "gpt2"], "--tokenizer repeats what --encoder says"),
-    (["--wordpiece-vocab", "a", "--srcdict", "b", "--vocab-bpe", "c"], "--vocab-bpe does not belong to"),
-    (["--encoder", "nowhere"], "nowhere: holds neither vocab.txt (WordPiece) nor"),
+    ([], "--encoder-json is missing: the tokenizer gpt2 needs it. Or pass --encoder."),
+    (["--encoder-json", "a", "--srcdict", "b"], "--vocab-bpe is missing: the tokenizer gpt2 needs it"),
+    (["--wordpiece-vocab", "a"], "--srcdict is missing: the tokenizer wordpiece needs it"),
+    (["--tokenizer", "wordpiece", "--srcdict", "a"], "--wordpiece-vocab is missing: the tokenizer wordpiece"),
+    (["--encoder", "a", "--srcdict", "b"], "--srcdict and --encoder: pass only one of them"),
+    (["--encoder", "a", "--tokenizer", "gpt2"], "--tokenizer and --encoder: pass only one of them"),
+    (["--wordpiece-vocab", "a", "--srcdict", "b", "--vocab-bpe", "c"], "--vocab-bpe is not for"),
+    (["--encoder", "nowhere"], "nowhere: neither vocab.txt (WordPiece), nor"),
     (["--encoder-json", "a", "--vocab-bpe", "b", "--srcdict", "c", "--cased"], "--cased is for WordPiece"),
     (["--encoder-json", "a", "--vocab-bpe", "b", "--srcdict", "c"], "a: no such file"),
 ]
@@ -128,7 +128,7 @@ def test_killed_for_real_and_run_again(encoder: Path, tmp_path: Path) -> None:
     assert not out.exists()
     done = run_command(*command, str(out), *options)
     assert (
-        "SST-2: continued; already done: label/dict, label/train, label/valid, input0/dict, input0/train"
+        "SST-2: resumed; already done: label/dict, label/train, label/valid, input0/dict, input0/train"
         in done.stdout
     )
     run_command(*command, str(tmp_path / "whole"), *options)

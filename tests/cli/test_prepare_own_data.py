@@ -39,7 +39,7 @@ def test_files_in_any_order_of_words(classification: CommandMain, encoder: Path,
     said = [line for line in done.stdout.splitlines() if "<unk>" not in line]
     assert (done.returncode, said) == (0, [
         f"classification: wrote {out} (train 18, valid 2, test 4)",
-        "  note: no validation split: 2 of 20 training rows held out for it (--valid-share 0.1 --seed 1)",
+        "  note: no validation split: held out 2 of 20 training rows (--valid-share 0.1 --seed 1)",
         "  note: 2 classes: pos, 'so so'",
     ])  # fmt: skip
     assert "classification: 100%" in done.stderr  # the bar
@@ -97,10 +97,10 @@ def test_mistakes_in_the_call(classification: CommandMain, encoder: Path, tmp_pa
     train = csv(tmp_path / "train.csv", 4)
     rest = [*COLUMNS, "--encoder", encoder, tmp_path / "out"]
     for words, message in (
-        ([*rest], "TRAIN is missing: give the training file and OUT, or --dataset NAME."),
-        ([train, "--dataset", "x", *rest], "--dataset comes without files"),
-        ([train, "--config", "x", *rest], "--config belongs to --dataset"),
-        ([train, *rest, "--valid-share", "2"], "--valid-share 2.0: pass a share between 0 and 1"),
+        ([*rest], "TRAIN is missing: pass the training file and OUT, or --dataset NAME and OUT"),
+        ([train, "--dataset", "x", *rest], "--dataset excludes files"),
+        ([train, "--config", "x", *rest], "--config needs --dataset"),
+        ([train, *rest, "--valid-share", "2"], "--valid-share 2.0: pass a number between 0 and 1"),
         ([tmp_path / "no.csv", *rest], "no.csv: no such file"),
         ([train, *COLUMNS, tmp_path / "out"], "--encoder-json is missing"),
     ):
@@ -151,4 +151,6 @@ def test_choices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     again = choices(f"train={tmp_path}/mine.jsonl", f"test={tmp_path}/mine.jsonl", tmp_path / "out")
     assert "nothing to do" in again.stdout and written(tmp_path / "out") == before
     done = choices(tmp_path / "mine.jsonl", tmp_path / "other")
-    assert done.returncode == 2 and done.stderr.startswith(f"error: {tmp_path}/mine.jsonl: its name says no")
+    assert done.returncode == 2 and done.stderr.startswith(
+        f"error: {tmp_path}/mine.jsonl: the name doesn't say"
+    )

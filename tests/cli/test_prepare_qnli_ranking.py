@@ -26,7 +26,7 @@ def test_says_what_it_made_and_what_has_no_partner(tmp_path: Path, run: CommandM
     assert done.returncode == 0, done.stderr
     assert "train: 1 questions from 3 rows\n  rows without a partner: 1, left out" in done.stdout
     assert "test-dev: 2 questions from 3 rows\n  rows without a partner: 1, questions with one" in done.stdout
-    assert "note: test.tsv is not there" in done.stdout
+    assert "note: no test.tsv" in done.stdout
     again = run(tmp_path / "QNLI", tmp_path / "out")
     assert again.returncode == 0 and "nothing to do" in again.stdout
 

@@ -95,7 +95,7 @@ def test_interrupted_and_run_again(
     assert not out.exists() and (partial / "valid.jsonl").is_file() and not (partial / "test.jsonl").exists()
     assert "again to resume" in capsys.readouterr().err
     assert run(script, wsc, out, "--candidates", "spans") == 0
-    assert "continued; already done: train, valid" in capsys.readouterr().out and not partial.exists()
+    assert "resumed; already done: train, valid" in capsys.readouterr().out and not partial.exists()
 
 
 def test_wnli(script: ModuleType, tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_user_mistakes(
     (tmp_path / "train.jsonl").write_text('{"text": "a"}')
     cases = [
         ([wsc, "--spacy-model", "no_such_model"], "fairseq-adv prepare wsc on a machine that has them"),
-        ([tmp_path / "other.jsonl"], "other.jsonl: its name does not name a split"),
-        ([tmp_path / "empty"], "holds no train, val (or valid, dev) or test"),
+        ([tmp_path / "other.jsonl"], "other.jsonl: the name is not that of a split"),
+        ([tmp_path / "empty"], "no train, val (or valid, dev) or test"),
         ([wsc, wsc / "train.jsonl"], "is the train split too"),
         ([wsc / "dev.jsonl"], "dev.jsonl: no such file"),
         ([tmp_path / "train.jsonl"], "train.jsonl:1: the key target is missing"),

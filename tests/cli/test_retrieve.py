@@ -76,7 +76,7 @@ def test_several_files_into_a_folder(index: Path, tmp_path: Path, capsys: pytest
     (tmp_path / "more").mkdir()
     twice = questions(tmp_path / "more" / "Dev.jsonl")
     assert run(retrieve, index, sources[1], twice, tmp_path / "out2") == 2
-    assert "two of the files have this name" in capsys.readouterr().err
+    assert "two input files have this name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_out_is_a_folder_unless_its_name_ends_in_jsonl(
     (tmp_path / "file").touch()
     other = questions(tmp_path / "other.jsonl")
     for sources, out, message in [
-        ([source], "out.csv", "out.csv: the output is jsonl. Give a folder, or a name that ends in .jsonl."),
+        ([source], "out.csv", "out.csv: the output is jsonl. Pass a folder, or a name that ends in .jsonl."),
         (
             [source, other],
             "new.jsonl",
-            "new.jsonl: is one file, but there are 2 of QUESTIONS. Give a folder.",
+            "new.jsonl: one file can't hold 2 files of QUESTIONS. Pass a folder.",
         ),
-        ([source], "file", "file: is a file. Give a folder, or a name that ends in .jsonl."),
+        ([source], "file", "file: not a directory. Pass a folder, or a name that ends in .jsonl."),
     ]:
         assert run(retrieve, index, *sources, tmp_path / out) == 2
         assert message in (shown := capsys.readouterr().err) and "Traceback" not in shown
@@ -127,7 +127,7 @@ def test_bad_questions_and_options(index: Path, tmp_path: Path, capsys: pytest.C
     for arguments, message in [
         (
             [tmp_path / "none", source, tmp_path / "out"],
-            "is not an index. Make one with fairseq-adv retr",
+            "not an index. Make one with fairseq-adv retr",
         ),
         ([index, tmp_path / "none.jsonl", tmp_path / "out"], "none.jsonl: no such file"),
         ([index, source, tmp_path / "out", "--top", "501"], "--top 501"),
@@ -140,7 +140,7 @@ def test_bad_questions_and_options(index: Path, tmp_path: Path, capsys: pytest.C
     with open(source, "a") as file:
         file.write('{"id": "cut sho')
     assert run(retrieve, index, source, tmp_path / "out") == 2
-    assert "in.jsonl:4: not json" in capsys.readouterr().err
+    assert "in.jsonl:4: not JSON" in capsys.readouterr().err
     assert not list(tmp_path.glob("out*"))
 
 
@@ -204,6 +204,6 @@ def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals)
     assert "Traceback" not in error
     assert not out.exists()
     done = run_command(*command)
-    continued = int(done.stdout.split("continued after ")[1].split()[0])
+    continued = int(done.stdout.split("resumed after ")[1].split()[0])
     assert 5 < continued < 300
     assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()

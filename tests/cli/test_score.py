@@ -72,17 +72,20 @@ def test_predictions_in_another_scheme(tmp_path: Path, capsys: pytest.CaptureFix
     [
         (
             ("tags", "a\tO\n"),
-            "tags.tsv:1: 2 columns. A line is a word, its right tag and, last, the predicted",
+            "tags.tsv:1: 2 columns. Each line must be a word, its gold tag and the predicted",
         ),
         (("tags", "a\tO\tO\nb\tO\n"), "tags.tsv:2: 2 columns, but the lines before have 3"),
-        (("tags", "a\tO\tO\nb\tO\tZ\n"), "tags.tsv:2: 'Z' is no tag"),
-        (("tags", "a\tI-X\tO\nb\tO\tO\nc\tB-X\tO\n"), "tags.tsv:3: B-X begins an entity, but on line 1 I-X"),
+        (("tags", "a\tO\tO\nb\tO\tZ\n"), "tags.tsv:2: 'Z' is not a tag"),
+        (
+            ("tags", "a\tI-X\tO\nb\tO\tO\nc\tB-X\tO\n"),
+            "tags.tsv:3: an entity begins with B-X, but on line 1 one begins with I-X",
+        ),
         (("squad", {"z": "w1"}), "answers no question of"),
         (("squad", {"a": 3}), "answers.json: a: must be a text, not 3"),
-        (("squad", "[]"), "answers.json: expected a json object"),
+        (("squad", "[]"), "answers.json: expected a JSON object"),
         (
             ("squad", {"a": "w1"}, {"b": 1.0}),
-            "odds.json: has no number for question a. Predict with this file",
+            "odds.json: no number for question a. Predict on this file",
         ),
         (("squad", {"a": "w1"}, {"a": "x"}), "odds.json: a: must be a number, not 'x'"),
         (("squad", {"a": "w1"}, '{"a": NaN}'), "odds.json: a: must be a number, not nan"),

@@ -165,7 +165,7 @@ def test_the_files_of_an_encoder_and_its_folder_give_the_same_tokenizer(tmp_path
 
 def test_a_name_that_the_files_do_not_fit(tmp_path: Path) -> None:
     words = ["--tokenizer", "gpt2", "--wordpiece-vocab", "a", "--srcdict", "b"]
-    with pytest.raises(DataError, match="--encoder-json is missing; gpt2 needs it"):
+    with pytest.raises(DataError, match="--encoder-json is missing: the tokenizer gpt2 needs it"):
         tokenizer_of(options(words, ("gpt2", "wordpiece"), choice=True))
 
 

@@ -63,7 +63,7 @@ def test_missing_files_are_named(run: CommandMain, tmp_path: Path) -> None:
         in (done.stderr)
     )
     done = run(folder, tmp_path / "out.zip", "--allow-missing")
-    assert done.returncode == 0 and "GLUE's server will not take it: CoLA.tsv" in done.stdout
+    assert done.returncode == 0 and "GLUE's server will refuse the zip: CoLA.tsv" in done.stdout
     with zipfile.ZipFile(tmp_path / "out.zip") as file:
         assert sorted(file.namelist()) == ["RTE.tsv", "WNLI.tsv"]
     (tmp_path / "empty").mkdir()
@@ -113,4 +113,4 @@ def test_missing_and_extra_rows_are_named(run: CommandMain, tmp_path: Path) -> N
 def test_as_a_command(tmp_path: Path) -> None:
     words = [*COMMAND, write(tmp_path / "answers", "WNLI"), tmp_path / "out", "--allow-missing"]
     done = run_command(*map(str, words))
-    assert done.returncode == 2 and "GLUE takes a zip" in done.stderr and "Traceback" not in done.stderr
+    assert done.returncode == 2 and "GLUE requires a zip" in done.stderr and "Traceback" not in done.stderr

@@ -159,7 +159,7 @@ def test_the_task_is_that_of_the_files(tmp_path: Path) -> None:
     glue = tmp_path / "glue"
     glue.mkdir()
     (glue / "train.tsv").write_text("sentence\tlabel\na fine film\t1\n")  # not yet prepared
-    with pytest.raises(ValueError, match="holds no training data that is known here"):
+    with pytest.raises(ValueError, match="no training data recognised"):
         task_of(glue)
     question = {"stem": "a", "question_concept": "b", "choices": []}
     (tmp_path / "csqa").mkdir()
@@ -337,7 +337,7 @@ def test_sigterm_saves_a_checkpoint_and_ends_it(data: Path, encoder: Path, tmp_p
     said += process.communicate(timeout=120)[0]  # ends when no worker has the pipe any more
     assert process.returncode == 143 and "Traceback" not in said, said
     stopped = re.search(
-        r"stopped by SIGTERM after update (\d+): the same command goes on from there", said.splitlines()[-1]
+        r"stopped by SIGTERM after update (\d+): run the same command again to resume", said.splitlines()[-1]
     )
     state = torch.load(tmp_path / "save" / "checkpoint_last.pt")
     assert stopped and state["optimizer_history"][-1]["num_updates"] == int(stopped[1])
@@ -373,13 +373,16 @@ def test_a_mistake_is_the_last_line(
     ("words", "message"),
     [
         ("{tmp}/none --encoder {encoder}", "{tmp}/none: no such folder"),
-        ("{tmp} --encoder {encoder}", "{tmp}: holds no training data that is known here"),
+        ("{tmp} --encoder {encoder}", "{tmp}: no training data recognised"),
         ("{data}", "--encoder is missing"),
         ("{data} --encoder {tmp}", "{tmp}/model.pt: no such file"),
         ("{data} --encoder {tmp}/bare", "{tmp}/bare/model_args.txt: no such file"),
-        ("{data} --encoder {tmp}/other", "was prepared with another dictionary than {tmp}/other/dict.txt"),
-        ("{data} --encoder {encoder} --max-tokens 100", "pass --max-update, or --total-num-update"),
-        ("{data} --encoder {encoder} --max-epoch 0", "pass --max-update, or --total-num-update"),
+        (
+            "{data} --encoder {tmp}/other",
+            "was prepared with a different dictionary than {tmp}/other/dict.txt",
+        ),
+        ("{data} --encoder {encoder} --max-tokens 100", "Pass --max-update, or --total-num-update"),
+        ("{data} --encoder {encoder} --max-epoch 0", "Pass --max-update, or --total-num-update"),
         ("{data} --encoder {encoder} --batch-size x", "--batch-size x: pass a whole number"),
         ("{data} --encoder {encoder} --train-subset half", "input0/half.idx: no such file"),
     ],
@@ -403,7 +406,7 @@ def test_a_wrong_folder_or_number_is_named(
 def test_data_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         train.main(["--lr", "0.1", "data"])
-    assert end.value.code == 2 and "DATA comes first" in capsys.readouterr().err
+    assert end.value.code == 2 and "DATA must come first" in capsys.readouterr().err
 
 
 def test_a_dry_run_imports_nothing_heavy(data: Path, encoder: Path, tmp_path: Path) -> None:
@@ -461,7 +464,7 @@ def test_tags_are_trained_and_answered(tmp_path: Path) -> None:
 def test_spans_need_the_number_of_updates(tmp_path: Path) -> None:
     """Their windows are made later."""
     data = write_spans(tmp_path / "spans")
-    with pytest.raises(ValueError, match="pass --max-update"):
+    with pytest.raises(ValueError, match="Pass --max-update"):
         options_of(data, None, *SIZES.split())
     found = options_of(data, None, *SIZES.split(), "--max-update", "30")
     assert (found["--task"], found["--total-num-update"]) == ("span_qa", "30")

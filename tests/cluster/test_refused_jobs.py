@@ -76,7 +76,7 @@ def test_a_save_dir_that_the_nodes_do_not_share(
 ) -> None:
     save = cluster.folder / "local" / "save"
     job = submit("--nodes=2", *NO_GPUS, SCRIPT, GLUE, *rows, save, *LONG)
-    message = f"error: {save}: what rank 0 on n1 writes there is not seen on n2. Give a --save-dir"
+    message = f"error: {save}: files that rank 0 on n1 writes there are not visible on n2. Pass a --save-dir"
     assert_failed(cluster, job, message, within=2 * MINUTE)
 
 
@@ -114,7 +114,7 @@ def test_gpus_that_cannot_share_the_update(
     cluster: Cluster, submit: Submit, rows: tuple[str, Path], tmp_path: Path
 ) -> None:
     job = submit("--gpus-per-node=3", SCRIPT, GLUE, *rows, tmp_path / "save", *LONG)
-    assert_failed(cluster, job, "--gpus 3: the 16 examples of an update cannot be shared out evenly")
+    assert_failed(cluster, job, "--gpus 3: the 16 examples of an update can't be divided evenly")
 
 
 def test_a_signal_before_the_first_update_does_not_queue_it_for_ever(

@@ -17,7 +17,7 @@ from criterions import restatements
 from criterions.seven_objectives import DIM, OBJECTIVES, ROWS, draws, examples_of, loss, run_of, write_all
 from criterions.test_examples_of_several_rows import features
 from criterions.test_methods import one_step, recorded
-from fairseq_adv.objectives.first_states import first_states
+from fairseq_adv.objectives.encoder_states import first_states
 
 K, ALPHA, EPSILON, TAU, STD = 3, 0.3, 0.5, 2.0, 0.1  # CREATIVE's
 DROPOUT = ["--dropout", "0.2", "--attention-dropout", "0.2"]

@@ -28,8 +28,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ([*AUTO, "--accordance-interval", "-1"], "--accordance-interval -1: pass a number of updates"),
         ([*AUTO, "--accordance-batches", "1"], "--accordance-batches 1: pass 2 or more"),
         ([*AUTO, "--accordance-batch-size", "0"], "--accordance-batch-size 0: pass 1 or more"),
-        ([*AUTO, "--accordance-groups", "all,body"], "--accordance-groups all,body: pass some of all"),
-        ([*AUTO, "--accordance-groups", "all,all"], "--accordance-groups all,all: pass some of"),
+        ([*AUTO, "--accordance-groups", "all,body"], "--accordance-groups all,body: pass one or more of all"),
+        ([*AUTO, "--accordance-groups", "all,all"], "--accordance-groups all,all: pass one or more of"),
         ([*AUTO, "--accordance-groups", "head"], "--flood-crossing-group all: add it to --accordance-groups"),
         ([*AUTO, "--ddp-backend", "fully_sharded"], "fully_sharded: .* pass --ddp-backend pytorch_ddp"),
     ],
@@ -96,5 +96,7 @@ def test_too_little_data_is_refused_before_the_first_update(data: Path) -> None:
 
 
 def test_training_without_classes_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"this task has none.* Choose a --flood-level, and leave --accorda"):
+    with pytest.raises(
+        ValueError, match=r"this task has none.* Pass a number as --flood-level, and leave --accorda"
+    ):
         build(train_args(write_questions(tmp_path), None, "flooding", *AUTO, task="commonsense_qa"))

@@ -254,7 +254,7 @@ def test_a_run_that_goes_on_has_its_network_and_another_method_starts_from_it(
     [
         (["--infobert-alpha=-1"], "--infobert-alpha -1.0: pass a finite weight"),
         (["--infobert-beta", "nan"], "--infobert-beta nan: pass a finite weight"),
-        (["--infobert-low", "0.9"], "--infobert-low 0.9 --infobert-high 0.9: pass shares of 0 to 1"),
+        (["--infobert-low", "0.9"], "--infobert-low 0.9 --infobert-high 0.9: pass shares from 0 to 1"),
         (["--infobert-high", "1.1"], "--infobert-low 0.5 --infobert-high 1.1: pass shares"),
         (["--ddp-backend", "fully_sharded"], "fully_sharded with --criterion infobert is untested; pass"),
     ],
@@ -268,5 +268,5 @@ def test_recomputed_activations_are_refused_before_training(data: Path) -> None:
     run = infobert(data)
     for layer in run.model.encoder.sentence_encoder.layers:
         checkpoint_wrapper(layer)
-    with pytest.raises(ValueError, match=r"re-computed activations: .* Leave checkpoint_activations out"):
+    with pytest.raises(ValueError, match=r"activation checkpointing, .* Leave checkpoint_activations out"):
         run.trainer.begin_epoch(1)

@@ -204,7 +204,7 @@ def test_the_table_does_not_move_in_plain_updates(data: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--adv-norm-type", "linf"], "--adv-norm-type linf: --criterion tavat has l2 alone"),
+        (["--adv-norm-type", "linf"], "--adv-norm-type linf: --criterion tavat supports only l2"),
         (["--adv-steps", "0"], "--adv-steps 0: pass 1 or more"),
     ],
 )

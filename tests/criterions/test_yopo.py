@@ -239,5 +239,7 @@ def test_options_out_of_range_are_refused(data: Path, words: list[str], message:
 
 def test_a_model_without_a_list_of_layers_is_refused() -> None:
     model = torch.nn.ModuleDict({"embed_tokens": torch.nn.Embedding(3, 2)})
-    with pytest.raises(ValueError, match=r"has no list of layers beside its token embedding.*choose another"):
+    with pytest.raises(
+        ValueError, match=r"has no list of layers next to its token embedding.*choose another"
+    ):
         find_layers(model)

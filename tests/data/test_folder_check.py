@@ -46,7 +46,10 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "shorter index": (cut("input0/train.idx", 8), r"input0/train\.idx: has \d+ bytes instead of \d+"),
     "half a head": (cut("label/valid.idx", 10_000), r"label/valid\.idx"),
     "other rows": (other_rows, r"label/valid\.idx: has 16 rows, but .*input0/valid\.idx has 8"),
-    "fewer words": (fewer_words, r"input0/\w+\.bin: holds the token \d+, but .*input0/dict\.txt makes \d+"),
+    "fewer words": (
+        fewer_words,
+        r"input0/\w+\.bin: contains the token \d+, but .*input0/dict\.txt has only \d+",
+    ),
 }
 
 

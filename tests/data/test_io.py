@@ -102,10 +102,10 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{", "a.json: not json .*Fetch the file again"),
-        (b"[1]", r"a.json: expected a json object, not \[1\]"),
+        (b"{", "a.json: not JSON .*Download the file again"),
+        (b"[1]", r"a.json: expected a JSON object, not \[1\]"),
         (b'{"a": "\xe9"}', "a.json: not UTF-8"),
-        (b'{"a": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "a.json: not json"),
+        (b'{"a": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "a.json: not JSON"),
     ],
 )
 def test_what_is_no_json_object(tmp_path: Path, content: bytes, message: str) -> None:

@@ -39,7 +39,7 @@ def test_the_script_prints_its_means(runs: Path) -> None:
     ("args", "message"),
     [
         (["gone.pt", "--epsilon", "1"], "error: gone.pt: no such checkpoint"),
-        (["CHECKPOINT", "--epsilon", "1", "--split", "test"], "has no split 'test'"),
+        (["CHECKPOINT", "--epsilon", "1", "--split", "test"], "no split 'test'"),
     ],
 )
 def test_mistakes_are_told_without_a_traceback(repo: Path, runs: Path, args: list[str], message: str) -> None:

@@ -22,7 +22,7 @@ SIZES = "steps 3, lr 0.1, max-norm 0.6, init-mag 0.2"
 
 
 def write_log(folder: Path, *lines: Any, criterion: str = "'_name': 'sentence_prediction'") -> Path:
-    """A run's folder with such a log; a line is a text or the values of a json object."""
+    """A run's folder with such a log; a line is a text or the values of a JSON object."""
     folder.mkdir()
     first = "{'checkpoint': {'best_checkpoint_metric': 'accuracy', 'maximize_best_checkpoint_metric': True}, "
     rows = [first + f"'criterion': {{{criterion}}}}}", *lines]
@@ -76,10 +76,10 @@ def test_checkpoints_alone_hold_less(runs: Path, tmp_path: Path) -> None:
     found = summarise(folder)
     assert found.loss == pytest.approx(0.25 * math.log(2)) and math.isnan(found.epoch)
     (folder / "checkpoint_last.pt").write_text("no checkpoint")
-    with pytest.raises(DataError, match="is not a checkpoint"):
+    with pytest.raises(DataError, match="not a checkpoint"):
         summarise(folder)
     (folder / "checkpoint_last.pt").unlink()
-    with pytest.raises(DataError, match=r"holds neither train.log nor checkpoint_best.pt"):
+    with pytest.raises(DataError, match=r"neither train.log nor checkpoint_best.pt"):
         summarise(folder)
 
 

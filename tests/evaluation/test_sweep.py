@@ -40,7 +40,7 @@ def test_the_norm_is_that_of_the_embedded_sentences(folder: Path) -> None:
 def test_runs_every_setting_once_and_writes_the_table(folder: Path) -> None:
     words = [
         *verb("sweep"), str(folder / "data"),
-        str(folder / "encoder"), str(folder / "out"), "--ratios", "0.1", "--seeds", "1", "--epochs", "1",
+        str(folder / "encoder"), str(folder / "out"), "--ratios", "0.1", "--seeds", "1", "--max-epoch", "1",
         "--batch-size", "4",
     ]  # fmt: skip
     done = run_command(*words)
@@ -59,5 +59,7 @@ def test_runs_every_setting_once_and_writes_the_table(folder: Path) -> None:
 
 
 def test_a_missing_encoder_is_told(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"model\.pt: no such file; make it with fairseq-adv convert"):
+    with pytest.raises(
+        ValueError, match=r"model\.pt: no such file. Pass a folder written by fairseq-adv convert"
+    ):
         embedding_norm(folder / "data", tmp_path)

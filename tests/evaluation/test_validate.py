@@ -77,7 +77,7 @@ def test_a_masked_lm(tmp_path: Path, validate: CommandMain) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--split", "dev"], "has no split 'dev'"),
+        (["--split", "dev"], "no split 'dev'"),
         (["--data", "/nowhere"], "/nowhere"),
     ],
 )
@@ -91,4 +91,4 @@ def test_mistakes(saved: Path, validate: CommandMain, more: list[str], message: 
 def test_what_is_no_checkpoint_is_named(tmp_path: Path, validate: CommandMain) -> None:
     (tmp_path / "junk.pt").write_bytes(bytes(range(256)) * 9)
     done = validate(tmp_path / "junk.pt")
-    assert done.returncode == 2 and f"error: {tmp_path}/junk.pt: is not a checkpoint" in done.stderr
+    assert done.returncode == 2 and f"error: {tmp_path}/junk.pt: not a checkpoint" in done.stderr

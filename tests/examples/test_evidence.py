@@ -16,13 +16,20 @@ from fairseq.data import Dictionary, indexed_dataset
 from small_runs import table_rows, wait_for, write_evidence_data, write_glue, write_small_encoder
 from support import handle_interrupts, run_command, start_command
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+from fairseq_adv_cli.names import CRITERIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
 sys.path[:0] = [str(EXAMPLES), str(EXAMPLES / "evidence")]
 import fill  # noqa: E402
+import front_page  # noqa: E402
 import grid  # noqa: E402
+import intervals  # noqa: E402
 import results  # noqa: E402
 import sources  # noqa: E402
+import tables  # noqa: E402
 import word_attacks  # noqa: E402
+from cells import Cells  # noqa: E402
 from figures import ATTACKS, SCORES, WORDS, draw  # noqa: E402
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -306,9 +313,9 @@ def test_it_stops_after_its_minutes(data: Path, out: Path) -> None:
     ("behave", "line", "message"),
     [
         ("echo no memory >&2; exit 3", "", "standard-choice0: fairseq-train ended with status 3"),
-        ("", '{"name": ', "movie-reviews.jsonl:1: is not json"),
+        ("", '{"name": ', "movie-reviews.jsonl:1: not JSON"),
         ("", '{"name": "a"}', "movie-reviews.jsonl:1: lacks 'labels'. Remove the line."),
-        ("", "[]", "movie-reviews.jsonl:1: expected a json object"),
+        ("", "[]", "movie-reviews.jsonl:1: expected a JSON object"),
     ],
 )
 def test_what_fails_is_named(data: Path, out: Path, behave: str, line: str, message: str) -> None:
@@ -356,12 +363,12 @@ def test_a_real_cell(data: Path, out: Path) -> None:
 
 def test_intervals_and_the_sign_test_by_hand() -> None:
     """t(.975, 4) = 2.7764; five of five: 2 / 2^5."""
-    found = results.interval([1, 2, 3, 4, 5])
+    found = intervals.interval([1, 2, 3, 4, 5])
     assert found.mean == 3 and found.half == pytest.approx(2.776445 * (2.5 / 5) ** 0.5, rel=1e-5)
-    assert str(results.interval([2.0])) == "2.00"
-    assert results.sign_test([1, 2, 0.5, 3, 1]) == (5, 0, pytest.approx(1 / 16))
-    assert results.sign_test([1, -2, 0, 3]) == (2, 1, pytest.approx(1.0))
-    assert results.sign_test([0, 0]) == (0, 0, 1.0)
+    assert str(intervals.interval([2.0])) == "2.00"
+    assert intervals.sign_test([1, 2, 0.5, 3, 1]) == (5, 0, pytest.approx(1 / 16))
+    assert intervals.sign_test([1, -2, 0, 3]) == (2, 1, pytest.approx(1.0))
+    assert intervals.sign_test([0, 0]) == (0, 0, 1.0)
 
 
 def test_the_page_shows_what_there_is(tmp_path: Path) -> None:
@@ -397,8 +404,8 @@ def test_the_page_shows_what_there_is(tmp_path: Path) -> None:
     )
     assert text.count("| chosen |") == 3 and text.startswith("above\n")
     figures = {path.name: path.read_bytes() for path in tmp_path.glob("*.*g")}
-    assert sorted(figures) == [f"{name}.{kind}" for name in ("accuracy-under-attack", "score-over-rows")
-                               for kind in ("png", "svg")]  # fmt: skip
+    names = ("accuracy-under-attack", "gain-and-cost", "score-over-rows")
+    assert sorted(figures) == [f"{name}.{kind}" for name in names for kind in ("png", "svg")]
     assert run_command(sys.executable, script, *given).returncode == 0
     assert figures == {path.name: path.read_bytes() for path in tmp_path.glob("*.*g")}, "the same again"
 
@@ -411,14 +418,14 @@ def test_tables_of_attacks_on_words_by_hand(tmp_path: Path) -> None:
     cells = [run for run in grid.whole_grid(records) if grid.has_word_attacks(run)]
     records += [fake(run, 60) for run in cells]
     assert not any(grid.is_done(run, records) for run in cells)
-    assert word_attacks.tables(results.Cells(records)) == []
+    assert word_attacks.tables(Cells(records)) == []
     under = {"standard": (20, 22, 24), "freelb": (30, 31, 35)}
     for run in cells:
         numbers = {"clean": 80, "aua": under[run.labels["method"]][run.seed - 1], "suc": 70, "queries": 30.25,
                    "changed": 12}  # fmt: skip
         records.append({**fake(run, 60), "word_attacks": dict.fromkeys(word_attacks.NAMES, numbers)})
     assert all(grid.is_done(run, records) for run in cells)
-    lines = word_attacks.tables(results.Cells(records))
+    lines = word_attacks.tables(Cells(records))
     assert [line for line in lines if line.startswith("###")] == [
         "### DeepWordBug", "### TextFooler-style", "### TextBugger-style", "### PWWS",
     ]  # fmt: skip
@@ -427,7 +434,7 @@ def test_tables_of_attacks_on_words_by_hand(tmp_path: Path) -> None:
     assert rows[3] == [
         "`freelb`", "3", "80.00 ± 0.00", "32.00 ± 6.57", "10.00 ± 2.48", "70.0", "30.2", "12.0",
     ]  # fmt: skip
-    draw(results.Cells(records), tmp_path)
+    draw(Cells(records), tmp_path)
     assert {f"accuracy-under-attacks-on-words.{kind}" for kind in ("png", "svg")} <= {
         path.name for path in tmp_path.iterdir()
     }
@@ -443,16 +450,76 @@ def test_whether_plain_training_has_converged() -> None:
                                                f"movie-reviews-1000-standard-3x-{run.seed}"):  # fmt: skip
             way = [60 + run.seed, 70, 75, 80, 81, 82] if "3x" not in run.name else [1, 2, 83]
             records.append({**fake(run, 0), "valid": [{"accuracy": one, "loss": 1.0} for one in way]})
-    lines = results.convergence(results.Cells(records))
+    lines = results.convergence(Cells(records))
     (row,) = [line for line in lines if line.startswith("| movie-reviews |")]
     assert row == "| movie-reviews | 1000 | 2 | 70.00 ± 0.00 | 80.00 ± 0.00 | 82.00 ± 0.00 | 83.00 ± 0.00 |"
-    assert results.convergence(results.Cells(records[: len(known)])) == []
+    assert results.convergence(Cells(records[: len(known)])) == []
+
+
+def test_the_front_page_by_hand(tmp_path: Path) -> None:
+    """Gains are paired by seed; with three seeds t is 4.303. A method with two seeds is running."""
+    task = grid.TASKS["movie-reviews"]
+    methods = ("standard", "freelb", "standard-3x", "flooding")
+    known = [run for name in methods for run in grid.choices(task, grid.METHODS[name])]
+    records = [fake(run, 50) for run in known]
+    scores = {"standard": (70, 72, 71), "freelb": (71, 73.5, 72), "flooding": (75, 75)}
+    for run in grid.whole_grid(records):
+        method = run.labels["method"]
+        if run.labels["rows"] == "1000" and 0 < run.seed <= len(scores.get(method, ())):
+            one = fake(run, 60, test=scores[method][run.seed - 1])
+            one["attacks"]["attack-0.02"]["perturbed_accuracy"] -= run.seed if method == "freelb" else 0
+            records.append({**one, "cpu_seconds": {"standard": 10, "freelb": 25}.get(method, 9)})
+    cells = Cells(records)
+    said = front_page.sentences(cells)
+    assert said[0] == (
+        "- **With MiniLM-L6 fine-tuned on 1000 movie reviews, test accuracy rises beyond chance: "
+        "`freelb` +1.17 ± 0.72 points.**"
+    )
+    assert said[1].startswith("- No method has raised accuracy under attack (PGD on the embeddings, 2 % of")
+    assert said[1].endswith("beyond chance so far (`freelb` -0.83 ± 2.59).")
+    chosen = "--lr 0.0001 --adv-max-norm 0.01 --adv-lr 0.003333 --adv-init-mag 0.005"
+    assert said[2] == f"- Chosen on dev data, of four settings each: `freelb` `{chosen}`."
+    assert said[3] == "- CPU time of a run, as a multiple of `standard`: `freelb` 2.5."
+    assert said[4].startswith("- Still running: `alum_vat`, `smart`, `flooding`, `pgd`, ")
+    table = ["| `--criterion` | gain | under attack |", "|---|---|---|"]
+    rows = ["| `standard` | | |", "| `freelb` | old | old |", "| `flooding` | | |", "| `creat` | | |"]
+    assert front_page.with_gains([*table, *rows], cells) == [
+        *table, "| `standard` | baseline | baseline |", "| `freelb` | +1.17 ± 0.72 | -0.83 ± 2.59 |",
+        "| `flooding` | running | running |", "| `creat` | not measured | not measured |",
+    ]  # fmt: skip
+    assert front_page.draw(cells, tmp_path) and (tmp_path / "gain-and-cost.svg").is_file()
+
+
+def test_the_front_page_where_nothing_helps() -> None:
+    """The first sentence says so, the second where the papers' gains come from."""
+    task = grid.TASKS["movie-reviews"]
+    known = [run for name in ("standard", "freelb") for run in grid.choices(task, grid.METHODS[name])]
+    records = [fake(run, 50) for run in known]
+    assert front_page.sentences(Cells(records)) == ["- Not enough runs are done yet to say anything."]
+    for run in grid.whole_grid(records):
+        if run.seed in (1, 2, 3) and run.labels["task"] == "movie-reviews":
+            more = (1, -1, 1)[run.seed - 1] if run.labels["method"] == "freelb" else 0
+            records.append(fake(run, 60, test=70 + more))
+    said = front_page.sentences(Cells(records))
+    assert "no method has raised test accuracy beyond chance so far** (`freelb` +0.33 ± 2.87 " in said[0]
+    assert said[1].startswith("- The papers' gains come from RoBERTa-large")
+    assert (
+        "- Test accuracy with 250 rows `freelb` +0.33 ± 2.87; with 4000 rows `freelb` +0.33 ± 2.87 points."
+        in said
+    )
 
 
 def test_the_page_in_the_project_is_that_of_its_records(tmp_path: Path) -> None:
     """RESULTS.md and the figures were made from the records that are committed."""
     folder = EXAMPLES / "evidence"
-    cells = results.Cells(fill.read_records(fill.RECORDS))
-    drawn = [name for name in (SCORES, ATTACKS, WORDS) if (folder / f"{name}.svg").is_file()]
-    text = "\n".join(results.page(cells, drawn))
+    cells = Cells(fill.read_records(fill.RECORDS))
+    names = (front_page.FIGURE, SCORES, ATTACKS, WORDS)
+    drawn = [name for name in names if (folder / f"{name}.svg").is_file()]
+    said = front_page.sentences(cells)
+    text = "\n".join(results.page(cells, drawn, said))
     assert text in (folder / "RESULTS.md").read_text(), "run examples/evidence/tabulate.py"
+    readme = ROOT / "README.md"
+    assert "\n".join(said) in readme.read_text(), "likewise"
+    table = tables.between(readme, front_page.METHODS).strip().splitlines()
+    assert table == front_page.with_gains(table, cells), "likewise"
+    assert {line.split("`")[1] for line in table[2:]} == set(CRITERIONS), "a method lacks its row"

@@ -1,4 +1,4 @@
-"""docs/own-data.md: its commands, from each data set's own files to a file of predictions."""
+"""docs/own-data.md and README: their commands, from each data set's own files to a file of predictions."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from support import environment, slow
 import fairseq_adv_cli
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 
-README = (ROOT / "docs" / "own-data.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "own-data.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 COMMANDS = {
     section.split("\n")[0]: block.group(1)
-    for section in README.split("\n## ")[1:]
+    for section in PAGE.split("\n### ")[1:]
     if (block := re.search(r"```bash\n(.*?)```", section, re.DOTALL))
 }
 TRAIN, TEST = 20, 5
@@ -84,7 +85,7 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(tmp_path: Path, minilm: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the commands are run: with the encoder under the README's name."""
+    """Where the commands are run: with the encoder under the pages' name."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "minilm").symlink_to(minilm)
     monkeypatch.chdir(tmp_path)
@@ -137,3 +138,26 @@ def test_the_three_commands_give_predictions(name: str, place: Path) -> None:
     head, *rows = [line.split("\t") for line in file.read_text(encoding="utf-8").splitlines()]
     assert head == ["index", "prediction", *DATA[name][1]] and len(rows) == TEST
     assert {row[1] for row in rows} <= set(DATA[name][1])
+
+
+def test_the_commands_of_the_readme(place: Path) -> None:
+    """Its section on own data, the export of the section after it, and its lines of Python."""
+    rows = [f'"A film, {k}",{1 + k % 3}\n' for k in range(TRAIN)]
+    (place / "reviews.csv").write_text("review,stars\n" + "".join(rows))
+    (place / "new.csv").write_text("review\nA film\nAnother\n")
+    own, theirs = (README.partition(f"\n## {title}")[2] for title in ("Your own data", "From and to"))
+    block = own.partition("```bash\n")[2].partition("```")[0]
+    assert block in PAGE and block.count("\n") == 3
+    (export,) = [line for line in theirs.splitlines() if line.startswith("fairseq-adv export ")]
+    code = theirs.partition("```python\n")[2].partition("```")[0]
+    script = f"{block}{export}\npython - <<'END'\n{code}END\n"
+    done = subprocess.run(
+        ["bash", "-ec", script], capture_output=True, text=True, env=environment(), timeout=600
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    (file,) = [path for path in (place / "out" / "answers").iterdir() if path.is_file()]
+    head, *answers = file.read_text().splitlines()
+    assert head.split("\t")[1:] == ["prediction", "1", "2", "3"] and len(answers) == 2
+    assert (place / "my-model" / "model.safetensors").is_file()
+    printed = done.stdout.splitlines()[-1]
+    assert sum(map(float, re.findall(r"0\.\d+", printed))) == pytest.approx(1, abs=1e-3), printed

@@ -1,19 +1,17 @@
-"""The READMEs of the recipes: commands compose, what they name is there, tables are the yamls'."""
+"""The READMEs of the recipes: what they name is there, tables are the yamls'; commands: tests/docs."""
 
 from __future__ import annotations
 
 import re
-import shlex
 
 import pytest
 from fairseq import options
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
-from recipes import EXAMPLES, GLUE, RECIPES, ROOT, composed, launcher
+from recipes import EXAMPLES, GLUE, ROOT, composed, launcher
 from test_recipes import ALBERT, AUTHORS
 
 FOLDERS = ["alum", "arc", "commonsense_qa", "flooding", "glue", "ner", "qnli_ranking", "race", "squad", "wsc"]
-NAMES = {path: name for name, path in RECIPES.items()}
 GROUPS = (
     "common", "task", "model", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset",
     "distributed_training", "checkpoint", "ema",
@@ -22,39 +20,6 @@ GROUPS = (
 
 def text_of(folder: str) -> str:
     return (EXAMPLES / folder / "README.md").read_text(encoding="utf-8")
-
-
-def commands(folder: str) -> list[list[str]]:
-    """The words after run.py, or after a SLURM script that calls it, of every command in the code blocks."""
-    found = []
-    for block in re.findall(r"```bash\n(.*?)```", text_of(folder), re.DOTALL):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            for k, word in enumerate(words):
-                if word.endswith(("examples/run.py", "/slurm.sbatch")):
-                    found.append(words[k + 1 :])
-    return found
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_the_commands_compose(folder: str) -> None:
-    """Each choice and each key is there, nothing is left to say, and --gpus can be shared out."""
-    run = launcher()
-    found = commands(folder)
-    assert len(found) >= 2
-    for path, data, encoder, save, *words in found:
-        gpus = int(words.pop(words.index("--gpus") + 1)) if "--gpus" in words else 1
-        words = [word.replace("$method", "smart").replace("=N", "=9") for word in words if word != "--gpus"]
-        words, _ = run.first_job(words)
-        chosen, keys = run.split(ROOT / path, words)
-        base = run.composed(ROOT / path, chosen)
-        for key in keys:
-            run.check_key(base, key)
-        run.shared(base, gpus)
-        given = [f"task.tokenizer_dir={encoder}"] if "tokenizer_dir" in set(base.task) else []
-        config = composed(NAMES[path.removeprefix("examples/")], *given, *words)
-        run.check_complete(config, ROOT / path)
-        assert data and save
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -150,7 +150,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> dict[s
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("none.yaml {glue} {glue_encoder}", "none.yaml: no such recipe. There are"),
+        ("none.yaml {glue} {glue_encoder}", "none.yaml: no such recipe. Choose one of"),
         ("{tmp}/list.yaml {glue} {glue_encoder}", "list.yaml: Config list must be a Dictionary"),
         ("{tmp}/torn.yaml {glue} {glue_encoder}", "torn.yaml: while parsing"),
         ("{tmp}/short.yaml {glue} {glue_encoder}", "short.yaml is not a recipe: it has no common"),
@@ -163,13 +163,13 @@ def places(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> dict[s
         ("glue {glue} {tmp}", "{tmp}/model.pt: no such file"),
         ("glue {tmp} {glue_encoder}", "input0/dict.txt: no such file"),
         ("glue {tmp}/none {glue_encoder}", "{tmp}/none: no such folder"),
-        ("glue {glue} {other}", "another dictionary"),
+        ("glue {glue} {other}", "a different dictionary"),
         ("glue {glue} -", "starts from a pre-trained encoder"),
         ("glue {glue} {glue_encoder} --gpus 2 glue=mnli", "33 examples"),
         ("glue {glue} {glue_encoder} checkpoint.finetune_from_model=none.pt", "none.pt: no such file"),
         ("flooding {glue} {glue_encoder}", "add criterion.flood_level=… (b in nats"),
         ("wsc {wsc} {bare}", "{bare}/dict.txt: no such file"),
-        ("wsc {wsc} {other}", "{other}: holds no tokeniser"),
+        ("wsc {wsc} {other}", "{other}: no tokenizer found"),
         ("wsc {wsc}:{tmp}/none {wsc_encoder}", "{tmp}/none: no such folder"),
         ("union {arc} {arc_encoder}", "add checkpoint.finetune_from_model=… (RACE's checkpoint_best.pt"),
         ("arc {arc} {arc_encoder}", "add checkpoint.finetune_from_model=… (the union's checkpoint_best.pt"),
@@ -178,7 +178,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> dict[s
         ("bert_base {roberta_base} {roberta_base_encoder}", "starts from random weights"),
         (
             "glue {glue} {glue_encoder} common.cpu=true common.fp16=true",
-            "fp16 wants a GPU. Add common.fp16=false",
+            "fp16 needs a GPU. Add common.fp16=false",
         ),
         ("bert_base {roberta_base} -", "add optimization.max_epoch=… (epochs that make 1M updates"),
     ],

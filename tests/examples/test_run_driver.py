@@ -211,7 +211,7 @@ def test_records_that_cannot_be_read_are_named(out: Path) -> None:
         read_records(out)
     (out / "records").mkdir()
     (out / "records" / "a.json").write_text("{")
-    with pytest.raises(ValueError, match=r"a\.json: is not json"):
+    with pytest.raises(ValueError, match=r"a\.json: not JSON"):
         read_records(out)
 
 

@@ -72,7 +72,7 @@ def test_a_training_its_attack_and_its_table(tmp_path: Path, data: Path, encoder
     [
         ("glue", ["nowhere", "OUT"], "nowhere/glue/RTE/train.tsv: no such file"),
         ("glue", ["DATA", "OUT", "--methods", "plain"], "invalid choice: 'plain'"),
-        ("glue", ["DATA", "OUT", "--rows", "0"], "argument --rows: must be 1 or above, not 0"),
+        ("glue", ["DATA", "OUT", "--rows", "0"], "argument --rows: must be 1 or more, not 0"),
         ("glue", ["DATA", "OUT", "--encoder", "gone"], "gone/model.pt: no such file"),
         ("glue", ["DATA", "OUT", "--into", "gone.md"], "gone.md"),
         ("glue", ["DATA", "OUT", "--table"], "OUT: holds no finished run"),

@@ -72,7 +72,7 @@ def test_the_command_of_a_sweep(tmp_path: Path, encoder: Encoder) -> None:
         "method",
     } & names
     done = run_py("glue", *words[:-1], "common.seed=interval(1,2)")
-    assert done.returncode == 2 and "give the values of a sweep" in done.stderr
+    assert done.returncode == 2 and "pass the values of a sweep" in done.stderr
 
 
 @pytest.mark.fast

@@ -78,7 +78,7 @@ def test_every_command_refuses_each(
 
 def test_from_python(films: Path, hostile: Hostile) -> None:
     bad = hostile(in_roberta_s_attention)
-    with pytest.raises(ValueError, match=r"encoder_xformers_att_config is .* and is no literal"):
+    with pytest.raises(ValueError, match=r"encoder_xformers_att_config is .* and not a literal"):
         load(bad)
     with pytest.raises(pickle.UnpicklingError, match="encoder_xformers_att_config"):
         RobertaModel.from_pretrained(str(bad.parent), bad.name, str(films / "data"), bpe=None)

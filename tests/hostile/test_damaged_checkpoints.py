@@ -69,7 +69,7 @@ def test_a_flipped_bit_is_refused_or_means_nothing(written: bytes, step: int, tm
 
 def test_one_that_was_cut_short_is_refused(written: bytes) -> None:
     for size in range(0, len(written), 97):
-        with pytest.raises(checkpoints.Refused, match=r"is damaged, or .*: it is not|is not a checkpoint"):
+        with pytest.raises(checkpoints.Refused, match=r"is damaged, or .*: it is not|not a checkpoint"):
             checkpoints.load(io.BytesIO(written[:size]))
 
 
@@ -116,7 +116,7 @@ def test_a_packed_one_is_refused_unread(written: bytes) -> None:
         with packed.open("archive/data/9", "w") as bomb:
             bomb.write(bytes(8 << 20))
     file.seek(0)
-    with pytest.raises(checkpoints.Refused, match=r"is damaged, or no checkpoint: its part .* is packed"):
+    with pytest.raises(checkpoints.Refused, match=r"is damaged, or not a checkpoint: its part .* is packed"):
         checkpoints.load(file)
 
 
@@ -128,7 +128,7 @@ def test_a_command_names_the_file(
     for words in (["validate", bad], ["predict", bad, "--stdin"], ["export", bad, tmp_path / "hf"]):
         done = CommandMain("", capsys)(*words)
         assert done.returncode == 2 and "Traceback" not in done.stderr
-        assert f"error: {bad} is damaged, or no checkpoint: its part " in done.stderr.splitlines()[-1]
+        assert f"error: {bad} is damaged, or not a checkpoint: its part " in done.stderr.splitlines()[-1]
     assert not (tmp_path / "hf").exists()
 
 

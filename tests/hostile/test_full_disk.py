@@ -348,7 +348,7 @@ def test_a_sweep_of_trainings(disk: SmallDisk, tmp_path: Path) -> None:
     (tmp_path / "encoder" / "checkpoint_last.pt").rename(tmp_path / "encoder" / "model.pt")
     (tmp_path / "encoder" / "model_args.txt").write_text(shlex.join(SIZES[:12]))
     words = [*verb("sweep"), str(data), str(tmp_path / "encoder")]
-    options = ["--ratios", "0.1", "--seeds", "1", "--epochs", "1"]
+    options = ["--ratios", "0.1", "--seeds", "1", "--max-epoch", "1"]
     assert run_command(*words, str(tmp_path / "out"), *options).returncode == 0
     out = disk.folder / "out"
     for room in (0, 8 * PAGE, 128 * PAGE, ROOM):

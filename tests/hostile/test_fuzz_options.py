@@ -21,22 +21,8 @@ from support import build, slow, train_args, write_task
 from fairseq_adv.data.corpus.mask_schedule import MaskSchedule
 from fairseq_adv.data.errors import DataError
 from fairseq_adv_cli import number_types
+from fairseq_adv_cli.names import CRITERIONS
 
-METHODS = (
-    "alum_vat",
-    "creat",
-    "flooding",
-    "freeat",
-    "freelb",
-    "infobert",
-    "noise",
-    "pgd",
-    "r3f",
-    "smart",
-    "standard",
-    "tavat",
-    "yopo",
-)
 NUMBERS = st.sampled_from(
     ["0", "-0", "1", "-1", "3", "0.5", "1e400", "-1e400", "nan", "inf", "-inf", "1e-400", "1e308", "1e-45",
      "9" * 30, "9" * 5000, "", " 1", "1 ", "1_0", "0x10", "1,2", "²", "None", "true", "auto", "1e3", ".5"]
@@ -105,7 +91,7 @@ def own_options(method: str) -> list[str]:
 
 @pytest.mark.parametrize("examples", [40, slow(1500)])
 @pytest.mark.parametrize("how", ["yaml", "command line"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CRITERIONS)
 def test_criterions(method: str, how: str, examples: int, data: Path) -> None:
     """A value that is taken is finite and the one that was given; one that isn't is refused by its name."""
     more = ["--store-ema", "--ema-decay", "0.9", "--ema-fp32"] if method == "smart" else []

@@ -108,7 +108,7 @@ def test_each_field(reader: str, key: str, tmp_path: Path) -> None:
     good = READERS[reader][2]
     without = {name: value for name, value in good.items() if name != key}
     if key != "distance":
-        assert f"lacks {key!r}" in refused(reader, tmp_path, json.dumps(without).encode())
+        assert f"the key {key!r} is missing" in refused(reader, tmp_path, json.dumps(without).encode())
     wrong: list[Any] = NO_NUMBER if key in NUMBERS[reader] else [3, None, [[3]], {"a": {"b": "c"}}]
     for value in wrong:
         if (key, value) not in [("outcomes", {"a": {"b": "c"}})]:

@@ -77,7 +77,7 @@ def test_a_data_folder_is_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyP
         folder = tmp_path / name
         folder.mkdir()
         (folder / "train.fasta").write_text(">a\nACGT\n")
-    with pytest.raises(ValueError, match=r"fairseq hands this path to a shell\. Rename it"):
+    with pytest.raises(ValueError, match=r"fairseq passes this path to a shell\. Use only letters"):
         data_utils.load_indexed_dataset(str(tmp_path / "$(touch canary)" / "train"), words)
     assert not (tmp_path / "canary").exists()
     assert len(data_utils.load_indexed_dataset(str(tmp_path / "plain" / "train"), words)) == 1

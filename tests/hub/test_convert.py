@@ -188,7 +188,7 @@ def test_changed_source_is_noticed(bert: Path, tmp_path: Path) -> None:
     convert_hf_checkpoint(bert, tmp_path / "out")
     config = json.loads((bert / "config.json").read_text())
     (bert / "config.json").write_text(json.dumps({**config, "hidden_dropout_prob": 0.2}))
-    with pytest.raises(DataError, match="remove it or pass another"):
+    with pytest.raises(DataError, match="Remove it, or pass another"):
         convert_hf_checkpoint(bert, tmp_path / "out")
 
 

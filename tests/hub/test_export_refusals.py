@@ -61,23 +61,23 @@ def without(name: str) -> Change:
         (in_task(_name="translation"), "was trained with --task translation; .*: sentence_prediction, text"),
         (in_task(_name=["x"]), r"was trained with --task \['x'\]"),
         (in_model(_name="fconv_lm", decoder_layers="[(8, 3)] * 2"), "its model is 'fconv_lm'"),
-        (in_model(decoder_layers="__import__('os').getpid()"), "cfg.model.decoder_layers is .* no literal"),
+        (in_model(decoder_layers="__import__('os').getpid()"), "decoder_layers is .* not a literal"),
         (in_model(pooler_activation_fn="relu"), r"pooler_activation_fn='relu' \(another activation in the"),
-        (in_model(activation_fn="gelu_accurate"), "activation_fn='gelu_accurate'.*cannot express"),
+        (in_model(activation_fn="gelu_accurate"), "activation_fn='gelu_accurate'.*don't support"),
         (in_model(spectral_norm_classification_head=True), "spectral_norm_classification_head=True"),
         (in_model(encoder_normalize_before=True), r"\(LayerNorm before each layer\)"),
         (in_model(quant_noise_scalar=0.1), "quant_noise_scalar=0.1"),
         (in_model(encoder_attention_heads=5), "encoder_attention_heads is 5, which does not divide 24"),
         (in_model(encoder_attention_heads="3"), "encoder_attention_heads is '3'"),
-        (in_task(classification_head_name="mine"), "has no head 'mine'; it has sentence_classification_head"),
-        (in_task(_name="commonsense_qa"), "has 2 outputs; multiple choice has one"),
+        (in_task(classification_head_name="mine"), "no head 'mine'; found sentence_classification_head"),
+        (in_task(_name="commonsense_qa"), "has 2 outputs; multiple choice needs one"),
         (in_task(separator_token=7), "the token 7 beside its texts, which is none of <s>, <pad>, </s>"),
         (in_task(init_token="0"), "init_token is '0', not the id of a token"),
         (in_task(class_names=["a", "b", "c"]), r"names 3 classes \(a, b, c\).*has 2 outputs.*--labels"),
         (in_tensors(adapter=torch.zeros(2)), "adapter: not known"),
         (in_tensors(encoder__sentence_encoder__layers__0__fc1__bias=torch.zeros(3)), r"fc1.bias.*\(3,\)"),
         (without("encoder.sentence_encoder.layers.1.fc2.weight"), r"layers.1.fc2.weight \(24, 40\): missing"),
-        (without("encoder.sentence_encoder.embed_positions.weight"), "has no encoder by the names"),
+        (without("encoder.sentence_encoder.embed_positions.weight"), "no encoder with the tensor names"),
         (in_tensors(encoder__sentence_encoder__embed_tokens__weight=torch.zeros(9, 24)), "embeddings for 9"),
         (lambda state: state["model"].update(x=3), r"checkpoint written by fairseq-train \(model: 'x'\)"),
         (lambda state: state.pop("model"), "not a checkpoint written by fairseq-train"),
@@ -120,7 +120,7 @@ def test_a_payload_is_not_run(trained: Path, tmp_path: Path) -> None:
 
 def test_without_a_tokenizer(trained: Path, tmp_path: Path) -> None:
     alone = export_samples.changed(trained, tmp_path / "alone.pt", in_task(data="absent"))
-    with pytest.raises(DataError, match=r"no tokenizer beside it or its data .*--tokenizer-dir"):
+    with pytest.raises(DataError, match=r"no tokenizer next to it or its data .*--tokenizer-dir"):
         export_checkpoint(alone, tmp_path / "out")
     encoder = trained.parents[1] / "fairseq"
     assert export_checkpoint(alone, tmp_path / "out", encoder).classes == ("LABEL_0", "LABEL_1")
@@ -191,13 +191,24 @@ def test_the_average_of_the_weights(trained: Path, tmp_path: Path) -> None:
     def change(state: dict[str, Any]) -> None:
         state["extra_state"]["ema"] = {name: tensor + 1 for name, tensor in state["model"].items()}
 
-    with pytest.raises(DataError, match="holds no average of the weights"):
+    with pytest.raises(DataError, match="has no average of the weights"):
         export_checkpoint(trained, tmp_path / "out", averaged=True)
     smooth = export_samples.changed(trained, tmp_path / "smooth.pt", change)
     export_checkpoint(smooth, tmp_path / "last")
     export_checkpoint(smooth, tmp_path / "average", averaged=True)
     last, average = (load_file(tmp_path / name / "model.safetensors") for name in ("last", "average"))
     assert torch.equal(last["classifier.weight"] + 1, average["classifier.weight"])
+
+
+def test_a_loss_on_the_card_is_in_nats(trained: Path, tmp_path: Path) -> None:
+    def change(state: dict[str, Any]) -> None:
+        state["cfg"]["checkpoint"]["best_checkpoint_metric"] = "loss"
+        state["extra_state"]["val_loss"] = 0.5
+
+    in_bits = export_samples.changed(trained, tmp_path / "loss.pt", change)
+    export_checkpoint(in_bits, tmp_path / "loss")
+    card = (tmp_path / "loss" / "README.md").read_text(encoding="utf-8")
+    assert "| loss (nats) on the validation split | 0.346574 |" in card
 
 
 def test_the_model_card(trained: Path, tmp_path: Path) -> None:

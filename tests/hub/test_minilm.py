@@ -104,7 +104,7 @@ def test_no_archive_is_refused(tmp_path: Path) -> None:
         (folder / "fake.whl").write_bytes(b"<html>sign in to the network</html>")
         return folder / "fake.whl"
 
-    refused(tmp_path, download, "fake.whl: not a whole wheel")
+    refused(tmp_path, download, "fake.whl: not a complete wheel")
 
 
 @pytest.mark.usefixtures("expected")

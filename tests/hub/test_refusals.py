@@ -44,14 +44,14 @@ def refused(folder: Path, message: str) -> None:
         ({"model_type": ["bert"]}, r"model_type is \['bert'\]"),
         ({"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]"),
         ({"num_hidden_layers": 1_000_000_000}, "num_hidden_layers is 1000000000, expected a whole number"),
-        ({"num_hidden_layers": 10_000_000}, "num_hidden_layers is 10000000; at most 1000 are taken"),
+        ({"num_hidden_layers": 10_000_000}, "num_hidden_layers 10000000; at most 1000 are supported"),
         ({"hidden_dropout_prob": "much"}, "hidden_dropout_prob is 'much', expected a number from 0"),
         ({"hidden_dropout_prob": float("nan")}, "hidden_dropout_prob is nan, expected a number from 0"),
         ({"is_decoder": True}, "is_decoder or add_cross_attention is set"),
-        ({"vocab_size": 7}, r"the tokeniser has \d+ tokens but config.json has vocab_size 7"),
+        ({"vocab_size": 7}, r"the tokenizer has \d+ tokens but config.json has vocab_size 7"),
         (
             {"max_position_embeddings": 12},
-            r"position_embeddings.weight has the shape \(160, 24\).*asks for \(12, 24\)",
+            r"position_embeddings.weight has the shape \(160, 24\).*needs \(12, 24\)",
         ),
         ({"num_hidden_layers": 1}, r"unknown: encoder.layer.1.attention.output.LayerNorm.bias \(24,\)"),
         ({"num_hidden_layers": 3}, r"missing: encoder.layer.2.attention.self.query.weight \(24, 24\)"),
@@ -76,16 +76,20 @@ def test_padding_token_of_roberta(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("tokenizer.json", {"added_tokens": 5, "model": {"type": "WordPiece"}}, "not as transformers writes"),
+        (
+            "tokenizer.json",
+            {"added_tokens": 5, "model": {"type": "WordPiece"}},
+            "not in transformers' format",
+        ),
         (
             "tokenizer.json",
             {"added_tokens": [[]], "model": {"type": "WordPiece"}},
-            "not as transformers writes",
+            "not in transformers' format",
         ),
-        ("tokenizer.json", {"normalizer": 5, "model": {"type": "WordPiece"}}, "not as transformers writes"),
+        ("tokenizer.json", {"normalizer": 5, "model": {"type": "WordPiece"}}, "not in transformers' format"),
         ("added_tokens.json", {"new token": "y"}, "rows of the"),
-        ("added_tokens.json", {"new token": [1]}, "not as transformers writes"),
-        ("tokenizer_config.json", {"do_lower_case": "yes"}, "do_lower_case is 'yes', expected true or false"),
+        ("added_tokens.json", {"new token": [1]}, "not in transformers' format"),
+        ("tokenizer_config.json", {"do_lower_case": "yes"}, "do_lower_case must be true or false, not 'yes'"),
         ("tokenizer_config.json", {"cls_token": {"content": {}}}, None),
     ],
 )
@@ -119,8 +123,8 @@ def shorten(tensors: dict[str, torch.Tensor]) -> None:
     [
         (drop, r"(?s)missing: embeddings.LayerNorm.weight.*missing: encoder.layer.1.output.dense.bias"),
         (add, r"unknown: encoder.layer.0.adapter.weight \(2, 3\)"),
-        (spoil, "encoder.layer.0.output.dense.bias holds values that are not finite"),
-        (shorten, r"word_embeddings.weight has the shape \(\d+, 24\), config.json asks for \(\d+, 24\)"),
+        (spoil, "encoder.layer.0.output.dense.bias has values that are not finite"),
+        (shorten, r"word_embeddings.weight has the shape \(\d+, 24\), but config.json needs \(\d+, 24\)"),
     ],
 )
 def test_tensors(bert: Path, change: Callable[[dict[str, torch.Tensor]], None], message: str) -> None:
@@ -155,14 +159,14 @@ def test_bin_with_code_is_refused_and_not_run(bert: Path) -> None:
     ("name", "content", "message"),
     [
         ("pytorch_model.bin", b"no such format", "pytorch_model.bin: "),
-        ("pytorch_model.bin", b"", "pytorch_model.bin: is not a checkpoint"),
+        ("pytorch_model.bin", b"", "pytorch_model.bin: not a checkpoint"),
         ("model.safetensors.index.json", b'{"weight_map": {"a": [1]}}', r"\[1\] is not the name of a file"),
-        ("model.safetensors", b"\x08\0\0\0\0\0\0\0{}", "model.safetensors: not readable as safetensors"),
+        ("model.safetensors", b"\x08\0\0\0\0\0\0\0{}", "model.safetensors: not a safetensors file"),
         ("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid", "a Git LFS pointer"),
-        ("model.safetensors.index.json", b"{}", "has no weight_map"),
+        ("model.safetensors.index.json", b"{}", "no weight_map found"),
         ("model.safetensors.index.json", b'{"weight_map": {"a": "../b"}}', r"'\.\./b' is not the name"),
         ("model.safetensors.index.json", b'{"weight_map": {"a": "b"}}', "names the file b, which is not in"),
-        ("tf_model.h5", b"", "no weights in it; expected one of model.safetensors"),
+        ("tf_model.h5", b"", "no weights found; expected one of model.safetensors"),
     ],
 )
 def test_weight_files(bert: Path, name: str, content: bytes, message: str) -> None:
@@ -174,7 +178,7 @@ def test_weight_files(bert: Path, name: str, content: bytes, message: str) -> No
 def test_bin_of_another_kind(bert: Path) -> None:
     (bert / "model.safetensors").unlink()
     torch.save([torch.zeros(2)], bert / "pytorch_model.bin")
-    refused(bert, "holds a list, expected a state dict")
+    refused(bert, "expected a state dict .*, not a list")
     torch.save({"state_dict": {"a": torch.zeros(2)}}, bert / "pytorch_model.bin")
     refused(bert, "'state_dict' is a dict; expected names with tensors only")
 
@@ -182,13 +186,13 @@ def test_bin_of_another_kind(bert: Path) -> None:
 def test_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such folder"):
         convert_hf_checkpoint(tmp_path / "absent", tmp_path / "out")
-    with pytest.raises(DataError, match=r"no config.json in it"):
+    with pytest.raises(DataError, match=r"no config.json found"):
         convert_hf_checkpoint(tmp_path, tmp_path / "out")
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(DataError, match=r"config.json: not json"):
+    with pytest.raises(DataError, match=r"config.json: not JSON"):
         convert_hf_checkpoint(tmp_path, tmp_path / "out")
     (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(DataError, match="expected a json object"):
+    with pytest.raises(DataError, match="expected a JSON object"):
         convert_hf_checkpoint(tmp_path, tmp_path / "out")
 
 

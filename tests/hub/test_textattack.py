@@ -93,7 +93,7 @@ def test_stock_recipes_attack_a_checkpoint(task: str, recipe: str, texts: list[A
 def test_a_regression_is_refused(tmp_path: Path) -> None:
     done = attack(random_model(tmp_path, "STS-B"), "DeepWordBugGao2018", [(("a b", "c d"), 0)])
     assert done.returncode == 1
-    message = "DataError: TextAttack attacks models with classes, and this one gives numbers"
+    message = "DataError: TextAttack attacks models with classes, but this one predicts numbers"
     assert done.stderr.splitlines()[-1].endswith(message)
 
 

@@ -119,7 +119,7 @@ def edit_vocab(folder: Path, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[MASK]\n", "[KSAM]\n", r"vocab.txt: has no token '\[MASK\]', which fairseq needs as <mask>"),
+        ("[MASK]\n", "[KSAM]\n", r"vocab.txt: no token '\[MASK\]', which fairseq needs as <mask>"),
         ("film\n", "the\n", r"vocab.txt: token 'the' occurs twice, first in line \d+"),
         ("film\n", "<s>\n", r"vocab.txt: row \d+ would be '<s>' in dict.txt, which is one of fairseq's"),
         ("film\n", "[row0]\n[row1]\n", None),

@@ -125,7 +125,7 @@ def test_what_is_no_checkpoint_is_named(tmp_path: Path, pretrained: Path) -> Non
     (tmp_path / "text.pt").write_text("hello world, this is text\n")
     (tmp_path / "page.pt").write_text("<!DOCTYPE html>\n<html></html>\n")
     for path in sorted(tmp_path.glob("*.pt")):
-        with pytest.raises(DataError, match=f"{path.name}: is not a checkpoint written by fairseq-train"):
+        with pytest.raises(DataError, match=f"{path.name}: not a checkpoint written by fairseq-train"):
             embedding_rows(path)
 
 

@@ -89,7 +89,7 @@ def test_out_of_memory_before_anything_was_logged_is_an_error_not_a_hang(tmp_pat
     args = train_args(data, None, "freelb", *OPTIONS["freelb"], "--max-update", "2")
     done, _ = train_with("oom", 2, tmp_path / "out", args)
     assert done.returncode != 0
-    assert "out of memory in the first update of this worker" in done.stdout + done.stderr
+    assert "out of memory in this worker's first update" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("method", ["freelb", "freeat", slow("yopo"), slow("standard"), slow("flooding")])

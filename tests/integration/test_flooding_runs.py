@@ -114,7 +114,7 @@ def test_a_run_without_a_crossing_floods_nothing_and_says_so_at_its_end(tmp_path
     assert all(line["flooded"] == line["flood_level"] == line["flood_start"] == 0 for line in inner)
     text = done.stdout + done.stderr
     said = re.search(r"nothing was flooded: up to update 13, in 3 measurements, .*\(all\) .*\(up\)", text)
-    assert "the first measurement was above zero" not in text
+    assert "the first measurement was already above zero" not in text
     assert said and said.start() > text.index("done training")
 
 
@@ -130,12 +130,12 @@ def test_it_is_said_once_also_where_the_program_goes_on(
         del run
         gc.collect()
     assert caplog.text.count("nothing was flooded: up to update 1, in 1 measurements") == 1
-    assert "the first measurement was above zero" in caplog.text
+    assert "the first measurement was already above zero" in caplog.text
 
 
 def announcements(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """What the person at the console reads when flooding begins."""
-    return re.findall(r"flooding begins .*", done.stdout)
+    """What the person at the console reads when flooding starts."""
+    return re.findall(r"flooding starts .*", done.stdout)
 
 
 @pytest.mark.parametrize("workers", [1, slow(2)])

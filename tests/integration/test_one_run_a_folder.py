@@ -31,8 +31,8 @@ def test_the_second_of_two_runs_refuses(tmp_path: Path, args: list[str]) -> None
         assert done.returncode == 1
         who = f"process {json.loads(before)['process']} on {socket.gethostname()}"
         assert done.stderr.splitlines()[-1] == (
-            f"error: {tmp_path}/save: another run writes its checkpoints there, {who}. Wait for it to end, "
-            "or give this one another --save-dir (checkpoint.save_dir)."
+            f"error: {tmp_path}/save: another run writes its checkpoints there, {who}. Wait until it has "
+            "ended, or pass another --save-dir (checkpoint.save_dir)."
         )
         assert (tmp_path / "save" / ".running").read_text() == before
     finally:
@@ -54,7 +54,7 @@ def test_a_folder_that_a_worker_does_not_see_is_told(tmp_path: Path, args: list[
     done, _ = train_with("elsewhere", 1, tmp_path / "out", relative)
     host = socket.gethostname()
     assert (
-        f"save: what rank 0 on {host} writes there is not seen on {host}. Give a --save-dir "
+        f"save: files that rank 0 on {host} writes there are not visible on {host}. Pass a --save-dir "
         "(checkpoint.save_dir) on a file system that all nodes share."
     ) in done.stderr
     assert "train_inner" not in done.stdout

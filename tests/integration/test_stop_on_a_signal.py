@@ -42,7 +42,7 @@ def test_it_is_saved_after_that_update_and_goes_on_to_the_same_end(
     done, ends = train_with(name, at, tmp_path / "out", args, workers)
     number = signal.Signals[f"SIG{name}"]
     assert workers > 1 or done.returncode == 128 + number, done.stderr  # torchrun's own status is 1
-    assert f"stopped by SIG{name} after update {at}: the same command goes on from there" in done.stdout
+    assert f"stopped by SIG{name} after update {at}: run the same command again to resume" in done.stdout
     assert "Traceback" not in done.stderr or workers > 1, done.stderr
     assert_alike(ends if workers > 1 else [*ends, *ends], updates=at)
     assert "| valid |" not in done.stdout.split(f'"num_updates": "{at}"')[1]

@@ -257,7 +257,7 @@ def test_a_copy_of_the_model_is_whole(data: Path) -> None:
         ({"encoder_layers": 10**9}, "--encoder-layers 1000000000: pass a whole number from 1 to 1000"),
         ({"encoder_input_dim": 0}, "--encoder-input-dim 0: pass a whole number of at least 1"),
         ({"encoder_embed_dim": 13}, "--encoder-embed-dim 13 is not a multiple of --encoder-att"),
-        ({"encoder_layers_to_keep": "0,2"}, "--encoder-layers-to-keep: all layers of an albert are one"),
+        ({"encoder_layers_to_keep": "0,2"}, "--encoder-layers-to-keep: all layers of an albert"),
     ],
 )  # fmt: skip
 def test_options_that_make_no_sense(changed: dict[str, Any], message: str) -> None:

@@ -101,7 +101,8 @@ def test_a_task_without_an_objective_is_refused(data: Path) -> None:
     from fairseq_adv.objectives import build_objective
 
     with pytest.raises(
-        ValueError, match=r"no objective for SimpleNamespace; they train .*SentencePredictionTask"
+        ValueError,
+        match=r"no objective for SimpleNamespace; the adversarial criterions train .*SentencePredictionTask",
     ):
         build_objective(run.cfg.criterion, other)  # type: ignore[arg-type]
 

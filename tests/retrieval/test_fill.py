@@ -90,7 +90,7 @@ def test_what_is_written(index: TantivyIndex, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"id": "x", "question": {"stem": "s", "choices": [', r"in.jsonl:2: not json"),
+        ('{"id": "x", "question": {"stem": "s", "choices": [', r"in.jsonl:2: not JSON"),
         (json.dumps(question("stem", "good", " ")), r"in.jsonl:2: choice B: text is empty"),
         (json.dumps({"id": "x"}), r"in.jsonl:2: the key question is missing"),
     ],
@@ -151,7 +151,7 @@ def test_other_options_begin_again(index: TantivyIndex, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         fill(_Stopping(index, 7), source, out, Options(top=1))
     assert fill(index, source, out, Options(top=2)).continued_at == 0
-    with pytest.raises(DataError, match=r"\(options\). Use --overwrite"):
+    with pytest.raises(DataError, match=r"\(options\). Pass --overwrite"):
         fill(index, source, out, Options(top=1))
     assert not fill(index, source, out, Options(top=1), overwrite=True).reused
     out.write_text("changed\n")

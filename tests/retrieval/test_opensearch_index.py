@@ -110,7 +110,7 @@ def test_names_that_are_taken(client: Any, double: Double, corpus_file: Path) ->
         build(client, survey([str(corpus_file)]), "logs", overwrite=True)
     build(client, survey([str(corpus_file)]), "science")
     corpus_file.write_text("Only this one sentence.\n")
-    with pytest.raises(DataError, match=r"was made from other files or options\. Use --overwrite"):
+    with pytest.raises(DataError, match=r"was made from other files or options\. Pass --overwrite"):
         build(client, survey([str(corpus_file)]), "science")
     assert build(client, survey([str(corpus_file)]), "science", overwrite=True).sentences == 1
     assert list(double.indices["science"]["documents"].values()) == [
@@ -125,7 +125,7 @@ def test_no_server_and_no_password(
 ) -> None:
     with pytest.raises(DataError, match="--url is missing"):
         connect(None)
-    with pytest.raises(DataError, match="begin it with https"):
+    with pytest.raises(DataError, match="must begin with https"):
         connect("localhost:9200")
     with pytest.raises(DataError, match=r"--ca-certs .* no such file"):
         connect("https://localhost:9200", corpus_file / "none")
@@ -148,9 +148,9 @@ def test_no_server_and_no_password(
     [
         ("http://localhost:9200", r"plain http shows .* or pass --login-over-http"),
         ("http://search.example.org", r"plain http shows .* or pass --login-over-http"),
-        ("http://me:secret@localhost", "^--url: holds a name or a password"),
-        ("me:secret@localhost", "^--url: holds a name or a password"),
-        ("https://me:secret@localhost", "^--url: holds a name or a password"),
+        ("http://me:secret@localhost", "^--url: contains a name or a password"),
+        ("me:secret@localhost", "^--url: contains a name or a password"),
+        ("https://me:secret@localhost", "^--url: contains a name or a password"),
         ("https://", "names no server"),
         ("https://localhost:x", "not a URL"),
     ],

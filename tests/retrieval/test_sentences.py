@@ -56,7 +56,7 @@ def test_not_utf8_across_a_sentence_end(tmp_path: Path) -> None:
     [
         (b"", "no sentences"),
         (b"\n \n", "no sentences"),
-        (b"short\n" + b"x" * 1_000_001, r":2: over 1000000 characters in a line"),
+        (b"short\n" + b"x" * 1_000_001, r":2: more than 1000000 characters"),
         (gzip.compress(b"abc\n" * 5000, mtime=0)[:-30], "damaged"),
         (gzip.compress(b"abc\n" * 5000, mtime=0)[:-8] + b"00000000", "damaged"),
     ],
@@ -71,7 +71,7 @@ def test_useless_files(tmp_path: Path, content: bytes, message: str) -> None:
 def test_missing_and_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         survey([str(tmp_path / "none*.txt")])
-    with pytest.raises(DataError, match=r"is a folder. Give the files in it"):
+    with pytest.raises(DataError, match=r"is a folder. Pass the files in it"):
         survey([str(tmp_path)])
 
 

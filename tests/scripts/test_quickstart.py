@@ -25,10 +25,10 @@ from support import run_from_scratch
         (["--epochs", "inf"], "--epochs inf: pass"),
         (["--epochs", "99999999999999999999"], "--epochs 99999999999999999999: pass"),
         (["--epochs", ""], "--epochs : pass"),
-        (["--epochs"], "--epochs wants a value"),
-        (["--out", "{tmp}/file/out"], "--out {tmp}/file/out: can't be made"),
+        (["--epochs"], "--epochs needs a value"),
+        (["--out", "{tmp}/file/out"], "--out {tmp}/file/out: can't be created"),
         (["--out", "{tmp}/taken"], "--out {tmp}/taken: can't be written"),
-        (["--out", ""], "--out: names no folder"),
+        (["--out", ""], "--out: empty"),
         (["--speed", "1"], "unknown option '--speed'"),
     ],
 )

@@ -123,9 +123,9 @@ def test_an_answer_is_needed_in_training_and_validation(tmp_path: Path) -> None:
      (["--tokens-per-sample", "3"], "--tokens-per-sample 3"),
      (["--sampling-weights", "1:1"], "--sampling-weights 1:1: 2 numbers for 1 data"),
      (["--sampling-weights", "x"], "--sampling-weights x"), (["--sampling-weights", "0"], "not all 0"),
-     (["--sampling-weights", "0.1"], "no question is left in an epoch"),
+     (["--sampling-weights", "0.1"], "no questions are left in an epoch"),
      (["--sampling-weights", "-1"], "--sampling-weights -1"),
-     (["--tokenizer-dir", "/nowhere"], "/nowhere: holds neither vocab.txt")],
+     (["--tokenizer-dir", "/nowhere"], "/nowhere: neither vocab.txt")],
 )  # fmt: skip
 def test_options_are_checked_when_the_task_is_built(tmp_path: Path, extra: list[str], message: str) -> None:
     with pytest.raises(DataError) as error:
@@ -135,7 +135,7 @@ def test_options_are_checked_when_the_task_is_built(tmp_path: Path, extra: list[
 
 def test_a_data_folder_without_a_tokenizer_says_what_to_give(tmp_path: Path) -> None:
     (folder_with(tmp_path, ROW) / "dict.txt").unlink()
-    with pytest.raises(DataError, match=r"holds no dict.txt.*--tokenizer-dir"):
+    with pytest.raises(DataError, match=r"no dict.txt.*--tokenizer-dir"):
         build(train_args(tmp_path, None, "standard", task="commonsense_qa"))
 
 
@@ -159,7 +159,7 @@ def test_a_data_set_is_left_out_only_where_it_lacks_the_split(tmp_path: Path) ->
     assert len(together(second).task.dataset("valid")) == 8
     for name in ("dev.jsonl", "valid.jsonl"):
         (second / name).write_bytes((second / "kept.jsonl").read_bytes())
-    with pytest.raises(DataError, match="more than once"):
+    with pytest.raises(DataError, match="several files for the split"):
         together(second)
     task = setup_task_of(Path(f"{first}:{tmp_path / 'third'}"), "--save-dir", str(tmp_path / "unused"))
     with pytest.raises(DataError, match="third: no such folder"):

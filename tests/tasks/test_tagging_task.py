@@ -46,11 +46,11 @@ def test_a_row_and_the_places_of_its_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("train", "valid", "message"),
     [
-        ("w1\tO\n", None, r"train\.tsv: every tag is O\. There is nothing to learn"),
+        ("w1\tO\n", None, r"train\.tsv: every tag is O\: nothing to learn"),
         ("w1\tB-X\n", "w1\tO\nw2\tB-Z\n", r"valid\.tsv:2: entities of the type Z are not in the training"),
         ("w1\tB-X\n\n" + "w2\tO\n" * 23, None, r"train\.tsv:3: the sentence has 25 tokens, more than --max-"),
-        ("w1\tB-X\n", "w1\n", r"valid\.tsv:1: one column"),
-        ("w1\tB-X\n", "w1\tI-X\nw2\tO\nw3\tB-X\n", r"valid\.tsv:3: B-X begins an entity, but on line 1 I-X"),
+        ("w1\tB-X\n", "w1\n", r"valid\.tsv:1: only one column"),
+        ("w1\tB-X\n", "w1\tI-X\nw2\tO\nw3\tB-X\n", r"valid\.tsv:3: an entity begins with B-X, but on line 1"),
     ],
 )  # fmt: skip
 def test_what_is_refused(tmp_path: Path, train: str, valid: str | None, message: str) -> None:
@@ -61,7 +61,7 @@ def test_what_is_refused(tmp_path: Path, train: str, valid: str | None, message:
 def test_a_split_without_tags_is_no_validation(tmp_path: Path) -> None:
     run = build(train_args(write_tags(tmp_path), None, "standard", task="tagging"))
     run.task.load_dataset("test")
-    with pytest.raises(DataError, match=r"test\.tsv:1: has no label, and neither has any other"):
+    with pytest.raises(DataError, match=r"test\.tsv:1: no label, and none of"):
         run.criterion.check_before_training(run.model)
 
 

@@ -1,4 +1,4 @@
-"""Multiple-choice data of several layouts to the jsonl files that ``--task arc_retrieval`` reads."""
+"""Converts multiple-choice data of several layouts to the jsonl files that ``--task arc_retrieval`` reads."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SPLITS = ("train", "valid", "test")
 
 @dataclass
 class PreparedChoices:
-    """What :func:`prepare_choices` did.
+    """The result of :func:`prepare_choices`.
 
     Attributes:
         out: the folder.
-        reused: nothing was done, because ``out`` was complete and made from the same.
+        reused: nothing was done, because ``out`` was complete and made from the same input.
         rows: the number of questions of each split.
-        notes: what the user should know.
+        notes: messages for the user.
     """
 
     out: Path
@@ -38,10 +38,10 @@ class PreparedChoices:
 
 
 def files_of_splits(words: Sequence[str]) -> dict[str, Path]:
-    """Which file is which split: as ``SPLIT=FILE`` says, else by the word in the file's name.
+    """Maps splits to files: from ``SPLIT=FILE``, or from the split's name in the file name.
 
     Raises:
-        DataError: a file's name says no split, or two are of the same; or there is none for training.
+        DataError: a file name names no split, two files are for the same split, or none is for training.
     """
     files: dict[str, Path] = {}
     for word in words:
@@ -50,12 +50,12 @@ def files_of_splits(words: Sequence[str]) -> dict[str, Path]:
         path = Path(rest if named else word)
         split = given if named else split_named(path)
         if split not in SPLITS:
-            raise DataError(f"{path}: its name says no split. Put it before the name, as in train={path}.")
+            raise DataError(f"{path}: the name doesn't say which split it is. Pass SPLIT=FILE: train={path}")
         if split in files:
-            raise DataError(f"{path}: the split {split!r} is {files[split]} already. Give one file for each.")
+            raise DataError(f"{path}: the split {split!r} is already {files[split]}. Pass one file each.")
         files[split] = path
     if "train" not in files:
-        raise DataError("there is no training file. Give one with 'train' in its name, or train=FILE.")
+        raise DataError("no training file. Pass one with 'train' in its name, or train=FILE.")
     return {split: files[split] for split in SPLITS if split in files}
 
 
@@ -66,21 +66,21 @@ def prepare_choices(
     seed: int = 1,
     overwrite: bool = False,
 ) -> PreparedChoices:
-    """Writes ``out/{train,valid,test}.jsonl`` in ARC's layout; whole or not at all.
+    """Writes ``out/{train,valid,test}.jsonl`` in ARC's layout, atomically.
 
-    Where a choice ends a text, that text is its ``para``, and the stem is the beginning of the choice's
-    sentence, or empty.
+    If choices continue a context, the context becomes their ``para``, and the stem is the start of the
+    choices' sentence, or empty.
 
     Args:
-        files: by fairseq's names of the splits, train among them.
+        files: by fairseq's split names; train is required.
         out: the folder to make.
-        valid_share: the share of the training questions that is held out where there is no file for valid.
-        seed: of that choice.
+        valid_share: fraction of the training questions to hold out if there is no validation file.
+        seed: for choosing them.
         overwrite: replace an ``out`` that an earlier run made from something else.
 
     Raises:
         DataError: a file is missing or wrong (with its line), a question of train or valid has no answer, or
-            ``out`` is something else.
+            ``out`` was not made by this function.
     """
     splits = {split: read_any_questions(path, split) for split, path in files.items()}
     result = PreparedChoices(out)
@@ -94,7 +94,7 @@ def prepare_choices(
         splits["train"] = [question for row, question in enumerate(train) if row not in chosen]
         splits["valid"] = [question for row, question in enumerate(train) if row in chosen]
         result.notes.append(
-            f"no validation file: {len(chosen)} of {len(train)} training questions held out for it "
+            f"no validation file: held out {len(chosen)} of {len(train)} training questions "
             f"(--valid-share {valid_share} --seed {seed})"
         )
     texts = {f"{split}.jsonl": _lines(splits[split]) for split in SPLITS if split in splits}

@@ -1,4 +1,4 @@
-"""GLUE's QNLI to the jsonl files that ``--task qnli_ranking`` reads."""
+"""Converts GLUE's QNLI to the jsonl files that ``--task qnli_ranking`` reads."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from fairseq_adv.data.workspace import finished, workspace
 FORMAT_VERSION = 1
 ENTAILED = "entailment"
 REPORT = "report.json"
-# Every row of dev, also those that make no pair; these have no answer to train on, hence a test split's name.
+# All rows of dev, also those without a partner. They have no answer to train on, hence the name of a test
+# split.
 DEV_ROWS = "test-dev"
 
 
 @dataclass
 class PreparedPairs:
-    """What :func:`prepare_pairs` did.
+    """The result of :func:`prepare_pairs`.
 
     Attributes:
         out: the folder.
         report: counts of each split, and the indices of rows without a partner; as in ``report.json``.
-        reused: nothing was done, because ``out`` was complete and made from the same.
-        notes: absent files.
+        reused: nothing was done, because ``out`` was complete and made from the same input.
+        notes: missing files.
     """
 
     out: Path
@@ -41,30 +42,29 @@ class PreparedPairs:
 
 
 def prepare_pairs(folder: Path, out: Path, seed: int = 1, overwrite: bool = False) -> PreparedPairs:
-    """Writes ``out/{train,valid,test-dev,test}.jsonl`` and ``report.json`` from GLUE's QNLI; whole or not at
-    all.
+    """Writes ``out/{train,valid,test-dev,test}.jsonl`` and ``report.json`` from GLUE's QNLI, atomically.
 
-    ``train`` and ``valid`` hold pairs with their answers. ``test`` holds every row of test.tsv and
-    ``test-dev`` every row of dev.tsv, to be predicted, the latter to know the score on all of dev.
+    ``train`` and ``valid`` have pairs with their answers. ``test`` has every row of test.tsv, for prediction,
+    and ``test-dev`` every row of dev.tsv, to compute the score on all of dev.
 
     Args:
-        folder: with train.tsv, dev.tsv and, if there is one, test.tsv.
+        folder: with train.tsv, dev.tsv and, optionally, test.tsv.
         out: the folder to make.
-        seed: of the order of the choices.
+        seed: for the order of the choices.
         overwrite: replace an ``out`` that an earlier run made from something else.
 
     Raises:
-        DataError: a file is missing or wrong (with its line), no pair can be made, or ``out`` is something
-            else.
+        DataError: a file is missing or wrong (with its line), no pair can be made, or ``out`` was not made by
+            this function.
     """
     layout = task_layout("QNLI")
     files = {Path(split.file).stem: split for split in layout.splits}
     for split in files.values():
         if split.required and not (folder / split.file).is_file():
-            raise DataError(f"{folder}: has no {split.file}. Give the folder of GLUE's QNLI.")
+            raise DataError(f"{folder}: no {split.file}. Pass the folder of GLUE's QNLI.")
     present = [name for name, split in files.items() if (folder / split.file).is_file()]
     made_from = _made_from([folder / files[name].file for name in present], seed)
-    result = PreparedPairs(out, {}, notes=[f"{n}.tsv is not there" for n in files if n not in present])
+    result = PreparedPairs(out, {}, notes=[f"no {n}.tsv" for n in files if n not in present])
     if finished(out, made_from, overwrite):
         result.report, result.reused = json_object(out / REPORT), True
         return result
@@ -80,8 +80,8 @@ def prepare_pairs(folder: Path, out: Path, seed: int = 1, overwrite: bool = Fals
     for name, file in (("train", "train.tsv"), ("valid", "dev.tsv")):
         if not splits[name].questions:
             raise DataError(
-                f"{folder / file}: no question has an entailed and another sentence, so no pair can be made. "
-                "Is the file only a part of the original?"
+                f"{folder / file}: no question has both an entailed and another sentence, so no pair can be "
+                "made. Is the file only a part of the original?"
             )
     sources = {"train": "train", "valid": "dev", DEV_ROWS: "dev", "test": "test"}
     result.report = {name: _summary(len(rows[sources[name]]), pairs) for name, pairs in splits.items()}
@@ -94,7 +94,7 @@ def prepare_pairs(folder: Path, out: Path, seed: int = 1, overwrite: bool = Fals
 
 
 def _read(folder: Path, name: str, split: SplitLayout) -> list[Row]:
-    # The index is read as one more text: it identifies the row of the submission.
+    # The index is read like a text: it identifies the row in the submission.
     read = read_split(folder / split.file, task_layout("QNLI"), replace(split, inputs=(0, *split.inputs)))
     rows: list[Row] = []
     seen: dict[str, int] = {}
@@ -105,7 +105,7 @@ def _read(folder: Path, name: str, split: SplitLayout) -> list[Row]:
                 raise DataError(f"{read.path}:{line}: empty {column}. Fill it in, or remove the line.")
         if index in seen:
             raise DataError(
-                f"{read.path}:{line}: index {index} is also on line {seen[index]}. Give every row its own."
+                f"{read.path}:{line}: index {index} is also on line {seen[index]}. Indices must be unique."
             )
         seen[index] = line
         entailed = read.labels[i] == ENTAILED if read.labels else None
@@ -145,7 +145,7 @@ def _lines(name: str, pairs: Pairs) -> list[str]:
 
 
 def _write(folder: Path, file: str, lines: Sequence[str]) -> None:
-    # Line feeds alone end a line: a sentence may hold U+2028 and the like.
+    # Only line feeds end a line: a sentence may contain U+2028 and the like.
     (folder / file).write_bytes("".join(line + "\n" for line in lines).encode("utf-8"))
 
 

@@ -1,7 +1,7 @@
-"""QNLI's rows grouped by their question, for ranking: which sentence holds the answer? (FreeLB, 4.1)
+"""Groups QNLI's rows by question, for ranking: which sentence contains the answer? (FreeLB, 4.1)
 
-QNLI was made from SQuAD so that most questions come with one entailed and one other sentence. Ranking uses
-that structure of the data; a classifier of single rows does not.
+QNLI was made from SQuAD in such a way that most questions come with one entailed and one other sentence.
+Ranking exploits that structure; a classifier of single rows does not.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ class Row:
     """A row of GLUE's file.
 
     Attributes:
-        index: its first column, as it is written.
-        question: without white space around it.
-        sentence: without white space around it.
-        entailed: whether the sentence holds the answer; ``None``: unknown.
-        label: the choice's label: the index, with the file's name before it where it comes from another
-            split ("dev-17"); such a row is never predicted.
+        index: its first column, as written.
+        question: without surrounding white space.
+        sentence: without surrounding white space.
+        entailed: whether the sentence contains the answer; ``None``: unknown.
+        label: the choice's label: the index, prefixed with the file's name if it comes from another split
+            ("dev-17"); such a row is never predicted.
     """
 
     index: str
@@ -37,10 +37,10 @@ class Pairs:
     """The questions of one split.
 
     Attributes:
-        questions: (rows in a drawn order, position of the right one or ``None``).
+        questions: (rows in random order, position of the right one or ``None``).
         alone: indices of rows without a partner.
-        reused: rows that are in more than one pair.
-        mined: rows paired with a row of another split.
+        reused: number of rows that are in more than one pair.
+        mined: number of rows paired with a row of another split.
     """
 
     questions: list[tuple[list[Row], Optional[int]]] = field(default_factory=list)
@@ -52,12 +52,12 @@ class Pairs:
 def labelled_pairs(name: str, rows: Sequence[Row], others: Sequence[Row] = (), seed: int = 1) -> Pairs:
     """Pairs of one entailed and one other sentence, for training and validation.
 
-    The i-th entailed row of a question goes with its i-th other row; of what is left over, each goes with a
-    row that already has a partner, in turn. Where a question has rows of one kind only, the rows of the other
-    kind are looked for in ``others``; else they are left out.
+    The i-th entailed row of a question is paired with its i-th other row; each remaining row is paired with a
+    row that already has a partner, in turn. If a question has rows of one kind only, ``others`` is searched
+    for rows of the other kind; if there are none, its rows are left out.
 
     Args:
-        name: of the split; the order of a pair is drawn from it, the seed and the pair's number.
+        name: of the split; together with the seed and the pair's number it determines the pair's order.
         rows: with labels.
         others: rows of other splits, with labels.
     """
@@ -84,10 +84,10 @@ def labelled_pairs(name: str, rows: Sequence[Row], others: Sequence[Row] = (), s
 
 
 def rows_to_predict(name: str, rows: Sequence[Row], others: Sequence[Row] = (), seed: int = 1) -> Pairs:
-    """Every row once: a question with all its rows, ignoring their labels.
+    """Every row once: each question with all its rows, ignoring their labels.
 
-    A row whose question occurs once gets the first row of the same question in ``others`` for a partner;
-    where there is none, it is a question with one choice.
+    A row whose question occurs once is paired with the first row of the same question in ``others``. Without
+    one, it becomes a question with a single choice.
     """
     result, elsewhere = Pairs(), _by_question(others)
     for question, group in _by_question(rows).items():
@@ -110,12 +110,12 @@ def _by_question(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def _elsewhere(group: Sequence[Row], found: Iterable[Row]) -> list[Row]:
-    """Those with another sentence: the same sentence would only tie."""
+    """The rows with another sentence: the same sentence would always tie."""
     sentences = {row.sentence for row in group}
     return [row for row in found if row.sentence not in sentences]
 
 
 def _drawn(order: list[int], seed: int, name: str, number: int) -> list[int]:
-    """The order of a question's choices, drawn independently of all other questions."""
+    """The order of a question's choices, independent of all other questions."""
     random.Random(f"{seed} {name} {number}").shuffle(order)
     return order

@@ -1,6 +1,6 @@
-"""Questions in other layouts than ours: SWAG's, HellaSWAG's, and the plain one of a person's own jsonl.
+"""Questions in other layouts than ours: SWAG, HellaSWAG, and a simple one for your own jsonl.
 
-The plain one: ``{"choices": [text, …], "answer": 0, "id"?, "context"?, "question"?}``; ``answer`` counts
+The simple layout: ``{"choices": [text, …], "answer": 0, "id"?, "context"?, "question"?}``; ``answer`` counts
 from 0.
 """
 
@@ -19,15 +19,15 @@ LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def read_any_questions(path: Path, split: str) -> list[Question]:
-    """All questions of a csv (SWAG) or of json lines, in their order.
+    """Reads all questions of a csv (SWAG) or jsonl file, in order.
 
     Args:
-        path: the file; it may be packed with gzip.
-        split: for the ids of questions that have none: "train-1".
+        path: the file; may be gzipped.
+        split: makes ids for questions without one: "train-1".
 
     Raises:
-        DataError: naming file and line: no json, an unknown layout, a missing or empty text, an answer that
-            is none of the choices, an id that another question has.
+        DataError: naming file and line: not JSON, an unknown layout, a missing or empty text, an answer that
+            is not one of the choices, or a repeated id.
     """
     kind = path.name.lower().removesuffix(".gz")
     rows = read_table(path) if kind.endswith((".csv", ".tsv")) else json_lines(path)
@@ -37,7 +37,7 @@ def read_any_questions(path: Path, split: str) -> list[Question]:
         question = _question(row, f"{split}-{number}", where)
         if question.id in places:
             raise DataError(
-                f"{where}: the id {question.id} is also that of {places[question.id]}. Give each its own."
+                f"{where}: the id {question.id} is also at {places[question.id]}. Ids must be unique."
             )
         places[question.id] = where
         questions.append(question)
@@ -54,14 +54,14 @@ def _question(row: dict[str, Any], name: str, where: str) -> Question:
     if "choices" in row:
         return _plain(row, name, where)
     raise DataError(
-        f"{where}: no known layout; it has {', '.join(map(repr, row))}. Known are choices and answer; "
-        "question with stem and choices (ARC); ctx_a, ctx_b and endings (HellaSWAG); sent1, sent2 and "
-        "ending0, ending1, … (SWAG)."
+        f"{where}: unknown layout with the keys {', '.join(map(repr, row))}. Supported are choices and "
+        "answer; question with stem and choices (ARC); ctx_a, ctx_b and endings (HellaSWAG); sent1, sent2 "
+        "and ending0, ending1, … (SWAG)."
     )
 
 
 def _hellaswag(row: dict[str, Any], where: str) -> Question:
-    """What happened (``ctx_a``), and the beginning of what happens next (``ctx_b``, which may be empty)."""
+    """The context (``ctx_a``), and the start of what happens next (``ctx_b``, may be empty)."""
     stem = field_of(row, "ctx_b", str, where).strip()
     endings = field_of(row, "endings", list, where)
     return _made(
@@ -78,21 +78,21 @@ def _swag(row: dict[str, Any], name: str, where: str) -> Question:
 def _plain(row: dict[str, Any], name: str, where: str) -> Question:
     texts = {key: text_of(row, key, where) if row.get(key) else "" for key in ("id", "context", "question")}
     if not texts["context"] and not texts["question"]:
-        raise DataError(f"{where}: neither a question nor a context. Add the key question, context or both.")
+        raise DataError(f"{where}: neither question nor context. Add the key question, context or both.")
     choices = field_of(row, "choices", list, where)
     return _made(texts["id"] or name, texts["context"], texts["question"], choices, row.get("answer"), where)
 
 
 def _made(name: str, context: str, stem: str, texts: Sequence[Any], answer: Any, where: str) -> Question:
     if not 1 < len(texts) <= len(LABELS):
-        raise DataError(f"{where}: {len(texts)} choices; there must be 2 to {len(LABELS)}.")
+        raise DataError(f"{where}: {len(texts)} choices, but 2 to {len(LABELS)} are needed. Correct the row.")
     entries = dict(zip(LABELS, texts))
     choices = [Choice(label, text_of(entries, label, where, "choice "), context) for label in entries]
     return Question(name, stem, tuple(choices), _position(answer, len(choices), where), where)
 
 
 def _position(answer: Any, choices: int, where: str) -> Optional[int]:
-    """Which choice is right; ``None`` where that is not told."""
+    """The position of the right choice; ``None`` if the row doesn't give it."""
     if answer is None or answer in ("", -1, "-1"):
         return None
     text = "" if isinstance(answer, bool) else str(answer)

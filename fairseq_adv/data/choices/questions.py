@@ -1,8 +1,9 @@
-"""Questions with choices, as ARC, CommonsenseQA, OpenBookQA, AristoRoBERTa and our own scripts write them.
+"""Multiple-choice questions in the format of ARC, CommonsenseQA, OpenBookQA, AristoRoBERTa and our own
+scripts.
 
-One json object a line: ``{"id", "question": {"stem", "choices": [{"label", "text", "para"?}]},
-"answerKey"?}``. Choices can be any in number and labelled in any way (A-E, 1-4, …); ``para`` is the text
-retrieved for a choice, or a context that it ends: then the stem may be empty.
+One JSON object per line: ``{"id", "question": {"stem", "choices": [{"label", "text", "para"?}]},
+"answerKey"?}``. There can be any number of choices, with any labels (A-E, 1-4, …). ``para`` is the text
+retrieved for a choice, or a context that the choice continues; then the stem may be empty.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ class Choice:
     """One of the possible answers.
 
     Attributes:
-        label: what the answer key calls it.
+        label: as in the answer key.
         text: the answer.
-        context: a text to read with it (retrieved documents, an article); empty: none.
+        context: a text to read with it (retrieved documents, an article); may be empty.
     """
 
     label: str
@@ -32,11 +33,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Question:
-    """A question, its choices and, where it is known, the position of the right one.
+    """A question, its choices and, if known, the position of the right one.
 
     Attributes:
-        id: the data set's own name for it.
-        stem: the question; empty where the choices end their contexts.
+        id: the data set's own id.
+        stem: the question; empty if the choices continue their contexts.
         choices: at least one.
         answer: position in ``choices``; ``None`` in a test split.
         where: "file:line", for messages.
@@ -50,17 +51,17 @@ class Question:
 
 
 def read_questions(path: Path) -> list[Question]:
-    """All questions of a jsonl file, in its order.
+    """Reads all questions of a jsonl file, in order.
 
     Raises:
-        DataError: naming file and line: no json, a missing key, an unknown answer key, an empty or repeated
-        choice.
+        DataError: naming file and line: not JSON, a missing key, an unknown answer key, an empty or repeated
+            choice.
     """
     return [question_of(row, where) for where, row in json_lines(path)]
 
 
 def question_of(row: dict[str, Any], where: str) -> Question:
-    """The question in one json object.
+    """Builds the question from one JSON object.
 
     Raises:
         DataError: as :func:`read_questions`.
@@ -73,16 +74,14 @@ def question_of(row: dict[str, Any], where: str) -> Question:
     stem = "" if ends else text_of(question, "stem", where, "question.")
     labels = [choice.label for choice in choices]
     if not choices:
-        raise DataError(
-            f"{where}: question.choices is empty. Give the question its choices, or remove the line."
-        )
+        raise DataError(f"{where}: question.choices is empty. Add choices, or remove the line.")
     if len(set(labels)) < len(labels):
         raise DataError(f"{where}: two choices have the same label ({', '.join(labels)}). Rename one.")
     return Question(text_of(row, "id", where), stem, choices, _answer(row, labels, where), where)
 
 
 def row_of(question: Question) -> dict[str, Any]:
-    """The json object that :func:`question_of` reads as ``question``."""
+    """The JSON object that :func:`question_of` reads as ``question``."""
     choices = [
         {"label": one.label, "text": one.text, **({"para": one.context} if one.context else {})}
         for one in question.choices
@@ -95,10 +94,10 @@ def row_of(question: Question) -> dict[str, Any]:
 
 def _choice(entry: Any, where: str) -> Choice:
     if not isinstance(entry, dict):
-        raise DataError(f"{where}: a choice must be a json object with label and text, not {entry!r}")
+        raise DataError(f"{where}: a choice must be a JSON object with label and text, not {entry!r}")
     para = entry.get("para")
     if para is not None and not isinstance(para, str):
-        raise DataError(f"{where}: question.choices.para must be a json string, not {para!r}")
+        raise DataError(f"{where}: question.choices.para must be a JSON string, not {para!r}")
     label = text_of(entry, "label", where, "question.choices.").strip()
     return Choice(label, text_of(entry, "text", where, f"choice {label}: "), para or "")
 
@@ -109,6 +108,6 @@ def _answer(row: dict[str, Any], labels: list[str], where: str) -> Optional[int]
         return None
     if str(key) not in labels:
         raise DataError(
-            f"{where}: the answer key {key!r} is not a choice's label ({', '.join(labels)}). Correct it."
+            f"{where}: the answer key {key!r} is not the label of a choice ({', '.join(labels)}). Correct it."
         )
     return labels.index(str(key))

@@ -1,4 +1,4 @@
-"""RACE as it is distributed: one json file for each article with its questions of four options."""
+"""RACE as it is distributed: one JSON file per article, with its questions of four options."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ _LABELS = "ABCDEFGH"
 
 
 def read_race(folder: Path) -> list[Question]:
-    """All questions below ``folder`` (a split, or one of its levels), the article being every choice's
-    context.
+    """Reads all questions below ``folder`` (a split, or one of its levels); the article is the context of
+    each choice.
 
     Raises:
-        DataError: naming the file (and question): no json, not UTF-8, a missing key, lists of different
-        lengths, an
-            unknown answer, an empty option; or the folder holds no article.
+        DataError: naming the file (and question): not JSON, not UTF-8, a missing key, lists of different
+            lengths, an unknown answer, an empty option; or the folder has no articles.
     """
     files = sorted(folder.rglob("*.txt"), key=lambda path: (path.parent.name, _number(path), path.name))
     if not files:
-        raise DataError(f"{folder}: holds no article (*.txt)")
+        raise DataError(f"{folder}: no articles (*.txt) found. Pass a folder of RACE.")
     return [question for path in files for question in _article(path)]
 
 
@@ -35,14 +34,14 @@ def _number(path: Path) -> int:
 
 def _article(path: Path) -> Iterator[Question]:
     where = str(path)
-    row = json_object(path, "Fetch the file again, or remove it.")
+    row = json_object(path, "Download the file again, or remove it.")
     article = text_of(row, "article", where)
     questions, options = field_of(row, "questions", list, where), field_of(row, "options", list, where)
     answers = field_of(row, "answers", list, where) if "answers" in row else [None] * len(questions)
     if not len(questions) == len(options) == len(answers):
         raise DataError(
             f"{where}: {len(questions)} questions, {len(options)} lists of options and {len(answers)} "
-            "answers; there must be as many of each"
+            "answers; there must be equally many of each. Correct the file."
         )
     name = str(row.get("id", path.name))
     for k, (stem, texts, answer) in enumerate(zip(questions, options, answers)):
@@ -54,13 +53,13 @@ def _question(name: str, stem: Any, texts: Any, answer: Any, article: str, where
         raise DataError(f"{where} is empty. Fill it in, or remove it.")
     if not isinstance(texts, list) or not 1 <= len(texts) <= len(_LABELS):
         raise DataError(
-            f"{where}: options must be a json array of 1 to {len(_LABELS)} strings, not {texts!r}"
+            f"{where}: options must be a JSON array of 1 to {len(_LABELS)} strings, not {texts!r}"
         )
     for label, text in zip(_LABELS, texts):
         if not isinstance(text, str) or not text.strip():
             raise DataError(f"{where}: option {label} is empty. Fill it in, or remove the question.")
     labels = _LABELS[: len(texts)]
     if answer is not None and (not isinstance(answer, str) or answer == "" or answer not in labels):
-        raise DataError(f"{where}: the answer {answer!r} is none of {', '.join(labels)}. Correct it.")
+        raise DataError(f"{where}: the answer {answer!r} is not one of {', '.join(labels)}. Correct it.")
     choices = tuple(Choice(label, text, article) for label, text in zip(labels, texts))
     return Question(name, stem, choices, None if answer is None else labels.index(answer), where)

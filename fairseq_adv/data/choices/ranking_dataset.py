@@ -1,4 +1,4 @@
-"""Questions as mini-batches: all candidates of all questions are the rows of one flattened batch."""
+"""Questions as mini-batches: all candidates of all questions form one flattened batch of rows."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from fairseq_adv.data.text.segments import IntArray, Segments, assemble, row_len
 
 
 class RankingDataset(RowsDataset):
-    """One item is a question; a mini-batch holds as many rows as its questions have choices, and none to
-    fill up.
+    """Each item is a question; a mini-batch has as many rows as its questions have choices, without filler
+    rows.
 
     A collated batch, with Q questions and R rows of at most T tokens:
         id (Q,) int64 position in ``examples``; nsentences Q; ntokens, the real tokens of all rows;
         net_input.src_tokens (R, T) int64, padded on the right; net_input.src_lengths (R,) int64;
         row_ids, R numbers, the id of each row's question, not a tensor;
         question (R,) int64, the question of each row, 0 … Q - 1; choice (R,) int64, its position in the
-        question; max_choices: the most choices of a question here; source (Q,) int64, its data set;
-        target (Q,) int64, the right choice, or -1; nlabelled, the questions that have one.
+        question; max_choices: the most choices of a question in the batch; source (Q,) int64, its data set;
+        target (Q,) int64, the right choice, or -1; nlabelled, the number of questions with a known answer.
 
     Args:
         examples: the questions.
-        segments: the texts that the rows are made of.
-        rows: (all choices, columns) numbers of texts in ``segments``; the first column may be cut.
+        segments: the texts that rows are made of.
+        rows: (all choices, columns) indices of texts in ``segments``; the first column may be truncated.
         sources: (questions,) the data set of each question, ascending.
         special: the ids of ``<s>``, padding and ``</s>``.
         max_positions: the most tokens of a row; a question with its answer must fit.
-        longest: cut the documents where a row has this many tokens; ``None``: at ``max_positions``.
-        weights: how often a question of each data set comes in an epoch; ``None``: not a training split;
-            every question once, in the order of their lengths.
-        seed: of the order and the sample.
+        longest: truncate documents so that rows have at most this many tokens; ``None``: ``max_positions``.
+        weights: how often a question of each data set occurs per epoch; ``None``: not a training split, every
+            question occurs once, ordered by length.
+        seed: for the order and the sample.
         shuffle: mix the questions of a training split, and order those of another by length.
-        group_by_length: mini-batches of a training split are of questions of like length.
+        group_by_length: mini-batches of a training split have questions of similar length.
 
     Raises:
-        DataError: naming file and line: a question with its answer alone is longer than ``max_positions``.
+        DataError: naming file and line: a question with its answer is longer than ``max_positions``.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class RankingDataset(RowsDataset):
         self._refuse_too_long(kept, max_positions)
         self.room = np.maximum((longest or max_positions) - kept, 0)
         first = np.append(segments.lengths, 0)[rows[:, 0]]
-        # As assemble: a cut text keeps at least one token beside its </s>, or is left out.
+        # As in assemble: a truncated text keeps at least one token before its </s>, or is left out.
         taken = np.where(self.room >= 2, np.minimum(first, self.room), 0)
         self.cut_rows = int((taken < first).sum())
         self._sizes = np.maximum.reduceat(kept + taken, self.starts[:-1])
@@ -91,7 +91,7 @@ class RankingDataset(RowsDataset):
         }
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
-        """The mini-batch of some items; see the class."""
+        """Builds the mini-batch of some items; see the class."""
         if not samples:
             return {}
         rows = [row for sample in samples for row in sample["rows"]]
@@ -123,7 +123,7 @@ class RankingDataset(RowsDataset):
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """A training split is shuffled, and sampled, again in each epoch."""
+        """A training split is shuffled and sampled again in each epoch."""
         return self.weights is None
 
     def _refuse_too_long(self, kept: IntArray, max_positions: int) -> None:
@@ -133,6 +133,6 @@ class RankingDataset(RowsDataset):
         question = self.examples[int(np.searchsorted(self.starts, worst, side="right")) - 1]
         raise DataError(
             f"{question.where}: the question with its answer has {kept[worst]} tokens, more than "
-            f"--max-positions {max_positions}; documents are cut to fit, questions and answers never. "
-            "Shorten it, remove the line, or raise --max-positions as far as the model goes."
+            f"--max-positions {max_positions}. Only documents are truncated to fit, not questions or "
+            "answers. Shorten it, remove the line, or raise --max-positions up to the model's limit."
         )

@@ -1,7 +1,7 @@
 """AI2's exam questions as CSV (NY Regents and other school exams; ARC has such a file too).
 
-Columns ``questionID``, ``AnswerKey`` and ``question``; the choices stand in the question: "Which …? (A) ice
-(B) steam". Rows that are not multiple-choice questions, or need a diagram, are left out and counted.
+The columns are ``questionID``, ``AnswerKey`` and ``question``; the question contains the choices: "Which …?
+(A) ice (B) steam". Rows that are not multiple-choice questions, or need a diagram, are left out and counted.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ _MARK = re.compile(r"\(([A-H]|[1-8])\)\s*")
 
 
 def read_regents(path: Path) -> list[Question]:
-    """The multiple-choice questions without a diagram, in the file's order.
+    """Reads the multiple-choice questions without a diagram, in order.
 
     Raises:
         DataError: naming file and line: a missing column, not UTF-8, no choices in a question, an empty
-        choice, an
-            unknown answer key.
+            choice, an unknown answer key.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -40,7 +39,7 @@ def read_regents(path: Path) -> list[Question]:
         missing = [name for name in _NEEDED if name not in (rows.fieldnames or [])]
         if missing:
             raise DataError(
-                f"{path}:1: the column {missing[0]} is missing; columns: {', '.join(rows.fieldnames or [])}"
+                f"{path}:1: the column {missing[0]} is missing; found {', '.join(rows.fieldnames or [])}"
             )
         for row in rows:
             where = f"{path}:{rows.line_num}"
@@ -50,12 +49,12 @@ def read_regents(path: Path) -> list[Question]:
                 questions.append(_question(row, where))
     except csv.Error as error:
         raise DataError(
-            f"{path}:{rows.line_num + 1}: not CSV ({error}). Is a quotation mark not closed?"
+            f"{path}:{rows.line_num + 1}: not CSV ({error}). Is a quotation mark unclosed?"
         ) from error
     if skipped:
-        logger.info("%s: %d rows left out: no multiple choice, or with a diagram", path, skipped)
+        logger.info("%s: left out %d rows: not multiple choice, or with a diagram", path, skipped)
     if not questions:
-        raise DataError(f"{path}: holds no multiple-choice questions")
+        raise DataError(f"{path}: no multiple-choice questions found. Is it the right file?")
     return questions
 
 
@@ -63,7 +62,7 @@ def _question(row: dict[str, str], where: str) -> Question:
     parts = _choices(row["question"] or "")
     if parts is None:
         raise DataError(
-            f"{where}: no choices found in the question; they must be written (A) … (B) …, or (1) … (2) …"
+            f"{where}: no choices found in the question; write them as (A) … (B) …, or (1) … (2) …"
         )
     stem, choices = parts
     name = (row["questionID"] or "").strip()
@@ -77,13 +76,13 @@ def _question(row: dict[str, str], where: str) -> Question:
     key = (row["AnswerKey"] or "").strip()
     if key and key not in labels:
         raise DataError(
-            f"{where}: the answer key {key!r} is not a choice's label ({', '.join(labels)}). Correct it."
+            f"{where}: the answer key {key!r} is not the label of a choice ({', '.join(labels)}). Correct it."
         )
     return Question(name, stem, tuple(choices), labels.index(key) if key else None, where)
 
 
 def _choices(text: str) -> tuple[str, list[Choice]] | None:
-    """Splits at "(A)", "(B)", … in order: at the last such run, as a stem may mention "(A)" itself."""
+    """Splits at "(A)", "(B)", … in order: at the last such run, since a stem may itself mention "(A)"."""
     marks = list(_MARK.finditer(text))
     starts = [i for i, mark in enumerate(marks) if mark.group(1) in ("A", "1")]
     for start in reversed(starts):

@@ -1,4 +1,4 @@
-"""Which examples of several data sets an epoch holds."""
+"""Chooses the examples of an epoch from several data sets."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from fairseq_adv.data.text.segments import IntArray
 def epoch_indices(
     sources: IntArray, weights: Sequence[float], seed: int, epoch: int, shuffle: bool = True
 ) -> IntArray:
-    """Positions of an epoch's examples: weight w of a data set of n examples gives round(w * n) of them.
+    """Positions of an epoch's examples: a data set of n examples with weight w contributes round(w * n) of
+    them.
 
-    All examples come floor(w) times; the rest is a sample without replacement, drawn again in each epoch.
-    The same seed and epoch give the same result, so that a run can be continued in mid-epoch.
+    All examples occur floor(w) times; the rest is a sample without replacement, drawn again in each epoch.
+    The same seed and epoch give the same result, so a run can resume in mid-epoch.
 
     Args:
         sources: (examples,) the data set of each example, ascending.
-        weights: of each data set, not negative.
+        weights: one per data set, 0 or more.
         seed: the run's seed.
         epoch: counted from 1.
-        shuffle: whether the data sets are mixed; otherwise they follow each other.
+        shuffle: mix the data sets; otherwise they follow each other.
     """
     rng = np.random.default_rng([seed, epoch])
     chosen = []

@@ -9,7 +9,7 @@ from fairseq_adv.data.choices.race import LEVELS, read_race
 from fairseq_adv.data.choices.regents import read_regents
 from fairseq_adv.data.errors import DataError
 
-# fairseq's name of a split -> what data sets call it.
+# fairseq's name of a split -> the names used in data sets.
 _SPLITS = {"train": ("train",), "valid": ("valid", "dev", "val"), "test": ("test",)}
 # CommonsenseQA's official names.
 _OFFICIAL = {"train": "train_rand_split", "valid": "dev_rand_split", "test": "test_rand_split_no_answers"}
@@ -17,14 +17,14 @@ _ENDINGS = (".jsonl", ".csv")
 
 
 def read_split(data: Path, split: str) -> list[Question]:
-    """The questions of a split, from ``data``'s jsonl, CSV (Regents) or folder of articles (RACE).
+    """Reads the questions of a split from a jsonl, CSV (Regents) or folder of articles (RACE) in ``data``.
 
     Args:
         data: folder of the data set.
         split: train, valid or test; for RACE also valid-middle, test-high and so on.
 
     Raises:
-        DataError: the split is not there, or twice, or can't be read.
+        DataError: the split is missing, ambiguous or can't be read.
     """
     path = find_split(data, split)
     if path.is_dir():
@@ -33,7 +33,7 @@ def read_split(data: Path, split: str) -> list[Question]:
 
 
 def has_split(data: Path, split: str) -> bool:
-    """Whether a data set has a split; :func:`find_split` says whether it can be used.
+    """Whether a data set has a split; :func:`find_split` checks whether it can be used.
 
     Raises:
         DataError: there is no such folder.
@@ -47,10 +47,10 @@ def find_split(data: Path, split: str) -> Path:
     """The file, or RACE's folder, of a split.
 
     Raises:
-        DataError: nothing there, or more than one.
+        DataError: it is missing or ambiguous.
     """
     found = [path for path in _candidates(data, split) if path.exists()]
-    # A jsonl is preferred to the same questions as CSV: its choices need not be guessed from the text.
+    # Prefer jsonl to CSV: its choices need not be parsed from the question.
     kinds = {path.suffix for path in found}
     if {".jsonl", ".csv"} <= kinds:
         found = [path for path in found if path.suffix == ".jsonl"]
@@ -58,15 +58,15 @@ def find_split(data: Path, split: str) -> Path:
         return found[0]
     if found:
         raise DataError(
-            f"{data}: the split {split!r} is there more than once: {', '.join(path.name for path in found)}. "
-            "Put each data set into a folder of its own."
+            f"{data}: several files for the split {split!r}: {', '.join(path.name for path in found)}. "
+            "Put each data set into its own folder."
         )
     if not data.is_dir():
         raise DataError(f"{data}: no such folder")
     wanted = ", ".join(f"{name}.jsonl" for name in _names(split))
     raise DataError(
-        f"{data}: has no split {split!r}. Looked for {wanted}, names that end so (ARC-Easy-Dev.jsonl), the "
-        "same with .csv, and a folder of RACE's articles."
+        f"{data}: no split {split!r}. Looked for {wanted}, for names that end like these "
+        "(ARC-Easy-Dev.jsonl), the same with .csv, and for a folder of RACE's articles."
     )
 
 

@@ -1,1 +1,1 @@
-"""Texts with classes or numbers, from files of any origin, for ``text_classification``."""
+"""Texts with classes or numbers, from any kind of table, for ``text_classification``."""

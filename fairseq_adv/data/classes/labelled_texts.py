@@ -1,4 +1,4 @@
-"""Rows of a table to texts and labels, each checked, and its place kept for messages."""
+"""Turns table rows into checked texts and labels, and remembers where each row is for error messages."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _RESERVED = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 @dataclass(frozen=True)
 class Columns:
-    """Where a table has its texts and labels.
+    """Which columns contain the texts and labels.
 
     Attributes:
         texts: one column, or two for pairs.
         label: the column of the labels.
-        regression: the labels are numbers to be learned, not classes.
+        regression: the labels are numbers to predict, not classes.
     """
 
     texts: tuple[str, ...]
@@ -35,12 +35,12 @@ class Columns:
 
 @dataclass(frozen=True)
 class PlacedTexts(LabelledRows):
-    """A split, and where each row stands: "file:line"."""
+    """A split, with the place of each row: "file:line"."""
 
     where: list[str]
 
     def picked(self, name: str, rows: Iterable[int]) -> PlacedTexts:
-        """These rows, as a split of another name."""
+        """These rows, as a split with another name."""
         rows = list(rows)
         inputs = tuple([texts[row] for row in rows] for texts in self.inputs)
         labels = [self.labels[row] for row in rows] if self.labels else []
@@ -48,18 +48,18 @@ class PlacedTexts(LabelledRows):
 
 
 def read_texts(name: str, rows: Iterable[PlacedRow], columns: Columns) -> PlacedTexts:
-    """A split; only a split named test… may be without labels, all of them.
+    """Reads a split. Only a split whose name starts with test may lack labels, and then all of them.
 
-    Texts are taken as they are, empty ones too. Numbers are written as Python writes a float.
+    Texts are kept unchanged, even empty ones. Numbers are written as Python writes a float.
 
     Raises:
-        DataError: naming file and line: a column is missing, a text is none, a label is missing, or is no
-            number in a regression, or a name that fairseq's dictionary can't hold.
+        DataError: naming file and line: a column is missing, a text is not a string, a label is missing, is
+            not a number in a regression, or is a name that fairseq's dictionary can't store.
     """
     inputs: tuple[list[str], ...] = tuple([] for _ in columns.texts)
     labels: list[str] = []
     places: list[str] = []
-    missing: Optional[DataError] = None  # of the first row without a label
+    missing: Optional[DataError] = None  # for the first row without a label
     for where, row in rows:
         for texts, column in zip(inputs, columns.texts):
             texts.append(text_cell(row, column, where))
@@ -81,7 +81,7 @@ def _no_label(row: dict[str, Any], column: str, where: str) -> DataError:
 
 
 def _label(row: dict[str, Any], columns: Columns, where: str) -> Optional[str]:
-    """A row's label as it is written; ``None`` where there is none."""
+    """A row's label as written; ``None`` if it has none."""
     value = row.get(columns.label)
     if isinstance(value, bool):
         value = str(value).lower()
@@ -91,7 +91,7 @@ def _label(row: dict[str, Any], columns: Columns, where: str) -> Optional[str]:
         value = str(value)
     if not isinstance(value, str):
         raise DataError(
-            f"{where}: label {value!r:.40} is neither a text nor a whole number. Numbers to be learned need "
+            f"{where}: label {value!r:.40} is neither a text nor a whole number. Numbers to predict need "
             "--regression."
         )
     label = value.strip()
@@ -110,30 +110,31 @@ def _number(label: str, where: str) -> str:
 def _class_name(label: str, where: str) -> str:
     odd = breaks_a_line(label)
     if odd or label in _RESERVED or label.startswith("madeupword") or label.endswith("#fairseq:overwrite"):
-        raise DataError(f"{where}: fairseq can't hold a class of the name {label!r:.40}. Rename it.")
+        raise DataError(f"{where}: fairseq can't store the class name {label!r:.40}. Rename the class.")
     return label
 
 
 def check_classes(train: PlacedTexts, others: Iterable[PlacedTexts]) -> None:
-    """A class must occur in training, or no model could learn it.
+    """Checks that every class occurs in training; otherwise no model could learn it.
 
     Raises:
-        DataError: another split has one that doesn't (with its line), or there are fewer than two.
+        DataError: another split has a class that doesn't (with its line), or there are fewer than two
+            classes.
     """
     known = set(train.labels)
     if len(known) < 2:
         raise DataError(
-            f"{train.where[0]} and the rows after it: all have the label {train.labels[0]!r}. At least two "
-            "classes are needed; is it the right column?"
+            f"{train.where[0]} and the rows after it: all have the label {train.labels[0]!r}, but at "
+            "least two classes are needed. Is it the right column?"
         )
     for split in others:
         for label, where in zip(split.labels, split.where):
             if label not in known:
-                raise DataError(f"{where}: label {label!r:.40} does not occur in the training rows.")
+                raise DataError(f"{where}: label {label!r:.40} is not in the training rows. Correct it.")
 
 
 def joined(name: str, parts: list[PlacedTexts]) -> PlacedTexts:
-    """The rows of several splits, one after the other; without labels if one of them has none."""
+    """The rows of several splits, one after the other; without labels if one of the splits has none."""
     inputs = tuple(list(chain(*texts)) for texts in zip(*(part.inputs for part in parts)))
     labels = list(chain(*(part.labels for part in parts))) if all(part.labels for part in parts) else []
     return PlacedTexts(name, inputs, labels, list(chain(*(part.where for part in parts))))

@@ -1,6 +1,6 @@
-"""Natural language inference as SNLI, MultiNLI, SciTail, ANLI and samples of them are distributed.
+"""Natural language inference data as distributed by SNLI, MultiNLI, SciTail and ANLI, and samples of them.
 
-What a file holds is read off its first row, and which split it is off its name.
+The layout of a file is recognised by its first row, and its split by its name.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from fairseq_adv.data.tables.split_names import split_named
 from fairseq_adv.data.tables.table_files import PlacedRow, tab_separated
 
 ROUNDS = ("R1", "R2", "R3")
-_ENDINGS = (".jsonl", ".json", ".tsv", ".txt")  # the first is taken where a split is there in several
-_NO_GOLD = ("-", "-1", "hidden")  # annotators disagree, or the label is kept back
+_ENDINGS = (".jsonl", ".json", ".tsv", ".txt")  # if a split exists in several formats, the first is used
+_NO_GOLD = ("-", "-1", "hidden")  # annotators disagree, or the label is withheld
 _ROUND = re.compile(r"(?<![A-Za-z0-9])R[1-3](?![A-Za-z0-9])")
 
 
 @dataclass(frozen=True)
 class NliLayout:
-    """A kind of file.
+    """A file layout.
 
     Attributes:
-        title: for the user.
-        columns: where premise, hypothesis and label stand.
-        meaning: what the file's labels stand for; others are taken as they are.
+        title: for messages.
+        columns: of premise, hypothesis and label.
+        meaning: names for the file's labels; labels that are not listed are kept.
     """
 
     title: str
@@ -56,7 +56,7 @@ LAYOUTS = (
 
 @dataclass(frozen=True)
 class NliFile:
-    """A split's file, and its round in ANLI ("" elsewhere)."""
+    """A split's file, and its ANLI round ("" for other data sets)."""
 
     path: Path
     split: str
@@ -64,13 +64,14 @@ class NliFile:
 
 
 def find_files(folder: Path) -> list[NliFile]:
-    """The files of the splits, those of one split in order of their rounds.
+    """The files of all splits; those of one split are ordered by round.
 
     Raises:
-        DataError: there is no such folder, no file named after the training split, or several for one split.
+        DataError: the folder doesn't exist, no file is named after the training split, or a split has
+            several.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder. Give the one that holds the data set's files.")
+        raise DataError(f"{folder}: no such folder. Pass the folder with the data set's files.")
     places = [folder, *(folder / name for name in ROUNDS if (folder / name).is_dir())]
     found: dict[tuple[str, str], Path] = {}
     for path in sorted((path for place in places for path in place.iterdir()), key=_preference):
@@ -83,12 +84,12 @@ def find_files(folder: Path) -> list[NliFile]:
         if other is not path and other.suffix == path.suffix:
             raise DataError(
                 f"{folder}: {other.name} and {path.name} are both the split {split!r}. Put each data set "
-                "into a folder of its own."
+                "into its own folder."
             )
     if not any(split == "train" for split, _ in found):
         inner = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_dir()))
         raise DataError(
-            f"{folder}: holds no training file ({', '.join(_ENDINGS)} with 'train' in its name)."
+            f"{folder}: no training file found ({', '.join(_ENDINGS)} with 'train' in its name)."
             + (f" Is it one of its folders ({inner})?" if inner else "")
         )
     return [
@@ -101,13 +102,13 @@ def _preference(path: Path) -> tuple[int, str]:
 
 
 def read_nli(file: NliFile) -> tuple[PlacedTexts, NliLayout, int]:
-    """A file's rows, what it was taken for, and how many rows without a gold label were left out.
+    """Returns a file's rows, its layout, and the number of rows without a gold label that were left out.
 
-    Those of a test file that has none at all are kept.
+    If no row of a test file has a gold label, all rows are kept.
 
     Raises:
         DataError: naming file and line, as :func:`fairseq_adv.data.classes.labelled_texts.read_texts`; or the
-            file is of no known layout.
+            layout is unknown.
     """
     rows = list(_rows(file.path))
     layout = layout_of(rows[0][1], file.path)
@@ -125,17 +126,17 @@ def read_nli(file: NliFile) -> tuple[PlacedTexts, NliLayout, int]:
 
 
 def layout_of(row: Mapping[str, Any], path: Path) -> NliLayout:
-    """The layout whose texts a row has.
+    """The layout whose text columns the row has.
 
     Raises:
-        DataError: none.
+        DataError: there is none.
     """
     for layout in LAYOUTS:
         if all(column in row for column in layout.columns.texts):
             return layout
     raise DataError(
-        f"{path}: no known layout; the first row has {', '.join(map(repr, row))}. Known are "
-        f"{'; '.join(layout.title for layout in LAYOUTS)}. For others: fairseq-adv prepare classification."
+        f"{path}: unknown layout; the first row has {', '.join(map(repr, row))}. Supported are "
+        f"{'; '.join(layout.title for layout in LAYOUTS)}. For others use fairseq-adv prepare classification."
     )
 
 
@@ -153,8 +154,8 @@ def _rows(path: Path) -> Iterator[PlacedRow]:
 def _object_rows(path: Path) -> Iterator[PlacedRow]:
     rows = json_object(path)
     if not rows:
-        raise DataError(f"{path}: has no rows")
+        raise DataError(f"{path}: no rows found")
     for key, row in rows.items():
         if not isinstance(row, dict):
-            raise DataError(f"{path}: {key}: expected a json object, not {row!r:.40}")
+            raise DataError(f"{path}: {key}: expected a JSON object, not {row!r:.40}")
         yield f"{path}: {key}", row

@@ -1,4 +1,4 @@
-"""Splits of texts with labels to the folder that ``--task text_classification`` reads."""
+"""Writes splits of labelled texts to the folder that ``--task text_classification`` reads."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Making:
     Attributes:
         tokenizer: gives the dictionary ids.
         regression: the labels are numbers.
-        valid_share: the share of the training rows that is held out where there is no split "valid".
-        seed: of that choice.
+        valid_share: fraction of the training rows to hold out if there is no split "valid".
+        seed: for choosing them.
         overwrite: replace an output that was made from something else.
-        progress: show a bar over the rows.
+        progress: show a progress bar.
     """
 
     tokenizer: TokenToIds
@@ -46,18 +46,18 @@ def prepare_classification(
     """Tokenises and binarises splits into ``out/{input0,input1,label,tokenizer}``.
 
     ``label/dict.txt`` has the classes in the order of :func:`fairseq_adv.data.text.binarize.class_order`.
-    ``out`` appears whole or not at all; a run that was stopped is resumed by the next, and an ``out`` made
-    from the same rows is left as it is.
+    ``out`` is written atomically. An interrupted run is resumed by the next one, and an ``out`` made from the
+    same rows is kept.
 
     Args:
-        splits: "train" first, and any others.
+        splits: "train" first, then any others.
         out: the folder to make.
-        how: the rest.
-        title: what is prepared, for the bar and the user.
+        how: the settings.
+        title: what is prepared, for the progress bar and the report.
 
     Raises:
-        DataError: a label does not occur in training (names its place), there are too few classes or rows, or
-            ``out`` is something else.
+        DataError: a label does not occur in training (with its place), there are too few classes or rows, or
+            ``out`` was not made by this function.
     """
     splits, notes = _with_valid(splits, how)
     made_from = {
@@ -91,7 +91,7 @@ def _with_valid(splits: Sequence[PlacedTexts], how: Making) -> tuple[list[Placed
     chosen = held_out(rows, how.valid_share, how.seed, None if how.regression else train.labels)
     kept = sorted(set(range(rows)) - set(chosen))
     note = (
-        f"no validation split: {len(chosen)} of {rows} training rows held out for it (--valid-share "
+        f"no validation split: held out {len(chosen)} of {rows} training rows (--valid-share "
         f"{how.valid_share} --seed {how.seed})"
     )
     return [train.picked("train", kept), train.picked("valid", chosen), *others], [note]
@@ -106,7 +106,7 @@ def _learned(classes: Optional[list[str]], train: PlacedTexts) -> str:
 
 
 def _digest(split: PlacedTexts) -> str:
-    """SHA-256 of what is written, but for the tokenizer."""
+    """SHA-256 of what will be written, except the tokenizer."""
     digest = hashlib.sha256()
     for row in zip(*split.inputs, *([split.labels] if split.labels else [])):
         digest.update(json.dumps(row).encode())

@@ -1,4 +1,4 @@
-"""A folder of natural language inference to what ``--task text_classification`` reads."""
+"""Converts a natural language inference folder to what ``--task text_classification`` reads."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from fairseq_adv.data.text.labelled_rows import Prepared
 
 
 def prepare_nli(folder: Path, out: Path, how: Making, rounds: Sequence[str] = ()) -> Prepared:
-    """Premises are ``input0``, hypotheses ``input1``.
+    """Writes premises as ``input0`` and hypotheses as ``input1``.
 
-    ANLI's rounds are trained on together: "train", "valid" and "test" hold all of them, and "valid-R1" … and
+    All rounds of ANLI are trained on together: "train", "valid" and "test" have all rounds, and "valid-R1" …
+        and
     "test-R1" … one each.
 
     Args:
-        folder: the data set's; ANLI's holds R1, R2, R3, or files so named.
+        folder: of the data set; ANLI's has R1, R2, R3, or files with such names.
         out: the folder to make.
         how: as in :func:`prepare_classification`.
-        rounds: of ANLI, those to take; empty: all.
+        rounds: the rounds of ANLI to use; empty: all.
 
     Raises:
-        DataError: naming file and line, or what lacks.
+        DataError: naming file and line, or what is missing.
     """
     files = find_files(folder)
     if rounds:
         files = [file for file in files if file.round in rounds]
         lacking = set(rounds) - {file.round for file in files if file.split == "train"}
         if lacking:
-            raise DataError(f"{folder}: has no training file of the round {min(lacking)}. Leave --round out.")
+            raise DataError(f"{folder}: no training file for the round {min(lacking)}. Leave --round out.")
     read: dict[str, list[tuple[NliFile, PlacedTexts]]] = {}
-    notes: dict[str, None] = {}  # in order, each once
+    notes: dict[str, None] = {}  # an ordered set
     for file in files:
         rows, layout, dropped = read_nli(file)
         notes[f"layout: {layout.title}"] = None
         if dropped:
-            notes[f"{file.path}: {dropped} rows without a gold label left out"] = None
+            notes[f"{file.path}: left out {dropped} rows without a gold label"] = None
         read.setdefault(file.split, []).append((file, rows))
     splits = [joined(split, [rows for _, rows in read[split]]) for split in sorted(read, key=_order)]
     for split in sorted(read, key=_order):

@@ -1,1 +1,2 @@
-"""Raw text to the shards of a pre-training run, the checks before it, and its masking rates."""
+"""Turns raw text into the shards of a pre-training run, checks them before the run, and schedules masking
+rates."""

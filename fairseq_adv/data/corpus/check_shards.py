@@ -1,4 +1,4 @@
-"""Checks a corpus in several shards before the training starts: fairseq opens a shard when its epoch comes.
+"""Checks a corpus of several shards before training starts; fairseq opens a shard only when its epoch starts.
 
 Formats: fairseq 0.12.2's ``data/indexed_dataset.py``.
 """
@@ -17,30 +17,30 @@ from fairseq_adv.data.text.mmap_index import read_mmap_index
 
 _HUFFMAN_MAGIC = b"HUFFIDX\x00\x00"
 _CACHED_MAGIC = b"TNTIDX\x00\x00"
-AGAIN = "Make it again with fairseq-adv corpus, whose --check checks a whole corpus."
+AGAIN = "Make it again with fairseq-adv corpus; its --check checks the whole corpus."
 
 
 def check_shards(data: str, splits: Sequence[str] = ("train",), first: Sequence[str] = ()) -> None:
-    """Checks that every shard is complete and has the first one's dictionary.
+    """Checks that every shard is complete and has the same dictionary as the first.
 
-    Only headers, sizes of files and dictionaries are read: milliseconds a shard.
+    It reads only headers, file sizes and dictionaries, which takes milliseconds per shard.
 
     Args:
         data: the task's data argument: folders joined by colons.
-        splits: what every folder must have, as ``SPLIT.bin`` and ``SPLIT.idx``.
-        first: what the first folder must have besides: fairseq takes validation from there.
+        splits: every folder must have these, as ``SPLIT.bin`` and ``SPLIT.idx``.
+        first: the first folder must have these too: fairseq reads validation data from it.
 
     Raises:
-        DataError: naming the folder or file and the fix.
+        DataError: names the folder or file and the fix.
     """
     if "://" in data:
-        return  # not on a disk of this machine: fairseq's PathManager fetches it
+        return  # not on a local disk: fairseq's PathManager fetches it
     parts = utils.split_paths(data)
     folders = [Path(part) for part in parts]
     for number, (part, folder) in enumerate(zip(parts, folders), start=1):
         place = f"shard {number} of {len(folders)} in the data argument"
         if not part.strip():
-            raise DataError(f"{data}: {place} is empty. Is there one colon too many?")
+            raise DataError(f"{data}: {place} is empty. Is there a colon too many?")
         if not folder.is_dir():
             raise DataError(f"{folder}: no such folder ({place}). Correct the path, or leave it out.")
         for split in (*splits, *(first if number == 1 else ())):
@@ -52,10 +52,10 @@ def check_shards(data: str, splits: Sequence[str] = ("train",), first: Sequence[
 
 
 def check_split(prefix: Path) -> None:
-    """Checks that ``PREFIX.bin`` is as long as ``PREFIX.idx`` says.
+    """Checks that ``PREFIX.bin`` is as long as ``PREFIX.idx`` says it is.
 
     Raises:
-        DataError: a file is missing, empty, cut off or of another format.
+        DataError: a file is missing, empty, truncated or in another format.
     """
     index, data = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
     if prefix.is_file() and not index.exists():
@@ -66,25 +66,25 @@ def check_split(prefix: Path) -> None:
     try:
         with index.open("rb") as stream:
             if stream.read(len(_HUFFMAN_MAGIC)) == _HUFFMAN_MAGIC:
-                return  # its .bin says itself how long it is
+                return  # its .bin records its own length
             stream.seek(0)
             told = _told_bytes(stream, index.stat().st_size)
         found = data.stat().st_size
     except (struct.error, KeyError, OSError) as error:
-        raise DataError(f"{index}: cannot be read as an index ({error!r}). {AGAIN}") from error
+        raise DataError(f"{index}: can't be read as an index ({error!r}). {AGAIN}") from error
     if told != found:
         raise DataError(
-            f"{data}: has {found} bytes, but {index.name} says {told}; one is cut off or stale. {AGAIN}"
+            f"{data}: has {found} bytes, but {index.name} says {told}; one is truncated or stale. {AGAIN}"
         )
     if told == 0:
-        raise DataError(f"{data}: holds nothing. Leave the folder out, or make it again with fewer shards.")
+        raise DataError(f"{data}: is empty. Leave it out, or make the corpus again with fewer shards.")
 
 
 def _told_bytes(stream: BinaryIO, size: int) -> int:
-    """How long an index of ``size`` bytes says that its .bin is.
+    """The length of the .bin according to its index of ``size`` bytes.
 
     Raises:
-        struct.error, KeyError: the index is cut off or not an index.
+        struct.error, KeyError: the index is truncated or not an index.
     """
     index = read_mmap_index(stream)
     if index is not None:
@@ -99,11 +99,11 @@ def _told_bytes(stream: BinaryIO, size: int) -> int:
     if magic[:8] == _CACHED_MAGIC:
         stream.seek(16)
         _, itemsize, rows, dimensions = struct.unpack("<QQQQ", stream.read(32))
-        # the header, where sizes and data of each row start, then the sizes
+        # The header, the start of each row's size and data, then the sizes.
         if size != 48 + 8 * (2 * (rows + 1) + dimensions):
             raise struct.error(f"{size} bytes for {rows} rows")
         return int(itemsize) * _at(stream, 48 + 8 * (2 * rows + 1), "<q")
-    raise struct.error(f"it begins with {magic!r}")
+    raise struct.error(f"starts with {magic!r}")
 
 
 def _at(stream: BinaryIO, place: int, kind: str) -> int:
@@ -112,9 +112,9 @@ def _at(stream: BinaryIO, place: int, kind: str) -> int:
 
 
 def _words(path: Path) -> list[bytes]:
-    """The words of a dict.txt in order; their counts don't matter for the ids."""
+    """The words of a dict.txt in order; ids don't depend on the counts."""
     if not path.is_file():
-        raise DataError(f"{path}: no such file; fairseq reads the dictionary of the first folder. {AGAIN}")
+        raise DataError(f"{path}: no such file; fairseq reads the dictionary from the first folder. {AGAIN}")
     return [line.rsplit(b" ", 1)[0] for line in path.read_bytes().splitlines()]
 
 
@@ -124,7 +124,7 @@ def _compare(first_path: Path, first: list[bytes], path: Path) -> None:
             raise DataError(
                 f"{path}:{line}: {_shown(ours)}, but {_shown(theirs)} in {first_path}. The shards were made "
                 f"with different dictionaries, so their word ids differ. Make {path.parent} again with the "
-                "first's dict.txt: fairseq-adv corpus … --srcdict"
+                "dict.txt of the first: fairseq-adv corpus … --srcdict"
             )
 
 

@@ -1,8 +1,8 @@
-"""Raw text to the shards that fairseq's ``masked_lm`` reads: what to make, and what exists already.
+"""Raw text to the shards that fairseq's ``masked_lm`` reads: plans them, and finds out which exist already.
 
-Equal byte for byte to fairseq's two steps, ``examples/roberta/multiprocessing_bpe_encoder.py --keep-empty``
-and ``fairseq-preprocess --only-source``, on the concatenated files. Each shard is a folder of its own, made
-by one process from its own bytes; see :mod:`fairseq_adv.data.corpus.workers`.
+The output is byte-identical to that of fairseq's two steps, ``examples/roberta/multiprocessing_bpe_encoder.py
+--keep-empty`` and ``fairseq-preprocess --only-source``, on the concatenated files. Each shard is a folder of
+its own, made by one process from its own range of bytes; see :mod:`fairseq_adv.data.corpus.workers`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class CorpusOptions:
     """What to make.
 
     Attributes:
-        texts: the files, in order; ``.gz`` and ``.zst`` are unpacked while they are read.
+        texts: the files, in order; ``.gz`` and ``.zst`` are decompressed while reading.
         out: the folder to make, with ``shard0`` and so on in it.
-        shards: how many.
-        documents: "blank-line", a document ends at a blank line; "line", every line is one.
+        shards: number of shards.
+        documents: "blank-line": a document ends at a blank line; "line": every line is one.
         drop_empty: leave out empty rows; see :func:`fairseq_adv.data.corpus.shard.shaped`.
         valid: files that become the first shard's valid split.
         test: files that become its test split.
-        replace_invalid: put U+FFFD where a text is not UTF-8; else stop there.
+        replace_invalid: replace text that is not UTF-8 by U+FFFD; otherwise stop there.
         max_line: the most bytes of a line.
     """
 
@@ -50,7 +50,7 @@ class CorpusOptions:
 
 @dataclass
 class Corpus:
-    """The shards that the options ask for. Making one reads a little of each file, to find the cuts.
+    """The requested shards. Construction reads a little of each file, to find where to cut.
 
     Attributes:
         options: what to make.
@@ -58,7 +58,7 @@ class Corpus:
         ranges: the bytes of each shard's train split.
 
     Raises:
-        DataError: an input is missing, is empty, or cannot be cut into so many shards; or ``out`` cannot be
+        DataError: an input is missing, is empty, or can't be cut into so many shards; or ``out`` can't be
             used.
     """
 
@@ -69,16 +69,16 @@ class Corpus:
     def __post_init__(self) -> None:
         options = self.options
         if options.shards < 1:
-            raise DataError(f"--shards {options.shards}: must be at least 1.")
+            raise DataError(f"--shards {options.shards}: pass 1 or more")
         if options.max_line < 1:
-            raise DataError("--max-line-mb: must be at least 1.")
+            raise DataError("--max-line-mb: pass 1 or more")
         if ":" in str(options.out):
             raise DataError(
-                f"{options.out}: has a colon in it, which separates shards in fairseq's data argument. Give "
+                f"{options.out}: contains a colon, which separates shards in fairseq's data argument. Pass "
                 "another output folder."
             )
         if options.out.exists() and not options.out.is_dir():
-            raise DataError(f"{options.out}: is not a directory. Give another output folder.")
+            raise DataError(f"{options.out}: not a directory. Pass another output folder.")
         texts = inputs(options.texts)
         self._others = {
             split: inputs(paths)
@@ -103,30 +103,31 @@ class Corpus:
         return self.options.out / f"shard{shard}"
 
     def splits(self, shard: int) -> Dict[str, List[Piece]]:
-        """What is in a shard; fairseq takes valid and test from the first one."""
+        """The input of each split of a shard; fairseq reads valid and test from the first one."""
         return {"train": self.ranges[shard], **(self._others if shard == 0 else {})}
 
     def made_from(self, shard: int) -> Dict[str, Any]:
-        """What decides a shard's content. The treatment of invalid bytes is not: see :meth:`done`."""
+        """What determines a shard's content. Excludes the treatment of invalid bytes: see :meth:`done`."""
         return {**self._made_from, "shard": shard, **(self._others_made_from if shard == 0 else {})}
 
     def size(self, shard: int) -> int:
-        """Bytes on disk that are read for a shard."""
+        """Bytes on disk to read for a shard."""
         return sum(piece.end - piece.start for pieces in self.splits(shard).values() for piece in pieces)
 
     def done(self, shard: int, overwrite: bool = False) -> bool:
-        """Whether a shard is complete and made from the same; with ``overwrite`` any other is made again.
+        """Whether a shard is complete and made from the same input; with ``overwrite`` any other is made
+        again.
 
         Raises:
-            DataError: something else is in its place; the message says what to do.
+            DataError: something else is in its place; the message says how to fix that.
         """
         folder = self.folder(shard)
         try:
             found = finished(folder, self.made_from(shard), overwrite=False)
             if found and not self.options.replace_invalid and self._replaced(shard):
                 raise DataError(
-                    f"{folder}: was made with --invalid-utf8 replace, and bytes were replaced. Pass it "
-                    "again, or --overwrite."
+                    f"{folder}: was made with --encoding-errors replace, and bytes were replaced. Pass "
+                    "--encoding-errors replace again, or --overwrite."
                 )
         except DataError:
             if not overwrite:
@@ -138,7 +139,7 @@ class Corpus:
         return sum(counts_of(self.folder(shard), split).replaced for split in self.splits(shard))
 
     def check_out(self) -> None:
-        """Refuses shards beyond those asked for.
+        """Refuses an output folder with more shards than requested.
 
         Raises:
             DataError: an earlier run made more.
@@ -147,8 +148,8 @@ class Corpus:
             number = path.name[len("shard") :].split(".")[0]
             if number.isdecimal() and int(number) >= self.options.shards:
                 raise DataError(
-                    f"{path}: is not one of the {self.options.shards} shards that are asked for. Remove it, "
-                    "or give another output folder."
+                    f"{path}: is not one of the {self.options.shards} requested shards. Remove it, or pass "
+                    "another output folder."
                 )
 
     def write(self, shard: int, reading: Reading) -> None:
@@ -165,12 +166,12 @@ class Corpus:
         )
 
     def faults(self) -> List[str]:
-        """What is wrong with the shards, a line each; empty if fairseq can train on them."""
+        """What is wrong with the shards, one message each; empty if fairseq can train on them."""
         found: List[str] = []
         for shard in range(self.options.shards):
             try:
                 if not self.done(shard):
-                    found.append(f"{self.folder(shard)}: is missing")
+                    found.append(f"{self.folder(shard)}: missing")
                     continue
             except DataError as error:
                 found.append(str(error))
@@ -180,7 +181,7 @@ class Corpus:
         return found
 
     def counts(self, shards: Sequence[int]) -> Dict[str, Counts]:
-        """What these finished shards hold together, by split."""
+        """The total counts of these finished shards, by split."""
         found: Dict[str, Counts] = {}
         for shard in shards:
             for split in self.splits(shard):
@@ -190,5 +191,5 @@ class Corpus:
         return found
 
     def data_argument(self) -> str:
-        """What ``fairseq-train`` gets as its data: the folders, joined by colons."""
+        """The data argument of ``fairseq-train``: the folders, joined by colons."""
         return ":".join(str(self.folder(shard)) for shard in range(self.options.shards))

@@ -1,7 +1,7 @@
-"""Which bytes of a corpus belong to which shard.
+"""Decides which bytes of a corpus belong to which shard.
 
-The files are concatenated and cut into ranges of about equal size, at document boundaries. The cuts
-depend on the files and the number of shards alone, so any worker on any node finds the same ones.
+The files are concatenated and cut into ranges of about equal size, at document boundaries. The cuts depend
+only on the files and the number of shards, so every worker on every node finds the same ones.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from fairseq_adv.data.errors import DataError
 
 BLANK_LINE, LINE = "blank-line", "line"
 _END = rb"(?:\r\n|\n|\r(?!\n))"
-# White space of one line in UTF-8, as str.strip takes it.
+# White space within a line in UTF-8, as in str.strip.
 _SPACE = (
     rb"(?:[\t\x0b\x0c\x1c-\x20]|\xc2[\x85\xa0]|\xe1\x9a\x80|\xe2\x80[\x80-\x8a\xa8\xa9\xaf]|\xe2\x81\x9f|"
     rb"\xe3\x80\x80)"
 )
 _BOUNDS = {BLANK_LINE: re.compile(_END + rb"(?:" + _SPACE + rb"*" + _END + rb")+"), LINE: re.compile(_END)}
 _WINDOW = 1 << 20
-_FARTHEST = 256 << 20  # bytes in which a document is expected to end
-_OVERLAP = 1 << 12  # a blank line longer than this may be overlooked as a bound, always in the same way
+_FARTHEST = 256 << 20  # bytes within which a document is expected to end
+_OVERLAP = 1 << 12  # a blank line longer than this may be missed as a boundary, but always in the same way
 _SAMPLE = 1 << 16
 
 
@@ -34,35 +34,35 @@ def inputs(paths: Sequence[Path]) -> List[Piece]:
     """The files as whole pieces; empty ones are left out.
 
     Raises:
-        DataError: a file is missing, is not a regular file or cannot be read, a name is given twice, a .zst
-            is given and ``zstandard`` is not installed, or all are empty.
+        DataError: a file is missing, is not a regular file or can't be read, a name is given twice, a .zst is
+            given but ``zstandard`` is not installed, or all files are empty.
     """
     found: Dict[Path, Piece] = {}
     for path in paths:
         if not path.is_file():
-            kind = "is not a regular file: write it to one first" if path.exists() else "no such file"
-            kind = "is a folder: give its files" if path.is_dir() else kind
+            kind = "not a regular file. Write it to one first" if path.exists() else "no such file"
+            kind = "is a folder. Pass its files" if path.is_dir() else kind
             raise DataError(f"{path}: {kind}.")
         if path.resolve() in found:
-            raise DataError(f"{path}: is given twice. Give each file once.")
+            raise DataError(f"{path}: is given twice. Pass each file once.")
         try:
             with open(path, "rb") as file:
                 file.read(1)
         except OSError as error:
             raise DataError(
-                f"{path}: cannot be read ({error.strerror}). Make it readable, or leave it out."
+                f"{path}: can't be read ({error.strerror}). Make it readable, or leave it out."
             ) from error
         if path.suffix == ".zst":
             zstandard_module(path)
         found[path.resolve()] = Piece(path, 0, path.stat().st_size)
     pieces = [piece for piece in found.values() if piece.end]
     if not pieces:
-        raise DataError(f"{', '.join(map(str, paths))}: empty. There is nothing to write.")
+        raise DataError(f"{', '.join(map(str, paths))}: empty, so there is nothing to write")
     return pieces
 
 
 def fingerprint(pieces: Sequence[Piece]) -> List[Any]:
-    """Name, size, and the SHA-256 of both ends of each file: a cheap way to distinguish corpora."""
+    """Name, size, and the SHA-256 of both ends of each file: a cheap way to tell corpora apart."""
     found = []
     for piece in pieces:
         with open(piece.path, "rb") as file:
@@ -78,23 +78,23 @@ def plan(pieces: Sequence[Piece], shards: int, documents: str) -> List[List[Piec
 
     Args:
         pieces: whole files, none of them empty.
-        shards: how many.
-        documents: :data:`BLANK_LINE`, a document ends at a blank line; :data:`LINE`, at every line. It ends
-            with a file, too.
+        shards: number of shards.
+        documents: :data:`BLANK_LINE`: a document ends at a blank line; :data:`LINE`: at every line. It also
+            ends at the end of a file.
 
     Raises:
-        DataError: there are not enough documents; the message says what to do.
+        DataError: there are not enough documents; the message says how to fix that.
     """
     starts = [0, *accumulate(piece.end for piece in pieces)]
     cuts = _cuts(pieces, starts, shards, documents, leave_files=False)
     if len(cuts) <= shards:
-        # Too many documents went to the first shards; every later file can still start a shard.
+        # The first shards got too many documents. Cut again so that every later file can start a shard.
         cuts = max(cuts, _cuts(pieces, starts, shards, documents, leave_files=True), key=len)
     if len(cuts) <= shards:
         raise DataError(
-            f"--shards {shards}: the corpus cannot be cut into so many. A cut is made where a document ends "
-            f"({documents}) and between files, and never within a compressed file. Give fewer shards, or "
-            f"--documents {LINE} if each line is a document."
+            f"--shards {shards}: the corpus can't be cut into so many. Cuts are only possible where a "
+            f"document ends ({documents}) and between files, never within a compressed file. Pass fewer "
+            f"shards, or --documents {LINE} if each line is a document."
         )
     return [_range(pieces, starts, begin, end) for begin, end in zip(cuts, cuts[1:])]
 
@@ -102,9 +102,10 @@ def plan(pieces: Sequence[Piece], shards: int, documents: str) -> List[List[Piec
 def _cuts(
     pieces: Sequence[Piece], starts: Sequence[int], shards: int, documents: str, leave_files: bool
 ) -> List[int]:
-    """Ascending offsets into the concatenated files, from 0 to the end; fewer than wanted if it fails.
+    """Ascending offsets into the concatenated files, from 0 to the end; fewer than wanted if there are too
+    few bounds.
 
-    leave_files: leave a file's start for each of the later cuts.
+    leave_files: leave the start of a file for each of the later cuts.
     """
     total = starts[-1]
     cuts = [0]
@@ -121,7 +122,7 @@ def _cuts(
 
 
 def _bound(pieces: Sequence[Piece], starts: Sequence[int], target: int, documents: str, above: int) -> int:
-    """The first bound at or after ``target``; at a compressed file, its nearer end that is above
+    """The first boundary at or after ``target``; for a compressed file, its nearer end that is greater than
     ``above``.
     """
     number = bisect_right(starts, target) - 1
@@ -135,12 +136,11 @@ def _bound(pieces: Sequence[Piece], starts: Sequence[int], target: int, document
 
 
 def _next_bound(path: Path, place: int, documents: str) -> Optional[int]:
-    """The first byte at or after ``place`` with which a document begins; None if the file ends before it.
+    """The first byte at or after ``place`` where a document begins; None if the file ends before.
 
     Raises:
-        DataError: there is none in the next ``_FARTHEST`` bytes: the search would read all of a corpus that
-        has
-            a document in each line.
+        DataError: there is none in the next ``_FARTHEST`` bytes. Otherwise the search would read all of a
+            corpus with one document per line.
     """
     pattern, window, begin = _BOUNDS[documents], _WINDOW, place
     with open(path, "rb") as file:
@@ -149,7 +149,7 @@ def _next_bound(path: Path, place: int, documents: str) -> Optional[int]:
             data = file.read(window)
             last = len(data) < window
             match = pattern.search(data)
-            # Near the end of what was read, the next line may be a blank one that is not all there.
+            # Near the end of the block, the next line may be a blank one of which a part is missing.
             if match and (last or match.end() + _OVERLAP <= len(data)):
                 rest = data[match.end() :]
                 return place + match.end() if rest.decode("utf-8", "replace").strip() else None
@@ -158,7 +158,7 @@ def _next_bound(path: Path, place: int, documents: str) -> Optional[int]:
             if place - begin > _FARTHEST:
                 raise DataError(
                     f"{path}: no document ends ({documents}) in the {_FARTHEST >> 20} MiB after byte "
-                    f"{begin}. If each line is a document, give --documents {LINE}; if not, --shards 1."
+                    f"{begin}. If each line is a document, pass --documents {LINE}; if not, --shards 1."
                 )
             if match:
                 window = 2 * window if match.start() == 0 else window

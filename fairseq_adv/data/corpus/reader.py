@@ -1,7 +1,7 @@
-"""Text files, plain or compressed, as blocks of rows, as Python's text mode and ``str.strip`` read them.
+"""Reads text files, plain or compressed, in blocks of rows, like Python's text mode and ``str.strip``.
 
-fairseq reads its raw text with ``open(…, encoding="utf-8")``: a line ends at a line feed, at a carriage
-return, or at both together, and at nothing else. A byte order mark is a character like any other.
+fairseq reads raw text with ``open(…, encoding="utf-8")``: a line ends at a line feed, a carriage return, or
+both together, and nowhere else. A byte order mark is an ordinary character.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, BinaryIO, Callable, Iterator, List, Optional
 
 from fairseq_adv.data.errors import DataError
 
-BLOCK = 1 << 20  # bytes read at a time, whose rows and words are held at a time
+BLOCK = 1 << 20  # bytes read at a time; their rows and words are in memory together
 COMPRESSED = (".gz", ".zst")
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A range of bytes in a file that begins and ends where a line does; all of a compressed file.
+    """A range of bytes in a file that starts and ends at line boundaries; for a compressed file, all of it.
 
     Attributes:
         path: the file.
@@ -35,7 +35,7 @@ class Piece:
 
     @property
     def compressed(self) -> bool:
-        """Whether the file cannot be read from the middle."""
+        """Whether the file can't be read from the middle."""
         return self.path.suffix in COMPRESSED
 
 
@@ -44,10 +44,10 @@ class Reading:
     """How to read, and what was found.
 
     Attributes:
-        replace_invalid: put U+FFFD where bytes are not UTF-8, as ``errors="replace"`` does; else stop.
-        max_line: the most bytes a line may have, since a line is held in memory as a whole.
-        progress: is called with the number of bytes on disk that were read since the last call.
-        replaced: how many U+FFFD were put, counting those in the text of the blocks where any were put.
+        replace_invalid: replace bytes that are not UTF-8 by U+FFFD, like ``errors="replace"``; else stop.
+        max_line: the most bytes of a line; lines are held in memory.
+        progress: called with the number of bytes on disk that were read since the last call.
+        replaced: the number of U+FFFD in blocks where any was inserted.
     """
 
     replace_invalid: bool = False
@@ -57,14 +57,14 @@ class Reading:
 
 
 def rows_of(piece: Piece, reading: Reading) -> Iterator[List[str]]:
-    """The lines of a piece without white space at their ends, in blocks of about :data:`BLOCK` bytes.
+    """The lines of a piece, stripped of white space at both ends, in blocks of about :data:`BLOCK` bytes.
 
     Raises:
         DataError: bytes that are not UTF-8, a line above the limit, or a damaged compressed file; the message
             names file, line or byte, and the fix.
-        OSError: the file cannot be read.
+        OSError: the file can't be read.
     """
-    place = piece.start  # of what is decoded next, in the text's own bytes
+    place = piece.start  # offset of the next bytes to decode, in the decompressed text
     for data in _whole_lines(piece, reading):
         text = _decoded(data, piece, place, reading)
         place += len(data)
@@ -72,16 +72,16 @@ def rows_of(piece: Piece, reading: Reading) -> Iterator[List[str]]:
             text = text.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.split("\n")
         if not lines[-1]:
-            lines.pop()  # what follows the last line's end is no line
+            lines.pop()  # nothing follows the last line's end
         yield [line.strip() for line in lines]
 
 
 def _whole_lines(piece: Piece, reading: Reading) -> Iterator[bytes]:
-    """The bytes of a piece in blocks that end where a line does; only the last may lack a line end."""
+    """The bytes of a piece in blocks that end at line boundaries; only the last may lack a line end."""
     parts: List[bytes] = []
     held = place = 0
     for data in _blocks(piece, reading):
-        # A carriage return at the end may be half of a line's end, so it is kept for the next block.
+        # A carriage return at the end may be half of a line end, so it is kept for the next block.
         cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
         if cut:
             yield b"".join([*parts, data[:cut]])
@@ -93,7 +93,7 @@ def _whole_lines(piece: Piece, reading: Reading) -> Iterator[bytes]:
             start = f"byte {piece.start + place}" + (" of its text" if piece.compressed else "")
             raise DataError(
                 f"{piece.path}: the line that begins at {start} has more than {reading.max_line >> 20} MiB. "
-                "A line is one row and is held in memory whole. Break it into lines, or raise --max-line-mb."
+                "A line is one row and must fit in memory. Break it into lines, or raise --max-line-mb."
             )
     if held:
         yield b"".join(parts)
@@ -109,11 +109,11 @@ def _blocks(piece: Piece, reading: Reading) -> Iterator[bytes]:
                 data = read(BLOCK if left is None else min(BLOCK, left))
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 raise DataError(
-                    f"{piece.path}: is damaged or cut off ({error}). Fetch or compress it again."
+                    f"{piece.path}: damaged or truncated ({error}). Download or compress it again."
                 ) from error
             except OSError as error:
                 raise DataError(
-                    f"{piece.path}: cannot be read at byte {told} ({error.strerror}). Check its disk, and "
+                    f"{piece.path}: can't be read at byte {told} ({error.strerror}). Check its disk, and "
                     "run the same command again."
                 ) from error
             now = file.tell()
@@ -125,7 +125,7 @@ def _blocks(piece: Piece, reading: Reading) -> Iterator[bytes]:
                 return
             else:
                 raise DataError(
-                    f"{piece.path}: became shorter while it was read. Run the same command again."
+                    f"{piece.path}: became shorter while it was being read. Run the same command again."
                 )
             if left is not None:
                 left -= len(data)
@@ -144,7 +144,7 @@ def _opened(piece: Piece, file: BinaryIO) -> Iterator[Callable[[int], bytes]]:
 
 
 class _Zstandard:
-    """Reads one frame after the other; detects one that is cut off."""
+    """Reads frame after frame, and detects a truncated one."""
 
     def __init__(self, file: BinaryIO) -> None:
         zstandard = zstandard_module(file.name)
@@ -158,7 +158,7 @@ class _Zstandard:
             data = self._file.read(BLOCK // 8)
             if not data:
                 if self._frame is not None:
-                    raise EOFError("it ends within a frame")
+                    raise EOFError("ends within a frame")
                 return b""
             text = self._unpacked(data)
             if text:
@@ -210,11 +210,11 @@ _UTF16 = "This looks like UTF-16: convert it (iconv -f UTF-16 -t UTF-8)."
 _NO_TEXT = {
     b"\xff\xfe": _UTF16,
     b"\xfe\xff": _UTF16,
-    b"\x1f\x8b": "It looks like gzip: give it a name that ends in .gz.",
-    b"\x28\xb5\x2f\xfd": "It looks like Zstandard: give it a name that ends in .zst.",
-    b"\xfd7zXZ\x00": "It looks like xz: unpack it (xz -d), or pack it as .gz or .zst instead.",
-    b"BZh": "It looks like bzip2: unpack it (bzip2 -d), or pack it as .gz or .zst instead.",
-}  # what a file begins with: what to do with it
+    b"\x1f\x8b": "This looks like gzip: rename it to end in .gz.",
+    b"\x28\xb5\x2f\xfd": "This looks like Zstandard: rename it to end in .zst.",
+    b"\xfd7zXZ\x00": "This looks like xz: unpack it (xz -d), or compress it as .gz or .zst instead.",
+    b"BZh": "This looks like bzip2: unpack it (bzip2 -d), or compress it as .gz or .zst instead.",
+}  # first bytes of a file: advice
 
 
 def _not_utf8(data: bytes, piece: Piece, place: int, error: UnicodeDecodeError) -> str:
@@ -229,14 +229,14 @@ def _not_utf8(data: bytes, piece: Piece, place: int, error: UnicodeDecodeError) 
     shown = data[error.start : error.start + 4].hex(" ")
     where = f"byte {place + error.start}" + (" of its text" if piece.compressed else "")
     hint = (
-        "Convert it (iconv -f LATIN1 -t UTF-8, or whatever it is in), or pass --invalid-utf8 replace, "
-        "which puts U+FFFD there."
+        "Convert it (iconv -f LATIN1 -t UTF-8, or from its actual encoding), or pass --encoding-errors replace "
+        "to insert U+FFFD."
     )
-    if place == 0:  # with U+FFFD in place of its bytes no text would be left of any of these
+    if place == 0:  # replacing the bytes of any of these would leave no text
         hint = next((fix for magic, fix in _NO_TEXT.items() if data.startswith(magic)), hint)
     return f"{piece.path}:{line}: not UTF-8 at {where} ({shown}: {error.reason}). {hint}"
 
 
 def lines_in(data: bytes) -> int:
-    """How many lines end in these bytes; they must not end within a line's end."""
+    """The number of lines that end in these bytes, which must not end within a line end."""
     return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")

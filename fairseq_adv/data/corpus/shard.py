@@ -1,4 +1,5 @@
-"""One shard of a corpus: rows to a folder that fairseq reads, and whether such a folder is complete."""
+"""One shard of a corpus: writes rows to a folder that fairseq reads, and checks whether such a folder is
+complete."""
 
 from __future__ import annotations
 
@@ -29,12 +30,12 @@ from fairseq_adv.data.workspace import workspace
 
 @dataclass
 class Counts:
-    """What a split of a shard holds; kept beside it as ``SPLIT.json``.
+    """The counts of a split of a shard; stored next to it as ``SPLIT.json``.
 
     Attributes:
         rows: lines, and the empty rows that end documents.
         tokens: ids, ``</s>`` included.
-        unknown: how many of them are ``<unk>``.
+        unknown: number of ``<unk>`` among them.
         replaced: U+FFFD in blocks of text that were not UTF-8.
     """
 
@@ -47,8 +48,8 @@ class Counts:
 def shaped(blocks: Iterator[List[str]], documents: str, drop_empty: bool) -> Iterator[List[str]]:
     """Blocks of lines to blocks of rows.
 
-    An empty row ends a document. Where each line is a document, one is put behind each, and
-    ``drop_empty`` leaves out lines that are empty already; else it leaves out all empty rows.
+    An empty row ends a document. If each line is a document, an empty row is added after each, and
+    ``drop_empty`` drops lines that were already empty; otherwise it drops all empty rows.
     """
     for lines in blocks:
         rows = [line for line in lines if line] if drop_empty else lines
@@ -67,20 +68,20 @@ def write_shard(
     drop_empty: bool,
     reading: Reading,
 ) -> None:
-    """Writes ``folder`` with the files of every split, and dict.txt; it appears whole or not at all.
+    """Writes ``folder`` with the files of every split, and dict.txt, atomically.
 
     Args:
-        folder: the shard's; whatever another run made there is replaced.
-        made_from: what decides the content, kept in its manifest.
+        folder: of the shard; output of another run is replaced.
+        made_from: what determines the content; stored in the manifest.
         splits: the pieces of train, valid, test.
         tokenizer: gives the dictionary ids.
         documents: see :func:`fairseq_adv.data.corpus.cuts.plan`.
         drop_empty: see :func:`shaped`.
-        reading: how to read; its counts are taken per split.
+        reading: how to read; its counts are kept per split.
 
     Raises:
-        DataError: an input that cannot be read; a split without a row; another process at work on it.
-        OSError: the folder cannot be written.
+        DataError: an input can't be read, a split has no rows, or another process is writing this shard.
+        OSError: the folder can't be written.
     """
     cache = WordCache(tokenizer)
     with workspace(folder, made_from) as space:
@@ -98,7 +99,7 @@ def write_shard(
                 counts.replaced = reading.replaced
                 if not counts.rows:
                     names = ", ".join(str(piece.path) for piece in pieces)
-                    raise DataError(f"{folder}: {split} has no row: there are only blank lines in {names}.")
+                    raise DataError(f"{folder}: {split} has no rows: {names} has only blank lines. Add text.")
                 (scratch / f"{split}.json").write_text(json.dumps(asdict(counts)) + "\n")
 
             space.write(files, write)
@@ -110,10 +111,10 @@ def split_files(split: str) -> List[str]:
 
 
 def counts_of(folder: Path, split: str) -> Counts:
-    """What a finished split holds.
+    """The counts of a finished split.
 
     Raises:
-        DataError: its file of counts is not what :func:`write_shard` wrote.
+        DataError: its file of counts was not written by :func:`write_shard`.
     """
     path, names = folder / f"{split}.json", [field.name for field in fields(Counts)]
     found = own_object(
@@ -133,7 +134,7 @@ def _write_rows(prefix: Path, blocks: Iterator[List[str]], cache: WordCache) -> 
         counts.rows, counts.tokens = writer.rows, writer.tokens
         writer.finish()
     except BaseException:
-        # Incomplete files are useless, and take space on a full disk.
+        # Incomplete files are useless, and take up space on a full disk.
         with suppress(OSError):
             writer.close()
         Path(f"{prefix}.bin").unlink(missing_ok=True)
@@ -143,7 +144,8 @@ def _write_rows(prefix: Path, blocks: Iterator[List[str]], cache: WordCache) -> 
 
 
 def faults(folder: Path, split: str, vocabulary_size: int) -> List[str]:
-    """What is wrong with a split's files, compared with each other: header, lengths, places, sizes."""
+    """What is wrong with a split's files, which are compared with each other: header, lengths, offsets,
+    sizes."""
     bin_file, idx_file = folder / f"{split}.bin", folder / f"{split}.idx"
     try:
         counts, size = counts_of(folder, split), os.path.getsize(idx_file)
@@ -151,7 +153,7 @@ def faults(folder: Path, split: str, vocabulary_size: int) -> List[str]:
         with open(idx_file, "rb") as file:
             index = read_mmap_index(file)
     except (OSError, ValueError, TypeError) as error:
-        return [f"{folder}: {split} is not readable ({error})"]
+        return [f"{folder}: {split} can't be read ({error})"]
     except (struct.error, KeyError):
         index = None
     if index is None:
@@ -161,7 +163,7 @@ def faults(folder: Path, split: str, vocabulary_size: int) -> List[str]:
     sizes = np.memmap(idx_file, np.int32, "r", LENGTHS_AT, (index.rows,))
     places = np.memmap(idx_file, np.int64, "r", index.starts_at, (index.rows,))
     if not _places_fit(sizes, places, index.itemsize):
-        return [f"{idx_file}: the rows' places do not fit their lengths"]
+        return [f"{idx_file}: the rows' offsets do not fit their lengths"]
     itemsize = np.dtype(best_fitting_int_dtype(vocabulary_size)).itemsize
     if int(places[-1]) + int(sizes[-1]) * itemsize != data_size or data_size != counts.tokens * itemsize:
         return [f"{bin_file}: has {data_size} bytes, but its index says otherwise"]
@@ -169,7 +171,7 @@ def faults(folder: Path, split: str, vocabulary_size: int) -> List[str]:
 
 
 def _places_fit(sizes: npt.NDArray[np.int32], places: npt.NDArray[np.int64], itemsize: int) -> bool:
-    """Whether each row begins where the one before it ends; read in parts, because the index may be large."""
+    """Whether each row begins where the previous one ends; reads in parts, because the index may be large."""
     address, step = 0, 1 << 20
     for begin in range(0, len(sizes), step):
         ends = address + np.cumsum(sizes[begin : begin + step], dtype=np.int64) * itemsize

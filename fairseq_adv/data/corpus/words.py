@@ -1,8 +1,8 @@
-"""Rows to dictionary ids by looking up the words between spaces.
+"""Converts rows to dictionary ids by looking up the words between spaces.
 
-A corpus repeats the same words, and a tokenizer that never looks across a space gives a word the
-same tokens wherever it stands. So each word is tokenised once and its ids are kept; a row is then a handful
-of look-ups in a dict and in numpy arrays, several times faster than the compiled tokenizer itself.
+A corpus repeats the same words, and a tokenizer that never looks across a space always gives a word the same
+tokens. So each word is tokenised once and its ids are cached. A row is then a few look-ups in a dict and in
+numpy arrays, which is several times faster than the compiled tokenizer itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fairseq.data.indexed_dataset import best_fitting_int_dtype
 
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 
-# Everything that Python or a tokenizer may take for white space, U+180E among it, which once was.
+# Everything that Python or a tokenizer may treat as white space, including U+180E, which used to be.
 WHITE_SPACE = frozenset(
     "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f "
     "\x85\xa0\u1680\u180e\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -26,7 +26,7 @@ _LIMIT = 400_000  # words; with their ids about 100 MB
 
 
 class _Numbers(Dict[str, int]):
-    """Word -> number, in the order in which words occur; ``new`` holds those not yet tokenised."""
+    """Word -> number, in order of first occurrence; ``new`` has the words not yet tokenised."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,14 +39,15 @@ class _Numbers(Dict[str, int]):
 
 
 class WordCache:
-    r"""Encodes rows as ``tokenizer.encode`` does, faster.
+    r"""Encodes rows like ``tokenizer.encode``, but faster.
 
-    Where a row starts, its first word carries a line feed: "\nThe" is "end the row before, then The". A word
-    after a space is tokenised with that space.
+    The first word of a row starts with a line feed: "\nThe" means "end the previous row, then The". A word
+        after a
+    space is tokenised with that space.
 
     Args:
-        tokenizer: what the words are tokenised with. Only one with ``splits_at_spaces`` gains anything.
-        limit: how many words are kept; when there are more, all are forgotten and learnt again.
+        tokenizer: tokenises the words. Only one with ``splits_at_spaces`` gains speed.
+        limit: number of words to cache; beyond it the cache is cleared.
     """
 
     def __init__(self, tokenizer: TokenToIds, limit: int = _LIMIT) -> None:
@@ -56,14 +57,14 @@ class WordCache:
         self._forget()
 
     def encode(self, rows: Sequence[str]) -> Tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-        """Dictionary ids of all rows, each ended by ``</s>``, and the length of each.
+        """Dictionary ids of all rows, each terminated by ``</s>``, and the length of each.
 
         Args:
-            rows: without white space at their ends, and without line feeds.
+            rows: without surrounding white space, and without line feeds.
 
         Returns:
-            ids (sum of lengths,) in the type that fairseq stores them in, and int64 lengths (rows,); a length
-            counts the ``</s>``.
+            ids (sum of lengths,) in the type in which fairseq stores them, and int64 lengths (rows,), which
+            include the ``</s>``.
         """
         if not rows:
             return np.empty(0, self.dtype), np.empty(0, np.int64)
@@ -85,7 +86,7 @@ class WordCache:
         self._learn()
 
     def _learn(self) -> None:
-        """Tokenises the words that occur for the first time."""
+        """Tokenises the words that are new."""
         words, self._numbers.new = self._numbers.new, []
         matters = self.tokenizer.white_space_counts
         texts = []
@@ -125,14 +126,14 @@ class WordCache:
         shift = np.frombuffer(self._start, np.int64)[numbers] - begins
         stream = np.frombuffer(self._pool, np.int64)[np.repeat(shift, counts) + np.arange(total)]
         ids = np.empty(total, self.dtype)
-        # Each row begins with the </s> of the row before it.
+        # Each row begins with the </s> of the previous row.
         ids[:-1], ids[-1] = stream[1:], self._eos
         return self._with_rows_apart(rows, apart, ids, lengths) if apart else (ids, lengths)
 
     def _rows_apart(self, flags: npt.NDArray[np.uint8], starts: npt.NDArray[np.intp]) -> List[int]:
-        """Rows in which white space is next to white space, or is of another kind than a space.
+        """Rows where white space is next to white space, or is not a space.
 
-        There, how a tokenizer that keeps white space cuts depends on what is on both sides. Two spaces are
+        There, the cut that a white-space-preserving tokenizer makes depends on both sides. Two spaces are
         fine: the first is a token of its own, the second belongs to the word. Three are not.
         """
         if not self.tokenizer.white_space_counts:
@@ -145,7 +146,7 @@ class WordCache:
     def _with_rows_apart(
         self, rows: Sequence[str], apart: Sequence[int], ids: npt.NDArray[Any], lengths: npt.NDArray[np.int64]
     ) -> Tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-        """Puts the ids of these rows, which the tokenizer gets whole, where only their ``</s>`` stands."""
+        """Inserts the ids of these rows, tokenised as a whole, in place of their lone ``</s>``."""
         ends = np.cumsum(lengths)
         parts: List[npt.NDArray[Any]] = []
         done = 0

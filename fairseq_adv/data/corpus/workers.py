@@ -1,4 +1,5 @@
-"""Processes that make the shards of a corpus, one shard each at a time, and the bar over their bytes."""
+"""Makes the shards of a corpus in worker processes, one shard each at a time, with a progress bar over all
+bytes."""
 
 from __future__ import annotations
 
@@ -19,18 +20,18 @@ from fairseq_adv.data.corpus.corpus import Corpus
 from fairseq_adv.data.corpus.reader import Reading
 from fairseq_adv.data.errors import DataError
 
-_LOG_SECONDS = 30.0  # between two lines where there is no terminal
+_LOG_SECONDS = 30.0  # between two progress lines if there is no terminal
 
 
 @dataclass
 class Made:
-    """What :func:`make` did.
+    """The result of :func:`make`.
 
     Attributes:
         made: shards that were made.
-        skipped: shards that were there already.
-        mistakes: messages of shards that an input or the disk stopped.
-        died: messages of shards whose worker process ended without a message.
+        skipped: shards that existed already.
+        mistakes: messages for shards stopped by an error in the input or on the disk.
+        died: messages for shards whose worker process ended without a message.
     """
 
     made: List[int] = field(default_factory=list)
@@ -46,22 +47,22 @@ def make(
     overwrite: bool = False,
     log_seconds: float = _LOG_SECONDS,
 ) -> Made:
-    """Makes the missing shards, ``workers`` at a time, each in a process of its own.
+    """Makes the missing shards, ``workers`` at a time, each in its own process.
 
-    A worker reads, tokenises and writes; nothing but a count of bytes passes between it and this process. A
-    shard that fails is reported at once. After a mistake in an input no further shard is begun, running ones
+    A worker reads, tokenises and writes; only a count of bytes passes between it and this process. A shard
+    that fails is reported at once. After an error in an input no further shard is started, and running ones
     are finished. A worker that dies costs only its own shard.
 
     Raises:
-        DataError: something else is in a shard's place; nothing is begun then.
-        KeyboardInterrupt: after Ctrl-C, or a SIGTERM that is heeded, when all workers are gone.
+        DataError: something else is in a shard's place; then nothing is started.
+        KeyboardInterrupt: after Ctrl-C, or a SIGTERM that is handled, when all workers have ended.
     """
     corpus.check_out()
     result = Made()
     for shard in shards:
         (result.skipped if corpus.done(shard, overwrite) else result.made).append(shard)
     waiting, result.made = result.made, []
-    # The tokenizer's own threads would multiply the workers; it reads this when it is first used.
+    # The tokenizer's own threads would multiply the workers; it reads this variable when it is first used.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     counter = multiprocessing.RawArray("q", max(shards, default=0) + 1)
     running: Dict[Any, Tuple[int, BaseProcess, Connection]] = {}
@@ -93,9 +94,10 @@ def make(
 
 
 def _note_signals() -> Tuple[List[int], Dict[int, Any]]:
-    """A list that is filled by Ctrl-C and SIGTERM, and the handlers, of those that are heeded, to put back.
+    """A list that Ctrl-C and SIGTERM append to, and the handlers to restore, of those signals that are
+    handled.
 
-    A KeyboardInterrupt that is raised while a process is forked would be lost.
+    A KeyboardInterrupt raised while a process is being forked would be lost.
     """
     noted: List[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -108,7 +110,7 @@ def _note_signals() -> Tuple[List[int], Dict[int, Any]]:
 
 
 def _start(corpus: Corpus, shard: int, counter: Any) -> Tuple[BaseProcess, Connection]:
-    # A forked process has fairseq and the tokenizer already, which cost seconds and memory to load.
+    # A forked process already has fairseq and the tokenizer, which take seconds and memory to load.
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(corpus, shard, counter, sender), daemon=True)
@@ -122,7 +124,7 @@ def _start(corpus: Corpus, shard: int, counter: Any) -> Tuple[BaseProcess, Conne
 def _take(
     result: Made, corpus: Corpus, shard: int, process: BaseProcess, answer: Connection, meter: _Meter
 ) -> None:
-    """Notes how a worker ended."""
+    """Records how a worker ended."""
     process.join()
     if process.exitcode == 0:
         result.made.append(shard)
@@ -133,8 +135,8 @@ def _take(
         code = process.exitcode or 0
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         message = (
-            f"{corpus.folder(shard)}: its worker {how}, so this shard is not made. The same command makes "
-            "what is missing."
+            f"{corpus.folder(shard)}: its worker {how}, so this shard was not made. Run the same command "
+            "again to make what is missing."
         )
         into = result.died
     into.append(message)
@@ -142,8 +144,8 @@ def _take(
 
 
 def _work(corpus: Corpus, shard: int, counter: Any, sender: Connection) -> None:
-    """Makes one shard, in a process of its own."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends its workers
+    """Makes one shard, in its own process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it too, and ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = os.getppid()
 
@@ -161,7 +163,7 @@ def _work(corpus: Corpus, shard: int, counter: Any, sender: Connection) -> None:
         name = error.filename or corpus.folder(shard)
         _end(
             sender,
-            f"{name}: {error.strerror or error}, so {corpus.folder(shard)} is not made. Fix that and run "
+            f"{name}: {error.strerror or error}, so {corpus.folder(shard)} was not made. Fix that and run "
             "the same command again; finished shards are kept.",
         )
     except MemoryError:
@@ -175,18 +177,18 @@ def _end(sender: Connection, message: str) -> None:
 
 
 class _Meter:
-    """A bar on a terminal, else a line now and then; counts bytes on disk of what is made in this run."""
+    """A progress bar on a terminal, else a line now and then; counts bytes on disk read in this run."""
 
     def __init__(self, total: int, seconds: float) -> None:
         self._total, self._seconds = total, seconds
         self._begin = self._last = time.monotonic()
         self._terminal = sys.stderr.isatty()
         self._done = 0
-        tqdm.monitor_interval = 0  # its thread would be there when workers are forked
+        tqdm.monitor_interval = 0  # no monitor thread may exist when workers are forked
         self._bar = tqdm(total=total, unit="B", unit_scale=True, smoothing=0.1, disable=not self._terminal)
 
     def show(self, done: int) -> None:
-        """Reports how many bytes are done."""
+        """Shows how many bytes are done."""
         self._bar.update(done - self._done)
         self._done = done
         if not self._terminal and time.monotonic() - self._last >= self._seconds:
@@ -198,7 +200,7 @@ class _Meter:
             print(f"error: {message}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """The last line."""
+        """Prints the last line."""
         self._bar.close()
         if not self._terminal and self._total:
             self._line()

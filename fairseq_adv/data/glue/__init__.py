@@ -1,1 +1,1 @@
-"""GLUE's files to the folders that fairseq's ``sentence_prediction`` reads."""
+"""Converts GLUE's files to the folders that fairseq's ``sentence_prediction`` reads."""

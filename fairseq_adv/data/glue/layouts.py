@@ -1,8 +1,8 @@
-"""Where GLUE keeps its sentences and labels: one :class:`TaskLayout` a task.
+"""Where GLUE's files have their sentences and labels: one :class:`TaskLayout` per task.
 
 The columns are those of fairseq's recipe ``examples/roberta/preprocess_GLUE_tasks.sh``, counted from 0 here
-and from 1 there. WNLI is not in the recipe; its files look like RTE's. AX, the diagnostic
-set, has only a test file and is answered by an MNLI model.
+and from 1 there. WNLI is not in the recipe; its files look like RTE's. AX, the diagnostic set, has only a
+test file and is predicted by an MNLI model.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class SplitLayout:
     Attributes:
         name: the split's name in fairseq (train, valid, valid1, test, test1).
         file: the file's name in GLUE.
-        columns: the names of all columns, in order. They are the header where ``has_header`` holds.
+        columns: the names of all columns, in order; the header if ``has_header`` is true.
         inputs: positions of the sentences in ``columns``.
         label: position of the label in ``columns``, or None for a split without labels.
         has_header: whether the first line names the columns.
-        drops_malformed: whether the recipe leaves out rows that do not have exactly ``len(columns)`` fields.
-        required: whether the task cannot be prepared without this file.
+        drops_malformed: whether the recipe drops rows that don't have exactly ``len(columns)`` fields.
+        required: whether the task needs this file.
         other_file: an alternative name of the file.
     """
 
@@ -41,7 +41,7 @@ class SplitLayout:
     other_file: str = ""
 
     def path(self, folder: Path) -> Path:
-        """The file in ``folder``, under its other name if only that exists."""
+        """The file in ``folder``; by its other name if only that exists."""
         path, other = folder / self.file, folder / self.other_file
         return other if self.other_file and other.is_file() and not path.is_file() else path
 
@@ -51,7 +51,7 @@ class TaskLayout:
     """A GLUE task: its splits and labels. ``classes`` is empty for a regression (STS-B, scores 0 to 5).
 
     Attributes:
-        labels_of: the task whose labels this one has, for one without training data (AX).
+        labels_of: the task whose labels are used, for a task without training data (AX).
         other_folder: an alternative name of the task's folder.
     """
 
@@ -68,7 +68,7 @@ class TaskLayout:
 
     @property
     def inputs(self) -> int:
-        """How many sentences an example has: 1 or 2."""
+        """The number of sentences of an example: 1 or 2."""
         return len(self.splits[0].inputs)
 
 
@@ -152,8 +152,8 @@ def _mnli() -> TaskLayout:
 
 
 def _ax() -> TaskLayout:
-    # The classes stand in the order of MNLI's label dictionary: by how often they occur in GLUE's train.tsv
-    # (130903, 130900, 130899).
+    # The classes are in the order of MNLI's label dictionary: by their counts in GLUE's train.tsv (130903,
+    # 130900, 130899).
     split = SplitLayout("test", "diagnostic.tsv", tuple(_PAIR.split(",")), (1, 2), None, other_file="AX.tsv")
     return TaskLayout(
         "AX",
@@ -190,7 +190,7 @@ TASKS: Tuple[TaskLayout, ...] = (
 
 
 def task_layout(name: str) -> TaskLayout:
-    """The layout of a task, by its name in any case and with or without its hyphen.
+    """The layout of a task, by its name in any case, with or without its hyphen.
 
     Raises:
         DataError: no GLUE task has this name.
@@ -200,4 +200,4 @@ def task_layout(name: str) -> TaskLayout:
         if task.name.replace("-", "").lower() == wanted:
             return task
     names = ", ".join(task.name for task in TASKS)
-    raise DataError(f"no GLUE task is called {name!r}. Choose one of {names}.")
+    raise DataError(f"{name}: no such GLUE task. Choose one of {names}.")

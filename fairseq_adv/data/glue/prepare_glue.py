@@ -1,7 +1,7 @@
-"""GLUE's files to the data folders that fairseq's ``sentence_prediction`` task reads.
+"""Converts GLUE's files to the data folders that fairseq's ``sentence_prediction`` task reads.
 
-Equal byte for byte to what fairseq's three steps write (``examples/roberta/preprocess_GLUE_tasks.sh``):
-column cutting, ``multiprocessing_bpe_encoder --keep-empty``, and ``fairseq-preprocess --only-source``.
+The output is byte-identical to that of fairseq's three steps (``examples/roberta/preprocess_GLUE_tasks.sh``):
+cutting columns, ``multiprocessing_bpe_encoder --keep-empty``, and ``fairseq-preprocess --only-source``.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ FORMAT_VERSION = 1
 
 
 def find_task_folder(glue_dir: Path, task: TaskLayout) -> Path:
-    """``glue_dir/TASK``, or ``glue_dir`` itself when it holds the task's files.
+    """``glue_dir/TASK``, or ``glue_dir`` itself if it has the task's files.
 
     Raises:
-        DataError: neither is there; the message lists what was looked for.
+        DataError: neither exists; the message lists the files it looked for.
     """
     for folder in (*(glue_dir / name for name in task.folders), glue_dir):
         if all(split.path(folder).is_file() for split in task.splits if split.required):
@@ -35,19 +35,19 @@ def find_task_folder(glue_dir: Path, task: TaskLayout) -> Path:
     if glue_dir.name == task.name or (glue_dir / task.splits[0].file).is_file():
         looked = [glue_dir / split.file for split in task.splits if split.required] + looked
     absent = "\n  ".join(f"{path}{'' if path.is_file() else ' (missing)'}" for path in looked)
-    raise DataError(f"{glue_dir}: the files of {task.name} are not all there. Looked for:\n  {absent}")
+    raise DataError(f"{glue_dir}: some files of {task.name} are missing. Looked for:\n  {absent}")
 
 
 def tasks_in(glue_dir: Path) -> Tuple[List[str], List[str]]:
     """The tasks that have a folder in ``glue_dir``, and those that don't.
 
     Raises:
-        DataError: there is none.
+        DataError: there are none.
     """
     present = [task.name for task in TASKS if any((glue_dir / name).is_dir() for name in task.folders)]
     absent = [task.name for task in TASKS if task.name not in present]
     if not present:
-        raise DataError(f"{glue_dir}: holds none of the folders {', '.join(absent)}.")
+        raise DataError(f"{glue_dir}: has none of the folders {', '.join(absent)}. Pass GLUE's folder.")
     return present, absent
 
 
@@ -60,10 +60,10 @@ def prepare(
     overwrite: bool = False,
     progress: bool = True,
 ) -> Prepared:
-    """Tokenises and binarises one GLUE task into ``out/{input0,input1,label}``, the tokenizer beside them.
+    """Tokenises and binarises one GLUE task into ``out/{input0,input1,label,tokenizer}``.
 
-    Every file is checked before anything is written. ``out`` appears whole or not at all; a run that was
-    stopped is resumed by the next, and an ``out`` made from the same files is left as it is.
+    Every file is checked before anything is written. ``out`` is written atomically. An interrupted run is
+    resumed by the next one, and an ``out`` made from the same files is kept.
 
     Args:
         glue_dir: the folder of all GLUE tasks, or that of this one.
@@ -71,17 +71,17 @@ def prepare(
         out: the folder to make.
         tokenizer: gives the dictionary ids; see :mod:`fairseq_adv.data.tokenizers.text_to_ids`.
         overwrite: replace an ``out`` that an earlier run made from something else.
-        progress: show a bar over the rows.
+        progress: show a progress bar.
 
     Raises:
-        DataError: a file is missing or wrong, or ``out`` is something else; the message says where and what
-            to do.
+        DataError: a file is missing or wrong, or ``out`` was not made by this function; the message says
+            where and how to fix it.
     """
     layout = task_layout(task)
     folder = find_task_folder(glue_dir, layout)
     present = [split for split in layout.splits if split.path(folder).is_file()]
     absent = [split.file for split in layout.splits if split not in present]
-    result = Prepared(layout.name, out, notes=[f"{name} is not there: no such split" for name in absent])
+    result = Prepared(layout.name, out, notes=[f"no {name}, so that split is missing" for name in absent])
     labels = _labels_of_other_task(layout, folder, result)
     made_from = _made_from(layout, folder, present, tokenizer)
     if layout.labels_of:
@@ -89,14 +89,14 @@ def prepare(
     if finished(out, made_from, overwrite):
         result.reused = True
         if not (out / FOLDER).is_dir():
-            result.notes.append(f"made before {FOLDER}/ was kept with the data; --overwrite adds it")
+            result.notes.append(f"made before {FOLDER}/ was stored with the data; --overwrite adds it")
         return result
     splits = [read_split(split.path(folder), layout, split) for split in present]
     _check_labels(layout, splits)
     for split in splits:
         if split.dropped:
             result.notes.append(
-                f"{split.path.name}: {split.dropped} row(s) without 6 columns left out, as in the recipe"
+                f"{split.path.name}: left out {split.dropped} row(s) without 6 columns, as in the recipe"
             )
     classes = label_dictionary(labels or splits[0].labels) if layout.classes else None
     with workspace(out, made_from) as space:
@@ -117,7 +117,8 @@ def _made_from(
 
 
 def _check_labels(layout: TaskLayout, splits: Sequence[Split]) -> None:
-    """A class that the train file lacks would be <unk> in the label dictionary: useless to a criterion."""
+    """A class that is missing in the train file would be <unk> in the label dictionary, which no criterion
+    can use."""
     known = set(splits[0].labels)
     for split in splits[1:]:
         for label, line in zip(split.labels, split.lines):
@@ -129,9 +130,10 @@ def _check_labels(layout: TaskLayout, splits: Sequence[Split]) -> None:
 
 
 def _labels_of_other_task(layout: TaskLayout, folder: Path, result: Prepared) -> List[str]:
-    """Labels whose dictionary is that of the task that ``layout`` is answered with; empty for the others.
+    """Labels that define the dictionary if ``layout`` is predicted by another task's model; else empty.
 
-    A dictionary is ordered by frequency, so it comes from that task's training file where that is at hand.
+    A dictionary is ordered by frequency, so the labels come from that task's training file if it is
+    available.
     """
     if not layout.labels_of:
         return []
@@ -140,7 +142,7 @@ def _labels_of_other_task(layout: TaskLayout, folder: Path, result: Prepared) ->
         if train.is_file():
             return read_split(train, other, other.splits[0]).labels
     result.notes.append(
-        f"no {other.name}/{other.splits[0].file} beside it: the labels' order is that of GLUE's own "
-        f"{other.name}, {', '.join(layout.classes)}. It must be that of the model's label/dict.txt."
+        f"no {other.name}/{other.splits[0].file} next to it: the labels are in the order of GLUE's own "
+        f"{other.name}, {', '.join(layout.classes)}. It must match the order in the model's label/dict.txt."
     )
     return [name for count, name in enumerate(reversed(layout.classes), start=1) for _ in range(count)]

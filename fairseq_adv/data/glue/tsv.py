@@ -1,4 +1,4 @@
-"""Reads a GLUE file as fairseq's recipe does with ``tail``, ``awk`` and ``cut``, and checks its content.
+"""Reads a GLUE file like fairseq's recipe with ``tail``, ``awk`` and ``cut``, and checks its content.
 
 A line ends at a line feed only, a cell at a tab only, and a quote is an ordinary character.
 """
@@ -24,9 +24,9 @@ class Split(LabelledRows):
     """A file's examples.
 
     Attributes:
-        lines: the line of the file that each row stands on, counted from 1.
+        lines: the line number of each row in the file, counted from 1.
         path: the file.
-        dropped: how many rows were left out because the recipe leaves them out (QQP).
+        dropped: number of rows left out because the recipe drops them (QQP).
     """
 
     lines: List[int]
@@ -38,12 +38,11 @@ def read_split(path: Path, task: TaskLayout, layout: SplitLayout) -> Split:
     """Reads and checks one file.
 
     Raises:
-        DataError: the file has no rows or a wrong header, or is not UTF-8; a row has another number of
-            columns, a carriage return inside, or a label that the task does not have. The message names file
-            and line.
+        DataError: the file has no rows, a wrong header, or is not UTF-8; a row has the wrong number of
+            columns, a carriage return inside, or an unknown label. The message names file and line.
     """
     content = path.read_bytes()
-    decoded(content, path)  # also the columns that are not read: a file in UTF-16 would be a wrong header
+    decoded(content, path)  # all columns: otherwise a file in UTF-16 would look like a wrong header
     rows = content.split(b"\n")
     if not rows[-1]:
         rows.pop()
@@ -68,7 +67,7 @@ def read_split(path: Path, task: TaskLayout, layout: SplitLayout) -> Split:
         lines.append(number)
     if not lines:
         raise DataError(
-            f"{path}: has no rows{' of the right width' if dropped else ''}. Download {task.name} again."
+            f"{path}: no rows{' of the right width' if dropped else ''} found. Download {task.name} again."
         )
     return Split(layout.name, inputs, labels, lines, path, dropped)
 
@@ -78,28 +77,28 @@ def _check_header(path: Path, layout: SplitLayout, header: bytes) -> None:
         header = header[len(_BYTE_ORDER_MARK) :]
     found = header.rstrip(b"\r").decode("utf-8").split("\t")
     used = layout.inputs if layout.label is None else (*layout.inputs, layout.label)
-    # Only the columns that are read must bear their names; a copy may name the others differently.
+    # Only the columns that are read must have the right names; copies may name others differently.
     expected = " | ".join(layout.columns)
     if len(found) < len(layout.columns) or any(found[column] != layout.columns[column] for column in used):
         raise DataError(
             f"{path}:1: wrong header.\n  expected: {expected}\n  found:    {' | '.join(found)}\n"
-            "Is it GLUE's own file for this task and split, separated by tabs?"
+            "Is it GLUE's own tab-separated file for this task and split?"
         )
 
 
 def _check_width(path: Path, number: int, layout: SplitLayout, cells: List[bytes]) -> None:
     wanted = len(layout.columns)
-    # `cut` ignores columns behind the last one that is read. That is safe where the last one is the label: a
-    # tab inside a sentence would shift it, and it would not be a label of the task. Elsewhere such a tab
-    # would cut a sentence short.
+    # `cut` ignores columns after the last one that is read. That is safe if the last one is the label: a tab
+    # inside a sentence would shift it, and it would not be a label of the task. Elsewhere such a tab would
+    # truncate a sentence.
     if len(cells) > wanted and layout.label == wanted - 1:
         return
     if cells in ([b""], [b"\r"]):
         fix = "The line is empty; remove it."
     elif len(cells) > wanted:
-        fix = "Is there a tab inside a sentence? Replace it by a space."
+        fix = "Is there a tab inside a sentence? Replace it with a space."
     else:
-        fix = "Is the line broken in two, or separated by something else than tabs?"
+        fix = "Is the line broken in two, or separated by something other than tabs?"
     raise DataError(
         f"{path}:{number}: {len(cells)} column(s) instead of {wanted} ({' | '.join(layout.columns)}). {fix}"
     )
@@ -108,12 +107,12 @@ def _check_width(path: Path, number: int, layout: SplitLayout, cells: List[bytes
 def _text(path: Path, number: int, cells: List[bytes], column: int) -> str:
     cell = cells[column]
     if column == len(cells) - 1 and cell.endswith(b"\r"):
-        cell = cell[:-1]  # a file with Windows line ends: the recipe's later steps take \r\n for one line end
+        cell = cell[:-1]  # Windows line ends: the recipe's later steps treat \r\n as one line end
     if b"\r" in cell:
-        # The recipe's later steps would take it for a line end: one row more, and every label after it on a
+        # The recipe's later steps would treat it as a line end: an extra row, and every later label on the
         # wrong row.
         raise DataError(
-            f"{path}:{number}: a carriage return inside column {column + 1}. Replace it by a space."
+            f"{path}:{number}: a carriage return inside column {column + 1}. Replace it with a space."
         )
     return cell.decode("utf-8")
 

@@ -1,6 +1,6 @@
-"""Scores of answers by the rules of SQuAD's evaluation: exact match and F1 of words, x 100.
+"""Scores answers by the rules of SQuAD's evaluation: exact match and F1 of words, x 100.
 
-Version 2.0 adds questions without an answer, and a threshold. Adversarial SQuAD scores an original question
+Version 2.0 adds questions without an answer, and a threshold. Adversarial SQuAD scores each original question
 by the worst of its variants. Imports neither torch nor fairseq.
 """
 
@@ -16,23 +16,23 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
 
 
 class Score(NamedTuple):
-    """Of one answer, 0 to 1; or a mean over several, x 100."""
+    """Of one answer, from 0 to 1; or a mean over several, x 100."""
 
     exact: float
     f1: float
 
 
 def normalised(text: str) -> str:
-    """Lower case, without ASCII punctuation, the words a, an, the, and white space but single blanks."""
+    """Lower case, without ASCII punctuation, without the words a, an, the, and with single spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def score_of(answer: str, golds: Sequence[str]) -> Score:
-    """The best exact match and, apart from it, the best F1 over the right answers.
+    """The best exact match and, independently, the best F1 over the right answers.
 
     Args:
-        answer: the predicted text, "" for none.
-        golds: the right ones, ``[""]`` where there is none.
+        answer: the predicted text; "" for no answer.
+        golds: the right answers; ``[""]`` if there is none.
     """
     ours = normalised(answer)
     theirs = {normalised(gold) for gold in golds}
@@ -49,7 +49,7 @@ def _f1(ours: str, theirs: str) -> float:
 
 
 def scores_of(answers: Mapping[str, str], golds: Mapping[str, Sequence[str]]) -> Dict[str, Score]:
-    """The score of each question by its id; one that is not answered has 0."""
+    """The score of each question by its id; 0 if it is not answered."""
     return {
         name: score_of(answers[name], right) if name in answers else Score(0.0, 0.0)
         for name, right in golds.items()
@@ -57,7 +57,7 @@ def scores_of(answers: Mapping[str, str], golds: Mapping[str, Sequence[str]]) ->
 
 
 def mean(scores: Sequence[Score]) -> Score:
-    """x 100; 0 of none."""
+    """x 100; 0 if there are none."""
     n = max(len(scores), 1)
     return Score(100.0 * sum(s.exact for s in scores) / n, 100.0 * sum(s.f1 for s in scores) / n)
 
@@ -66,7 +66,7 @@ def with_threshold(
     scores: Mapping[str, Score], golds: Mapping[str, Sequence[str]], null_odds: Mapping[str, float],
     threshold: float,
 ) -> Dict[str, Score]:  # fmt: skip
-    """The scores where a question whose odds of having no answer are above a threshold is answered so."""
+    """The scores if questions whose odds of having no answer exceed the threshold get no answer."""
     found = {}
     for name, score in scores.items():
         nothing = float(not any(golds[name]))
@@ -78,13 +78,13 @@ def best_threshold(
     values: Mapping[str, float], answered: Mapping[str, bool], impossible: Mapping[str, bool],
     null_odds: Mapping[str, float],
 ) -> Tuple[float, float]:  # fmt: skip
-    """The best mean, x 100, over all thresholds, and the threshold; it is tuned on what it is measured on.
+    """The best mean, x 100, over all thresholds, and the threshold; tuned on the data that it is measured on.
 
     Args:
         values: exact match or F1 of each answer, by id.
         answered: whether the answer is not empty.
         impossible: whether the question has no answer.
-        null_odds: what is compared with the threshold.
+        null_odds: compared with the threshold.
     """
     best = current = float(sum(impossible[name] for name in values))
     threshold = 0.0
@@ -104,14 +104,14 @@ def original_of(name: str) -> str:
 
 
 def is_adversarial(names: Sequence[str]) -> bool:
-    """Whether some ids are those of variants, such as 56be4db0acb8001400a502ee-high-conf-turk0."""
+    """Whether some ids belong to variants, such as 56be4db0acb8001400a502ee-high-conf-turk0."""
     known = set(names)
     return any("-" in name and original_of(name) in known for name in names)
 
 
 def worst_variants(scores: Mapping[str, Score]) -> List[Score]:
-    """Of each original the score of the variant with the lowest F1, the first of equals; its own if it has
-    no variant.
+    """For each original question the score of the variant with the lowest F1, the first in a tie; its own
+    score if it has no variant.
     """
     worst: Dict[str, Tuple[bool, float, Score]] = {}
     for name, score in scores.items():

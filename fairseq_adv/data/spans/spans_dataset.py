@@ -1,4 +1,4 @@
-"""Windows of contexts as mini-batches, and the text that a span of one stands for."""
+"""Windows of contexts as mini-batches, and the text of a span in a window."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from fairseq_adv.data.text.token_rows import TokenRowsDataset
 
 
 class SpansDataset(TokenRowsDataset):
-    """One item is a window of a question's context.
+    """Each item is a window of a question's context.
 
-    A collated batch has, beside what :meth:`TokenRowsDataset.collate_rows` says: allowed (R, T) bool, the
-    places where an answer may begin or end: those of the context, and of ``<s>``, which stands for none;
-    target (R, 2) int64, the places of the first and the last token of the answer: see
-    :func:`fairseq_adv.data.spans.windows.targets_of`; nlabelled, the windows whose answer is known; split,
-    its name.
+    A collated batch has, in addition to what :meth:`TokenRowsDataset.collate_rows` describes: allowed (R, T)
+    bool, the positions where an answer may begin or end: those of the context, and of ``<s>``, which stands
+        for no answer;
+    target (R, 2) int64, the positions of the first and the last token of the answer: see
+    :func:`fairseq_adv.data.spans.windows.targets_of`; nlabelled, the number of windows whose answer is known;
+    split, its name.
 
     Args:
         squad: the questions.
-        windows: at least one of each question.
+        windows: at least one per question.
         split: its name in the task.
         bos, eos, padding_idx: of the dictionary.
         others: see the base class.
@@ -63,7 +64,7 @@ class SpansDataset(TokenRowsDataset):
         }
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
-        """The mini-batch of some items; see the class."""
+        """Builds the mini-batch of some items; see the class."""
         if not samples:
             return {}
         target = torch.stack([sample["target"] for sample in samples])
@@ -80,11 +81,11 @@ class SpansDataset(TokenRowsDataset):
         return self.squad.questions[int(self.windows.question[index])]
 
     def text_of(self, index: int, first: int, last: int) -> str:
-        """The characters of the context that a span of a window stands for.
+        """The characters of the context in a span of a window.
 
         Args:
             index: the window.
-            first, last: places in its row, of the context.
+            first, last: positions in its row; must be in the context.
         """
         context = self.question_of(index).context
         _, starts, ends = self.windows.contexts.of(context)

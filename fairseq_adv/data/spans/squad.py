@@ -1,4 +1,4 @@
-"""SQuAD's json, versions 1.1 and 2.0, and adversarial SQuAD, as they are distributed."""
+"""SQuAD's JSON, versions 1.1 and 2.0, and adversarial SQuAD, as distributed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fairseq_adv.data.tables.split_names import find_split_file
 
 @dataclass(frozen=True)
 class Answer:
-    """A right answer: its text, and the character of the context that it starts at."""
+    """A right answer: its text, and the position of its first character in the context."""
 
     text: str
     start: int
 
     @property
     def end(self) -> int:
-        """Behind its last character."""
+        """The position after its last character."""
         return self.start + len(self.text)
 
 
@@ -29,10 +29,10 @@ class SpanQuestion:
     """A question about a context.
 
     Attributes:
-        id: all different in a file.
+        id: unique in a file.
         text: the question.
-        context: its number in :attr:`Squad.contexts`.
-        answers: all right ones; none if the context has no answer; ``None``: not known.
+        context: its index in :attr:`Squad.contexts`.
+        answers: all right ones; empty if the context has no answer; ``None``: unknown.
         where: for messages.
     """
 
@@ -45,12 +45,12 @@ class SpanQuestion:
 
 @dataclass(frozen=True)
 class Squad:
-    """A file.
+    """The contents of a file.
 
     Attributes:
         questions: at least one.
-        contexts: those that they share.
-        version: as the file says it, "" if it does not.
+        contexts: shared by the questions.
+        version: as given in the file; "" if it is not given.
     """
 
     questions: List[SpanQuestion]
@@ -59,11 +59,12 @@ class Squad:
 
     @property
     def has_impossible(self) -> bool:
-        """Whether a context may have no answer: it is a file of version 2, or some have none."""
+        """Whether some contexts may have no answer: the file has version 2, or some questions have no
+        answer."""
         return self.version.lstrip("v").startswith("2") or any(one.answers == () for one in self.questions)
 
     def golds(self) -> Dict[str, List[str]]:
-        """The texts of the right answers by id; ``[""]`` where there is none."""
+        """The texts of the right answers by id; ``[""]`` if there is none."""
         return {
             question.id: [answer.text for answer in question.answers] or [""]
             for question in self.questions
@@ -77,17 +78,17 @@ def find_squad(folder: Path, split: str) -> Path:
 
 
 def read_squad(path: Path, answered: bool = True) -> Squad:
-    """The questions of a file.
+    """Reads the questions of a file.
 
     Args:
         path: the file.
-        answered: a question without ``answers`` is refused.
+        answered: refuse questions without ``answers``.
 
     Raises:
-        DataError: naming the file and the question's id: it is no json of SQuAD's layout, an id is there
-            twice, or an answer is not at its offset.
+        DataError: naming the file and the question's id: not JSON in SQuAD's layout, a repeated id, or an
+            answer that is not at its offset.
     """
-    content = json_object(path, "Fetch the file again.")
+    content = json_object(path, "Download the file again.")
     squad = Squad([], [], str(content.get("version", "")))
     seen: Dict[str, str] = {}
     for where, paragraph in _paragraphs(content, path):
@@ -99,7 +100,7 @@ def read_squad(path: Path, answered: bool = True) -> Squad:
             name = field_of(row, "id", str, number)
             place = f"{path}: question {name}"
             if name in seen:
-                raise DataError(f"{place}: the id is also that of {seen[name]}. Give each its own.")
+                raise DataError(f"{place}: the id is also at {seen[name]}. Ids must be unique.")
             seen[name] = number[len(str(path)) + 2 :]
             text = field_of(row, "question", str, place)
             if not text.strip():
@@ -107,7 +108,7 @@ def read_squad(path: Path, answered: bool = True) -> Squad:
             answers = _answers(row, context, place, answered)
             squad.questions.append(SpanQuestion(name, text, len(squad.contexts) - 1, answers, place))
     if not squad.questions:
-        raise DataError(f"{path}: has no questions")
+        raise DataError(f"{path}: no questions found")
     return squad
 
 
@@ -123,18 +124,18 @@ def _objects(
     for number, value in enumerate(field_of(row, key, list, where), start=1):
         place = f"{where}{then}{key} {number}"
         if not isinstance(value, dict):
-            raise DataError(f"{place}: must be a json object, not {value!r:.40}")
+            raise DataError(f"{place}: must be a JSON object, not {value!r:.40}")
         yield place, value
 
 
 def _answers(row: Dict[str, Any], context: str, where: str, needed: bool) -> Optional[Tuple[Answer, ...]]:
     if row.get("is_impossible") is True:
         if row.get("answers"):
-            raise DataError(f"{where}: is_impossible, but it has answers. Remove them, or say false.")
+            raise DataError(f"{where}: is_impossible, but it has answers. Remove them, or set it to false.")
         return ()
     if not row.get("answers"):
         if needed:
-            raise DataError(f"{where}: has no answers. Add one, or, as in version 2.0, is_impossible: true.")
+            raise DataError(f"{where}: no answers. Add one, or set is_impossible: true, as in version 2.0.")
         return None
     return tuple(_answer(one, context, place) for place, one in _objects(row, "answers", where))
 
@@ -149,7 +150,7 @@ def _answer(row: Dict[str, Any], context: str, where: str) -> Answer:
     there = context[start : start + len(text)]
     if there != text:
         found = context.find(text)
-        fix = f"Is it {found}?" if found >= 0 else "The context does not have this text at all."
+        fix = f"Is it {found}?" if found >= 0 else "The context does not contain this text."
         raise DataError(
             f"{where}: {text!r:.60} is not at answer_start {start}, where the context has {there!r:.60}. "
             f"answer_start counts characters from 0. {fix}"

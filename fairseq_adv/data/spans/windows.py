@@ -1,7 +1,7 @@
-"""Windows of a context that fit the model, and where an answer lies in them.
+"""Cuts contexts into windows that fit the model, and finds the answers in them.
 
-A row is ``<s> question </s></s> window </s>``. Windows of a long context overlap, so that an answer is whole
-in one of them.
+A row is ``<s> question </s></s> window </s>``. Windows of a long context overlap, so that an answer is
+complete in at least one of them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from fairseq_adv.data.text.segments import IntArray
 from fairseq_adv.data.tokenizers.offsets import AlignedTexts, covering, encode_aligned
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 
-SPECIALS = 4  # <s> before the question, </s></s> behind it, </s> at the end
+SPECIALS = 4  # <s> before the question, </s></s> after it, </s> at the end
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of some questions, in their order.
+    """The windows of some questions, in order.
 
     Attributes:
-        question: (windows,) int64, the number of each window's question.
-        begin: (windows,) int64, the first token of its context that it has.
-        count: (windows,) int64, how many tokens of its context it has.
+        question: (windows,) int64, the index of each window's question.
+        begin: (windows,) int64, the index of its first context token.
+        count: (windows,) int64, its number of context tokens.
         questions, contexts: the tokens.
     """
 
@@ -39,12 +39,12 @@ class Windows:
 
     @property
     def offset(self) -> IntArray:
-        """(windows,) int64, the place in the row of the first token of its context."""
+        """(windows,) int64, the position in the row of its first context token."""
         return self.questions.lengths[self.question] + SPECIALS - 1
 
     @property
     def sizes(self) -> IntArray:
-        """(windows,) int64, tokens of each row."""
+        """(windows,) int64, the number of tokens of each row."""
         return self.offset + self.count + 1
 
 
@@ -54,11 +54,11 @@ def cut_into_windows(squad: Squad, tokenizer: TokenToIds, longest: int, overlap:
     Args:
         squad: the questions.
         tokenizer: WordPiece or GPT-2's BPE.
-        longest: most tokens of a row.
-        overlap: tokens that a window shares with the next one.
+        longest: the most tokens of a row.
+        overlap: number of tokens that consecutive windows share.
 
     Raises:
-        DataError: a question leaves no room for a window; names it.
+        DataError: a question leaves no room for a window; names the question.
     """
     questions = encode_aligned(tokenizer, [question.text for question in squad.questions])
     contexts = encode_aligned(tokenizer, squad.contexts)
@@ -72,7 +72,7 @@ def cut_into_windows(squad: Squad, tokenizer: TokenToIds, longest: int, overlap:
             "Shorten the question, or pass a smaller --window-overlap or a larger --window-tokens."
         )
     more = np.maximum(tokens - (step + overlap), 0)
-    windows = 1 - (-more // step)  # the first, and as many steps as are left
+    windows = 1 - (-more // step)  # the first, then one per step
     question = np.repeat(np.arange(len(tokens)), windows)
     nth = np.arange(len(question)) - np.repeat(np.cumsum(windows) - windows, windows)
     begin = nth * step[question]
@@ -81,10 +81,10 @@ def cut_into_windows(squad: Squad, tokenizer: TokenToIds, longest: int, overlap:
 
 
 def targets_of(squad: Squad, windows: Windows) -> IntArray:
-    """(windows, 2): the places in the row of the first and the last token of the first right answer.
+    """(windows, 2): the positions in the row of the first and the last token of the first right answer.
 
-    0, the place of ``<s>``, where there is no answer or the window lacks a part of it; -1 where the answer is
-    not known. An answer that begins or ends within a token gets the smallest range that covers it.
+    0, the position of ``<s>``, if there is no answer or the window lacks a part of it; -1 if the answer is
+    unknown. An answer that begins or ends within a token gets the smallest range that covers it.
     """
     first, last = _answers(squad.questions, windows.contexts)
     known = np.array([question.answers is not None for question in squad.questions])[windows.question]
@@ -96,7 +96,7 @@ def targets_of(squad: Squad, windows: Windows) -> IntArray:
 
 
 def _answers(questions: Sequence[SpanQuestion], contexts: AlignedTexts) -> tuple[IntArray, IntArray]:
-    """The first and the last token of each question's first answer, -1 and -2 where there is none."""
+    """The first and the last token of each question's first answer; -1 and -2 if there is none."""
     first, last = np.full(len(questions), -1), np.full(len(questions), -2)
     for number, question in enumerate(questions):
         if question.answers:

@@ -1,1 +1,1 @@
-"""Tables of others, row by row: csv, tsv, jsonl, parquet, Hugging Face data sets; a share held out."""
+"""Reads tables row by row: csv, tsv, jsonl, parquet, Hugging Face data sets; holds out validation rows."""

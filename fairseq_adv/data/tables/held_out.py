@@ -1,4 +1,5 @@
-"""A validation split where a data set has none: a share of the training rows, the same on every machine."""
+"""Holds out a fraction of the training rows if a data set has no validation split; the same on every
+machine."""
 
 from __future__ import annotations
 
@@ -10,19 +11,19 @@ from fairseq_adv.data.errors import DataError
 
 
 def held_out(rows: int, share: float, seed: int, labels: Sequence[str] | None = None) -> list[int]:
-    """Which rows to hold out, ascending: those whose number and seed have the smallest SHA-256.
+    """The rows to hold out, ascending: those whose number and seed have the smallest SHA-256.
 
     Args:
-        rows: how many there are.
-        share: of the rows, between 0 and 1; at least one is held out.
-        seed: another one, another choice.
-        labels: (rows,) the classes: the last row of a class is never taken. ``None``: any may be.
+        rows: number of rows.
+        share: fraction of the rows, between 0 and 1; at least one is held out.
+        seed: another seed gives another choice.
+        labels: (rows,) the classes: the last row of a class is never held out. ``None``: any row may be.
 
     Raises:
-        DataError: nothing would be left on one side.
+        DataError: no rows would be left on one side.
     """
     if not 0 < share < 1:
-        raise DataError(f"--valid-share {share}: pass a share between 0 and 1, such as 0.1")
+        raise DataError(f"--valid-share {share}: pass a number between 0 and 1, such as 0.1")
     wanted = max(1, round(share * rows))
     left = Counter(labels or ())
     chosen: list[int] = []
@@ -33,5 +34,5 @@ def held_out(rows: int, share: float, seed: int, labels: Sequence[str] | None = 
             chosen.append(row)
             left.subtract([labels[row]] if labels else ())
     if not chosen or len(chosen) == rows:
-        raise DataError(f"{rows} rows are too few to hold some out for validation. Give a validation file.")
+        raise DataError(f"{rows} rows are too few to hold some out for validation. Pass a validation file.")
     return sorted(chosen)

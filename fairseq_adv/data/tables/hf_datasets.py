@@ -1,4 +1,4 @@
-"""Data sets through Hugging Face's ``datasets``: from its hub, or a folder on this machine."""
+"""Loads data sets with Hugging Face's ``datasets``: from its hub, or from a local folder."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.table_files import PlacedRow
 
-# fairseq's name of a split -> what data sets call it.
+# fairseq's name of a split -> the names used in data sets.
 _SPLITS = {"train": ("train",), "valid": ("validation", "valid", "dev", "val"), "test": ("test",)}
-_SAVED = ("dataset_dict.json", "state.json")  # in folders that the library's save_to_disk wrote
+_SAVED = ("dataset_dict.json", "state.json")  # in folders written by the library's save_to_disk
 
 
 def load_splits(name: str, config: str | None = None) -> dict[str, Iterator[PlacedRow]]:
-    """The rows of the splits train, valid and test, of those that are there. No code of the data set is run.
+    """The rows of the splits train, valid and test, if they exist. No code of the data set is run.
 
-    A ``ClassLabel`` column has its classes' names; its -1, "not labelled", is ``None``.
+    ``ClassLabel`` columns get the names of the classes; -1, "not labelled", becomes ``None``.
 
     Args:
-        name: the data set's name on the hub, or a folder: of files that the library reads, or saved by it.
-        config: which of a data set's configurations.
+        name: the data set's name on the hub, or a folder: saved by the library, or of files that it reads.
+        config: the configuration of the data set.
 
     Raises:
-        DataError: the library is not installed, or it can't load the data set; or there is no training split.
+        DataError: the library is not installed, it can't load the data set, or there is no training split.
     """
     try:
         import datasets
@@ -37,7 +37,7 @@ def load_splits(name: str, config: str | None = None) -> dict[str, Iterator[Plac
             loaded = datasets.load_from_disk(name)
         else:
             loaded = datasets.load_dataset(name, config, trust_remote_code=False)
-    except Exception as error:  # of the library, of the hub's client, of the data set's files
+    except Exception as error:  # from the library, the hub's client, or the data set's files
         raise DataError(
             f"--dataset {name}: {' '.join(str(error).split()) or type(error).__name__}"
         ) from error
@@ -48,7 +48,7 @@ def load_splits(name: str, config: str | None = None) -> dict[str, Iterator[Plac
         if theirs is not None:
             splits[split] = _rows(f"{name}, split {theirs}", found[theirs])
     if "train" not in splits:
-        raise DataError(f"--dataset {name}: has no split train. Its splits: {', '.join(found)}.")
+        raise DataError(f"--dataset {name}: no split train found. Its splits: {', '.join(found)}.")
     return splits
 
 

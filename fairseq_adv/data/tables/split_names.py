@@ -1,4 +1,4 @@
-"""Which split a file is, by the name that data sets give it."""
+"""Recognises a file's split by its name."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _WORDS = {
 
 
 def split_named(path: Path) -> str:
-    """fairseq's name of the split that one of the words in the file's name says, else "".
+    """fairseq's name of the split that a word in the file's name stands for, else "".
 
-    Of MultiNLI's two dev and test files, the mismatched ones are "valid1" and "test1", as in GLUE.
+    For MultiNLI's two dev and test files, the mismatched ones are "valid1" and "test1", as in GLUE.
     """
     words = re.split(r"[^a-z0-9]+", path.name.lower())
     found = {_WORDS[word] for word in words if word in _WORDS}
@@ -25,11 +25,11 @@ def split_named(path: Path) -> str:
 
 
 def find_split_file(folder: Path, split: str, endings: Tuple[str, ...]) -> Path:
-    """The file of a split: ``SPLIT.ENDING``, or else the one whose name says the split.
+    """The file of a split: ``SPLIT.ENDING``, or else the one whose name contains the split's name.
 
     Args:
         folder: of the data set.
-        split: fairseq's name, or a file's without its ending.
+        split: fairseq's name, or a file's name without its ending.
         endings: with their dot.
 
     Raises:
@@ -45,12 +45,11 @@ def find_split_file(folder: Path, split: str, endings: Tuple[str, ...]) -> Path:
         return found[0]
     if found:
         raise DataError(
-            f"{folder}: has more than one file for the split {split!r}: "
-            f"{', '.join(path.name for path in found)}. Name one of them {split}{found[0].suffix}, or put "
-            "each data set into a folder of its own."
+            f"{folder}: several files for the split {split!r}: {', '.join(path.name for path in found)}. "
+            f"Name one of them {split}{found[0].suffix}, or put each data set into its own folder."
         )
     names = " or ".join(f"{split}{ending}" for ending in endings)
     raise DataError(
-        f"{folder}: has no split {split!r}. Looked for {names}, and names that say it (train, dev, devel, "
-        "valid, test)."
+        f"{folder}: no split {split!r}. Looked for {names}, and for names that contain train, dev, devel, "
+        "valid or test."
     )

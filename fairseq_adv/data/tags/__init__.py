@@ -1,1 +1,1 @@
-"""Tags of words: files in columns, and the schemes that mark entities."""
+"""Tagged words: files in columns, and the schemes that mark entities."""

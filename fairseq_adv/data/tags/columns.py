@@ -1,6 +1,6 @@
-"""Sentences in columns, as CoNLL's shared tasks distribute them: a word a line, its tag last.
+"""Sentences in columns, as in CoNLL's shared tasks: one word per line, its tag in the last column.
 
-Columns stand between tabs, or between blanks where a file has no tab. A blank line, or one that begins with
+Columns are separated by tabs, or by spaces in a file without tabs. A blank line, or one that begins with
 -DOCSTART-, ends a sentence.
 """
 
@@ -25,9 +25,9 @@ class TaggedSentence:
 
     Attributes:
         words: at least one.
-        tags: in IOB2; ``None`` in a file of words alone.
+        tags: in IOB2; ``None`` in a file of words only.
         path: the file.
-        line: the number of the first word's line; each word has the next one.
+        line: the line number of the first word; the other words are on the lines after it.
     """
 
     words: Tuple[str, ...]
@@ -47,20 +47,20 @@ def find_columns(folder: Path, split: str) -> Path:
 
 
 def read_columns(path: Path, tagged: bool = True) -> List[TaggedSentence]:
-    """The sentences of a file.
+    """Reads the sentences of a file.
 
     Args:
         path: the file.
-        tagged: words alone, without a second column, are refused.
+        tagged: refuse files of words only, without a second column.
 
     Raises:
-        DataError: naming the line: columns are missing, a tag is none, or two schemes are mixed.
+        DataError: naming the line: missing columns, an invalid tag, or a mixture of two schemes.
     """
     rows = read_rows(path)
     is_alone = len(rows[0][1][0]) == 1
     if is_alone and tagged:
         raise DataError(
-            f"{path}:{rows[0][0]}: one column. A line is a word, then a tab or a blank, and last its tag."
+            f"{path}:{rows[0][0]}: only one column. Each line must be a word, a tab or space, and its tag."
         )
     words = [tuple(cells[0] for cells in sentence) for _, sentence in rows]
     if is_alone:
@@ -70,10 +70,10 @@ def read_columns(path: Path, tagged: bool = True) -> List[TaggedSentence]:
 
 
 def read_rows(path: Path) -> List[Tuple[int, List[List[str]]]]:
-    """The columns of each sentence's words, and the number of the first word's line.
+    """The line number of each sentence's first word, and the columns of its words.
 
     Raises:
-        DataError: there are no words, or a line has more or fewer columns than the first; names it.
+        DataError: there are no words, or a line has more or fewer columns than the first; names the line.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file")
@@ -88,19 +88,19 @@ def read_rows(path: Path) -> List[Tuple[int, List[List[str]]]]:
         if len(cells) != columns or not all(cells):
             raise DataError(
                 f"{path}:{line}: {len([one for one in cells if one])} columns, but the lines before have "
-                f"{columns}. A line is a word, then a tab or a blank, and last its tag."
+                f"{columns}. Each line must be a word, a tab or space, and its tag in the last column."
             )
         if not is_open:
             rows.append((line, []))
         rows[-1][1].append(cells)
         is_open = True
     if not rows:
-        raise DataError(f"{path}: has no words")
+        raise DataError(f"{path}: no words found")
     return rows
 
 
 def cells_of(line: str) -> List[str]:
-    """The columns; none of a blank line. A word may hold other white space than tabs and blanks."""
+    """The columns; empty for a blank line. Words may contain other white space than tabs and spaces."""
     if not line.strip():
         return []
     if "\t" in line:

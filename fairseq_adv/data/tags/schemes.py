@@ -1,7 +1,7 @@
-"""Tags that mark entities: IOB1, IOB2 and BIOES are read, IOB2 is kept.
+"""Tags that mark entities: reads IOB1, IOB2 and BIOES, and converts them to IOB2.
 
-IOB2 begins each entity with B-. IOB1 (CoNLL-2003) begins it with I-, and with B- only right behind another
-entity of its type. BIOES also marks an entity's last word (E-), and one of a single word (S-).
+IOB2 begins each entity with B-. IOB1 (CoNLL-2003) begins it with I-, and with B- only directly after another
+entity of the same type. BIOES also marks an entity's last word (E-), and single-word entities (S-).
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from fairseq_adv.data.errors import DataError
 
 OUTSIDE = "O"
 Lines = Sequence[Tuple[int, Sequence[str]]]
-"""The sentences of a file: the number of the line of the first word, and the tags of all words."""
+"""The sentences of a file: the line number of the first word, and the tags of all words."""
 _IOB2_OF = {"B": "B", "I": "I", "E": "I", "S": "B"}
 
 
 def as_iob2(sentences: Lines, path: Path) -> List[Tuple[str, ...]]:
-    """The tags of each sentence in IOB2.
+    """Converts the tags of each sentence to IOB2.
 
-    The scheme is found out for the file as a whole.
+    The scheme is determined for the whole file.
 
     Args:
         sentences: of the file.
         path: the file, for messages.
 
     Raises:
-        DataError: a tag is none, or two schemes are mixed; names the line.
+        DataError: a tag is invalid, or two schemes are mixed; names the line.
     """
     check_tags(sentences, path)
     if any(tag[0] in "ES" for _, tag, _ in _tags(sentences)):
@@ -38,18 +38,18 @@ def as_iob2(sentences: Lines, path: Path) -> List[Tuple[str, ...]]:
 
 
 def iob2_of(tag: str) -> str:
-    """A tag of IOB2 or BIOES in IOB2."""
+    """Converts an IOB2 or BIOES tag to IOB2."""
     return tag if tag == OUTSIDE else _IOB2_OF[tag[0]] + tag[1:]
 
 
 def check_tags(sentences: Lines, path: Path) -> None:
-    """Raises DataError, naming the line, for what is a tag in no scheme."""
+    """Raises DataError, naming the line, for a tag that is invalid in every scheme."""
     for line, tag, _ in _tags(sentences):
         prefix, _, kind = tag.partition("-")
         if tag != OUTSIDE and not (prefix in _IOB2_OF and kind):
             raise DataError(
-                f"{path}:{line}: {tag!r} is no tag. Write O, or B-, I-, E- or S- and the entity's type; the "
-                "tag is the last column."
+                f"{path}:{line}: {tag!r} is not a tag. Write O, or B-, I-, E- or S- followed by the entity's "
+                "type, in the last column."
             )
 
 
@@ -64,7 +64,7 @@ def tag_names(types: Sequence[str]) -> List[str]:
 
 
 def _tags(sentences: Lines) -> Iterator[Tuple[int, str, str]]:
-    """Line, tag, and the tag of the word before, which is O for a sentence's first."""
+    """Line, tag, and the previous word's tag, which is O for the first word of a sentence."""
     for first, tags in sentences:
         before = OUTSIDE
         for number, tag in enumerate(tags):
@@ -73,7 +73,7 @@ def _tags(sentences: Lines) -> Iterator[Tuple[int, str, str]]:
 
 
 def _is_iob1(sentences: Lines, path: Path) -> bool:
-    """Whether entities begin with I-; in IOB1 a B- stands right behind an entity of its type alone."""
+    """Whether entities begin with I-; in IOB1, B- only occurs directly after an entity of the same type."""
     iob1: Optional[Tuple[int, str]] = None
     iob2: Optional[Tuple[int, str]] = None
     for line, tag, before in _tags(sentences):
@@ -86,8 +86,8 @@ def _is_iob1(sentences: Lines, path: Path) -> bool:
     if iob1 and iob2:
         (line, tag), (other, its) = max(iob1, iob2), min(iob1, iob2)
         raise DataError(
-            f"{path}:{line}: {tag} begins an entity, but on line {other} {its} does: IOB1 and IOB2 are "
-            "mixed. Begin every entity with B-."
+            f"{path}:{line}: an entity begins with {tag}, but on line {other} one begins with {its}: IOB1 "
+            "and IOB2 are mixed. Begin every entity with B-."
         )
     return iob1 is not None
 
@@ -101,13 +101,13 @@ def _from_iob1(tags: Sequence[str]) -> Tuple[str, ...]:
 
 def _check_bioes(sentences: Lines, path: Path) -> None:
     for first, tags in sentences:
-        is_open = ""  # the type of the entity that has begun and must go on
+        is_open = ""  # the type of an entity that must continue
         for line, tag in enumerate([*tags, OUTSIDE], first):
             goes_on = tag[0] in "IE"
             if tag[2:] != is_open if goes_on else is_open:
-                what = f"{tag} goes on with no entity of its type" if goes_on else f"no E-{is_open} before it"
+                what = f"{tag} continues no entity of its type" if goes_on else f"no E-{is_open} before it"
                 raise DataError(
-                    f"{path}:{line}: {what}, as BIOES wants, and the file has E- or S- tags. Write all tags "
-                    "in one scheme."
+                    f"{path}:{line}: {what}, which BIOES requires, and the file has E- or S- tags. Write all "
+                    "tags in one scheme."
                 )
             is_open = tag[2:] if tag[0] in "BI" else ""

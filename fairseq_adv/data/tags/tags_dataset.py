@@ -15,25 +15,27 @@ from fairseq_adv.data.text.token_rows import TokenRowsDataset
 from fairseq_adv.data.tokenizers.offsets import covering, encode_aligned
 from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds
 
-UNKNOWN = -1  # the target of a word whose tag is not known
+UNKNOWN = -1  # the target of a word whose tag is unknown
 
 
 class TagsDataset(TokenRowsDataset):
-    """One item is a sentence, ``<s> words </s>``.
+    """Each item is a sentence, ``<s> words </s>``.
 
-    A collated batch has, beside what :meth:`TokenRowsDataset.collate_rows` says, for the W words of its
-    sentences one after the other: first (W,) int64, the place of each word's first token in the flattened
-    (R * T) tokens; sentence (W,) int64, its row; target (W,) int64, its tag, or -1; nlabelled, the words that
-    have one.
+    A collated batch has, in addition to what :meth:`TokenRowsDataset.collate_rows` describes, for the W words
+    of its sentences, concatenated: first (W,) int64, the position of each word's first token in the flattened
+        (R * T)
+    tokens; sentence (W,) int64, its row; target (W,) int64, its tag, or -1; nlabelled, the number of words
+    with a known tag.
 
     Args:
         sentences: at least one.
-        rows: (sentences,) the tokens of each and the places of the words' first ones: :func:`tokenised`.
+        rows: (sentences,) the tokens of each, and the positions of the words' first tokens:
+            :func:`tokenised`.
         tags: their numbers by name.
         padding_idx, seed, shuffle, group_by_length: see the base class.
 
     Raises:
-        DataError: a tag that ``tags`` lacks; names the line.
+        DataError: a tag is missing in ``tags``; names the line.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class TagsDataset(TokenRowsDataset):
         }
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
-        """The mini-batch of some items; see the class."""
+        """Builds the mini-batch of some items; see the class."""
         if not samples:
             return {}
         batch = self.collate_rows(samples)
@@ -77,10 +79,10 @@ class TagsDataset(TokenRowsDataset):
 def tokenised(
     sentences: Sequence[TaggedSentence], tokenizer: TokenToIds, longest: int
 ) -> list[tuple[Ids, IntArray]]:
-    """Of each sentence its tokens, ``<s>`` and ``</s>`` included, and the place of each word's first one.
+    """The tokens of each sentence, with ``<s>`` and ``</s>``, and the position of each word's first token.
 
-    The words are joined by blanks, as text for the model would be. A word of which the tokenizer makes
-    nothing is ``<unk>``.
+    The words are joined by spaces, as in ordinary text for the model. A word that gives no tokens becomes
+    ``<unk>``.
 
     Raises:
         DataError: a sentence has more than ``longest`` tokens; names the line.
@@ -100,7 +102,7 @@ def tokenised(
         if len(ids) + 2 > longest:
             raise DataError(
                 f"{sentence.where}: the sentence has {len(ids) + 2} tokens, more than --max-positions "
-                f"{longest}. Split it in two by a blank line, or raise --max-positions as far as the model "
+                f"{longest}. Split it in two with a blank line, or raise --max-positions up to the model's "
                 "goes."
             )
         rows.append((np.concatenate([[dictionary.bos()], ids, [dictionary.eos()]]), 1 + first))
@@ -113,7 +115,7 @@ def _numbers(sentence: TaggedSentence, tags: Mapping[str, int]) -> IntArray:
     for word, tag in enumerate(sentence.tags):
         if tag not in tags:
             raise DataError(
-                f"{sentence.path}:{sentence.line + word}: entities of the type {tag[2:]} are not in the "
-                "training data. Add some, or remove the line's tag."
+                f"{sentence.path}:{sentence.line + word}: entities of the type {tag[2:]} do not occur in the "
+                "training data. Add some, or remove the tag."
             )
     return np.array([tags[tag] for tag in sentence.tags], dtype=np.int64)

@@ -1,1 +1,1 @@
-"""Rows of ids, whatever they came from: fairseq's files on disk, texts put together, mini-batches."""
+"""Rows of ids from any source: fairseq's files on disk, texts put together from parts, mini-batches."""

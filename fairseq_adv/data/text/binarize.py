@@ -1,4 +1,5 @@
-"""Writes what ``fairseq-preprocess --only-source`` writes: fairseq's mmap files (.bin, .idx) and dict.txt."""
+"""Writes the files of ``fairseq-preprocess --only-source``: fairseq's mmap files (.bin, .idx) and
+dict.txt."""
 
 from __future__ import annotations
 
@@ -14,18 +15,19 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dt
 
 from fairseq_adv.data.tokenizers.text_to_ids import Ids
 
-_INDEX_BYTES = 1 << 22  # of the lengths, held at a time
+_INDEX_BYTES = 1 << 22  # bytes of the lengths in memory at a time
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?")
 
 
 class IndexedWriter:
-    """Writes fairseq's ``.bin`` and ``.idx`` row by row, in memory that does not grow with the rows.
+    """Writes fairseq's ``.bin`` and ``.idx`` row by row; memory use does not grow with the number of rows.
 
-    The lengths are kept in ``prefix.sizes`` until :meth:`finish`, since the index begins with their number.
+    The lengths are stored in ``prefix.sizes`` until :meth:`finish`, since the index begins with their number.
 
     Args:
-        prefix: the files' path without their ending.
-        vocabulary_size: the dictionary's; it decides the integer type, as in fairseq (uint16 below 65500).
+        prefix: path of the files, without their ending.
+        vocabulary_size: of the dictionary; it determines the integer type, as in fairseq (uint16 below
+            65500).
     """
 
     def __init__(self, prefix: Path, vocabulary_size: int) -> None:
@@ -35,17 +37,17 @@ class IndexedWriter:
         self._sizes = open(f"{prefix}.sizes", "w+b")  # noqa: SIM115
 
     def add(self, ids: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
-        """Appends rows: their ids one after the other, and the length of each."""
+        """Appends rows: their ids, concatenated, and the length of each."""
         self._data.write(ids.astype(self._dtype, copy=False).data)
         self._sizes.write(lengths.astype(np.int32).tobytes())
         self.rows += len(lengths)
         self.tokens += len(ids)
 
     def finish(self) -> None:
-        """Writes the index; the rows are readable from here on."""
+        """Writes the index; afterwards the rows can be read."""
         self._data.close()
         with MMapIndexedDataset.Index.writer(f"{self._prefix}.idx", self._dtype):
-            pass  # the header
+            pass  # writes the header
         with open(f"{self._prefix}.idx", "ab") as index:
             index.write(np.array(self.rows, dtype="<u8").tobytes())
             for sizes in self._all_sizes():
@@ -58,7 +60,7 @@ class IndexedWriter:
         self.close()
 
     def close(self) -> None:
-        """Closes the files, finished or not. On a full disk closing fails too, after what failed before."""
+        """Closes the files, finished or not. On a full disk closing fails too, after the first failure."""
         try:
             self._data.close()
         finally:
@@ -72,12 +74,13 @@ class IndexedWriter:
 
 
 def write_indexed(prefix: Path, chunks: Iterable[Tuple[Ids, Ids]], vocabulary_size: int) -> None:
-    """Writes ``prefix.bin`` (all ids) and ``prefix.idx`` (where each row starts, and its length).
+    """Writes ``prefix.bin`` (all ids) and ``prefix.idx`` (start and length of each row).
 
     Args:
-        prefix: the two files' path without their ending.
-        chunks: pairs of int64 arrays: the ids of some rows one after the other, and the length of each row.
-        vocabulary_size: the dictionary's; it decides the integer type, as in fairseq (uint16 below 65500).
+        prefix: path of the two files, without their ending.
+        chunks: pairs of int64 arrays: the ids of some rows, concatenated, and the length of each row.
+        vocabulary_size: of the dictionary; it determines the integer type, as in fairseq (uint16 below
+            65500).
     """
     writer = IndexedWriter(prefix, vocabulary_size)
     try:
@@ -103,7 +106,7 @@ def label_dictionary(labels: Sequence[str]) -> Dictionary:
 def class_dictionary(labels: Sequence[str]) -> Dictionary:
     """A dictionary of the classes in :func:`class_order`, without padding.
 
-    fairseq reads such a file's line from its end, so a class's name may hold spaces.
+    fairseq splits a line of such a file at the last space, so class names may contain spaces.
     """
     counts = Counter(labels)
     dictionary = Dictionary()
@@ -113,7 +116,7 @@ def class_dictionary(labels: Sequence[str]) -> Dictionary:
 
 
 def class_order(names: Iterable[str]) -> List[str]:
-    """Classes by their value where all are numbers, else by name."""
+    """Orders classes by value if all are numbers, else by name."""
     names = sorted(names)
     return sorted(names, key=float) if all(map(_NUMBER.fullmatch, names)) else names
 

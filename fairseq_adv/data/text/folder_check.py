@@ -1,7 +1,7 @@
-"""Looks through a binarised folder of ``sentence_prediction`` before it is trained on.
+"""Checks a binarised folder of ``sentence_prediction`` before training.
 
-fairseq reads it without checks: a shortened file ends in an error deep in numpy, or in other rows, and a
-split without its index of labels has none, which shows in the first update.
+fairseq reads it without checks. A truncated file causes an error deep in numpy, or wrong rows. A split
+without an index of labels has no labels, which only shows in the first update.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from fairseq_adv.data.text.mmap_index import LENGTHS_AT, read_mmap_index
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 
 _OLDER = (IndexedDataset._HDR_MAGIC, HuffmanMMapIndex._HDR_MAGIC[:8])
-_AGAIN = "Was the folder copied in part? Prepare it again."
+_AGAIN = "Was the folder copied only in part? Prepare it again."
 
 
 def check_folder(folder: Path, is_regression: bool) -> None:
-    """Checks all splits that are there, with labels or without.
+    """Checks all splits that exist, with or without labels.
 
-    Files of fairseq's older formats are looked at no further.
+    Files in fairseq's older formats are only checked for existence.
 
     Args:
-        folder: holds ``input0``, maybe ``input1``, and ``label``; one that is gone is not checked.
+        folder: with ``input0``, optionally ``input1``, and ``label``; a folder that doesn't exist is not
+            checked.
         is_regression: labels are numbers, in ``label/SPLIT.label``.
 
     Raises:
-        DataError: naming the file: it is missing, cut short, or does not belong to the others.
+        DataError: names the file that is missing, truncated, or does not match the others.
     """
     inputs = [part for part in (folder / "input0", folder / "input1") if part.is_dir()]
     if not inputs:
@@ -51,28 +52,29 @@ def check_folder(folder: Path, is_regression: bool) -> None:
 
 
 def check_labels(folder: Path, splits: Iterable[str], is_regression: bool) -> None:
-    """Checks that splits which are there have labels, for training and measuring.
+    """Checks that existing splits have labels, for training and evaluation.
 
     Raises:
-        DataError: naming the file that is missing.
+        DataError: names the missing file.
     """
     for split in splits:
         labels = _labels_of(folder, split, is_regression)
         if (folder / "input0" / f"{split}.idx").is_file() and not labels.is_file():
             raise DataError(
-                f"{labels}: no such file: the split {split!r} has no labels. {_AGAIN} Or choose another one."
+                f"{labels}: no such file: the split {split!r} has no labels. {_AGAIN} Or choose another "
+                "split."
             )
 
 
 def check_indexed(index: Path, words: int) -> int | None:
-    """Checks an ``.idx`` and its ``.bin``; how many rows they have, ``None`` for an older format.
+    """Checks an ``.idx`` and its ``.bin``. Returns the number of rows; ``None`` for an older format.
 
     Args:
         index: the ``.idx``.
-        words: the size of the dictionary, fairseq's special ones included (``<mask>`` is one more).
+        words: the size of the dictionary, including fairseq's special symbols (``<mask>`` is one more).
 
     Raises:
-        DataError: naming the file.
+        DataError: names the file.
     """
     tokens = index.with_suffix(".bin")
     for file in (index, tokens):
@@ -85,7 +87,7 @@ def check_indexed(index: Path, words: int) -> int | None:
             if head is None and stream.read(8) not in _OLDER:
                 raise KeyError("another format")
     except (struct.error, KeyError) as error:
-        raise DataError(f"{index}: is cut short, or no index of fairseq. {_AGAIN}") from error
+        raise DataError(f"{index}: truncated, or not an index of fairseq. {_AGAIN}") from error
     if head is None:
         return None
     if index.stat().st_size != head.size:
@@ -97,14 +99,14 @@ def check_indexed(index: Path, words: int) -> int | None:
     ids = np.memmap(tokens, np.dtype(f"u{head.itemsize}"), "r") if expected else np.zeros(1)
     if int(ids.max()) > words:
         raise DataError(
-            f"{tokens}: holds the token {int(ids.max())}, but {index.parent / 'dict.txt'} makes {words}. Do "
-            "they belong together?"
+            f"{tokens}: contains the token {int(ids.max())}, but {index.parent / 'dict.txt'} has only "
+            f"{words}. Do they belong together?"
         )
     return head.rows
 
 
 def _labels_of(folder: Path, split: str, is_regression: bool) -> Path:
-    """The file that says whether a split has labels."""
+    """The file whose existence shows whether a split has labels."""
     return folder / "label" / (f"{split}.label" if is_regression else f"{split}.idx")
 
 

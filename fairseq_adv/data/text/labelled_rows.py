@@ -1,5 +1,5 @@
-"""Texts with classes or numbers, written as the folder that ``sentence_prediction`` and
-``text_classification`` read: ``input0``, perhaps ``input1``, ``label``, and the tokenizer that made them.
+"""Writes texts with classes or numbers to the folder that ``sentence_prediction`` and ``text_classification``
+read: ``input0``, optionally ``input1``, ``label``, and the tokenizer.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class LabelledRows:
 
     Attributes:
         name: the split's name in fairseq.
-        inputs: one list of texts for each input, row by row.
-        labels: one label for each row, as it is written; empty without labels.
+        inputs: for each input, the list of its texts.
+        labels: one label per row, as written; empty if there are none.
     """
 
     name: str
@@ -38,17 +38,17 @@ class LabelledRows:
 
 @dataclass
 class Prepared:
-    """What making a folder did.
+    """What was done to make a folder.
 
     Attributes:
-        task: what was prepared, for the user.
+        task: what was prepared, for messages.
         out: the folder.
-        reused: nothing was done, because ``out`` was complete and made from the same.
+        reused: nothing was done, because ``out`` was complete and made from the same input.
         rows: the number of examples of each split; empty if reused.
         skipped: parts that an earlier, interrupted run had finished.
-        tokens: how many ids were written, ``</s>`` included.
-        unknown_tokens: how many of them are ``<unk>``.
-        notes: what the user should know: absent test files, rows left out, tokens that are ``<unk>``.
+        tokens: number of ids written, including ``</s>``.
+        unknown_tokens: number of ``<unk>`` among them.
+        notes: messages for the user: missing test files, rows left out, tokens that are ``<unk>``.
     """
 
     task: str
@@ -69,15 +69,15 @@ def write_folder(
     result: Prepared,
     progress: bool,
 ) -> None:
-    """Writes all parts that are not there yet.
+    """Writes all parts that do not exist yet.
 
     Args:
         space: the folder.
-        splits: all with as many inputs.
-        classes: holds each label; ``None``: the labels are numbers, which are written as they are.
+        splits: all with the same number of inputs.
+        classes: has every label; ``None``: the labels are numbers, which are written unchanged.
         tokenizer: gives the dictionary ids.
-        result: is told what was done.
-        progress: show a bar over the rows.
+        result: records what was done.
+        progress: show a progress bar.
     """
     result.rows.update((split.name, len(split.inputs[0])) for split in splits)
     _write_labels(space, splits, classes, result)

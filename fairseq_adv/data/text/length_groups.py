@@ -1,7 +1,7 @@
-"""Mini-batches of examples of like length, so that little of what is computed is padding.
+"""Mini-batches of examples of similar length, which need little padding.
 
-An epoch's shuffled examples are cut into pools of some mini-batches, and each pool is sorted by length: what
-transformers calls ``group_by_length``. fairseq shuffles the mini-batches afterwards.
+The shuffled examples of an epoch are split into pools of several mini-batches, and each pool is sorted by
+length, like ``group_by_length`` in transformers. fairseq then shuffles the mini-batches.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from fairseq.data import BaseWrapperDataset, FairseqDataset
 
 from fairseq_adv.data.text.segments import IntArray
 
-# Mini-batches a pool, and the fewest pools of an epoch; transformers' LengthGroupedSampler has both.
+# Mini-batches per pool, and the fewest pools of an epoch, as in transformers' LengthGroupedSampler.
 POOL, LEAST_POOLS = 50, 4
 
 
 def in_pools_by_length(
     order: IntArray, lengths: IntArray, tokens: IntArray, max_tokens: int | None, max_sentences: int | None
 ) -> IntArray:
-    """``order`` with its pools sorted by length; examples of one length keep their order.
+    """``order`` with each pool sorted by length; examples of equal length keep their order.
 
     Args:
         order: (examples,) shuffled positions.
-        lengths: (all examples,) what is sorted by.
-        tokens: (all examples,) what an example adds to ``max_tokens``.
-        max_tokens: of a mini-batch, which says how many examples a pool has where ``max_sentences`` doesn't.
-        max_sentences: examples of a mini-batch.
+        lengths: (all examples,) the lengths to sort by.
+        tokens: (all examples,) what each example adds to ``max_tokens``.
+        max_tokens: of a mini-batch; determines the pool size if ``max_sentences`` is not given.
+        max_sentences: most examples of a mini-batch.
     """
     batch = max_sentences or len(order) or 1
     if max_tokens and len(order):
         batch = min(batch, max(1, int(max_tokens / tokens[order].mean())))
     pool = batch * min(POOL, len(order) // (batch * LEAST_POOLS))
-    if pool <= batch:  # few examples: a pool of one mini-batch changes nothing
+    if pool <= batch:  # too few examples: sorting a single mini-batch changes nothing
         return order
     parts = [order[begin : begin + pool] for begin in range(0, len(order), pool)]
     grouped: IntArray = np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in parts])
@@ -41,12 +41,12 @@ def in_pools_by_length(
 
 
 class GroupedByLength(BaseWrapperDataset):
-    """A data set in mini-batches of like length.
+    """A data set in mini-batches of similar length.
 
     Args:
         dataset: its ``sizes`` are ignored.
         lengths: (examples,) tokens of each.
-        seed: of the order, which is drawn again in each epoch; ``None``: not a training split, ordered by
+        seed: for the order, which is drawn again in each epoch; ``None``: not a training split, ordered by
             length.
     """
 

@@ -1,7 +1,7 @@
-"""Reads the head of an index (``.idx``) of fairseq's mmap data sets.
+"""Reads the header of an index (``.idx``) of fairseq's mmap data sets.
 
-Format: fairseq 0.12.2's ``data/indexed_dataset.py``: magic, version, type of the ids, number of rows; then an
-int32 length of each row, then an int64 start of each row in the ``.bin``, in bytes.
+Format, from fairseq 0.12.2's ``data/indexed_dataset.py``: magic, version, type of the ids, number of rows;
+then an int32 length for each row, then an int64 start of each row in the ``.bin``, in bytes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ LENGTHS_AT = len(_MAGIC) + struct.calcsize(_HEAD)  # bytes from the file's start
 
 @dataclass(frozen=True)
 class MmapIndex:
-    """The head of an index.
+    """The header of an index.
 
     Attributes:
-        rows: their number.
-        itemsize: bytes of an id in the ``.bin``.
+        rows: number of rows.
+        itemsize: bytes per id in the ``.bin``.
     """
 
     rows: int
@@ -31,20 +31,20 @@ class MmapIndex:
 
     @property
     def starts_at(self) -> int:
-        """Bytes from the file's start to the rows' starts."""
+        """Offset of the rows' starts in the file, in bytes."""
         return LENGTHS_AT + 4 * self.rows
 
     @property
     def size(self) -> int:
-        """Bytes that the whole file must have."""
+        """Size that the whole file must have, in bytes."""
         return self.starts_at + 8 * self.rows
 
 
 def read_mmap_index(stream: BinaryIO) -> MmapIndex | None:
-    """Reads the head from the start of ``stream``; None if it is of another format.
+    """Reads the header from the start of ``stream``; None if it has another format.
 
     Raises:
-        struct.error, KeyError: the head is cut off, or its type of ids is unknown to fairseq.
+        struct.error, KeyError: the header is truncated, or fairseq does not know the type of the ids.
     """
     if stream.read(len(_MAGIC)) != _MAGIC:
         return None

@@ -1,6 +1,4 @@
-"""The base of data sets whose examples have several rows each: sizes, and batches that fit
-``--max-tokens``.
-"""
+"""The base of data sets whose examples have several rows each: sizes, and batches within ``--max-tokens``."""
 
 from __future__ import annotations
 
@@ -16,15 +14,16 @@ from fairseq_adv.data.text.segments import IntArray
 
 
 class RowsDataset(FairseqDataset):
-    """Examples that come into a batch with all their rows.
+    """Examples that enter a batch with all their rows.
 
     Attributes:
-        targets: (examples,) the label or answer of each, -1 where it is not known.
+        targets: (examples,) the label or answer of each, -1 if unknown.
 
     Args:
         examples: each with ``where``, "file:line".
-        counts: (examples,) rows of each.
-        sizes: (examples,) tokens of the longest row of each.
+        counts: (examples,) number of rows of each.
+        sizes: (examples,) number of tokens of the longest row of each.
+        group_by_length: make mini-batches of examples of similar length; for a shuffled training split.
         group_by_length: mini-batches are of examples of like length; for a shuffled training split.
     """
 
@@ -42,14 +41,14 @@ class RowsDataset(FairseqDataset):
 
     @property
     def sizes(self) -> IntArray:
-        """(examples,) tokens of the longest row of each; compared with ``--max-positions``."""
+        """(examples,) number of tokens of the longest row of each; compared with ``--max-positions``."""
         return self._sizes
 
     def size(self, index: int) -> int:
         return int(self._sizes[index])
 
     def num_tokens(self, index: int) -> int:
-        """What an example adds to ``--max-tokens``: all its rows, at the length of its longest."""
+        """What an example adds to ``--max-tokens``: all its rows, padded to the longest."""
         return int(self._sizes[index] * self._counts[index])
 
     def num_tokens_vec(self, indices: IntArray) -> IntArray:
@@ -66,7 +65,7 @@ class RowsDataset(FairseqDataset):
         max_sentences: int | None = None,
         **others: Any,
     ) -> Any:
-        """As fairseq's, but an example too large for any batch is named.
+        """Like fairseq's, but names an example that is too large for any batch.
 
         Raises:
             DataError: an example has more than ``max_tokens`` tokens.
@@ -75,8 +74,9 @@ class RowsDataset(FairseqDataset):
         if max_tokens and len(tokens) and tokens.max() > max_tokens:
             example = self.examples[int(indices[int(tokens.argmax())])]
             raise DataError(
-                f"{example.where}: has {tokens.max()} tokens in all its rows, more than --max-tokens "
-                f"{max_tokens}, and stays whole. Pass --max-tokens {tokens.max()} or more, or --batch-size."
+                f"{example.where}: the rows of this example have {tokens.max()} tokens, more than "
+                f"--max-tokens {max_tokens}, and can't be split. Pass --max-tokens {tokens.max()} or more, "
+                "or --batch-size."
             )
         if self._group_by_length:
             numbers = self._sizes * self._counts
@@ -85,17 +85,17 @@ class RowsDataset(FairseqDataset):
 
 
 def check_labelled(datasets: Iterable[Any]) -> None:
-    """Checks that splits have labels at all, for training.
+    """Checks that splits have any labels, for training.
 
     Args:
-        datasets: of the splits; those that are no :class:`RowsDataset` are left to others.
+        datasets: of the splits; only those of the type :class:`RowsDataset` are checked.
 
     Raises:
-        DataError: no example of one has a label; names the file.
+        DataError: no example of a split has a label; names the file.
     """
     for data in datasets:
         if isinstance(data, RowsDataset) and not (np.asarray(data.targets) >= 0).any():
             raise DataError(
-                f"{data.examples[0].where}: has no label, and neither has any other of the split's "
-                f"{len(data)} examples. Add them, or choose another split: --train-subset, --valid-subset."
+                f"{data.examples[0].where}: no label, and none of the split's {len(data)} examples has one. "
+                "Add labels, or choose another split: --train-subset, --valid-subset."
             )

@@ -1,7 +1,7 @@
-"""Texts as dictionary ids, each distinct text once, and rows put together from them.
+"""Texts as dictionary ids, each distinct text stored once, and rows put together from them.
 
-The candidates of a question share its stem, and RACE's questions share an article: a text is tokenised and
-kept once, and a row of the model's input is made when it is asked for.
+The candidates of a question share its stem, and RACE's questions share an article: each text is tokenised and
+stored once, and a row of the model's input is built when it is needed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy.typing as npt
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 
 IntArray = npt.NDArray[np.int64]
-_CHUNK = 20000  # texts; bounds the tokenizer's memory
+_CHUNK = 20000  # texts; limits the tokenizer's memory
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Ragged ids; text k is ``ids[offsets[k]:offsets[k + 1]]`` and ends with ``</s>``.
+    """Ragged ids: text k is ``ids[offsets[k]:offsets[k + 1]]`` and ends with ``</s>``.
 
     Attributes:
         ids: (tokens,) int32.
@@ -47,7 +47,7 @@ class SegmentTable:
         self.texts: dict[str, int] = {}
 
     def number(self, text: str) -> int:
-        """The number of ``text``; -1 for a blank one, which has no segment."""
+        """The number of ``text``; -1 for a blank text, which has no segment."""
         return self.texts.setdefault(text, len(self.texts)) if text.strip() else -1
 
     def encode(self, tokenizer: TokenToIds) -> Segments:
@@ -55,8 +55,8 @@ class SegmentTable:
         texts = list(self.texts)
         parts, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
         for start in range(0, len(texts), _CHUNK):
-            # A line break is white space to both tokenizers, but a row of text in other readers: keep to one
-            # line.
+            # A line break is white space to both tokenizers, but other readers treat it as the end of a row:
+            # use one line.
             chunk = [" ".join(text.splitlines()) for text in texts[start : start + _CHUNK]]
             ids, sizes = tokenizer.encode(chunk)
             parts.append(ids.astype(np.int32))
@@ -65,12 +65,12 @@ class SegmentTable:
 
 
 def row_lengths(segments: Segments, rows: IntArray) -> IntArray:
-    """(rows,) tokens of each row without its first column, the part that may be cut; ``<s>`` included.
+    """(rows,) tokens of each row without its first column, which may be truncated; includes ``<s>``.
 
     Args:
         rows: (rows, columns) numbers of texts, -1 for none.
     """
-    lengths = np.append(segments.lengths, 0)  # -1 is the last
+    lengths = np.append(segments.lengths, 0)  # -1 indexes the last entry
     kept: IntArray = 1 + lengths[rows[:, 1:]].sum(axis=1)
     return kept
 
@@ -78,7 +78,8 @@ def row_lengths(segments: Segments, rows: IntArray) -> IntArray:
 def assemble(
     segments: Segments, row: Sequence[int] | IntArray, room: int, bos: int, eos: int
 ) -> npt.NDArray[np.int64]:
-    """``<s> text </s> text </s> …`` of one row, its first text cut to ``room`` tokens, ``</s>`` included.
+    """``<s> text </s> text </s> …`` of one row, its first text truncated to ``room`` tokens, including
+    ``</s>``.
 
     A first text without room for a single token is left out.
     """

@@ -1,4 +1,4 @@
-"""The base of data sets whose examples are one row each, with something to learn at its tokens."""
+"""The base of data sets whose examples are single rows, with targets at their tokens."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class TokenRowsDataset(RowsDataset):
         examples: each with ``where``, "file:line".
         sizes: (examples,) tokens of each row.
         padding_idx: of the dictionary.
-        seed: of the order, which is drawn again in each epoch; ``None``: not a training split, ordered by
+        seed: for the order, which is drawn again in each epoch; ``None``: not a training split, ordered by
             length.
         shuffle: false keeps the order of the file.
-        group_by_length: mini-batches of a shuffled split are of rows of like length.
+        group_by_length: make mini-batches of rows of similar length, in a shuffled split.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class TokenRowsDataset(RowsDataset):
         self.pad, self.seed, self.shuffle = padding_idx, seed, shuffle
 
     def collate_rows(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The part of a mini-batch that all tasks have.
+        """The part of a mini-batch that all tasks share.
 
         id (R,) int64 position in the data set; nsentences R; ntokens; net_input.src_tokens (R, T) int64,
         padded on the right; net_input.src_lengths (R,) int64.

@@ -1,1 +1,1 @@
-"""Text to the ids of a fairseq dictionary: WordPiece, GPT-2's BPE and SentencePiece."""
+"""Turns text into the ids of a fairseq dictionary: WordPiece, GPT-2's BPE and SentencePiece."""

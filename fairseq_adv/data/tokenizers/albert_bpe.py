@@ -13,6 +13,8 @@ from typing import Optional
 from fairseq.data.encoders import register_bpe
 from fairseq.dataclass import FairseqDataclass
 
+from fairseq_adv.data.tokenizers.engine_bpe import EngineBPE
+
 
 @dataclass
 class AlbertBPEConfig(FairseqDataclass):
@@ -26,7 +28,7 @@ class AlbertBPEConfig(FairseqDataclass):
 
 
 @register_bpe("albert", dataclass=AlbertBPEConfig)
-class AlbertBPE:
+class AlbertBPE(EngineBPE):
     """Space-separated pieces, the words of a converted ALBERT's dict.txt."""
 
     def __init__(self, cfg: AlbertBPEConfig) -> None:
@@ -39,16 +41,7 @@ class AlbertBPE:
                 "spiece.model."
             )
         model = Path(cfg.bpe_albert_model)
-        self._engine = spiece_engine(model, spiece_settings(model.parent))
-
-    def encode(self, x: str) -> str:
-        """Text to pieces with a space between them."""
-        return " ".join(self._engine.encode(x, add_special_tokens=False).tokens)
-
-    def decode(self, x: str) -> str:
-        """Pieces with a space between them to text; case, accents and white space are not restored."""
-        text: str = self._engine.decoder.decode(x.split())
-        return text
+        super().__init__(spiece_engine(model, spiece_settings(model.parent)))
 
     def is_beginning_of_word(self, x: str) -> bool:
         """Whether a piece starts a word (for masking whole words)."""

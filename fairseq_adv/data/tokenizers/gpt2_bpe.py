@@ -1,4 +1,5 @@
-"""GPT-2's byte-level BPE through the compiled ``tiktoken``, equal to fairseq's Python encoder."""
+"""GPT-2's byte-level BPE with the compiled ``tiktoken``; gives the same tokens as fairseq's Python
+encoder."""
 
 from __future__ import annotations
 
@@ -11,16 +12,16 @@ from fairseq.data.encoders.gpt2_bpe_utils import Encoder, bytes_to_unicode, get_
 
 from fairseq_adv.data.errors import DataError
 
-# SHA-256 of OpenAI's 50000 merges, one "left right" a line. All RoBERTa models use them.
+# SHA-256 of OpenAI's 50000 merges, one "left right" per line. All RoBERTa models use them.
 GPT2_MERGES = "04e3597d7996f292ca9b8b7285ca4d58a6ae171ac47d73fc7140ceb0c7a6bbc0"
 
 
 class Gpt2Engine:
-    """Encodes rows as ``fairseq.data.encoders.gpt2_bpe_utils.Encoder`` does.
+    """Encodes rows like ``fairseq.data.encoders.gpt2_bpe_utils.Encoder``.
 
     Attributes:
-        numbers: ``numbers[i]`` is the number in encoder.json of what :meth:`encode_batch` calls i.
-        bytes: ``bytes[i]`` are the bytes that it stands for.
+        numbers: ``numbers[i]`` is the number in encoder.json of the token that :meth:`encode_batch` calls i.
+        bytes: ``bytes[i]`` are the bytes of that token.
     """
 
     def __init__(self, encoder_json: Path, vocab_bpe: Path) -> None:
@@ -30,7 +31,7 @@ class Gpt2Engine:
         for token in tokens:
             if token not in self._exact.encoder:
                 raise DataError(
-                    f"{encoder_json}: lacks {token!r}, which {vocab_bpe} needs. "
+                    f"{encoder_json}: the token {token!r} of {vocab_bpe} is missing. "
                     "Pass two files of the same model."
                 )
         self.numbers: List[int] = [self._exact.encoder[token] for token in tokens]
@@ -40,7 +41,8 @@ class Gpt2Engine:
         self._fast = _tiktoken(self._exact, self.bytes) if merges_are_regular(self._exact) else None
 
     def encode_batch(self, rows: Sequence[str]) -> List[List[int]]:
-        """Positions in :attr:`numbers` of each row's tokens. ``<|endoftext|>`` in a row is ordinary text."""
+        """Positions in :attr:`numbers` of each row's tokens. ``<|endoftext|>`` is treated as ordinary
+        text."""
         return [
             self._fast.encode_ordinary(row)
             if self._fast is not None and is_settled(row)
@@ -50,10 +52,10 @@ class Gpt2Engine:
 
 
 def is_settled(text: str) -> bool:
-    """Whether all characters are older than Unicode 3.2 (2002).
+    """Whether all characters are at least as old as Unicode 3.2 (2002).
 
-    The two libraries each carry their own Unicode tables, from different years. Whether a character is a
-    letter, a numeral or white space decides where words are split; about characters this old they agree.
+    Each of the two libraries has its own Unicode tables, from different years. Words are split depending on
+    whether a character is a letter, a numeral or white space; for characters this old the libraries agree.
     """
     if text.isascii():
         return True
@@ -63,9 +65,9 @@ def is_settled(text: str) -> bool:
 def merges_are_regular(encoder: Encoder) -> bool:
     """Whether the merges are as training produces them; only then does ``tiktoken`` give the same tokens.
 
-    ``tiktoken`` knows what a merge produces, not from which two parts. The result is the same if every part
-    exists before it is merged, no two merges make the same token, and the text of every token is encoded as
-    that token.
+    ``tiktoken`` knows what a merge produces, but not from which two parts. The result is the same if every
+    part exists before it is merged, no two merges make the same token, and the text of every token is encoded
+    as that token.
     """
     merges = list(encoder.bpe_ranks)
     text = "\n".join(" ".join(merge) for merge in merges)
@@ -88,8 +90,8 @@ def _load(encoder_json: Path, vocab_bpe: Path) -> Encoder:
         encoder = get_encoder(str(encoder_json), str(vocab_bpe))
     except (ValueError, AttributeError) as error:  # not JSON, not UTF-8, or JSON that is not an object
         raise DataError(
-            f"{encoder_json} (a JSON object, token to number) or {vocab_bpe} (UTF-8) cannot be "
-            f"read: {error}. Fetch them again."
+            f"{encoder_json} (a JSON object, token to number) or {vocab_bpe} (UTF-8) can't be "
+            f"read: {error}. Download them again."
         ) from error
     if any(len(merge) != 2 for merge in encoder.bpe_ranks):
         raise DataError(f"{vocab_bpe}: a line is not a merge '<left> <right>'. Is it the vocab.bpe of GPT-2?")

@@ -1,7 +1,7 @@
-"""The tokenizer that goes with data and with a trained model: a folder ``tokenizer`` beside them.
+"""The tokenizer of prepared data or a trained model: a folder ``tokenizer`` next to them.
 
-A data folder that is made here holds one, and ``fairseq-adv train`` copies it into the run's folder, so that
-text can be prepared for a checkpoint without naming its encoder.
+A data folder prepared by this project has one, and ``fairseq-adv train`` copies it into the run's folder, so
+that text can be tokenised for a checkpoint without naming its encoder.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.spiece import MODEL, SETTINGS
@@ -21,7 +21,7 @@ _NAMES = {
     "vocab": "vocab.txt", "encoder_json": "encoder.json", "vocab_bpe": "vocab.bpe", "spiece": MODEL,
     "dictionary": "dict.txt",
 }  # fmt: skip
-# Kind -> our name of an option -> that in tokenizer_config.json.
+# Kind -> our name of an option -> its name in tokenizer_config.json.
 _OPTIONS = {
     "wordpiece": {
         "lowercase": "do_lower_case", "strip_accents": "strip_accents",
@@ -32,23 +32,28 @@ _OPTIONS = {
 
 
 def names_of_files(tokenizer: TokenToIds) -> list[str]:
-    """What :func:`keep_tokenizer` writes: dict.txt and the tokenizer's own files; with those of WordPiece and
-    ALBERT tokenizer_config.json.
+    """The files that :func:`keep_tokenizer` writes: dict.txt and the tokenizer's own; for WordPiece and
+    ALBERT also tokenizer_config.json.
     """
     return [*(_NAMES[role] for role in tokenizer.files), *([CONFIG] if tokenizer.kind in _OPTIONS else [])]
 
 
+def config_of(tokenizer: TokenToIds) -> dict[str, Any]:
+    """The options of a WordPiece or ALBERT tokenizer under their names in tokenizer_config.json."""
+    return {theirs: tokenizer.options[ours] for ours, theirs in _OPTIONS[tokenizer.kind].items()}
+
+
 def keep_tokenizer(folder: Path, tokenizer: TokenToIds) -> list[str]:
-    """Writes a tokenizer into ``folder``, for :func:`tokenizer_for_encoder` to read; not SentencePiece's own.
+    """Writes a tokenizer into ``folder``, for :func:`tokenizer_for_encoder` to read; not for plain
+    SentencePiece.
 
     Returns:
-        the names of the files, as :func:`names_of_files`.
+        the names of the files, as in :func:`names_of_files`.
     """
     for role, path in tokenizer.files.items():
         shutil.copyfile(path, folder / _NAMES[role])
     if tokenizer.kind in _OPTIONS:
-        config = {theirs: tokenizer.options[ours] for ours, theirs in _OPTIONS[tokenizer.kind].items()}
-        (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        (folder / CONFIG).write_text(json.dumps(config_of(tokenizer), indent=2) + "\n", encoding="utf-8")
     return names_of_files(tokenizer)
 
 
@@ -57,11 +62,11 @@ def kept_tokenizer(checkpoint: Path, data: Optional[str], tokenizer_dir: Optiona
 
     Args:
         checkpoint: the file.
-        data: the data folder that it names, ``cfg.task.data``; the first of several.
-        tokenizer_dir: a folder that the user names: looked into alone.
+        data: the data folder named in the checkpoint, ``cfg.task.data``; the first of several is used.
+        tokenizer_dir: a folder that the user names; if given, no other is searched.
 
     Raises:
-        DataError: there is none; names the option that says where it is.
+        DataError: there is none; names the option to pass.
     """
     if tokenizer_dir is not None:
         return tokenizer_for_encoder(tokenizer_dir)
@@ -72,6 +77,6 @@ def kept_tokenizer(checkpoint: Path, data: Optional[str], tokenizer_dir: Optiona
         if place.is_dir():
             return tokenizer_for_encoder(place)
     raise DataError(
-        f"{checkpoint}: no tokenizer beside it or its data (looked for {' and '.join(map(str, places))}). "
-        "Name the encoder's folder, or its tokenizer's, with --tokenizer-dir."
+        f"{checkpoint}: no tokenizer next to it or its data (looked for {' and '.join(map(str, places))}). "
+        "Pass the encoder's folder, or its tokenizer's, as --tokenizer-dir."
     )

@@ -1,7 +1,8 @@
-"""Which characters of a text each token stands for: what tags and answers are aligned by.
+"""Which characters of a text each token covers, to align tags and answers.
 
-Tokens are those of :meth:`TokenToIds.encode`, without ``</s>``. A token covers whole characters: where a
-byte-level BPE splits one, each part covers it. The space that GPT-2's BPE writes into a word is not covered.
+Tokens are those of :meth:`TokenToIds.encode`, without ``</s>``. A token covers whole characters: if a
+byte-level BPE splits a character, each part covers it. The space at the start of GPT-2's tokens is not
+covered.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ import numpy.typing as npt
 
 from fairseq_adv.data.tokenizers.text_to_ids import CompiledTokenizer, Gpt2Tokenizer, Ids, TokenToIds
 
-_CHUNK = 5000  # texts; bounds the memory of the library's encodings
+_CHUNK = 5000  # texts; limits the memory of the library's encodings
 _Offsets = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class AlignedTexts:
-    """The tokens of some texts, one text after the other.
+    """The tokens of some texts, concatenated.
 
     Attributes:
         ids: (tokens,) int64 dictionary ids.
         starts, ends: (tokens,) int32: token t covers the characters ``starts[t]`` to ``ends[t] - 1`` of its
-            text. Within a text neither falls from one token to the next.
+            text. Within a text neither decreases.
         bounds: (texts + 1,) int64; text k has the tokens ``bounds[k]`` to ``bounds[k + 1] - 1``.
     """
 
@@ -46,14 +47,14 @@ class AlignedTexts:
 
 
 def covering(starts: _Offsets, ends: _Offsets, begin: npt.ArrayLike, end: npt.ArrayLike) -> Tuple[Ids, Ids]:
-    """The smallest range of a text's tokens that covers characters; of several ranges at once.
+    """The smallest range of a text's tokens that covers a range of characters; vectorised over ranges.
 
     Args:
         starts, ends: of the text's tokens.
-        begin, end: of the characters, ``end`` behind the last one.
+        begin, end: of the characters; ``end`` is after the last one.
 
     Returns:
-        positions of the first and the last token. The last lies before the first where no token covers any.
+        positions of the first and the last token. The last is before the first if no token covers any.
     """
     first = np.searchsorted(ends, np.asarray(begin), side="right")
     last = np.searchsorted(starts, np.asarray(end), side="left") - 1
@@ -61,17 +62,17 @@ def covering(starts: _Offsets, ends: _Offsets, begin: npt.ArrayLike, end: npt.Ar
 
 
 def encode_aligned(tokenizer: TokenToIds, texts: Sequence[str]) -> AlignedTexts:
-    """Tokenises texts; white space around one makes no tokens, as in :meth:`TokenToIds.encode`.
+    """Tokenises texts; surrounding white space makes no tokens, as in :meth:`TokenToIds.encode`.
 
     Raises:
-        TypeError: the tokenizer is SentencePiece's own.
+        TypeError: the tokenizer is plain SentencePiece.
     """
     ways: List[Tuple[type, Callable[[Any, Sequence[str]], _Encoded]]] = [
         (CompiledTokenizer, _compiled), (Gpt2Tokenizer, _byte_level),
     ]  # fmt: skip
     way = next((way for kind, way in ways if isinstance(tokenizer, kind)), None)
     if way is None:
-        raise TypeError(f"{tokenizer.kind}: which characters its tokens cover is not known")
+        raise TypeError(f"{tokenizer.kind}: the characters that its tokens cover are unknown")
     parts: List[Tuple[List[int], _Offsets, _Offsets]] = []
     for begin in range(0, len(texts), _CHUNK):
         chunk = texts[begin : begin + _CHUNK]
@@ -104,9 +105,9 @@ def _byte_level(tokenizer: Gpt2Tokenizer, texts: Sequence[str]) -> _Encoded:
         ends = np.cumsum(tokenizer.byte_lengths[ranks], dtype=np.int32) if ranks else np.zeros(0, np.int32)
         starts = np.concatenate([np.zeros(1, np.int32), ends[:-1]]) if ranks else ends
         raw = np.frombuffer(text.encode("utf-8"), np.uint8)
-        starts = starts + (raw[starts] == 32)  # the blank that is written into a word
+        starts = starts + (raw[starts] == 32)  # skips the space at the start of a token
         if len(raw) != len(text):
-            character = np.cumsum((raw & 0xC0) != 0x80, dtype=np.int32)  # counts those begun, at each byte
+            character = np.cumsum((raw & 0xC0) != 0x80, dtype=np.int32)  # characters begun at each byte
             of_start = np.append(character - 1, len(text)).astype(np.int32)
             starts, ends = of_start[starts], character[ends - 1]
         yield ranks, starts, ends

@@ -1,4 +1,4 @@
-"""What each token of a dictionary writes into a text."""
+"""The text that each token of a dictionary stands for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fairseq_adv.data.tokenizers.text_to_ids import CompiledTokenizer, Gpt2Token
 
 
 class Piece(NamedTuple):
-    """A token's text, without the blank before a word; empty if it writes none, as ``</s>``."""
+    """A token's text, without the space before a word; empty for tokens without text, such as ``</s>``."""
 
     text: str
     begins_word: bool
@@ -18,13 +18,13 @@ def pieces_of(tokenizer: TokenToIds) -> List[Piece]:
     """The piece of each id of the tokenizer's dictionary.
 
     Raises:
-        TypeError: the tokenizer is SentencePiece's own.
+        TypeError: the tokenizer is plain SentencePiece.
     """
     symbols = tokenizer.dictionary.symbols
     nothing = Piece("", False)
     found = [nothing] * len(symbols)
     if isinstance(tokenizer, CompiledTokenizer):
-        # ALBERT marks what begins a word, BERT what goes on with one.
+        # ALBERT marks pieces that begin a word, BERT pieces that continue one.
         mark, begins = ("##", False) if tokenizer.kind == "wordpiece" else ("▁", True)
         own = set(tokenizer.table.tolist())
         for number in own - {tokenizer.dictionary.eos(), tokenizer.dictionary.unk()}:
@@ -38,4 +38,4 @@ def pieces_of(tokenizer: TokenToIds) -> List[Piece]:
             found[number] = Piece(text[text.startswith(" ") :], text.startswith(" "))
         found[tokenizer.dictionary.unk()] = nothing
         return found
-    raise TypeError(f"{tokenizer.kind}: what its tokens write is not known")
+    raise TypeError(f"{tokenizer.kind}: the texts of its tokens are unknown")

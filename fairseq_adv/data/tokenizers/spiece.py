@@ -1,7 +1,7 @@
 """ALBERT's tokenizer from a SentencePiece model, through the compiled ``tokenizers`` library.
 
-As transformers' ``AlbertTokenizerFast``: quotes, accents and case are made one, the text is split at white
-space, and each word, with a blank before it, into the likeliest pieces of a unigram model.
+Like transformers' ``AlbertTokenizerFast``: quotes, accents and case are normalised, the text is split at
+white space, and each word, with a space before it, is split into the most likely pieces of a unigram model.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import file_bytes, json_object
 
 MODEL = "spiece.model"
-SETTINGS = {"do_lower_case": True, "keep_accents": False}  # of tokenizer_config.json, and their defaults
+SETTINGS = {"do_lower_case": True, "keep_accents": False}  # keys of tokenizer_config.json, and their defaults
 _UNIGRAM = 1
-# Fields of sentencepiece_model.proto: of the model, of its trainer_spec and of its normalizer_spec.
+# Field numbers in sentencepiece_model.proto: of the model, its trainer_spec and its normalizer_spec.
 _TRAINER, _NORMALIZER, _MODEL_TYPE, _CHARSMAP = 2, 3, 3, 2
 
 
 def spiece_settings(folder: Path) -> dict[str, bool]:
-    """How text is normalised, by the tokenizer_config.json in ``folder`` if there is one.
+    """How text is normalised, according to the tokenizer_config.json in ``folder`` if there is one.
 
     Raises:
         DataError: a setting is neither true nor false.
@@ -32,19 +32,19 @@ def spiece_settings(folder: Path) -> dict[str, bool]:
     found = {name: said.get(name, default) for name, default in SETTINGS.items()}
     for name, value in found.items():
         if not isinstance(value, bool):
-            raise DataError(f"{config}: {name} is {value!r:.40}, expected true or false")
+            raise DataError(f"{config}: {name} must be true or false, not {value!r:.40}. Correct it.")
     return found
 
 
 def spiece_engine(model: Path, settings: Mapping[str, bool]) -> Any:
     """An ALBERT tokenizer (``tokenizers.Tokenizer``) that adds no special tokens.
 
-    Text such as ``[SEP]`` or ``<pad>`` is ordinary text here: data must not be able to write an encoder's
-    control tokens.
+    Text such as ``[SEP]`` or ``<pad>`` is treated as ordinary text: data must not be able to insert an
+    encoder's control tokens.
 
     Args:
-        model: a unigram model of SentencePiece.
-        settings: those of :func:`spiece_settings`.
+        model: a SentencePiece unigram model.
+        settings: from :func:`spiece_settings`.
 
     Raises:
         DataError: the file is missing or is not such a model.
@@ -60,14 +60,15 @@ def spiece_engine(model: Path, settings: Mapping[str, bool]) -> Any:
         engine = Tokenizer(models.Unigram(pieces, unk_id=loaded.unk_id(), byte_fallback=False))
         table = [normalizers.Precompiled(charsmap)] if charsmap else []
     except Exception as error:  # tokenizers raises a bare Exception
-        raise DataError(f"{model}: not a SentencePiece model ({error}). Fetch it again.") from error
+        raise DataError(f"{model}: not a SentencePiece model ({error}). Download it again.") from error
     steps: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     if not settings["keep_accents"]:
         steps += [normalizers.NFKD(), normalizers.StripAccents()]
     if settings["do_lower_case"]:
         steps.append(normalizers.Lowercase())
     engine.normalizer = normalizers.Sequence([*steps, *table])
-    # The likeliest way through "<pad>" would be the control token of this name: each is cut behind its "<".
+    # The most likely split of "<pad>" would be the control token of this name, so each is split after its
+    # "<".
     cuts = "|".join(f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in control if name[1:])
     splits: list[Any] = [
         pre_tokenizers.WhitespaceSplit(),
@@ -94,12 +95,12 @@ def load_spiece(model: Path) -> Any:
     try:
         loaded.Load(str(model))
     except (OSError, RuntimeError) as error:
-        raise DataError(f"{model}: not a SentencePiece model ({error}). Fetch it again.") from error
+        raise DataError(f"{model}: not a SentencePiece model ({error}). Download it again.") from error
     return loaded
 
 
 def _charsmap(model: Path) -> bytes:
-    """The table of characters that are made one, which the library does not give; empty if there is none."""
+    """The normalisation table, which the library does not expose; empty if there is none."""
     kind, charsmap = _UNIGRAM, b""
     try:
         for field, part in _fields(file_bytes(model)):
@@ -107,9 +108,9 @@ def _charsmap(model: Path) -> bytes:
                 kind = value if (field, inner) == (_TRAINER, _MODEL_TYPE) else kind
                 charsmap = value if (field, inner) == (_NORMALIZER, _CHARSMAP) else charsmap
     except (IndexError, ValueError, TypeError) as error:
-        raise DataError(f"{model}: not a SentencePiece model ({error}). Fetch it again.") from error
+        raise DataError(f"{model}: not a SentencePiece model ({error}). Download it again.") from error
     if kind != _UNIGRAM:
-        raise DataError(f"{model}: is no unigram model, which ALBERT's tokenizer needs")
+        raise DataError(f"{model}: not a unigram model, which ALBERT needs. Pass another encoder.")
     return charsmap
 
 
@@ -127,13 +128,13 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
             if kind == 2:
                 length, place = _number(message, place)
             elif not length:
-                raise ValueError(f"a field of the unknown kind {kind}")
+                raise ValueError(f"a field of the unknown type {kind}")
             value, place = message[place : place + length], place + length
         yield key >> 3, value
 
 
 def _number(message: bytes, place: int) -> tuple[int, int]:
-    """A number of 7 bits a byte, and where the next field begins."""
+    """Decodes a varint (7 bits per byte); returns it and the position after it."""
     value = shift = 0
     while True:
         byte = message[place]

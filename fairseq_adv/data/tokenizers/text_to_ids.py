@@ -1,7 +1,7 @@
 """Text to fairseq dictionary ids, at the speed of a compiled tokenizer.
 
-fairseq's recipe writes the tokenizer's ids as text and looks each word up in a dictionary. Here the
-tokenizer's own number indexes a table of dictionary ids, made once; the ids are the same.
+fairseq's recipe writes the tokenizer's ids as text and looks each up as a word in a dictionary. Here the
+tokenizer's own id indexes a table of dictionary ids, built once; the ids are the same.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ class TokenToIds(ABC):
 
     Attributes:
         kind: the tokenizer's name, "gpt2", "wordpiece", "albert" or "sentencepiece".
-        splits_at_spaces: a word between two spaces, taken with the one before it, has the same tokens
-            wherever it stands. Other white space beside a space may change that where
-            ``white_space_counts``.
+        splits_at_spaces: a word between two spaces, together with the space before it, always has the same
+            tokens. Other white space next to a space may change that if ``white_space_counts``.
         white_space_counts: white space makes tokens.
-        dictionary: the fairseq dictionary that the ids belong to.
-        table: ``table[i]`` is the dictionary's id of the tokenizer's own id i; the last is ``</s>``.
+        dictionary: the fairseq dictionary of the ids.
+        table: ``table[i]`` is the dictionary id of the tokenizer's own id i; the last entry is ``</s>``.
         files: the files it was made from, by their role.
-        options: what else decides its output.
+        options: what else determines its output.
     """
 
     kind: str
@@ -49,20 +48,20 @@ class TokenToIds(ABC):
         files: Mapping[str, Path],
         options: Mapping[str, Any],
     ) -> None:
-        """``words[i]`` is what the dictionary calls the tokenizer's own id i."""
+        """``words[i]`` is the dictionary's word for the tokenizer's own id i."""
         self.dictionary = dictionary
         self.files = dict(files)
         self.options = dict(options)
-        # The last entry is the end of the sentence, so that -1 stands for it.
+        # The last entry is the end of the sentence, so -1 can stand for it.
         table = [dictionary.index(word) for word in words] + [dictionary.eos()]
         self.table: Ids = np.array(table, dtype=np.int64)
         known = int((self.table[:-1] != dictionary.unk()).sum())
-        # A dictionary of another tokenizer shares some words by chance (numerals); a fitting one holds nearly
-        # all.
+        # The dictionary of another tokenizer shares some words by chance (numerals); a matching one has
+        # nearly all of them.
         if 2 * known < len(words):
             raise DataError(
-                f"{files['dictionary']}: holds only {known} of the tokenizer's {len(words)} tokens, so it "
-                "belongs to another tokenizer. Give the dict.txt that the encoder was trained with."
+                f"{files['dictionary']}: has only {known} of the tokenizer's {len(words)} tokens, so it "
+                "belongs to another tokenizer. Pass the dict.txt that the encoder was trained with."
             )
 
     @abstractmethod
@@ -70,13 +69,13 @@ class TokenToIds(ABC):
         """The tokenizer's own ids of each row."""
 
     def encode(self, rows: Sequence[str]) -> Tuple[Ids, Ids]:
-        """Dictionary ids of all rows one after the other, each row ended by ``</s>``, and the length of each.
+        """Dictionary ids of all rows, concatenated, each row terminated by ``</s>``, and the length of each.
 
-        Surrounding white space of a row is removed first, as fairseq's ``multiprocessing_bpe_encoder`` does.
-        A token that the dictionary lacks becomes ``<unk>``.
+        Surrounding white space of a row is removed first, as in fairseq's ``multiprocessing_bpe_encoder``.
+        A token that is missing in the dictionary becomes ``<unk>``.
 
         Returns:
-            int64 ids (sum of lengths,) and int64 lengths (rows,); a length counts the ``</s>``.
+            int64 ids (sum of lengths,) and int64 lengths (rows,), which include the ``</s>``.
         """
         flat: List[int] = []
         lengths: List[int] = []
@@ -87,7 +86,7 @@ class TokenToIds(ABC):
         return self.table[np.array(flat, dtype=np.int64)], np.array(lengths, dtype=np.int64)
 
     def fingerprint(self) -> Dict[str, Any]:
-        """What decides the output, for a manifest: kind, options, and the SHA-256 of each file."""
+        """What determines the output, for a manifest: kind, options, and the SHA-256 of each file."""
         hashes = {role: sha256_of(path) for role, path in sorted(self.files.items())}
         return {"kind": self.kind, "options": self.options, "sha256": hashes}
 
@@ -100,8 +99,8 @@ def load_dictionary(path: Path) -> Dictionary:
     """
     if not path.is_file():
         raise DataError(
-            f"{path}: no such file. It must be the encoder's fairseq dictionary (dict.txt); give it with "
-            "--srcdict, or the encoder's folder with --encoder."
+            f"{path}: no such file. It must be the encoder's fairseq dictionary (dict.txt); pass it as "
+            "--srcdict, or the encoder's folder as --encoder."
         )
     try:
         return Dictionary.load(str(path))
@@ -126,7 +125,7 @@ class CompiledTokenizer(TokenToIds):
         return [encoding.ids for encoding in self.encodings(rows)]
 
     def encodings(self, rows: Sequence[str]) -> List[Any]:
-        """What ``tokenizers`` makes of each row: ``ids``, and ``offsets`` in characters."""
+        """The library's encoding of each row: ``ids``, and ``offsets`` in characters."""
         found: List[Any] = self._engine.encode_batch(list(rows), add_special_tokens=False)
         return found
 
@@ -144,7 +143,7 @@ class WordPieceTokenizer(CompiledTokenizer):
 
 
 class AlbertTokenizer(CompiledTokenizer):
-    """ALBERT's, from the encoder's spiece.model, the tokenizer_config.json beside it, and its dict.txt."""
+    """ALBERT's tokenizer, from the encoder's spiece.model, tokenizer_config.json next to it, and dict.txt."""
 
     kind = "albert"
 
@@ -157,8 +156,8 @@ class Gpt2Tokenizer(TokenToIds):
     """GPT-2's byte-level BPE, as RoBERTa uses it, from encoder.json, vocab.bpe and RoBERTa's dict.txt.
 
     Attributes:
-        byte_texts: ``byte_texts[i]`` are the bytes that the tokenizer's own id i stands for.
-        byte_lengths: how many they are.
+        byte_texts: ``byte_texts[i]`` are the bytes of the tokenizer's own id i.
+        byte_lengths: their number.
     """
 
     kind = "gpt2"
@@ -169,7 +168,7 @@ class Gpt2Tokenizer(TokenToIds):
         self.byte_texts: List[bytes] = self._engine.bytes
         self.byte_lengths: npt.NDArray[np.int32] = np.array([*map(len, self.byte_texts)], dtype=np.int32)
         files = {"encoder_json": encoder_json, "vocab_bpe": vocab_bpe, "dictionary": dictionary}
-        # fairseq writes a token's number and looks this word up.
+        # fairseq writes a token's number as text and looks this word up.
         words = [str(number) for number in self._engine.numbers]
         super().__init__(words, load_dictionary(dictionary), files, {})
 
@@ -178,10 +177,11 @@ class Gpt2Tokenizer(TokenToIds):
 
 
 class SentencePieceTokenizer(TokenToIds):
-    """A SentencePiece model and the dict.txt that holds its pieces.
+    """A SentencePiece model and the dict.txt with its pieces.
 
-    Equal to writing the pieces as text (``spm_encode``) and looking each up, as ``fairseq-preprocess`` does:
-    a character that the model lacks is looked up too, and is ``<unk>`` unless the dictionary has it.
+    Gives the same ids as writing the pieces as text (``spm_encode``) and looking them up
+    (``fairseq-preprocess``): characters that the model lacks are looked up too, and become ``<unk>`` unless
+    the dictionary has them.
     """
 
     kind = "sentencepiece"
@@ -191,11 +191,11 @@ class SentencePieceTokenizer(TokenToIds):
         words = [self._engine.id_to_piece(number) for number in range(self._engine.get_piece_size())]
         files = {"model": model, "dictionary": dictionary}
         super().__init__(words, load_dictionary(dictionary), files, {})
-        # Behind the model's own ids come the dictionary's, for pieces that must be looked up as text.
+        # After the model's own ids come the dictionary's, for pieces that must be looked up as text.
         entries = np.arange(len(self.dictionary), dtype=np.int64)
         self._first_entry = len(words)
         self.table = np.concatenate([self.table[:-1], entries, self.table[-1:]])
-        # <unk> stands for any text, and fairseq cuts a piece that holds white space.
+        # <unk> stands for any text, and fairseq splits a piece that contains white space.
         odd = {number for number, word in enumerate(words) if word.split() != [word]}
         self._odd = odd | {self._engine.unk_id()}
 
@@ -209,26 +209,26 @@ class SentencePieceTokenizer(TokenToIds):
 
 
 def tokenizer_for_encoder(folder: Path, cased: Optional[bool] = None) -> TokenToIds:
-    """The tokenizer of an encoder that ``fairseq-adv convert`` made, from its folder.
+    """The tokenizer of an encoder made by ``fairseq-adv convert``, from its folder.
 
     Raises:
-        DataError: the folder does not hold vocab.txt, spiece.model, or encoder.json and vocab.bpe; or no
-            dict.txt.
+        DataError: the folder has none of vocab.txt, spiece.model, or encoder.json with vocab.bpe; or it has
+            no dict.txt.
     """
     if (folder / "vocab.txt").is_file():
         return WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt", cased)
     if cased:
         raise DataError(
-            "--cased is for WordPiece; GPT-2 BPE always keeps the case, and an ALBERT's "
-            "tokenizer_config.json says whether it does. Leave it out."
+            "--cased is for WordPiece; GPT-2 BPE always keeps case, and ALBERT's tokenizer_config.json "
+            "determines whether it does. Leave --cased out."
         )
     if (folder / MODEL).is_file():
         return AlbertTokenizer(folder / MODEL, folder / "dict.txt")
     if (folder / "encoder.json").is_file() and (folder / "vocab.bpe").is_file():
         return Gpt2Tokenizer(folder / "encoder.json", folder / "vocab.bpe", folder / "dict.txt")
     raise DataError(
-        f"{folder}: holds neither vocab.txt (WordPiece) nor encoder.json and vocab.bpe (GPT-2 BPE) nor "
-        f"{MODEL} (ALBERT). Give a folder made by fairseq-adv convert."
+        f"{folder}: neither vocab.txt (WordPiece), nor encoder.json and vocab.bpe (GPT-2 BPE), nor {MODEL} "
+        "(ALBERT) found. Pass a folder written by fairseq-adv convert."
     )
 
 
@@ -236,14 +236,14 @@ def load_tokenizer(tokenizer_dir: Optional[str], data: str) -> TokenToIds:
     """The tokenizer in ``--tokenizer-dir``, or in the first data folder.
 
     Raises:
-        DataError: no tokenizer there.
+        DataError: there is no tokenizer.
     """
     if tokenizer_dir:
         return tokenizer_for_encoder(Path(tokenizer_dir))
     folder = Path(data.split(":")[0])
     if not (folder / "dict.txt").is_file():
         raise DataError(
-            f"{folder}: holds no dict.txt. Name the encoder's folder, with dict.txt and its vocab.txt, "
-            "encoder.json and vocab.bpe, or spiece.model, by --tokenizer-dir."
+            f"{folder}: no dict.txt found. Pass the encoder's folder, with dict.txt and its vocab.txt, "
+            "encoder.json and vocab.bpe, or spiece.model, as --tokenizer-dir."
         )
     return tokenizer_for_encoder(folder)

@@ -1,4 +1,4 @@
-"""BERT's WordPiece tokenizer from a vocab.txt, through the compiled ``tokenizers`` library."""
+"""BERT's WordPiece tokenizer from a vocab.txt, with the compiled ``tokenizers`` library."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ _UNKNOWN = "[UNK]"
 
 
 def wordpiece_engine(vocab: Path, cased: Optional[bool] = None) -> Any:
-    """A BERT tokenizer (``tokenizers.Tokenizer``) from a vocab.txt, adding no special tokens.
+    """A BERT tokenizer (``tokenizers.Tokenizer``) from a vocab.txt; it adds no special tokens.
 
-    Text such as ``[SEP]`` is ordinary text here: data must not be able to write an encoder's control tokens.
+    Text such as ``[SEP]`` is treated as ordinary text: data must not be able to insert an encoder's control
+    tokens.
 
     Args:
-        vocab: one token a line, in the order of their ids.
-        cased: keep upper case and accents. None: what a tokenizer_config.json beside ``vocab`` says, else
+        vocab: one token per line, in the order of their ids.
+        cased: keep upper case and accents. None: follow the tokenizer_config.json next to ``vocab``, else use
             lower case.
 
     Raises:
-        DataError: the file is missing, not UTF-8, holds a token twice, or lacks ``[UNK]``.
+        DataError: the file is missing, not UTF-8, has a token twice, or lacks ``[UNK]``.
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -36,16 +37,14 @@ def wordpiece_engine(vocab: Path, cased: Optional[bool] = None) -> Any:
             )
         ids[token] = number - 1
     if _UNKNOWN not in ids:
-        raise DataError(
-            f"{vocab}: has no line {_UNKNOWN}, so it is not a BERT vocabulary (one token a line)."
-        )
+        raise DataError(f"{vocab}: no line {_UNKNOWN}, so it is not a BERT vocabulary (one token per line).")
     config = vocab.parent / "tokenizer_config.json"
-    fix = "Fix it, or remove it and say --cased if need be."
+    fix = "Correct it, or remove the file and pass --cased if needed."
     settings = json_object(config, fix) if config.is_file() else {}
     for key in ("do_lower_case", "tokenize_chinese_chars", "strip_accents"):
         value = settings.get(key)
         if value is not None and not isinstance(value, bool):
-            raise DataError(f"{config}: {key} is {value!r:.40}, expected true or false. {fix}")
+            raise DataError(f"{config}: {key} must be true or false, not {value!r:.40}. {fix}")
     lowercase = settings.get("do_lower_case", True) if cased is None else not cased
     engine = Tokenizer(models.WordPiece(vocab=ids, unk_token=_UNKNOWN, max_input_chars_per_word=100))
     engine.normalizer = normalizers.BertNormalizer(

@@ -14,6 +14,8 @@ from typing import Optional
 from fairseq.data.encoders import register_bpe
 from fairseq.dataclass import FairseqDataclass
 
+from fairseq_adv.data.tokenizers.engine_bpe import EngineBPE
+
 
 @dataclass
 class WordPieceBPEConfig(FairseqDataclass):
@@ -30,7 +32,7 @@ class WordPieceBPEConfig(FairseqDataclass):
 
 
 @register_bpe("wordpiece", dataclass=WordPieceBPEConfig)
-class WordPieceBPE:
+class WordPieceBPE(EngineBPE):
     """Space-separated WordPiece tokens, the words of a converted BERT's dict.txt."""
 
     def __init__(self, cfg: WordPieceBPEConfig) -> None:
@@ -42,18 +44,8 @@ class WordPieceBPE:
                 "--bpe wordpiece needs --bpe-wordpiece-vocab (in Python bpe_wordpiece_vocab=…): "
                 "the encoder's vocab.txt."
             )
-        self._engine = wordpiece_engine(
-            Path(cfg.bpe_wordpiece_vocab), True if cfg.bpe_wordpiece_cased else None
-        )
-
-    def encode(self, x: str) -> str:
-        """Text to tokens with a space between them."""
-        return " ".join(self._engine.encode(x, add_special_tokens=False).tokens)
-
-    def decode(self, x: str) -> str:
-        """Tokens with a space between them to text; lower case and white space are not restored."""
-        text: str = self._engine.decoder.decode(x.split())
-        return text
+        cased = True if cfg.bpe_wordpiece_cased else None
+        super().__init__(wordpiece_engine(Path(cfg.bpe_wordpiece_vocab), cased))
 
     def is_beginning_of_word(self, x: str) -> bool:
         """Whether a token starts a word (for masking whole words)."""

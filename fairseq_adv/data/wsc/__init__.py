@@ -1,1 +1,1 @@
-"""Winograd schemas: SuperGLUE's WSC, GLUE's WNLI through it, and their mini-batches."""
+"""Winograd schemas: SuperGLUE's WSC, GLUE's WNLI converted to it, and their mini-batches."""

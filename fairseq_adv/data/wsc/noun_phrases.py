@@ -1,8 +1,8 @@
-"""Noun phrases of a text, found with spaCy: what else a pronoun could stand for.
+"""Finds the noun phrases of a text with spaCy: the other phrases that a pronoun could refer to.
 
-As fairseq's ``examples/roberta/wsc/wsc_utils.py`` (``extended_noun_chunks``, ``filter_noun_chunks``), with
-spaCy 3: the lemma ``-PRON-`` is gone; pronouns are found by their part of speech. spaCy and its model are
-optional and loaded when the first text is parsed.
+Like fairseq's ``examples/roberta/wsc/wsc_utils.py`` (``extended_noun_chunks``, ``filter_noun_chunks``), but
+for spaCy 3, which no longer has the lemma ``-PRON-``; pronouns are found by their part of speech. spaCy and
+its model are optional and loaded when the first text is parsed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fairseq_adv.data.errors import DataError
 MODEL = "en_core_web_lg"  # fairseq's
 _NOUNS = ("NOUN", "PROPN")
 _ELSEWHERE = (
-    "Or run fairseq-adv prepare wsc on a machine that has them: its files hold the candidates, "
-    "and need no spaCy. Without a model, its --candidates spans takes the phrases that the data itself lists "
+    "Or run fairseq-adv prepare wsc on a machine that has them: the files it writes contain the candidates, "
+    "and need no spaCy. Without a model, --candidates spans uses the phrases that the data itself lists "
     "for the same text."
 )
 
@@ -28,27 +28,27 @@ def load_pipeline(model: str = MODEL) -> Any:
     """The spaCy pipeline of this name (an installed package, or a folder).
 
     Raises:
-        DataError: spaCy or the model is not installed; the message says how to get them.
+        DataError: spaCy or the model is not installed; the message says how to install them.
     """
     try:
         spacy = importlib.import_module("spacy")
     except ImportError as error:
         raise DataError(
             f"finding noun phrases needs spaCy, which can't be imported ({error}). "
-            f"pip install 'fairseq_adv[wsc]', then python -m spacy download {model}. {_ELSEWHERE}"
+            f"Run pip install 'fairseq_adv[wsc]', then python -m spacy download {model}. {_ELSEWHERE}"
         ) from error
     try:
         return spacy.load(model)
-    except (OSError, ImportError) as error:  # an OSError: how spaCy says "no such model"
+    except (OSError, ImportError) as error:  # spaCy raises OSError for an unknown model
         reason = str(error).splitlines()[0]
         raise DataError(
-            f"spaCy's model {model!r} can't be loaded ({reason}). python -m spacy download {model} "
+            f"spaCy's model {model!r} can't be loaded ({reason}). Run python -m spacy download {model} "
             f"(if spaCy is missing too: pip install 'fairseq_adv[wsc]'). {_ELSEWHERE}"
         ) from error
 
 
 def parse(texts: Iterable[str], model: str = MODEL) -> Iterator[Any]:
-    """One parsed ``spacy.tokens.Doc`` a text, in order.
+    """One parsed ``spacy.tokens.Doc`` per text, in order.
 
     Raises:
         DataError: as :func:`load_pipeline`; or the model doesn't find parts of speech and dependencies.
@@ -57,8 +57,8 @@ def parse(texts: Iterable[str], model: str = MODEL) -> Iterator[Any]:
     for doc in pipeline.pipe(texts):
         if len(doc) and not (doc.has_annotation("POS") and doc.has_annotation("DEP")):
             raise DataError(
-                f"spaCy's model {model!r} finds no parts of speech or no dependencies, so no noun phrases. "
-                f"Take one that has a tagger and a parser, such as {MODEL}."
+                f"spaCy's model {model!r} gives no parts of speech or no dependencies, so no noun phrases. "
+                f"Choose one with a tagger and a parser, such as {MODEL}."
             )
         yield doc
 
@@ -66,7 +66,7 @@ def parse(texts: Iterable[str], model: str = MODEL) -> Iterator[Any]:
 def noun_phrases(doc: Any) -> list[str]:
     """spaCy's noun chunks and the maximal runs of nouns or of proper nouns, in the order of the text.
 
-    Phrases of pronouns only are left out. Not yet de-duplicated.
+    Phrases that consist of pronouns are left out. Duplicates are kept.
 
     Args:
         doc: a ``spacy.tokens.Doc`` with parts of speech and dependencies.
@@ -78,13 +78,13 @@ def noun_phrases(doc: Any) -> list[str]:
 
 
 def other_phrases(phrases: Iterable[str], query: str | None) -> tuple[str, ...]:
-    """The phrases that don't overlap the query, each once, in their order.
+    """The phrases that don't overlap the query, without duplicates, in order.
 
-    Two overlap when one is a part of the other's letters, whatever the case; so does fairseq. Repetitions are
-    also found whatever the case (fairseq keeps them; they would then count twice in the cross-entropy).
+    Two phrases overlap if one is a substring of the other, ignoring case, as in fairseq. Duplicates are also
+    found ignoring case (fairseq keeps them; they would then count twice in the cross-entropy).
 
     Args:
-        query: the phrase that the pronoun is asked to stand for; ``None``: only repetitions go.
+        query: the phrase that the pronoun may refer to; ``None``: only remove duplicates.
     """
     kept: dict[str, str] = {}
     asked = None if query is None else query.casefold()
@@ -96,7 +96,7 @@ def other_phrases(phrases: Iterable[str], query: str | None) -> tuple[str, ...]:
 
 
 def _noun_runs(doc: Any) -> Iterator[tuple[int, int]]:
-    """(start, end) of each maximal run of tokens with the same of the two parts of speech."""
+    """(start, end) of each maximal run of nouns, or of proper nouns."""
     start, kind = 0, ""
     for position, token in enumerate(doc):
         now = token.pos_ if token.pos_ in _NOUNS else ""

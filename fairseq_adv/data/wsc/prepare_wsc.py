@@ -1,4 +1,4 @@
-"""SuperGLUE's WSC files with the candidates written into each line, so that training needs no spaCy."""
+"""Adds candidates to each line of SuperGLUE's WSC files, so that training needs no spaCy."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _SPLITS = {"train": "train", "val": "valid", "valid": "valid", "dev": "valid", "
 
 @dataclass
 class PreparedWsc:
-    """What :func:`prepare_wsc` did.
+    """The result of :func:`prepare_wsc`.
 
     Attributes:
         out: the folder.
-        reused: nothing was done, because ``out`` was complete and made from the same.
+        reused: nothing was done, because ``out`` was complete and made from the same input.
         rows: the number of examples of each split.
-        bare: how many of them have no candidates.
-        candidates: the number of candidates of all examples of the split.
+        bare: the number of examples without candidates.
+        candidates: the total number of candidates of each split.
         skipped: splits that an earlier, interrupted run had finished.
     """
 
@@ -56,16 +56,16 @@ def prepare_wsc(
     """Writes ``out/{train,valid,test}.jsonl``: the lines of the inputs, each with its ``candidates``.
 
     Args:
-        inputs: jsonl files named train, val (or valid, dev) and test, or folders that hold such; or WNLI's
-            tsv files, whose rows are made into examples.
-        source: where candidates come from. ``noun-phrases``: spaCy, as fairseq does. ``spans``: the queries
-            that other lines of the same file list for the same text; no labels are looked at. ``both``: one
-            after the other. None of them overlaps the line's own query.
+        inputs: jsonl files named train, val (or valid, dev) and test, or folders with such files; or WNLI's
+            tsv files, whose rows are converted to examples.
+        source: where candidates come from. ``noun-phrases``: spaCy, as in fairseq. ``spans``: the queries
+            that other lines of the same file list for the same text; labels are not used. ``both``: first
+            noun phrases, then spans. No candidate overlaps the line's own query.
         model: the spaCy pipeline; not needed for ``spans``.
 
     Raises:
         DataError: an input can't be read, two inputs are for one split, spaCy or its model is missing, or
-            ``out`` is something else. What was finished before stays in ``OUT.partial``.
+            ``out`` was not made by this function. Finished splits stay in ``OUT.partial``.
     """
     files = _by_split(inputs)
     made_from = {
@@ -111,7 +111,7 @@ def candidates_for(
 
 
 def _write(path: Path, name: str, source: str, model: str, folder: Path) -> None:
-    # All lines are checked before the first is written.
+    # Check all lines before writing the first.
     if path.suffix == ".tsv":
         examples = examples_from_wnli(path)
         rows = [_row_of(example) for example in examples]
@@ -127,7 +127,7 @@ def _write(path: Path, name: str, source: str, model: str, folder: Path) -> None
 
 
 def _row_of(example: PronounExample) -> dict[str, Any]:
-    """The example as a line of SuperGLUE's."""
+    """The example as a line in SuperGLUE's format."""
     row: dict[str, Any] = {
         "text": example.text,
         "target": {
@@ -150,7 +150,7 @@ def _spans(examples: Sequence[PronounExample]) -> dict[str, list[str]]:
 
 
 def _words(text: str) -> str:
-    # The same text stands in some lines as "Adam , who" and in others as "Adam, who".
+    # The same text is "Adam , who" in some lines and "Adam, who" in others.
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
@@ -160,15 +160,16 @@ def _by_split(inputs: Sequence[Path]) -> dict[str, Path]:
         names = [given / f"{name}{ending}" for name in _SPLITS for ending in (".jsonl", ".tsv")]
         found = [path for path in names if path.is_file()] if given.is_dir() else [given]
         if not found:
-            raise DataError(f"{given}: holds no train, val (or valid, dev) or test with .jsonl or .tsv")
+            raise DataError(f"{given}: no train, val (or valid, dev) or test with .jsonl or .tsv found")
         for path in found:
             split = _SPLITS.get(path.stem)
             if split is None or path.suffix not in (".jsonl", ".tsv"):
                 raise DataError(
-                    f"{path}: its name does not name a split. Call it train.jsonl, val.jsonl or test.jsonl."
+                    f"{path}: the name is not that of a split. Rename it train.jsonl, val.jsonl or "
+                    "test.jsonl."
                 )
             if split in files:
-                raise DataError(f"{path}: {files[split]} is the {split} split too. Give one of them.")
+                raise DataError(f"{path}: {files[split]} is the {split} split too. Pass only one of them.")
             if not path.is_file():
                 raise DataError(f"{path}: no such file")
             files[split] = path

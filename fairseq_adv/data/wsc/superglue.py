@@ -1,8 +1,8 @@
-"""The Winograd Schema Challenge as SuperGLUE writes it: does the pronoun in a text stand for a phrase?
+"""The Winograd Schema Challenge in SuperGLUE's format: does the pronoun in a text refer to a phrase?
 
-One json object a line: ``{"text", "target": {"span1_text", "span2_text", "span2_index"}, "idx"?, "label"?,
-"candidates"?}``. ``span1`` is the query, ``span2`` the pronoun; ``span2_index`` counts the words of
-``text.split(" ")``. ``candidates`` is ours, written by ``fairseq-adv prepare wsc``.
+One JSON object per line: ``{"text", "target": {"span1_text", "span2_text", "span2_index"}, "idx"?, "label"?,
+"candidates"?}``. ``span1`` is the query, ``span2`` the pronoun; ``span2_index`` is an index into
+``text.split(" ")``. ``candidates`` is our addition, written by ``fairseq-adv prepare wsc``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairseq_adv.data.wsc.noun_phrases import MODEL, noun_phrases, other_phrases
 
 # What may be attached to a pronoun between two spaces: "him," · ("he · it's · they'll · his)
 _WORD = re.compile(r"^(\W*)(.*?)((?:['’](?:s|m|d|re|ve|ll)?)?\W*)$", re.DOTALL | re.IGNORECASE)
-# Spaces that a tokeniser put there; \0 stands at both ends of the pronoun.
+# Spaces inserted by a tokenizer; \0 marks both ends of the pronoun.
 _SPACE_BEFORE = re.compile(
     r" +(?=\0?(?:[,.;:!?)\]}](?!\w)|['’](?:s|m|d|re|ve|ll)\b|n['’]t\b))", re.IGNORECASE
 )
@@ -29,13 +29,13 @@ class PronounExample:
     """A pronoun in its text. The text is ``prefix + pronoun + suffix``, white space included.
 
     Attributes:
-        id: the data set's ``idx``, or the number of the example counted from 0.
+        id: the data set's ``idx``, or the example's position counted from 0.
         prefix: the text before the pronoun.
-        pronoun: the pronoun as it stands in the text, without punctuation.
+        pronoun: the pronoun as written in the text, without punctuation.
         suffix: the text after it.
-        query: the phrase that it may stand for; ``None``: only the candidates are to be compared.
-        candidates: other phrases that it could stand for; may be empty.
-        label: whether it stands for the query; ``None`` where that isn't known.
+        query: the phrase that it may refer to; ``None``: only the candidates are compared.
+        candidates: other phrases that it could refer to; may be empty.
+        label: whether it refers to the query; ``None`` if unknown.
         where: "file:line", for messages.
     """
 
@@ -55,18 +55,18 @@ class PronounExample:
 
 
 def read_wsc(path: Path, with_candidates: bool = True, spacy_model: str = MODEL) -> list[PronounExample]:
-    """All examples of a jsonl file, one for each line, in its order.
+    """Reads all examples of a jsonl file, one per line, in order.
 
-    Candidates are taken from the line where it has some. Where it has none, they are the noun phrases of the
-    text (spaCy), without pronouns and without what overlaps the query.
+    Candidates are taken from the line if it has some. Otherwise they are the noun phrases of the text
+    (spaCy), without pronouns and without phrases that overlap the query.
 
     Args:
         with_candidates: ``False``: lines without candidates get none, and spaCy is not needed.
         spacy_model: the spaCy pipeline.
 
     Raises:
-        DataError: naming file and line: no json, a missing key, a pronoun that isn't where the line says; or
-            noun phrases are wanted and spaCy or its model is missing.
+        DataError: naming file and line: not JSON, a missing key, a pronoun that isn't where the line says; or
+            noun phrases are needed and spaCy or its model is missing.
     """
     examples: list[PronounExample] = []
     bare: list[int] = []
@@ -80,15 +80,15 @@ def read_wsc(path: Path, with_candidates: bool = True, spacy_model: str = MODEL)
                 found = other_phrases(noun_phrases(doc), examples[number].query)
                 examples[number] = replace(examples[number], candidates=found)
         except DataError as error:
-            raise DataError(f"{examples[bare[0]].where}: has no candidates, and {error}") from error
+            raise DataError(f"{examples[bare[0]].where}: no candidates, and {error}") from error
     return examples
 
 
 def example_of(row: dict[str, Any], number: int, where: str) -> PronounExample:
-    """The example in one json object; its candidates are those of the line, or none.
+    """Builds the example from one JSON object; its candidates are those of the line, or none.
 
     Args:
-        number: the example's number, its id where the line has no ``idx``.
+        number: the example's position, which is its id if the line has no ``idx``.
         where: "file:line", for messages.
 
     Raises:
@@ -103,7 +103,7 @@ def example_of(row: dict[str, Any], number: int, where: str) -> PronounExample:
     if label is not None and not isinstance(label, bool):
         raise DataError(f"{where}: label must be true or false, not {label!r}")
     if label is not None and query is None:
-        raise DataError(f"{where}: has a label but no target.span1_text that it is about. Add it.")
+        raise DataError(f"{where}: has a label, but target.span1_text is missing. Add it.")
     return PronounExample(
         id=text_of(row, "idx", where) if row.get("idx") is not None else str(number),
         prefix=text[:start],
@@ -119,9 +119,9 @@ def example_of(row: dict[str, Any], number: int, where: str) -> PronounExample:
 def detokenised(example: PronounExample) -> PronounExample:
     """The example with "Adam , who" and "Chester 's" written as "Adam, who" and "Chester's".
 
-    Nearly half of the training lines have such spaces; fairseq removes them with Moses' detokeniser, so that
-    the text looks like what the encoder was trained on. Only spaces before ``, . ; : ! ?``, closing brackets,
-    ``'s`` and ``n't`` go, and those after opening brackets.
+    Nearly half of the training lines have such spaces; fairseq removes them with Moses' detokenizer, so that
+    the text looks like the encoder's training text. Only spaces before ``, . ; : ! ?``, closing brackets,
+    ``'s`` and ``n't`` are removed, and those after opening brackets.
     """
     marked = _close_up(f"{example.prefix}\0{example.pronoun}\0{example.suffix}")
     prefix, pronoun, suffix = marked.split("\0")
@@ -136,7 +136,7 @@ def _close_up(text: str) -> str:
 
 
 def _pronoun_span(text: str, target: dict[str, Any], where: str) -> tuple[int, int]:
-    """Where the pronoun's characters stand in the text.
+    """The position of the pronoun's characters in the text.
 
     The index is off by one in some lines, because words were split differently when it was made.
     """
@@ -152,13 +152,13 @@ def _pronoun_span(text: str, target: dict[str, Any], where: str) -> tuple[int, i
     there = f"{' '.join(words[max(0, index - 1) : index + 2])!r}" if 0 <= index <= len(words) else "nothing"
     fault = "more than once" if found else "nowhere"
     raise DataError(
-        f"{where}: the pronoun {wanted!r} is {fault} near word {index} (span2_index, counted from 0), where "
-        f"{there} stands. Correct target.span2_index; it counts text.split(' ')."
+        f"{where}: the pronoun {wanted!r} is {fault} near word {index} (span2_index, counted from 0); found "
+        f"{there} there. Correct target.span2_index, an index into text.split(' ')."
     )
 
 
 def _pronoun_at(text: str, wanted: str, index: int) -> tuple[int, int] | None:
-    """The pronoun's characters if it begins at the word with this number."""
+    """The positions of the pronoun's characters if it begins at the word with this index."""
     words, count = text.split(" "), len(wanted.split(" "))
     if not 0 <= index <= len(words) - count:
         return None
@@ -172,8 +172,8 @@ def _pronoun_at(text: str, wanted: str, index: int) -> tuple[int, int] | None:
 def _query(target: dict[str, Any], where: str) -> str | None:
     if target.get("span1_text") is None:
         return None
-    # Two lines of SuperGLUE's have a line feed in the query. fairseq leaves them out, which shifts all later
-    # rows. A full stop or comma is the sentence's.
+    # Two lines of SuperGLUE have a line feed in the query. fairseq drops them, which shifts all later rows. A
+    # full stop or comma belongs to the sentence.
     query = " ".join(text_of(target, "span1_text", where, "target.").split())
     query = query[:-1].rstrip() if query.endswith((".", ",")) else query
     if not query:
@@ -187,5 +187,5 @@ def _candidates(row: dict[str, Any], where: str) -> tuple[str, ...]:
     candidates = field_of(row, "candidates", list, where)
     for candidate in candidates:
         if not isinstance(candidate, str) or not candidate.strip():
-            raise DataError(f"{where}: candidates must be texts that are not empty, not {candidate!r}")
+            raise DataError(f"{where}: candidates must be non-empty texts, not {candidate!r}")
     return tuple(candidates)

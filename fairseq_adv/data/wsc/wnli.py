@@ -1,10 +1,10 @@
-"""GLUE's WNLI through WSC: rows of one matched with examples of the other, or made into such.
+"""GLUE's WNLI as WSC: matches rows of one with examples of the other, or converts them.
 
 WNLI was made from Winograd schemas: sentence1 is the text, sentence2 a part of it with the pronoun replaced
-by a phrase. RoBERTa and FreeLB answer its rows with a model trained on WSC. The two test files hold the same
-questions in another order. FreeLB's script matched them by the first 40 letters, with exceptions for single
-rows, against a copy of the test file that was edited by hand; here a row is matched by its text, its phrase
-and the words around its pronoun.
+by a phrase. RoBERTa and FreeLB answer its rows with a model trained on WSC. The two test files have the same
+questions in different orders. FreeLB's script matched them by the first 40 letters, with exceptions for
+single rows, against a hand-edited copy of the test file; here a row is matched by its text, its phrase and
+the words around its pronoun.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class WnliRow:
     Attributes:
         premise: sentence1.
         hypothesis: sentence2.
-        label: whether it follows; ``None`` in the test file.
+        label: whether sentence2 follows; ``None`` in the test file.
         where: "file:line", for messages.
     """
 
@@ -73,19 +73,20 @@ def read_wnli(path: Path) -> list[WnliRow]:
 
 
 def match_wnli(wnli: Path, examples: Sequence[PronounExample]) -> list[int]:
-    """For each row of WNLI, in order, the position of the WSC example that asks the same.
+    """For each row of WNLI, in order, the position of the WSC example that asks the same question.
 
-    An example asks the same if its text is the premise and its query, put in the pronoun's place, gives the
-    hypothesis. White space, punctuation, case, articles, genitives and plurals are not compared; a phrase may
-    be the last words of the other ("display", "holiday display"), and the hypothesis may be reworded if no
-    other phrase explains it better. Of equal examples the first is taken.
+    An example asks the same if its text is the premise and replacing the pronoun with its query gives the
+    hypothesis. White space, punctuation, case, articles, genitives and plurals are ignored. A phrase may be
+    the last words of the other ("display", "holiday display"), and the hypothesis may be reworded if no other
+    phrase explains it better. Of equal examples the first is used.
 
     Args:
         wnli: GLUE's train.tsv, dev.tsv or test.tsv.
         examples: as :func:`fairseq_adv.data.wsc.superglue.read_wsc` returns them; candidates are ignored.
 
     Raises:
-        DataError: rows have no such example; the message names them. :func:`examples_from_wnli` needs none.
+        DataError: rows have no such example; the message names them. :func:`examples_from_wnli` doesn't need
+            any.
     """
     by_text: dict[tuple[str, ...], dict[int, PronounExample]] = defaultdict(dict)
     for number, example in enumerate(examples):
@@ -109,8 +110,8 @@ def match_wnli(wnli: Path, examples: Sequence[PronounExample]) -> list[int]:
         more = len(unmatched) - _MOST_NAMED
         raise DataError(
             f"{wnli}: {len(unmatched)} of {len(rows)} rows match none of the {len(examples)} WSC examples. "
-            "Take the WSC split that they come from (test for test.tsv), or make the examples from the rows: "
-            "fairseq-adv prepare wsc takes this file as well.\n  "
+            "Pass the WSC split that they come from (test for test.tsv), or convert the rows to examples: "
+            "fairseq-adv prepare wsc accepts this file too.\n  "
             + "\n  ".join(unmatched[:_MOST_NAMED])
             + (f"\n  … and {more} more" if more > 0 else "")
         )
@@ -118,18 +119,19 @@ def match_wnli(wnli: Path, examples: Sequence[PronounExample]) -> list[int]:
 
 
 def examples_from_wnli(wnli: Path) -> list[PronounExample]:
-    """WNLI's rows as WSC examples, one for each row in order: the query is what the hypothesis puts in.
+    """Converts WNLI's rows to WSC examples, one per row, in order. The query is the phrase that the
+    hypothesis inserts.
 
-    The query is written as WSC does, without the genitive's "'s". There are no candidates.
+    The query is written as in WSC, without the genitive's "'s". There are no candidates.
 
     Raises:
-        DataError: the file can't be read, or a row's hypothesis fits nowhere around a pronoun; it is named.
+        DataError: the file can't be read, or a row's hypothesis matches no pronoun; names the row.
     """
     return [_example(number, row) for number, row in enumerate(read_wnli(wnli))]
 
 
 def _match(row: WnliRow, examples: Mapping[int, PronounExample]) -> int | None:
-    """The first of the examples, all of this row's text, that fits best."""
+    """The best match among the examples, all of which have this row's text; the first in a tie."""
     premise, hypothesis = _texts(words_of(row.premise)), _texts(words_of(row.hypothesis))
     exact = {
         number: list(exact_alignments(premise, hypothesis, [len(words_of(example.prefix))]))
@@ -138,7 +140,7 @@ def _match(row: WnliRow, examples: Mapping[int, PronounExample]) -> int | None:
     found = _best(premise, hypothesis, examples, exact)
     if found is not None:
         return found
-    # Reworded: only if the query explains the hypothesis as well as any other phrase would.
+    # Accept a reworded match only if the query explains the hypothesis as well as any other phrase would.
     pronouns = [at for at, word in enumerate(premise) if word in PRONOUNS]
     ways = list(reworded_alignments(premise, hypothesis, pronouns))
     most = max((way.points for way in ways), default=0.0)
@@ -155,7 +157,7 @@ def _best(
     examples: Mapping[int, PronounExample],
     ways: Mapping[int, Sequence[Alignment]],
 ) -> int | None:
-    """The example whose query is what is put in; failing that, ends as it does."""
+    """The example whose query is the inserted phrase, or else ends like it."""
     same: dict[int, float] = {}
     alike: dict[int, float] = {}
     for number, example in examples.items():
@@ -188,7 +190,7 @@ def _example(number: int, row: WnliRow) -> PronounExample:
     if written[0].isupper():
         query = query[0].upper() + query[1:]
     elif found.first == 0 and (phrase[0].text in ARTICLES or query.split()[0] not in names):
-        query = query[0].lower() + query[1:]  # its capital was the hypothesis'
+        query = query[0].lower() + query[1:]  # capitalised only because it begins the hypothesis
     return PronounExample(
         id=str(number),
         prefix=row.premise[: pronoun.start],

@@ -1,7 +1,7 @@
-"""Aligns a WNLI hypothesis with its premise: which of its words stand for which pronoun.
+"""Aligns a WNLI hypothesis with its premise: which of its words replace which pronoun.
 
-Most hypotheses are a part of the premise, word for word, with a phrase in the pronoun's place. Some were
-reworded ("hear over it" became "hear the noise"); for these that place is taken that explains most words.
+Most hypotheses are a part of the premise, word for word, with a phrase in place of the pronoun. Some were
+reworded ("hear over it" became "hear the noise"); for these the position that explains most words is chosen.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ PRONOUNS = frozenset(
 GENITIVES = frozenset(("his", "her", "hers", "its", "their", "theirs"))
 ARTICLES = frozenset(("the", "a", "an"))
 # Scores in the search for reworded hypotheses.
-_KNOWN = 1.5  # for a phrase that stands in the premise
-_FAR = 0.75  # for a word that is not next to the others; one next to them has 1
+_KNOWN = 1.5  # for a phrase that occurs in the premise
+_FAR = 0.75  # for a word that is not adjacent to the others; adjacent words score 1
 _MISSED = -0.25  # for a word that isn't found
-_REWORDED = 2  # how many words more the premise may have
+_REWORDED = 2  # how many more words the premise may have
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a text, folded, and its characters' place."""
+    """A normalised word of a text, and the position of its characters."""
 
     text: str
     start: int
@@ -33,7 +33,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Alignment:
-    """``hypothesis[first:last]`` stands for ``premise[pronoun]``, counted in words."""
+    """``hypothesis[first:last]`` replaces ``premise[pronoun]``, counted in words."""
 
     pronoun: int
     first: int
@@ -42,12 +42,12 @@ class Alignment:
 
 
 def words_of(text: str) -> list[Word]:
-    """The words, without punctuation: "Adam 's" and "Adam's" are the same two."""
+    """The words, without punctuation: "Adam 's" and "Adam's" give the same two."""
     return [Word(found[0].casefold(), found.start(), found.end()) for found in re.finditer(r"[^\W_]+", text)]
 
 
 def bare(words: Sequence[str]) -> tuple[str, ...]:
-    """A phrase for comparison: without a leading article, genitives' s and the s of plurals."""
+    """A phrase for comparison: without a leading article, the genitive 's, and the plural s."""
     kept = words[1:] if len(words) > 1 and words[0] in ARTICLES else words
     return tuple(word[:-1] if len(word) > 3 and word.endswith("s") else word for word in kept if word != "s")
 
@@ -55,9 +55,9 @@ def bare(words: Sequence[str]) -> tuple[str, ...]:
 def exact_alignments(
     premise: Sequence[str], hypothesis: Sequence[str], pronouns: Sequence[int]
 ) -> Iterator[Alignment]:
-    """All ways in which every other word of the hypothesis stands around one of these pronouns.
+    """All alignments in which all other words of the hypothesis match the text around one of these pronouns.
 
-    Their points are the number of these words, at least one.
+    Their score is the number of these words, at least one.
     """
     size = len(hypothesis)
     for pronoun in pronouns:
@@ -77,7 +77,7 @@ def exact_alignments(
 def reworded_alignments(
     premise: Sequence[str], hypothesis: Sequence[str], pronouns: Sequence[int]
 ) -> Iterator[Alignment]:
-    """All ways that explain some of the other words; a phrase that stands in the premise counts too."""
+    """All alignments that explain some of the other words; phrases that occur in the premise score too."""
     size = len(hypothesis)
     for first in range(size):
         for last in range(first + 1, size + 1):
@@ -89,7 +89,7 @@ def reworded_alignments(
                 if _is_genitive(hypothesis, last) and premise[pronoun] not in GENITIVES:
                     continue  # "Alice's" can't stand for "she"
                 if hypothesis[:first][-1:] == ("s",) and premise[:pronoun][-1:] != ("s",):
-                    continue  # of "Tina's drawing" all was put in
+                    continue  # all of "Tina's drawing" was inserted
                 around = _side(hypothesis[:first][::-1], premise[:pronoun][::-1])
                 around += _side(hypothesis[last:], premise[pronoun + 1 :])
                 if around > 0:
@@ -97,9 +97,9 @@ def reworded_alignments(
 
 
 def best_alignment(premise: Sequence[str], hypothesis: Sequence[str]) -> Alignment | None:
-    """The best alignment, whatever the phrase and the pronoun; ``None``: no pronoun fits at all.
+    """The best alignment over all phrases and pronouns; ``None`` if no pronoun fits.
 
-    Word for word comes first, if the phrase that is put in stands in the premise.
+    Word-for-word alignments come first, if the inserted phrase occurs in the premise.
     """
     pronouns = [at for at, word in enumerate(premise) if word in PRONOUNS]
     exact = [
@@ -113,7 +113,7 @@ def best_alignment(premise: Sequence[str], hypothesis: Sequence[str]) -> Alignme
 
 
 def is_pronoun(phrase: Sequence[str]) -> bool:
-    """Whether only pronouns are put in."""
+    """Whether only pronouns are inserted."""
     return PRONOUNS.issuperset(phrase)
 
 
@@ -122,7 +122,7 @@ def _is_genitive(words: Sequence[str], last: int) -> bool:
 
 
 def _side(wanted: Sequence[str], there: Sequence[str]) -> float:
-    """Points for the words on one side of the phrase; both begin next to it."""
+    """The score of the words on one side of the phrase; both sequences begin next to it."""
     near = 0
     while near < min(len(wanted), len(there)) and wanted[near] == there[near]:
         near += 1
@@ -143,7 +143,7 @@ def _subsequence(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def stands_in(premise: Sequence[str], phrase: tuple[str, ...]) -> bool:
-    """Whether the phrase is a part of the premise. Of "A, B and C" only the words must be in it."""
+    """Whether the phrase is a part of the premise. For "A, B and C" each word must occur in it."""
     text, size = bare(premise), len(phrase)
     if "and" in phrase:
         return set(text).issuperset(phrase) and PRONOUNS.isdisjoint(phrase)

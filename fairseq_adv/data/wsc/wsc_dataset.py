@@ -1,6 +1,4 @@
-"""Sentences with a pronoun as mini-batches: the query and all candidates are the rows of one flattened
-batch.
-"""
+"""Sentences with a pronoun as mini-batches: the query and all candidates form one flattened batch of rows."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from fairseq_adv.data.wsc.superglue import PronounExample
 
 @dataclass(frozen=True)
 class MaskedRow:
-    """A sentence with a phrase in the pronoun's place.
+    """A sentence with a phrase in place of the pronoun.
 
     Attributes:
         tokens: (tokens,) int64, ``<s>`` to ``</s>``; the phrase is not masked here.
@@ -34,21 +32,21 @@ class MaskedRow:
 
 
 class WSCDataset(RowsDataset):
-    """One item is a sentence with its pronoun.
+    """Each item is a sentence with its pronoun.
 
     A collated batch, with S sentences and R rows of at most T tokens:
-        id (S,) int64 position in ``examples``; nsentences S; ntokens; nlabelled, the sentences with a label;
-        net_input.src_tokens (R, T) int64, unmasked, padded on the right; span (R, T) bool, what to mask;
-        row_ids, R numbers, the id of each row's sentence, not a tensor; sentence (R,) int64;
-        column (R,) int64, 0 for the query; max_columns, 1 + the most candidates here;
+        id (S,) int64 position in ``examples``; nsentences S; ntokens; nlabelled, the number of labelled
+        sentences; net_input.src_tokens (R, T) int64, unmasked, padded on the right; span (R, T) bool, what to
+        mask; row_ids, R numbers, the id of each row's sentence, not a tensor; sentence (R,) int64;
+        column (R,) int64, 0 for the query; max_columns, 1 + the largest number of candidates in the batch;
         target (S,) int64: 1 the query is right, 0 wrong, -1 unknown.
 
     Args:
         examples: the sentences.
         rows: the rows of each sentence, at least one.
         padding_idx: of the dictionary.
-        seed: of the order; ``None`` keeps the files' order.
-        group_by_length: mini-batches are of sentences of like length, unless the files' order is kept.
+        seed: for the order; ``None`` keeps the order of the files.
+        group_by_length: make mini-batches of sentences of similar length, unless the files' order is kept.
     """
 
     def __init__(
@@ -69,7 +67,7 @@ class WSCDataset(RowsDataset):
         return {"id": index, "rows": self.rows[index], "target": self.targets[index]}
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
-        """The mini-batch of some items; see the class."""
+        """Builds the mini-batch of some items; see the class."""
         if not samples:
             return {}
         rows: list[MaskedRow] = [row for sample in samples for row in sample["rows"]]

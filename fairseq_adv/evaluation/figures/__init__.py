@@ -1,1 +1,1 @@
-"""Flooding-X's figures: accordance over the updates, score over flood level, loss over noise."""
+"""Flooding-X's figures: accordance over updates, score against flood level, loss against noise."""

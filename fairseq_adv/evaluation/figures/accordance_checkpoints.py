@@ -1,4 +1,4 @@
-"""Measures the gradient accordance of saved checkpoints, for a training that did not measure it itself."""
+"""Measures the gradient accordance of saved checkpoints, for a run that did not measure it itself."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Probing:
 
     Attributes:
         data: data folder; ``None``: the one in the checkpoint.
-        batches: N, probe mini-batches.
-        batch_size: sentences in a probe mini-batch.
-        seed: of the draw of the probe batches, and of dropout.
+        batches: N, number of probe mini-batches.
+        batch_size: examples per probe mini-batch.
+        seed: for drawing the probe batches, and for dropout.
         dropout: measure with dropout.
-        split: that the probe batches come from.
-        valid_split: whose mean loss is the dev loss.
+        split: split to draw the probe batches from.
+        valid_split: split whose mean loss is the dev loss.
     """
 
     data: str | None = None
@@ -42,13 +42,13 @@ class Probing:
 def probe_checkpoints(
     checkpoints: Sequence[Path], how: Probing, kept: Path, name: str, cpu: bool = False
 ) -> Curve:
-    """The accordance of each checkpoint over the number of updates that it was trained for.
+    """The accordance of each checkpoint against its number of updates.
 
     Args:
-        checkpoints: of one training. Of two after the same number of updates the first is taken.
+        checkpoints: of one run. Of two with the same number of updates the first is used.
         how: the measurement.
-        kept: folder for what was measured; the same on the same file is not measured again.
-        name: of the training.
+        kept: folder for results; a stored result for the same file and settings is reused.
+        name: of the run.
         cpu: don't use a GPU.
 
     Raises:
@@ -65,7 +65,7 @@ def probe_checkpoints(
         )
         update = int(values["update"])
         if update in found:
-            logger.warning("%s: left out; %s is after update %d too", path, found[update][0], update)
+            logger.warning("%s: left out, because %s also has %d updates", path, found[update][0], update)
         else:
             found[update] = (path, values)
     ordered = [found[update][1] for update in sorted(found)]

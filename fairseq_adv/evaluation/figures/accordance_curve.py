@@ -1,4 +1,5 @@
-"""Gradient accordance of a training beside its losses (Flooding-X, Figure 3), and what it suggests as b."""
+"""Gradient accordance of a run together with its losses (Flooding-X, Figure 3), and the b that it
+suggests."""
 
 from __future__ import annotations
 
@@ -14,13 +15,14 @@ _MOST_SHOWN = 5  # a noisy curve may cross zero many times
 
 @dataclass(frozen=True)
 class Measurement:
-    """The gradient accordance after so many updates.
+    """The gradient accordance after a number of updates.
 
     Attributes:
         update: number of updates made.
-        train_loss: mean training loss in nats, since the measurement before or on the probe batches
-            (:attr:`Curve.train_loss_of`); NaN where it is not known.
-        cosine: mean cosine of each group of parameters, ±1; NaN where no two batches could be compared.
+        train_loss: mean training loss in nats, since the previous measurement or on the probe batches
+            (:attr:`Curve.train_loss_of`); NaN if unknown.
+        cosine: mean cosine of each group of parameters, from -1 to 1; NaN if no two batches could be
+            compared.
     """
 
     update: int
@@ -30,7 +32,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class FloodStart:
-    """Where ``--flood-level auto`` began to flood: at which update, and with which b in nats."""
+    """Where ``--flood-level auto`` started flooding: the update, and b in nats."""
 
     update: int
     level: float
@@ -38,12 +40,12 @@ class FloodStart:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A crossing and the training losses around it, between which the paper takes b.
+    """A crossing and the training losses before and after it; the paper takes b from between them.
 
     Attributes:
         crossing: of zero.
         before: mean training loss in nats of the sub-epoch that ends where the crossing begins.
-        after: the same of the sub-epoch in which it lies; what ``--flood-level auto`` takes.
+        after: mean training loss in nats of the sub-epoch of the crossing; ``--flood-level auto`` uses it.
     """
 
     crossing: Crossing
@@ -60,22 +62,22 @@ class Suggestion:
 
     @property
     def range(self) -> tuple[float, float] | None:
-        """The lower and the higher of the two losses; ``None`` if one is not known."""
+        """The smaller and the larger of the two losses; ``None`` if one is unknown."""
         low, high = sorted((self.before, self.after))
         return None if math.isnan(low + high) else (low, high)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A training as the accordance saw it.
+    """The accordance measured during one run.
 
     Attributes:
         name: of the run.
         measurements: in the order of their updates, at least one.
         dev_loss: (updates made, mean dev loss in nats), in order.
-        train_loss_of: what the measurements' training loss is a mean over, for the figure.
-        start: where ``--flood-level auto`` began; ``None``: it didn't, or b was given.
-        missing: how many measurements the log has no line of.
+        train_loss_of: what the training loss is averaged over, for the figure.
+        start: where ``--flood-level auto`` started; ``None``: it didn't, or b was given.
+        missing: number of measurements without a line in the log.
     """
 
     name: str
@@ -96,11 +98,11 @@ class Curve:
             ValueError: this group was not measured.
         """
         if group not in self.groups:
-            raise ValueError(f"--group {group}: was not measured; pass one of {', '.join(self.groups)}")
+            raise ValueError(f"--group {group}: not measured. Pass one of {', '.join(self.groups)}")
         return [(one.update, one.cosine[group]) for one in self.measurements]
 
     def suggestions(self, group: str = "all", direction: str = "any") -> list[Suggestion]:
-        """The changes of sign of a group's accordance in order, with the losses around them.
+        """The changes of sign of a group's accordance, in order, with the losses before and after.
 
         Raises:
             ValueError: this group was not measured.
@@ -113,27 +115,25 @@ class Curve:
 
 
 def report(curve: Curve, group: str = "all", direction: str = "any") -> str:
-    """A summary of a curve for a terminal: its crossings, or that there is none.
+    """A summary of a curve for a terminal: its crossings, or that there are none.
 
     Args:
         curve: what was measured.
-        group: the parameters whose first crossing the figure shows.
+        group: the parameters whose first crossing is shown in the figure.
         direction: of the crossings.
     """
     updates = [one.update for one in curve.measurements]
     lines = [f"{curve.name}: {len(updates)} measurements, updates {updates[0]} to {updates[-1]}"]
     if curve.missing:
         lines.append(
-            f"  {curve.missing} more were made that the log has no line of: a crossing may be earlier than "
+            f"  {curve.missing} more measurements have no line in the log, so a crossing may be earlier than "
             "it seems. Run fairseq-train with a --log-interval no longer than --accordance-interval"
         )
     for name in curve.groups:
         found = curve.suggestions(name, direction)
         lines += [f"  {name}: {one}" for one in found[:_MOST_SHOWN]]
         if len(found) > _MOST_SHOWN:
-            lines.append(
-                f"  {name}: and {len(found) - _MOST_SHOWN} more crossings; the csv file has them all"
-            )
+            lines.append(f"  {name}: and {len(found) - _MOST_SHOWN} more crossings; see the csv file")
         if not found:
             which = "" if direction == "any" else f" {direction}"
             lines.append(f"  {name}: no crossing{which}; {_range(curve.cosines(name))}")
@@ -150,7 +150,7 @@ def _suggested(found: Sequence[Suggestion], group: str) -> str:
         return f"no crossing in group {group}: the accordance suggests no flood level"
     at = f"at the first crossing in group {group}, update {found[0].crossing.update}"
     if found[0].range is None:
-        return f"no range for b: no training loss is known on one side, {at}"
+        return f"no range for b: the training loss is unknown on one side, {at}"
     low, high = found[0].range
     return f"suggested range for b: {low:.4f} to {high:.4f} nats, {at}"
 
@@ -159,14 +159,14 @@ def _range(points: Iterable[tuple[int, float]]) -> str:
     values = [value for _, value in points if not math.isnan(value)]
     if not values:
         return "no two probe batches could be compared"
-    early = " (had it crossed before the first measurement?)" if values[0] > 0 else ""
+    early = " (did it cross before the first measurement?)" if values[0] > 0 else ""
     return f"the mean cosine is between {min(values):+.4f} and {max(values):+.4f}{early}"
 
 
 def as_csv(curve: Curve) -> str:
-    """A row for each update with a measurement or a validation; what is not known is left empty.
+    """A row for each update with a measurement or a validation; unknown values are empty.
 
-    ``eq13_GROUP`` is half the cosine, as the paper's eq. 13 has it.
+    ``eq13_GROUP`` is half the cosine, as in the paper's eq. 13.
     ``crossing_GROUP`` is ``up`` or ``down`` at the measurement after a change of sign.
     """
     groups = curve.groups

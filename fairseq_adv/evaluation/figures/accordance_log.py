@@ -1,4 +1,4 @@
-"""Reads the gradient accordance that a training with ``--accordance-interval`` wrote into its json log."""
+"""Reads the gradient accordance from the JSON log of a run with ``--accordance-interval``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairseq_adv.flooding_x import GROUPS
 
 
 def log_of(run: Path) -> Path:
-    """The log of a run: a file, or ``train.log`` in the folder given."""
+    """The log of a run: a file, or ``train.log`` in the given folder."""
     return run / "train.log" if run.is_dir() else run
 
 
@@ -22,16 +22,17 @@ def name_of(run: Path) -> str:
 
 
 def read_accordance(run: Path) -> Curve:
-    """The measurements, the dev losses and where flooding began.
+    """The measurements, the dev losses and the start of flooding.
 
-    The last of several lines for an update counts: a restarted run repeats some updates, and fairseq
-    repeats lines.
+    If an update has several lines, the last is used: a restarted run repeats some updates, and fairseq
+        repeats
+    lines.
 
     Args:
-        run: a log, or a folder that holds it as ``train.log``.
+        run: a log, or a folder with a ``train.log``.
 
     Raises:
-        ValueError: the log holds no measurement, or is no ``--log-format json`` log.
+        ValueError: the log has no measurements, or was not written with ``--log-format json``.
         FileNotFoundError: there is no such log.
     """
     path = log_of(run)
@@ -41,25 +42,25 @@ def read_accordance(run: Path) -> Curve:
     }
     if not measured:
         raise ValueError(
-            f"{path}: no gradient accordance in this log; fairseq-train --accordance-interval N measures and "
-            "logs it (with --flood-level 0 it does nothing else)"
+            f"{path}: no gradient accordance in this log. fairseq-train --accordance-interval N measures and "
+            "logs it (add --flood-level 0 to only measure)"
         )
     measurements = [_measurement(update, measured[update]) for update in sorted(measured)]
     if len({tuple(one.cosine) for one in measurements}) > 1:
-        raise ValueError(f"{path}: its measurements are of different groups; is it the log of one run?")
+        raise ValueError(f"{path}: its measurements are of different groups. Is it the log of one run?")
     made = {line.values.get("accordance_measurements", 0.0) for line in measured.values()}
     return Curve(
         name=name_of(run),
         measurements=measurements,
         dev_loss=_dev_losses(lines),
-        train_loss_of="mean since the measurement before",
+        train_loss_of="mean since the previous measurement",
         start=flood_start(lines),
         missing=int(max(made)) - len(made),
     )
 
 
 def flood_start(lines: list[LogLine]) -> FloodStart | None:
-    """Where ``--flood-level auto`` began to flood; ``None``: it did not, or b was given."""
+    """Where ``--flood-level auto`` started flooding; ``None``: it did not, or b was given."""
     for line in reversed(lines):
         if line.values.get("flood_start") and line.values.get("flood_level"):
             return FloodStart(int(line.values["flood_start"]), line.values["flood_level"])
@@ -76,7 +77,7 @@ def _measurement(update: int, line: LogLine) -> Measurement:
 
 
 def _dev_losses(lines: list[LogLine]) -> list[tuple[int, float]]:
-    """Of the first validated split."""
+    """The dev losses on the first validation split."""
     found = [line for line in lines if line.kind == VALID]
     losses = {line.updates: line.loss_nats for line in found if line.split == found[0].split}
     return sorted(losses.items())

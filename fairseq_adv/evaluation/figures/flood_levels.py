@@ -15,12 +15,13 @@ WHICH = ("last", "best")
 
 @dataclass(frozen=True)
 class FloodedRun:
-    """A finished training.
+    """A finished run.
 
     Attributes:
         name: of the run.
-        level: b in nats; 0: it was trained without flooding.
-        is_auto: b was found by ``--flood-level auto``, or was looked for and not found (then ``level`` is 0).
+        level: b in nats; 0: trained without flooding.
+        is_auto: b was found by ``--flood-level auto``, or was searched for but not found (then ``level`` is
+            0).
         score: on the dev set.
     """
 
@@ -56,12 +57,12 @@ def read_run(run: Path, metric: str, which: str = "last") -> FloodedRun:
     """A run's flood level and score, from its log.
 
     Args:
-        run: a log, or a folder that holds it as ``train.log``.
-        metric: a validation score; of a loss the lowest is best.
-        which: ``last`` for the last epoch, as the paper does, or ``best``.
+        run: a log, or a folder with a ``train.log``.
+        metric: a validation metric; for a loss the lowest value is best.
+        which: ``last`` for the last epoch, as in the paper, or ``best``.
 
     Raises:
-        ValueError: no epoch is finished, or the score is not there.
+        ValueError: no epoch has finished, or the metric was not logged.
         FileNotFoundError: there is no such log.
     """
     path = log_of(run)
@@ -69,20 +70,21 @@ def read_run(run: Path, metric: str, which: str = "last") -> FloodedRun:
     valid, train = log.valid, log.train[-1]
     if metric not in valid[-1]:
         raise ValueError(
-            f"{path}: has no validation score {metric!r}; --metric: {', '.join(sorted(valid[-1]))}"
+            f"{path}: no validation metric {metric!r}. Pass --metric with one of "
+            f"{', '.join(sorted(valid[-1]))}"
         )
     scores = [epoch[metric] for epoch in valid]
     best = min if "loss" in metric else max
     score = best(scores) if which == "best" else scores[-1]
-    # Only a search logs where flooding began; only a flooded run has a level.
+    # Only a search logs where flooding started; only a run that flooded has a level.
     return FloodedRun(name_of(run), train.get("flood_level", 0.0), "flood_start" in train, score)
 
 
 def by_level(runs: Iterable[FloodedRun]) -> list[LevelScores]:
-    """The runs of each level together, by level; a run whose level was found is its own group.
+    """Groups the runs by level; a run whose level was found is a group of its own.
 
     Raises:
-        ValueError: there are not two levels to compare.
+        ValueError: there are fewer than two levels to compare.
     """
     groups: dict[tuple[bool, float, str], list[FloodedRun]] = {}
     for run in runs:
@@ -95,7 +97,7 @@ def by_level(runs: Iterable[FloodedRun]) -> list[LevelScores]:
     if len(distinct) < 2:
         levels = ", ".join(f"{level:g}" for level in distinct) or "none"
         raise ValueError(
-            f"a figure needs two flood levels or more, these runs have: {levels}; give more runs"
+            f"a figure needs two or more flood levels, but these runs have: {levels}. Pass more runs"
         )
     return found
 

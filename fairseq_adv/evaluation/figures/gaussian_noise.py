@@ -28,9 +28,9 @@ class Noise:
         stds: standard deviations alpha, in the units of the embeddings, 0 (no noise) or more.
         split: a labelled split.
         data: data folder; ``None``: the one in the checkpoint.
-        batch_size: sentences in a mini-batch; the noise does not depend on it.
-        draws: of the noise, for each alpha; the losses are their means.
-        seed: of the noise.
+        batch_size: examples per mini-batch; the noise does not depend on it.
+        draws: number of draws of the noise for each alpha; the losses are averaged over them.
+        seed: for the noise.
         cpu: don't use a GPU.
 
     Raises:
@@ -69,18 +69,19 @@ def mean_loss(
     model: nn.Module, objective: Objective, samples: Iterable[Sample], std: float = 0.0, seed: int = 1,
     draw: int = 0,
 ) -> float:  # fmt: skip
-    """Mean loss in nats without dropout, with N(0, std²) on every entry of the real tokens' embeddings.
+    """Mean loss in nats without dropout, with N(0, std²) added to every entry of the real tokens' embeddings.
 
-    Each row's noise has a seed of its own: it is the same in any mini-batch, and the same up to its size at
-    every ``std``.
+    The noise of each row has its own seed: it is the same in any mini-batch, and at every ``std`` it is the
+        same
+    up to its scale.
 
     Args:
         model: a fairseq encoder model.
         objective: predicts and scores.
         samples: mini-batches with labels, on the model's device.
-        std: of the noise, in the units of the embeddings; 0: none.
-        seed: of the noise.
-        draw: numbers the draws of one seed.
+        std: of the noise, in the units of the embeddings; 0: no noise.
+        seed: for the noise.
+        draw: index of the draw for one seed.
     """
     was_training = model.training
     model.eval()
@@ -103,20 +104,20 @@ def mean_loss(
 
 
 def noise_curve(checkpoint: Path, label: str, how: Noise, kept: Path) -> NoiseCurve:
-    """Measures a checkpoint; each standard deviation is kept, and not measured again.
+    """Measures a checkpoint; the result for each standard deviation is stored and reused.
 
     Args:
         checkpoint: written by fairseq-train.
-        label: what it is called in the figure.
+        label: its name in the figure.
         how: the noise.
-        kept: folder for what was measured.
+        kept: folder for results.
 
     Raises:
-        ValueError: the checkpoint's task has no objective here, or the split is not there.
+        ValueError: the checkpoint's task has no objective here, or the split is missing.
         FileNotFoundError: there is no such checkpoint.
     """
     path = str(checkpoint)
-    trained: list[Trained] = []  # loaded when the first value is not there yet
+    trained: list[Trained] = []  # loaded only if a value is missing
 
     def measure(std: float) -> dict[str, float]:
         if not trained:

@@ -1,7 +1,7 @@
 """Draws the measurements as PNG files, with matplotlib, the extra ``[plots]``.
 
-The colours are those of Okabe and Ito, which colour-blind readers can distinguish; line styles and markers
-differ as well. No display is needed.
+The colours are Okabe and Ito's, which colour-blind readers can distinguish; line styles and markers differ as
+well. No display is needed.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ class NoMatplotlib(ImportError):
 
     def __init__(self) -> None:
         super().__init__(
-            "no figure was drawn: it needs matplotlib. Install the extra with pip install -c constraints.txt "
+            "no figure was drawn: that needs matplotlib. Install it with pip install -c constraints.txt "
             "'.[plots]', and run the same command again"
         )
 
 
 def draw_accordance(curve: Curve, out: Path, group: str = "all", direction: str = "any") -> None:
-    """Accordance above, training and dev loss below, over the updates (Figure 3).
+    """Accordance at the top, training and dev loss at the bottom, over the updates (Figure 3).
 
-    Every crossing of ``group`` in ``direction`` is a triangle; of the first one, the sub-epoch in which it
-    lies and the training losses around it, between which the paper takes b, are shaded.
+    Every crossing of ``group`` in ``direction`` is a triangle. For the first one, the sub-epoch of the
+    crossing and the range of training losses before and after it, from which the paper takes b, are shaded.
 
     Raises:
-        NoMatplotlib: see there.
+        NoMatplotlib: matplotlib is not installed.
         ValueError: this group was not measured.
     """
     suggestions = curve.suggestions(group, direction)
@@ -74,10 +74,10 @@ def draw_accordance(curve: Curve, out: Path, group: str = "all", direction: str 
 
 
 def draw_levels(levels: Sequence[LevelScores], metric: str, which: str, out: Path) -> None:
-    """Score over flood level, with the lowest and highest of several runs (Figure 2).
+    """Score against flood level, with the lowest and highest of several runs (Figure 2).
 
     Raises:
-        NoMatplotlib: see there.
+        NoMatplotlib: matplotlib is not installed.
     """
     figure = _figure(7.5, 4.5)
     axes = figure.subplots()
@@ -101,10 +101,10 @@ def draw_levels(levels: Sequence[LevelScores], metric: str, which: str, out: Pat
 
 
 def draw_noise(curves: Sequence[NoiseCurve], split: str, out: Path) -> None:
-    """Loss over the standard deviation of the noise, a line for each checkpoint (Figure 1).
+    """Loss against the standard deviation of the noise, one line per checkpoint (Figure 1).
 
     Raises:
-        NoMatplotlib: see there.
+        NoMatplotlib: matplotlib is not installed.
     """
     figure = _figure(7.5, 4.5)
     axes = figure.subplots()
@@ -117,10 +117,10 @@ def draw_noise(curves: Sequence[NoiseCurve], split: str, out: Path) -> None:
 
 
 def draw_runs(runs: Sequence[Summary], out: Path) -> None:
-    """Learning curves over the updates, a line for each run: training loss, dev loss, dev score.
+    """Learning curves over the updates, one line per run: training loss, dev loss, dev score.
 
     Raises:
-        NoMatplotlib: see there.
+        NoMatplotlib: matplotlib is not installed.
     """
     figure = _figure(8.5, 8.5)
     metrics = {run.metric for run in runs if run.metric}
@@ -176,7 +176,8 @@ def _finish(axes: Any) -> None:
 
 
 def _figure(width: float, height: float) -> Any:
-    """An empty figure, in inches. Not pyplot's, which would look for a display and keep every figure."""
+    """An empty figure, in inches. Not made by pyplot, which would look for a display and keep every
+    figure."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

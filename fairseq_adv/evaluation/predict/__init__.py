@@ -1,1 +1,1 @@
-"""Checkpoints in, prediction files out: the leaderboards' files, ensembles and GLUE's submission."""
+"""From checkpoints to prediction files: leaderboard formats, ensembles and GLUE's submission."""

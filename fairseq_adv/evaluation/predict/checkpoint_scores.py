@@ -33,12 +33,12 @@ def predict_checkpoint(
     """Runs a checkpoint over a split, or reuses the scores of an earlier run.
 
     Args:
-        path: a checkpoint that fairseq-train wrote, with a stock criterion or one of this project.
-        task: what is to be answered.
+        path: a checkpoint written by fairseq-train, with a stock criterion or one of this project.
+        task: the task to answer.
         data: the data folder, or several joined by colons.
         split: fairseq's name of the split.
         how: batches, device, precision.
-        kept: the folder for files of scores.
+        kept: the folder for score files.
 
     Raises:
         DataError: the checkpoint or the data can't be used, or don't belong together.
@@ -52,7 +52,7 @@ def predict_checkpoint(
     if file.is_file():
         scores = Scores.load(file)
         if dict(scores.made_from) == made_from:
-            logger.info("%s: %s has its scores already", path, file)
+            logger.info("%s: scores already in %s", path, file)
             return scores
     objective, model = load_model(path, state, fairseq_task, how)
     log_probs, raw = run_model(path, objective, model, examples, how)
@@ -67,10 +67,10 @@ def predict_checkpoint(
 def open_checkpoint(
     path: Path, task: PredictionTask, data: Path, how: Running
 ) -> tuple[dict[str, Any], list[str], FairseqTask]:
-    """What a checkpoint holds, the names of its classes, and its task set up with the data.
+    """The contents of a checkpoint, its class names, and its task, set up with the data.
 
     Raises:
-        DataError: the checkpoint can't be read, or is one of another task.
+        DataError: the checkpoint can't be read, or belongs to another task.
     """
     state = read_checkpoint(path)
     labels = known_labels(state["cfg"])
@@ -79,10 +79,10 @@ def open_checkpoint(
 
 
 def _adapt(path: Path, cfg: Any, data: Path, how: Running) -> None:
-    """The configuration for this data.
+    """Adapts the configuration to this data.
 
-    GLUE's sentences are cut where they are too long, so that every row gets an answer; the other tasks cut
-    documents, and name a row whose question is too long.
+    GLUE's texts are truncated if they are too long, so that every row gets an answer; the other tasks
+    truncate documents, and report a row whose question is too long.
     """
     overrides: dict[str, Any] = {
         "data": str(data),
@@ -98,7 +98,8 @@ def _adapt(path: Path, cfg: Any, data: Path, how: Running) -> None:
 
 
 def _kept_tokenizer(path: Path, cfg: Any, data: Path) -> Path | None:
-    """The folder beside the checkpoint or in the data, where that of the training is gone."""
+    """The tokenizer folder next to the checkpoint or in the data, if the one used in training no longer
+    exists."""
     named = getattr(cfg.task, "tokenizer_dir", None)
     if (named and Path(str(named)).is_dir()) or (data / "dict.txt").is_file():
         return None
@@ -119,7 +120,7 @@ def _set_up(path: Path, cfg: Any, task: PredictionTask) -> FairseqTask:
     wanted = [TASK_NAMES[one] for one in task.trained_with]
     if cfg.task._name not in wanted:
         raise DataError(
-            f"{path}: was trained with --task {cfg.task._name}; {task.name} is answered by "
+            f"{path}: was trained with --task {cfg.task._name}, but {task.name} needs a model of "
             f"{' or '.join(wanted)}. Choose another checkpoint, or another --task here."
         )
     with reported_as_data_error(path):

@@ -1,4 +1,4 @@
-"""From the scores of one model or several to one answer for each example."""
+"""Turns the scores of one or more models into one answer per example."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Decisions:
 
     Attributes:
         answers: (n,) a label, "True" or "False", or a number as text.
-        tied: (n,) whether two columns were equally good, so that the first of them was taken.
-        notes: what the user should know.
+        tied: (n,) whether two columns were equally good, so that the first was chosen.
+        notes: messages for the user.
     """
 
     answers: list[str]
@@ -31,42 +31,42 @@ class Decisions:
 
 
 def decide(ensemble: Ensemble, vote: bool = False) -> Decisions:
-    """The answer of the mean log-probability, or of most members, where the mean breaks ties between
-    those with as many votes.
+    """Chooses the answer with the highest mean log-probability, or by majority vote, where the mean breaks
+    ties.
 
     Raises:
-        DataError: a vote about numbers, or a sentence whose query is not given.
+        DataError: a vote for a regression, or a sentence without a query.
     """
     kind = ensemble.first.kind
     if kind == "values":
         if vote:
-            raise DataError("--vote: the task asks for a number, and numbers have no majority. Leave it out.")
+            raise DataError("--vote: a regression has no majority. Leave it out.")
         values = ensemble.first.log_probs[:, 0]
         return Decisions([repr(float(value)) for value in values], np.zeros(len(values), dtype=bool))
     if kind == "phrases":
         return _stand_for(ensemble, vote)
     best, tied = best_columns(ensemble.log_probs, ensemble.first.log_probs, vote)
     labels = ensemble.first.labels_of_rows
-    notes = [f"{int(tied.sum())} of {len(tied)} rows are tied; the first of the best was taken"]
+    notes = [f"{int(tied.sum())} of {len(tied)} rows are tied; the first of the best was chosen"]
     return Decisions([str(labels[row, k]) for row, k in enumerate(best)], tied, notes * bool(tied.any()))
 
 
 def best_columns(
     members: FloatArray, mean: FloatArray, vote: bool
 ) -> tuple[npt.NDArray[np.int64], BoolArray]:
-    """The best column of each row, and whether another is as good.
+    """The best column of each row, and whether another one is as good.
 
     Args:
-        members: (members, n, C), -inf where there is no column.
+        members: (members, n, C), -inf for missing columns.
         mean: (n, C), over the members.
-        vote: the column with most members' votes, then the better mean; else the better mean.
+        vote: choose the column with most votes, breaking ties by the mean; otherwise choose by the mean.
     """
     means = mean.astype(np.float64)
     if vote:
         votes = np.zeros(mean.shape, dtype=np.int64)
         for member in members:
             votes[np.arange(len(mean)), member.argmax(axis=1)] += 1
-        # Only the columns with most votes stay in the race.
+        # Only the columns with most votes remain.
         means = np.where(votes == votes.max(axis=1, keepdims=True), means, -np.inf)
     best = means.argmax(axis=1)
     top = means.max(axis=1, keepdims=True)
@@ -74,13 +74,13 @@ def best_columns(
 
 
 def _stand_for(ensemble: Ensemble, vote: bool) -> Decisions:
-    """Whether the query scores as high as every candidate; without a candidate it does."""
+    """Whether the query scores at least as high as every candidate; true if there are no candidates."""
     first = ensemble.first
     without: BoolArray = np.isneginf(first.log_probs[:, 0])
     if without.any():
         raise DataError(
-            f"row {first.ids[int(without.argmax())]}: has no query (target.span1_text), so there is nothing "
-            "to answer with True or False. Add it, or remove the line."
+            f"row {first.ids[int(without.argmax())]}: no query (target.span1_text), so it can't be answered "
+            "with True or False. Add it, or remove the line."
         )
     of_mean = _query_is_best(first.log_probs)
     yes: BoolArray = (
@@ -93,7 +93,7 @@ def _stand_for(ensemble: Ensemble, vote: bool) -> Decisions:
 
 
 def majority(members: Sequence[BoolArray], of_mean: BoolArray) -> BoolArray:
-    """(n,) what most members say; ``of_mean`` where as many say yes as no."""
+    """(n,) the majority of the members; ``of_mean`` decides ties."""
     votes = np.sum([np.where(member, 1, -1) for member in members], axis=0)
     found: BoolArray = np.where(votes == 0, of_mean, votes > 0)
     return found
@@ -107,13 +107,13 @@ def _query_is_best(log_probs: FloatArray) -> BoolArray:
 def measure(task: str, answers: Sequence[str], gold: Sequence[str], tied: BoolArray) -> dict[str, float]:
     """The task's scores x 100 over the rows whose right answer is known; empty if there are none.
 
-    A tie does not count as right where choices are ranked.
+    If choices are ranked, a tie does not count as correct.
 
     Args:
-        task: its name in GLUE's spelling, or another; for any regression "STS-B".
-        answers: (n,) as :func:`decide` gives them.
-        gold: (n,) the right ones, "" where not known.
-        tied: (n,) rows that are right by chance alone.
+        task: its name in GLUE's spelling, or another; "STS-B" for any regression.
+        answers: (n,) from :func:`decide`.
+        gold: (n,) the right answers, "" if unknown.
+        tied: (n,) rows that would be right only by chance.
     """
     rows = [row for row, right in enumerate(gold) if right]
     if not rows:

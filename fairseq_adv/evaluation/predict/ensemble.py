@@ -1,4 +1,4 @@
-"""A model's scores for each example of a split: kept in a file, and joined with those of others."""
+"""A model's scores for each example of a split: stored in a file, and combined with those of other models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fairseq_adv.data.own_json import parsed
 FloatArray = npt.NDArray[np.float32]
 StringArray = npt.NDArray[np.str_]
 
-# What a row's columns are: a label each, a number (regression), a choice each, the query and its rivals.
+# The meaning of a row's columns: labels, a number (regression), choices, or the query and its rivals.
 KINDS = ("classes", "values", "choices", "phrases")
 _ARRAYS = ("ids", "labels", "log_probs", "raw", "gold")
 _FORMAT = 1
@@ -36,11 +36,11 @@ class Scores:
         kind: one of ``KINDS``.
         task: such as "RTE" or "arc".
         split: fairseq's name of the split.
-        ids: (n,) the examples' names, all different.
-        labels: (n, C) or, where all rows have the same, (1, C) names of the columns; "" where there is none.
-        log_probs: (n, C) fp32, -inf where there is no column; for a regression the values.
-        raw: (n, C) fp32, what the model gave before normalisation.
-        gold: (n,) the right label, "" where it is not known.
+        ids: (n,) the examples' names, which must be unique.
+        labels: (n, C) or, if all rows have the same, (1, C) names of the columns; "" for missing columns.
+        log_probs: (n, C) fp32, -inf for missing columns; for a regression the values.
+        raw: (n, C) fp32, the model's output before normalisation.
+        gold: (n,) the right label, "" if unknown.
         made_from: the checkpoint, the data and the precision.
         name: of the checkpoint or file, for messages.
     """
@@ -58,14 +58,14 @@ class Scores:
 
     def __post_init__(self) -> None:
         if not self._fits() or self.kind not in KINDS:
-            raise DataError(f"{self.name}: its arrays don't fit together. Make the file again.")
+            raise DataError(f"{self.name}: its arrays don't match each other. Make the file again.")
         self._check_values()
         repeated = [one for one, count in Counter(self.ids.tolist()).items() if count > 1]
         if repeated:
-            raise DataError(f"{self.name}: the id {repeated[0]} stands for two examples. Give each its own.")
+            raise DataError(f"{self.name}: two examples have the id {repeated[0]}. Ids must be unique.")
 
     def _fits(self) -> bool:
-        """Whether shapes and dtypes are those of the class's description, and there are examples."""
+        """Whether shapes and dtypes match the class's description, and there are examples."""
         if self.log_probs.ndim != 2 or 0 in self.log_probs.shape:
             return False
         n, columns = self.log_probs.shape
@@ -100,7 +100,7 @@ class Scores:
         return np.broadcast_to(self.labels, self.log_probs.shape)
 
     def save(self, path: Path) -> None:
-        """Writes a file that :meth:`load` reads; it appears whole or not at all, and holds no pickle."""
+        """Writes a file for :meth:`load`, atomically; it contains no pickle."""
         about = {
             "format": _FORMAT,
             "kind": self.kind,
@@ -114,7 +114,7 @@ class Scores:
 
     @staticmethod
     def load(path: Path) -> Scores:
-        """Reads what :meth:`save` wrote.
+        """Reads a file written by :meth:`save`.
 
         Raises:
             DataError: the file is missing, or is something else.
@@ -124,7 +124,7 @@ class Scores:
         try:
             with zipfile.ZipFile(path) as archive:
                 if sum(entry.file_size for entry in archive.infolist()) > _LARGEST:
-                    raise ValueError(f"unpacked it is larger than {_LARGEST >> 20} MiB")
+                    raise ValueError(f"larger than {_LARGEST >> 20} MiB when unpacked")
             with np.load(path, allow_pickle=False) as file:
                 about = parsed(str(file["about"]))
                 arrays = {name: file[name] for name in _ARRAYS}
@@ -137,7 +137,7 @@ class Scores:
             zipfile.BadZipFile,
         ) as error:  # fmt: skip
             raise DataError(
-                f"{path}: is not a file of scores ({error}). Give the .npz that fairseq-adv predict writes."
+                f"{path}: not a file of scores ({error}). Pass an .npz written by fairseq-adv predict."
             ) from error
         return Scores(kind, task, split, **arrays, made_from=made_from, name=str(path))
 
@@ -147,7 +147,7 @@ class Ensemble:
     """Members whose rows and columns mean the same.
 
     Attributes:
-        first: rows and columns of all; its ``log_probs`` and ``raw`` are the means over the members.
+        first: rows and columns of all; its ``log_probs`` and ``raw`` are averaged over the members.
         log_probs: (members, n, C) fp32.
         raw: (members, n, C) fp32.
     """
@@ -158,11 +158,11 @@ class Ensemble:
 
 
 def join(members: Sequence[Scores]) -> Ensemble:
-    """Puts the members' rows and columns into the order of the first and takes their means.
+    """Reorders the members' rows and columns to match the first, and averages them.
 
     Raises:
-        DataError: they are of another task or split, or a row is missing, is one too many, or has other
-            choices or another right answer; it is named.
+        DataError: they belong to another task or split, or a row is missing, extra, or has different choices
+            or a different right answer; names the row.
     """
     first = members[0]
     aligned = [first] + [_aligned(first, member) for member in members[1:]]
@@ -181,10 +181,10 @@ def join(members: Sequence[Scores]) -> Ensemble:
 
 
 def probabilities(log_probs: FloatArray) -> FloatArray:
-    """(n, C) fp32: what log-probabilities, or means of several models', stand for; each row adds up to 1.
+    """(n, C) fp32 probabilities from log-probabilities or their means over models; rows sum to 1.
 
     Args:
-        log_probs: (n, C), -inf where there is no column, whose probability is 0.
+        log_probs: (n, C), -inf for missing columns, whose probability is 0.
     """
     shares = np.exp(log_probs.astype(np.float64) - log_probs.max(axis=1, keepdims=True))
     found: FloatArray = (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
@@ -196,8 +196,8 @@ def _aligned(first: Scores, other: Scores) -> Scores:
         ours, theirs = getattr(first, what), getattr(other, what)
         if ours != theirs:
             raise DataError(
-                f"{other.name}: its {what} is {theirs!r}, that of {first.name} is {ours!r}. An ensemble "
-                "needs the same."
+                f"{other.name}: its {what} is {theirs!r}, but that of {first.name} is {ours!r}. The members "
+                "of an ensemble must agree."
             )
     other = _take_rows(other, _rows_of(first, other))
     other = _with_columns_of(first, other)
@@ -205,8 +205,8 @@ def _aligned(first: Scores, other: Scores) -> Scores:
     if differ.any():
         row = int(differ.argmax())
         raise DataError(
-            f"{other.name}: row {first.ids[row]}: the right answer is {other.gold[row]}, in {first.name} it "
-            f"is {first.gold[row]}. Were the two made from the same data?"
+            f"{other.name}: row {first.ids[row]}: the right answer is {other.gold[row]}, but in {first.name} "
+            f"it is {first.gold[row]}. Were the two made from the same data?"
         )
     return other
 
@@ -217,14 +217,14 @@ def _rows_of(first: Scores, other: Scores) -> list[int]:
     missing = [name for name in first.ids.tolist() if name not in where]
     if missing:
         raise DataError(
-            f"{other.name}: {len(missing)} row(s) of {first.name} are missing, the first is {missing[0]}. "
+            f"{other.name}: {len(missing)} row(s) of {first.name} are missing, such as {missing[0]}. "
             "Predict with both on the same data."
         )
     extra = set(where) - set(first.ids.tolist())
     if extra:
         named = next(name for name in other.ids.tolist() if name in extra)
         raise DataError(
-            f"{other.name}: {len(extra)} row(s) are not in {first.name}, the first is {named}. Predict with "
+            f"{other.name}: {len(extra)} row(s) are not in {first.name}, such as {named}. Predict with "
             "both on the same data."
         )
     return [where[name] for name in first.ids.tolist()]
@@ -244,7 +244,8 @@ def _take_rows(scores: Scores, rows: list[int]) -> Scores:
 
 
 def _with_columns_of(first: Scores, other: Scores) -> Scores:
-    """The columns in the first's order: a label dictionary, or the choices of a question, may be permuted."""
+    """Reorders the columns to match the first; label dictionaries, or the choices of a question, may
+    differ."""
     if first.labels.shape == other.labels.shape and (first.labels == other.labels).all():
         return other
     if len(first.labels) == len(other.labels) == 1:
@@ -259,19 +260,19 @@ def _with_columns_of(first: Scores, other: Scores) -> Scores:
 
 
 def _order(first: Scores, other: Scores, row: int) -> list[int]:
-    """For each column of the first, the one of the other with the same label."""
+    """For each column of the first, the column of the other with the same label."""
     wanted, found = _names(first, row), _names(other, row)
-    # A query and its rivals are phrases: the same one may be there twice, and the first is the query.
+    # A query and its rivals are phrases: the same phrase may occur twice, and the first is the query.
     if wanted != found and (first.kind == "phrases" or sorted(wanted) != sorted(found)):
         raise DataError(
-            f"{other.name}: row {first.ids[row]} has {', '.join(found)} to choose from; in {first.name} it "
+            f"{other.name}: row {first.ids[row]} has the choices {', '.join(found)}, but in {first.name} it "
             f"has {', '.join(wanted)}. Predict with both on the same data."
         )
     return list(range(len(wanted))) if wanted == found else [found.index(label) for label in wanted]
 
 
 def _names(scores: Scores, row: int) -> list[str]:
-    """A row's labels without the padding behind them."""
+    """A row's labels without the padding after them."""
     names: list[str] = scores.row_labels(row).tolist()
     while names and not names[-1]:
         names.pop()

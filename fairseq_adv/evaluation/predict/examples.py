@@ -25,7 +25,7 @@ from fairseq_adv.evaluation.predict.ensemble import StringArray
 from fairseq_adv.evaluation.predict.kinds import PredictionTask
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
 
-_SHAPING = ("max_positions", "tokens_per_sample", "no_documents")  # options that decide a model's input
+_SHAPING = ("max_positions", "tokens_per_sample", "no_documents")  # options that determine a model's input
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Examples:
     """A split, loaded.
 
     Attributes:
-        dataset: its position i is row i of the arrays, and ``sample["id"]`` names positions.
+        dataset: item i is row i of the arrays, and ``sample["id"]`` contains such positions.
         kind, ids, labels, gold: as in :class:`fairseq_adv.evaluation.predict.ensemble.Scores`.
         present: (n, C) or (1, C) whether a row has the column.
-        digest: SHA-256 of what decides the model's input.
+        digest: SHA-256 of everything that determines the model's input.
     """
 
     dataset: FairseqDataset
@@ -60,19 +60,19 @@ def examples_of(
 
     Args:
         fairseq_task: set up with the data folder.
-        task: what is to be answered.
+        task: the task to answer.
         split: fairseq's name.
-        known: the classes that the model was trained with, in its order, if they are known.
+        known: the classes that the model was trained with, in its order, if known.
 
     Raises:
-        DataError: the split is not there or can't be read, or its labels are not the task's.
+        DataError: the split is missing or can't be read, or its labels are not the task's.
     """
     if isinstance(fairseq_task, SentencePredictionTask):
         return _sentences(fairseq_task, task, split, known)
     for folder in getattr(fairseq_task, "folders", []):
         find_split(
             folder, split
-        )  # in training a data set may lack a split; here each has questions to answer
+        )  # in training, a split may be missing in one of several data sets; here each must have it
     fairseq_task.load_dataset(split)
     dataset = fairseq_task.dataset(split)
     tokenizer = fairseq_task.tokenizer.fingerprint()
@@ -83,12 +83,13 @@ def examples_of(
 
 
 def known_labels(cfg: Any) -> list[str]:
-    """The names of a checkpoint's classes in the model's order; empty if nothing says them, or it has none.
+    """The names of a checkpoint's classes in the model's order; empty if they are unknown, or there are none.
 
-    ``text_classification`` keeps them in the checkpoint; else the training data does, if it is still there.
+    ``text_classification`` stores them in the checkpoint; otherwise they come from the training data, if it
+    still exists.
 
     Args:
-        cfg: the checkpoint's whole configuration.
+        cfg: the checkpoint's complete configuration.
     """
     names = getattr(cfg.task, "class_names", None)
     if names:
@@ -102,13 +103,11 @@ def _sentences(
 ) -> Examples:
     data = Path(fairseq_task.cfg.data)
     if not (data / "input0" / f"{split}.idx").is_file():
-        raise DataError(
-            f"{data}: has no split {split!r} (input0/{split}.idx). Pass another --data or --split."
-        )
+        raise DataError(f"{data}: no split {split!r} (input0/{split}.idx). Pass another --data or --split.")
     regression = bool(fairseq_task.cfg.regression_target)
     if task.glue is not None and regression != (not task.glue.classes):
         raise DataError(
-            f"{task.name} asks for {'a class' if regression else 'a number'}, but the checkpoint was trained "
+            f"{task.name} needs {'a class' if regression else 'a number'}, but the checkpoint was trained "
             f"{'with' if regression else 'without'} --regression-target. Choose another checkpoint."
         )
     labels = [] if regression else _checked_labels(fairseq_task.label_dictionary, task, data, known)
@@ -137,14 +136,14 @@ def _checked_labels(
     if wanted and sorted(labels) != sorted(wanted):
         owner = "the checkpoint" if task.glue is None else task.name
         raise DataError(
-            f"{file}: lists {', '.join(labels)}; {owner} has {', '.join(wanted)}. Pass "
+            f"{file}: lists {', '.join(labels)}, but {owner} has {', '.join(wanted)}. Pass "
             + ("data with these classes." if task.glue is None else f"the folder of {task.name}.")
         )
-    # A model knows its classes by number. In another order every answer would be another class.
+    # A model knows its classes by number. In another order every answer would be a different class.
     if known and labels != list(known):
         raise DataError(
-            f"{file}: lists its labels in another order than the data that the checkpoint was trained with "
-            f"({', '.join(known)}). Prepare the data beside the same training file."
+            f"{file}: lists its labels in a different order than the data that the checkpoint was trained "
+            f"with ({', '.join(known)}). Prepare the data together with the same training file."
         )
     return labels
 
@@ -157,7 +156,7 @@ def _gold_of_sentences(
         if not path.is_file():
             return np.full(len(dataset), "", dtype="<U1")
         return np.array([line.strip() for line in path.read_text(encoding="utf-8").splitlines()])
-    # fairseq's data set has targets where label/ has the split.
+    # fairseq's data set has targets if label/ has the split.
     if not (folder / f"{split}.idx").is_file():
         return np.full(len(dataset), "", dtype="<U1")
     return np.array([labels[int(dataset[i]["target"])] for i in range(len(dataset))])
@@ -204,11 +203,12 @@ def distinct_ids(ids: Sequence[str], where: Sequence[str]) -> StringArray:
 
     Raises:
         DataError: two are the same.
+        DataError: two are the same.
     """
     seen: dict[str, str] = {}
     for one, place in zip(ids, where):
         if one in seen:
-            raise DataError(f"{place}: the id {one} is also that of {seen[one]}. Give each its own.")
+            raise DataError(f"{place}: the id {one} is also at {seen[one]}. Ids must be unique.")
         seen[one] = place
     return np.array(ids)
 

@@ -1,4 +1,4 @@
-"""The values of ``fairseq-adv predict --task``: which checkpoints answer them, and the names of the files."""
+"""The values of ``fairseq-adv predict --task``: which checkpoints can answer them, and their file names."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class PredictionTask:
     """One value of ``--task``.
 
     Attributes:
-        name: as it is written in messages and files.
-        trained_with: the fairseq tasks whose checkpoints answer it.
-        glue: the layout of its files, for a task of GLUE.
+        name: used in messages and file names.
+        trained_with: the fairseq tasks whose checkpoints can answer it.
+        glue: the layout of its files, for a GLUE task.
         second: whether its rows are GLUE's mismatched ones (fairseq's test1 and valid1).
     """
 
@@ -48,7 +48,7 @@ class PredictionTask:
 
     @property
     def is_at_tokens(self) -> bool:
-        """Whether a model answers it at tokens, not with a label."""
+        """Whether the model predicts at tokens, not one label per row."""
         return self.name in ("squad", "tagging")
 
     def split(self, split: str) -> str:
@@ -56,7 +56,8 @@ class PredictionTask:
         return f"{split}1" if self.second and not split.endswith("1") else split
 
     def file(self, split: str) -> str:
-        """The file's name that the leaderboard wants; other splits than test bear the split's name, too."""
+        """The file name that the leaderboard expects; for splits other than test it includes the split's
+        name."""
         if self.glue is not None:
             stem, ending = self.name, "tsv"
         else:

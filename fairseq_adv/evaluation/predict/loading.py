@@ -1,4 +1,4 @@
-"""Opens checkpoints for texts, without the data that they were trained on."""
+"""Loads checkpoints for predicting on texts, without the data that they were trained on."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ def load(
     data: Checkpoint | None = None,
     how: Running | None = None,
 ) -> TextModel:
-    """Loads a model, or several as an ensemble, for texts. Nothing in a checkpoint is run.
+    """Loads a model, or several as an ensemble, for predicting on texts. No code in a checkpoint is run.
 
-    The tokenizer is that in ``tokenizer_dir``, else in ``tokenizer/`` beside the checkpoint, else in that of
-    the data folder that the checkpoint names. The names of the classes are in the checkpoint
-    (``text_classification``) or in that data folder. An ensemble answers with the mean of the members'
+    The tokenizer is read from ``tokenizer_dir``, else from ``tokenizer/`` next to the checkpoint, else from
+    that of the data folder named in the checkpoint. The class names are in the checkpoint
+    (``text_classification``) or in that data folder. An ensemble predicts the mean of its members'
     log-probabilities, or of their numbers.
 
     Args:
-        checkpoints: what fairseq-train wrote, with ``--task sentence_prediction``, ``text_classification`` or
+        checkpoints: written by fairseq-train, with ``--task sentence_prediction``, ``text_classification`` or
             a multiple-choice task of this project.
         tokenizer_dir: the encoder's folder, or that of its tokenizer.
         device: such as "cpu" or "cuda:1"; ``None``: a GPU if there is one.
         data: the data folder that the checkpoint was trained on, if it has moved.
-        how: sizes of mini-batches, and the precision; ``device`` and ``tokenizer_dir`` replace its own.
+        how: sizes of mini-batches, and the precision; ``device`` and ``tokenizer_dir`` override its own.
 
     Raises:
-        DataError: a checkpoint, its tokenizer or the names of its classes can't be found or used, or the
+        DataError: a checkpoint, its tokenizer or its class names can't be found or used, or the
             models don't belong together.
     """
     given = [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints
     paths = [Path(one) for one in given]
     if not paths:
-        raise DataError("no checkpoint given")
+        raise DataError("no checkpoint given. Pass at least one")
     how = how or Running()
     if device is not None:
         how = replace(how, device_name=str(device))
@@ -68,7 +68,7 @@ def load(
     kinds = {_kind(member): member.path for member in reversed(members)}
     if len(kinds) > 1:
         raise DataError(
-            "an ensemble needs models of one kind: " + ", ".join(f"{p} gives {k}" for k, p in kinds.items())
+            "an ensemble needs models of one kind: " + ", ".join(f"{p}: {k}" for k, p in kinds.items())
         )
     return TextModel(members, how)
 
@@ -80,15 +80,15 @@ def _member(path: Path, data: str | None, how: Running) -> Member:
     task_class = TASK_REGISTRY.get(name, FairseqTask)
     if not issubclass(task_class, (SentencePredictionTask, MultipleChoiceTask)):
         raise DataError(
-            f"{path}: was trained with --task {name}; texts are answered by models of sentence_prediction, "
-            "text_classification and the multiple-choice tasks"
+            f"{path}: was trained with --task {name}, but only models of sentence_prediction, "
+            "text_classification and the multiple-choice tasks can predict on texts"
         )
     unshuffled: dict[str, Any] = {"no_shuffle": True, "sampling_weights": None}
     overwrite_args_by_name(cfg, unshuffled if data is None else {**unshuffled, "data": data})
     tokenizer = _tokenizer(path, cfg, how)
     labels: list[str] = []
     with reported_as_data_error(path):
-        # As fairseq's setup_task, which would read the dictionaries from the data folder.
+        # As in fairseq's setup_task, which would read the dictionaries from the data folder.
         options = merge_with_parent(TASK_DATACLASS_REGISTRY[name](), cfg.task)
         if issubclass(task_class, MultipleChoiceTask):
             task: FairseqTask = task_class(options, tokenizer)
@@ -113,7 +113,7 @@ def _tokenizer(path: Path, cfg: Any, how: Running) -> TokenToIds:
 
 
 def _width(data: Path) -> int | None:
-    """How many texts a row of the training data has, if it is still there."""
+    """The number of texts in a row of the training data, if it still exists."""
     if not (data / "input0").is_dir():
         return None
     return 2 if (data / "input1").is_dir() else 1
@@ -123,8 +123,8 @@ def _class_names(path: Path, cfg: Any) -> list[str]:
     labels = known_labels(cfg)
     if not labels:
         raise DataError(
-            f"{path}: the names of its classes are not known: there is no {cfg.task.data}/label/dict.txt. "
-            "Name the data folder that it was trained on: --data, or load(…, data=…)."
+            f"{path}: its class names are unknown, because {cfg.task.data}/label/dict.txt does not exist. "
+            "Pass the data folder that it was trained on: --data, or load(…, data=…)."
         )
     return labels
 

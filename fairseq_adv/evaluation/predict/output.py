@@ -1,7 +1,8 @@
-"""The leaderboards' files, and one with probabilities.
+"""The leaderboards' file formats, and one with probabilities.
 
 GLUE: ``index<TAB>prediction`` under a header. ARC and CommonsenseQA: ``id,label`` without a header, as in the
-sample predictions of AI2's evaluator. SuperGLUE's WSC: a json object a line, its label "True" or "False".
+sample predictions of AI2's evaluator. SuperGLUE's WSC: one JSON object per line, with the label "True" or
+"False".
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def glue_lines(answers: Sequence[str]) -> str:
 
 
 def probability_lines(scores: Scores, answers: Sequence[str]) -> str:
-    """A TSV: index, prediction, and the probability of each class or choice; a number has no such columns.
+    """A TSV: index, prediction, and the probability of each class or choice; a regression has no such
+    columns.
 
     Args:
         scores: of one model, or the means over several.
@@ -50,7 +52,7 @@ def stsb_answer(value: float) -> str:
     """A similarity from 0 to 5 with three decimals.
 
     Args:
-        value: the model's, in fifths of that (fairseq's recipe divides the scores by 5).
+        value: the model's output, which is a fifth of that (fairseq's recipe divides the scores by 5).
     """
     return f"{min(max(value * 5.0, 0.0), 5.0):.3f}"
 
@@ -63,15 +65,15 @@ def choice_lines(ids: Sequence[str], answers: Sequence[str]) -> str:
 
 
 def refuse_other_questions(path: Path, ids: Sequence[str]) -> None:
-    """Raises DataError if ``path`` holds the answers to other questions, which would be lost."""
+    """Raises DataError if ``path`` has the answers to other questions, which would be lost."""
     if not path.is_file():
         return
     with open(path, encoding="utf-8", newline="") as file:
         there = [row[0] for row in csv.reader(file) if row]
     if sorted(there) != sorted(ids):
         raise DataError(
-            f"{path}: holds the answers to other questions ({len(there)}, the first is "
-            f"{there[0] if there else '-'}). Give another --out, or remove it."
+            f"{path}: has the answers to other questions ({len(there)}, such as "
+            f"{there[0] if there else '-'}). Pass another --out, or remove the file."
         )
 
 

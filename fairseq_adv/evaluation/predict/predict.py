@@ -1,4 +1,4 @@
-"""From checkpoints, and scores of earlier runs, to one prediction file."""
+"""Turns checkpoints, and scores of earlier runs, into one prediction file."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from fairseq_adv.evaluation.predict.token_answers import answer_at_tokens
 
 @dataclass(frozen=True)
 class Request:
-    """What ``fairseq-adv predict`` was asked for.
+    """The arguments of ``fairseq-adv predict``.
 
     Attributes:
-        task: a name of :data:`fairseq_adv.evaluation.predict.kinds.PREDICTION_TASKS`; ``None``: data of one's
-            own, answered with labels or numbers.
+        task: a name of :data:`fairseq_adv.evaluation.predict.kinds.PREDICTION_TASKS`; ``None``: your own
+            data, answered with labels or numbers.
         out: the folder for the file and for ``scores/``.
-        checkpoints: to be run on ``data``.
+        checkpoints: to run on ``data``.
         scores: files of earlier runs that join the ensemble.
-        data: the data folder; needed for checkpoints, and for WNLI through WSC.
+        data: the data folder; needed for checkpoints, and for WNLI as WSC.
         split: of the data.
-        vote: the majority instead of the mean of log-probabilities.
-        wnli: GLUE's WNLI file, if WNLI is answered through WSC.
-        gold: GLUE's QNLI file with labels, to measure QNLI as ranking by.
+        vote: take the majority instead of the mean of log-probabilities.
+        wnli: GLUE's WNLI file, if WNLI is answered as WSC.
+        gold: GLUE's QNLI file with labels, to score QNLI as ranking.
         running: how the models are run.
     """
 
@@ -57,14 +57,14 @@ class Request:
 
 @dataclass
 class Predicted:
-    """What :func:`predict` did.
+    """The result of :func:`predict`.
 
     Attributes:
         file: the prediction file.
-        rows: how many it has.
-        members: how many models took part.
+        rows: number of its rows.
+        members: number of models in the ensemble.
         measured: scores x 100, if the right answers are known.
-        notes: what the user should know.
+        notes: messages for the user.
     """
 
     file: Path
@@ -75,10 +75,10 @@ class Predicted:
 
 
 def predict(request: Request) -> Predicted:
-    """Runs the checkpoints that have no scores yet, joins all scores and writes the answers.
+    """Runs the checkpoints that have no scores yet, combines all scores and writes the answers.
 
-    The scores of each checkpoint are kept in ``out/scores``, one file each, as soon as they are there: an
-    interrupted run resumes after the last of them.
+    The scores of each checkpoint are stored in ``out/scores``, one file each, as soon as they are computed,
+    so an interrupted run resumes after the last of them.
 
     Raises:
         DataError: an option, a checkpoint, a file or the data can't be used, or they don't fit together.
@@ -111,20 +111,20 @@ def predict(request: Request) -> Predicted:
 
 def _check(request: Request, task: PredictionTask) -> None:
     if not request.checkpoints and not request.scores:
-        raise DataError("no model: give checkpoints, or files of scores by --scores")
+        raise DataError("no model: pass checkpoints, or score files with --scores")
     if request.checkpoints and request.data is None:
-        raise DataError("--data is missing: the data folder that the checkpoints are to be run on")
+        raise DataError("--data is missing: pass the data folder to run the checkpoints on")
     if request.wnli is not None and task.name != "WNLI":
         raise DataError(f"--wnli-test is for --task WNLI, not {task.name}. Leave it out.")
     if request.gold is not None and task.name != "QNLI":
         raise DataError(f"--gold is for --task QNLI, not {task.name}. Leave it out.")
     if task.name == "AX" and request.split != "test":
-        raise DataError(f"--split {request.split}: AX has a test split alone. Leave it out.")
+        raise DataError(f"--split {request.split}: AX has only a test split. Leave it out.")
 
 
 def _at_tokens(request: Request, task: PredictionTask) -> Predicted:
     if request.scores or request.vote or len(request.checkpoints) != 1:
-        raise DataError(f"--task {task.name} takes one checkpoint, and neither --scores nor --vote")
+        raise DataError(f"--task {task.name} takes one checkpoint, without --scores and --vote")
     assert request.data is not None  # checked
     file = request.out / task.file(request.split)
     rows, measured = answer_at_tokens(
@@ -144,8 +144,8 @@ def _loaded(path: Path, task: PredictionTask, split: str) -> Scores:
     scores = Scores.load(path)
     if scores.task != task.name or scores.split != split:
         raise DataError(
-            f"{path}: holds scores for {scores.task}, split {scores.split}; expected {task.name}, split "
-            f"{split}. Give another file, or another --task or --split."
+            f"{path}: has scores for {scores.task}, split {scores.split}, but {task.name}, split {split} is "
+            "needed. Pass another file, or another --task or --split."
         )
     return scores
 
@@ -155,7 +155,7 @@ def _refuse_repeated(members: Sequence[Scores]) -> None:
     for member in members:
         key = (str(member.made_from.get("checkpoint", member.name)), bool(member.made_from.get("fp16")))
         if key in seen:
-            raise DataError(f"{member.name}: is the same model as {seen[key]}. Give each once.")
+            raise DataError(f"{member.name}: is the same model as {seen[key]}. Pass each only once.")
         seen[key] = member.name
 
 
@@ -204,19 +204,19 @@ def _gold_of_qnli(path: Path) -> list[str]:
 
 
 def _wnli(request: Request, ensemble: Ensemble) -> tuple[str, Predicted]:
-    """WNLI's rows: 1 where the WSC sentence that asks the same is answered with True."""
+    """WNLI's rows: 1 if the WSC sentence that asks the same question is answered with True."""
     if request.wnli is None:
-        raise DataError("--wnli-test is missing: GLUE's WNLI file, whose rows are answered through WSC")
+        raise DataError("--wnli-test is missing: pass GLUE's WNLI file, whose rows are answered as WSC")
     if request.data is None:
-        raise DataError("--data is missing: the WSC folder, whose sentences are matched with WNLI's rows")
+        raise DataError("--data is missing: pass the WSC folder, whose sentences match WNLI's rows")
     examples = read_wsc(find_split(request.data, request.split), with_candidates=False)
     decisions = decide(ensemble, request.vote)
     answers = dict(zip(ensemble.first.ids.tolist(), decisions.answers))
     queries = dict(zip(ensemble.first.ids.tolist(), ensemble.first.labels_of_rows[:, 0].tolist()))
     for example in examples:
-        # Two files can have the same numbers for other sentences.
+        # Two files can have the same ids for different sentences.
         if example.id not in answers or queries[example.id] != (example.query or ""):
-            raise DataError(f"{example.where}: has no scores (idx {example.id}). Predict with this file.")
+            raise DataError(f"{example.where}: no scores for it (idx {example.id}). Predict on this file.")
     matched = match_wnli(request.wnli, examples)
     found = [str(int(answers[examples[position].id] == "True")) for position in matched]
     gold = ["" if row.label is None else str(int(row.label)) for row in read_wnli(request.wnli)]

@@ -1,7 +1,7 @@
-"""QNLI's rows from the ranking of each question's sentences: the best one is "entailment", the others not.
+"""Answers QNLI's rows by ranking each question's sentences: the best one is "entailment", the others not.
 
-A row whose question occurs once has nothing to be compared with. It is "entailment" if its score lies above
-the midpoint between the mean score of the winners and that of the losers of this split's other questions.
+A row whose question occurs once has nothing to compare with. It is "entailment" if its score is above the
+midpoint between the mean score of the winners and that of the losers among this split's other questions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class RowAnswers:
     Attributes:
         answers: (rows,) "entailment" or "not_entailment"; position i is the row with index i.
         tied: (rows,) whether the row's question had two equally good sentences.
-        notes: what the user should know.
+        notes: messages for the user.
     """
 
     answers: list[str]
@@ -34,16 +34,16 @@ class RowAnswers:
 
 
 def rows_from_ranking(ensemble: Ensemble, vote: bool = False) -> RowAnswers:
-    """Answers for the rows that the choices' labels name; rows mined from other splits are left out.
+    """Answers for the rows named by the choices' labels; rows mined from other splits are left out.
 
-    The mean is taken over raw scores. For the choices of a question that gives the order of the mean
-    log-probabilities, and unlike those it means something for a sentence alone.
+    The mean is taken over raw scores. For the choices of one question that gives the same order as the mean
+    log-probabilities, and unlike those it is also meaningful for a single sentence.
 
     Raises:
-        DataError: an index is missing or occurs twice (it is named), or no question has two sentences and one
-            has a single one.
+        DataError: an index is missing or occurs twice (names it), or no question has two sentences but one
+            has a single sentence.
     """
-    # A tie goes to the lower row of GLUE's file; sentences of other splits come after.
+    # In a tie the lower row of GLUE's file wins; sentences of other splits come last.
     ordered = _by_index(ensemble)
     scores = ordered.first
     best, tied = best_columns(ordered.raw, scores.raw, vote)
@@ -70,7 +70,7 @@ def rows_from_ranking(ensemble: Ensemble, vote: bool = False) -> RowAnswers:
         raise DataError(f"{scores.name}: row {missing[0] if missing else 0} of QNLI is in no question.")
     notes = []
     if tied.any():
-        notes.append(f"{int(tied.sum())} of {len(tied)} questions are tied; the lower row was taken")
+        notes.append(f"{int(tied.sum())} of {len(tied)} questions are tied; the lower row was chosen")
     if alone.any():
         notes.append(f"{int(alone.sum())} rows without a partner were answered by the midpoint of the scores")
     indices = range(len(found))
@@ -78,13 +78,13 @@ def rows_from_ranking(ensemble: Ensemble, vote: bool = False) -> RowAnswers:
 
 
 def _above_midpoint(ensemble: Ensemble, alone: BoolArray, vote: bool) -> BoolArray:
-    """(n,) bool, of meaning in the rows ``alone``."""
+    """(n,) bool, meaningful only in the rows ``alone``."""
     if not alone.any():
         return alone
     if alone.all():
         raise DataError(
-            f"{ensemble.first.name}: no question has two sentences, so there is no midpoint to compare a "
-            "single one with. Predict on the whole split."
+            f"{ensemble.first.name}: no question has two sentences, so there is no midpoint for single "
+            "sentences. Predict on the whole split."
         )
     members: list[BoolArray] = [raw[:, 0] > _midpoint(raw[~alone]) for raw in ensemble.raw]
     of_mean: BoolArray = ensemble.first.raw[:, 0] > _midpoint(ensemble.first.raw[~alone])
@@ -92,14 +92,15 @@ def _above_midpoint(ensemble: Ensemble, alone: BoolArray, vote: bool) -> BoolArr
 
 
 def _midpoint(raw: FloatArray) -> float:
-    """Between the mean of the best scores and the mean of all others."""
+    """The midpoint between the mean of the best scores and the mean of all others."""
     scores = np.sort(np.where(np.isfinite(raw), raw, -np.inf).astype(np.float64), axis=1)
     others = scores[:, :-1]
     return float(scores[:, -1].mean() + others[np.isfinite(others)].mean()) / 2
 
 
 def _by_index(ensemble: Ensemble) -> Ensemble:
-    """The choices of each question by their row in GLUE's file; those of other splits, and none, behind."""
+    """Sorts the choices of each question by their row in GLUE's file; those of other splits, and missing
+    ones, last."""
     labels = ensemble.first.labels_of_rows
     order = np.empty(labels.shape, dtype=np.int64)
     for row, names in enumerate(labels.tolist()):

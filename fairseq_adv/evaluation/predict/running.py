@@ -1,4 +1,4 @@
-"""A checkpoint as a model that scores examples: read safely, built, run in mini-batches of like length."""
+"""A checkpoint as a model that scores examples: read safely, built, run in mini-batches of similar length."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from fairseq_adv.evaluation.trained import objective_options, reported_as_data_e
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
 
-# Tokens of a mini-batch, where neither its rows nor its tokens are given. A CPU has caches to stay in:
-# MiniLM-L6 takes 10 ms a movie review in mini-batches of 1024 tokens, and 24 ms in such of 16384.
+# Most tokens per mini-batch, if neither rows nor tokens are given. On a CPU smaller batches stay in the
+# caches: MiniLM-L6 takes 10 ms per movie review in mini-batches of 1024 tokens, and 24 ms in mini-batches of
+# 16384.
 MAX_TOKENS, MAX_TOKENS_OF_CPU = 16384, 1024
 
 
@@ -31,15 +32,15 @@ class Running:
     """How a model is run.
 
     Attributes:
-        batch_size: most examples of a mini-batch; ``None``: as ``max_tokens`` allows.
-        max_tokens: most tokens of a mini-batch; ``None``: as ``batch_size`` allows.
+        batch_size: most examples per mini-batch; ``None``: as ``max_tokens`` allows.
+        max_tokens: most tokens per mini-batch; ``None``: as ``batch_size`` allows.
         cpu: don't use a GPU.
-        fp16: half precision, on a GPU.
+        fp16: compute in half precision; needs a GPU.
         tokenizer_dir: instead of the one in the checkpoint.
         device_name: such as "cuda:1"; ``None``: a GPU if there is one and ``cpu`` is false.
 
     Raises:
-        DataError: a number below 1, or a device that is not there.
+        DataError: a number below 1, or the device does not exist.
     """
 
     batch_size: int | None = None
@@ -74,11 +75,11 @@ class Running:
 def load_model(
     path: Path, state: dict[str, Any], task: FairseqTask, how: Running
 ) -> tuple[Objective, torch.nn.Module]:
-    """The model in a checkpoint, in evaluation mode on its device, and what it learned.
+    """The model in a checkpoint, in evaluation mode on its device, and its objective.
 
     Args:
         path: for messages.
-        state: what :func:`fairseq_adv.evaluation.trained.read_checkpoint` read.
+        state: from :func:`fairseq_adv.evaluation.trained.read_checkpoint`.
         task: with the dictionaries that belong to the model.
         how: device and precision.
 
@@ -102,15 +103,15 @@ def run_model(
     how: Running,
     progress: bool = True,
 ) -> tuple[FloatArray, FloatArray]:
-    """The scores of all examples: log-probabilities (n, C) fp32, and what the model gave (n, C) fp32.
+    """The scores of all examples: log-probabilities (n, C) fp32, and the model's output (n, C) fp32.
 
     Args:
         path: for messages.
         objective: predicts.
-        model: as :func:`load_model` gives it.
+        model: from :func:`load_model`.
         examples: at least one.
         how: sizes of the mini-batches.
-        progress: show a bar over the rows.
+        progress: show a progress bar.
 
     Raises:
         DataError: an example has more tokens than a mini-batch, memory runs out, or a score is not finite.
@@ -142,16 +143,16 @@ def predicted(
     path: Path, objective: Objective, model: torch.nn.Module, dataset: Any, names: Sequence[str],
     how: Running, progress: bool = True,
 ) -> Iterator[tuple[Sample, Tensor]]:  # fmt: skip
-    """The mini-batches of a data set, and what the model predicts for each.
+    """The mini-batches of a data set, and the model's predictions for each.
 
     Args:
         path: for messages.
         objective: predicts.
-        model: as :func:`load_model` gives it.
+        model: from :func:`load_model`.
         dataset: at least one example.
         names: of its examples, for messages.
         how: sizes of the mini-batches.
-        progress: show a bar over the rows.
+        progress: show a progress bar.
 
     Raises:
         DataError: an example has more tokens than a mini-batch, or memory runs out.
@@ -169,7 +170,7 @@ def predicted(
 
 
 def _batches(dataset: Any, names: Sequence[str], how: Running) -> list[Any]:
-    """Rows of similar length together, longest first: if memory runs out, it does so at once."""
+    """Groups rows of similar length, longest first: if memory runs out, it does so at once."""
     tokens = np.array([dataset.num_tokens(i) for i in range(len(dataset))])
     max_tokens = how.max_tokens
     if not (max_tokens or how.batch_size):

@@ -33,7 +33,7 @@ class SpanAnswers:
         self._nulls: dict[str, Candidate] = {}
 
     def add(self, sample: Sample, predictions: Tensor) -> None:
-        """The windows of a mini-batch."""
+        """Adds the windows of a mini-batch."""
         scores, places = best_spans(predictions, self._longest, N_BEST)
         begin, end = predictions.float().cpu().unbind(dim=1)
         nulls = null_scores(predictions).tolist()
@@ -52,7 +52,7 @@ class SpanAnswers:
         return len(self._found)
 
     def files(self, file: Path) -> dict[Path, str]:
-        """``predictions.json``, ``nbest_predictions.json`` beside it, and, where a context may have no
+        """``predictions.json``, ``nbest_predictions.json`` next to it, and, if some contexts may have no
         answer, ``null_odds.json``.
         """
         contents: dict[Path, Any] = {file: self.answers(), file.with_name(f"nbest_{file.name}"): self.nbest()}
@@ -64,7 +64,7 @@ class SpanAnswers:
         }
 
     def answers(self) -> dict[str, str]:
-        """The best answer of each question; none, "", where its score is above that of every span."""
+        """The best answer of each question; "" (no answer) if that scores higher than every span."""
         odds = self.null_odds() if self._dataset.has_impossible else {}
         return {name: "" if odds.get(name, 0.0) > 0 else text for name, text in self.spans().items()}
 
@@ -73,18 +73,18 @@ class SpanAnswers:
         return {name: max(found, key=_score)["text"] if found else "" for name, found in self._found.items()}
 
     def null_odds(self) -> dict[str, float]:
-        """The least score of no answer in a window, less the best score of a span."""
+        """The lowest score of no answer over all windows, minus the best score of a span."""
         return {
             name: _score(self._nulls[name]) - max(map(_score, found), default=-math.inf)
             for name, found in self._found.items()
         }
 
     def nbest(self) -> dict[str, list[Candidate]]:
-        """The best of each question, one for each text, with their shares of the probability."""
+        """The best spans of each question, one for each text, with their probabilities."""
         return {name: _with_probability(self._distinct(name)) for name in self._found}
 
     def measured(self) -> dict[str, float]:
-        """What the official evaluation reports, if the right answers are known."""
+        """The scores of the official evaluation, if the right answers are known."""
         golds = self._dataset.squad.golds()
         if not golds:
             return {}

@@ -1,4 +1,4 @@
-"""GLUE's eleven prediction files, checked and put into the zip that its server takes."""
+"""Checks GLUE's eleven prediction files, and packs them into the zip that its server accepts."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _SCORE = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 @dataclass
 class Submission:
-    """What :func:`make_submission` did.
+    """The result of :func:`make_submission`.
 
     Attributes:
         out: the zip.
-        rows: of each file in it.
-        missing: files that GLUE wants and that are not in it.
+        rows: number of rows of each file in it.
+        missing: files that GLUE requires but are not in it.
     """
 
     out: Path
@@ -49,15 +49,15 @@ def make_submission(folder: Path, out: Path, allow_missing: bool = False) -> Sub
 
     Args:
         folder: where ``fairseq-adv predict`` wrote them.
-        out: the zip to make; it appears whole or not at all.
-        allow_missing: zip what is there.
+        out: the zip to make, atomically.
+        allow_missing: zip the files that exist.
 
     Raises:
         DataError: a file is missing, or has a wrong header, index, number of rows or answer; the message
             names file and line.
     """
     if out.suffix != ".zip":
-        raise DataError(f"{out}: GLUE takes a zip. Give a name that ends in .zip.")
+        raise DataError(f"{out}: GLUE requires a zip. Pass a name that ends in .zip.")
     result = Submission(out)
     contents: dict[str, bytes] = {}
     for name, (rows, task) in FILES.items():
@@ -70,7 +70,7 @@ def make_submission(folder: Path, out: Path, allow_missing: bool = False) -> Sub
         result.rows[name] = rows
     if not contents or (result.missing and not allow_missing):
         raise DataError(
-            f"{folder}: {', '.join(result.missing)} not there. Make them with fairseq-adv predict"
+            f"{folder}: {', '.join(result.missing)} missing. Make them with fairseq-adv predict"
             + (", or pass --allow-missing." if contents else ".")
         )
     _zip(out, contents)
@@ -123,7 +123,7 @@ def _check_answer(where: str, answer: str, task: str) -> None:
 def _zip(out: Path, contents: dict[str, bytes]) -> None:
     with written_whole(out) as whole, zipfile.ZipFile(whole, "w") as file:
         for name in sorted(contents):
-            # A fixed date: the same answers give the same zip.
+            # A fixed date, so that the same answers give the same zip.
             entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16

@@ -1,4 +1,4 @@
-"""A tagging model's tags as one more column of the file that it was given."""
+"""Adds a tagging model's tags to its input file as another column."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TagAnswers:
         self._found: list[list[str]] = [[] for _ in self._sentences]
 
     def add(self, sample: Sample, predictions: Tensor) -> None:
-        """The sentences of a mini-batch."""
+        """Adds the sentences of a mini-batch."""
         best = predictions.argmax(dim=1).tolist()
         for row, number in zip(sample["sentence"].tolist(), best):
             self._found[int(sample["id"][row])].append(self._tags[number])
@@ -41,7 +41,7 @@ class TagAnswers:
         return len(self._found)
 
     def files(self, file: Path) -> dict[Path, str]:
-        """The file's lines with a column more, in IOB2; O for a line that begins a document."""
+        """The file's lines with an additional column, in IOB2; O for a line that begins a document."""
         source = self._sentences[0].path
         tag_of = {
             sentence.line + word: tag

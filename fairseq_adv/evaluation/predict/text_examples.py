@@ -1,4 +1,4 @@
-"""Texts and questions as the examples that a task's data set makes of them in training."""
+"""Texts and questions as examples in the form of the task's own data set in training."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
 def text_examples(
     task: SentencePredictionTask, tokenizer: TokenToIds, labels: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> tuple[Examples, int]:
-    """Texts, or pairs of them, as fairseq 0.12.2's ``SentencePredictionTask.load_dataset`` makes rows.
+    """Builds rows from texts, or pairs of texts, like fairseq 0.12.2's
+    ``SentencePredictionTask.load_dataset``.
 
     A row is ``--init-token``, the text's tokens and ``</s>``; then ``--separator-token``, the second text's
-    tokens and ``</s>``. A longer one is cut to the first ``--max-positions`` tokens, as ``--shorten-method
-    truncate`` does.
+    tokens and ``</s>``. Longer rows are truncated to the first ``--max-positions`` tokens, as by
+    ``--shorten-method truncate``.
 
     Args:
-        task: its options say how.
+        task: its options determine the rows.
         tokenizer: of the model.
-        labels: the classes in the model's order; none for a regression.
-        rows: at least one; all of one text, or all of two.
+        labels: the classes in the model's order; empty for a regression.
+        rows: at least one; all with one text, or all with two.
 
     Returns:
-        the examples, and how many of them were cut.
+        the examples, and how many of them were truncated.
     """
     cfg = task.cfg
     starts = (cfg.init_token, cfg.separator_token)
@@ -73,7 +74,7 @@ def text_examples(
 
 
 def question_examples(task: MultipleChoiceTask, questions: Sequence[Question]) -> Examples:
-    """Questions with choices as the task reads them.
+    """Questions with choices, in the form that the task reads.
 
     Raises:
         DataError: a question with its answer is longer than ``--max-positions``, or two have the same id.
@@ -87,7 +88,7 @@ def question_examples(task: MultipleChoiceTask, questions: Sequence[Question]) -
 
 
 def encoded(tokenizer: TokenToIds, column: Sequence[str], start: int | None) -> list[Any]:
-    """(tokens,) int64 of each text, ``start`` before it and ``</s>`` behind it."""
+    """(tokens,) int64 of each text, with ``start`` before it and ``</s>`` after it."""
     ids, lengths = tokenizer.encode(column)
     ends = np.cumsum(lengths)
     before = [] if start is None else [start]

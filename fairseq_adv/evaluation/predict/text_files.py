@@ -1,4 +1,4 @@
-"""Answers to the texts of a file or of a stream, with models that :mod:`.loading` has opened."""
+"""Answers the texts of a file or stream, with models loaded by :mod:`.loading`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairseq_adv.evaluation.predict.decisions import decide
 from fairseq_adv.evaluation.predict.output import probability_lines
 from fairseq_adv.evaluation.predict.text_model import Row, TextModel
 
-_BLOCK = 1 << 16  # bytes of a stream that are answered together, at most
+_BLOCK = 1 << 16  # most bytes of a stream that are answered together
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class TextFile:
     """A file of texts to answer.
 
     Attributes:
-        path: csv, tsv, jsonl, parquet, or .label or .all (a class, a space and a text in a line), as
-            :func:`fairseq_adv.data.tables.table_files.read_table` reads them; .txt: a text a line, with a tab
-            between the two of a pair. For a model of multiple choice: a file that ``prepare choices`` reads.
+        path: csv, tsv, jsonl, parquet, or .label or .all (a class, a space and a text per line), as in
+            :func:`fairseq_adv.data.tables.table_files.read_table`; .txt: one text per line, with a tab
+            between the two of a pair. For a multiple-choice model: a file that ``prepare choices`` reads.
         text: the column, or the key, of the text; ``None`` for .txt and for questions.
         text_pair: that of the second text; ``None``: single texts.
-        header: whether the first row of a csv or tsv names the columns; else they are "1", "2", ….
-        encoding: of a csv, tsv or lines.
+        header: whether the first row of a csv or tsv names the columns; otherwise they are "1", "2", ….
+        encoding: of a csv, tsv or text file.
     """
 
     path: Path
@@ -39,7 +39,7 @@ class TextFile:
 
 
 def read_rows(file: TextFile) -> list[tuple[str, ...]]:
-    """The texts, or pairs of texts, in a file.
+    """Reads the texts, or pairs of texts, of a file.
 
     Raises:
         DataError: naming file and line: the file can't be read, or has no such column.
@@ -50,7 +50,7 @@ def read_rows(file: TextFile) -> list[tuple[str, ...]]:
             raise DataError(f"{path}: a .txt file has no columns. Leave --text and --text-pair out.")
         return _one_width(path, text_of_file(path, file.encoding))
     if text is None:
-        raise DataError(f"{path}: say which column holds the text, with --text")
+        raise DataError(f"{path}: --text is missing: pass the column with the text")
     columns = [text] if text_pair is None else [text, text_pair]
     return [
         tuple(text_cell(row, column, where) for column in columns)
@@ -63,20 +63,20 @@ def _one_width(path: Path, content: str) -> list[tuple[str, ...]]:
     lines = content.removesuffix("\n").split("\n") if content else []
     rows = [_split(line.removesuffix("\r"), f"{path}:{number}") for number, line in enumerate(lines, start=1)]
     if not rows:
-        raise DataError(f"{path}: holds no texts")
+        raise DataError(f"{path}: no texts found")
     odd = next((number for number, row in enumerate(rows, start=1) if len(row) != len(rows[0])), None)
     if odd is not None:
-        raise DataError(f"{path}:{odd}: pairs (with a tab) and single texts can't be mixed")
+        raise DataError(f"{path}:{odd}: pairs (with a tab) and single texts can't be mixed. Split the file")
     return rows
 
 
 def answer_file(model: TextModel, file: TextFile, progress: bool = True) -> tuple[str, int]:
-    """A TSV with the answer to each row of a file, and how many they are.
+    """A TSV with the answer to each row of a file, and the number of rows.
 
     Args:
         model: answers.
         file: its texts or questions.
-        progress: show a bar for each model.
+        progress: show a progress bar for each model.
 
     Raises:
         DataError: as :func:`read_rows`.
@@ -85,8 +85,8 @@ def answer_file(model: TextModel, file: TextFile, progress: bool = True) -> tupl
     if model.takes_questions:
         if file != TextFile(file.path):
             raise DataError(
-                f"{file.path}: --text, --text-pair, --no-header and --encoding are for models of texts; this "
-                "one takes questions. Leave them out."
+                f"{file.path}: --text, --text-pair, --no-header and --encoding are for models of texts, but "
+                "this one takes questions. Leave them out."
             )
         rows = read_any_questions(file.path, file.path.stem)
     else:
@@ -99,19 +99,19 @@ def answer_file(model: TextModel, file: TextFile, progress: bool = True) -> tupl
 def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
     """Writes a line for each line of a stream: label and probability, or the number of a regression.
 
-    What has arrived is answered together; nothing waits for more.
+    Lines that have arrived are answered together, without waiting for more.
 
     Args:
         model: answers.
-        source: UTF-8, a text a line, a tab between the two of a pair.
-        sink: is flushed after each answer to a block.
+        source: UTF-8, one text per line, a tab between the two of a pair.
+        sink: flushed after each block of answers.
 
     Raises:
-        DataError: naming the line: it is not UTF-8, or has another number of texts.
-        BrokenPipeError: nobody reads ``sink`` any more.
+        DataError: naming the line: it is not UTF-8, or has the wrong number of texts.
+        BrokenPipeError: ``sink`` has no reader any more.
     """
     if model.takes_questions:
-        raise DataError("this model takes questions with choices: give them in a file, with --input")
+        raise DataError("this model takes questions with choices: pass them as a file, with --input")
     number, width = 0, 0
     for lines in _arriving(source):
         rows = []
@@ -121,7 +121,7 @@ def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
             try:
                 rows.append(_split(line.rstrip(b"\r").decode("utf-8"), where))
             except UnicodeDecodeError as error:
-                raise DataError(f"{where}: not UTF-8") from error
+                raise DataError(f"{where}: not UTF-8. Convert the text to UTF-8") from error
             width = width or len(rows[0])
             if len(rows[-1]) != width:
                 raise DataError(f"{where}: pairs (with a tab) and single texts can't be mixed")
@@ -134,7 +134,7 @@ def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
 
 
 def _arriving(source: BinaryIO) -> Iterator[list[bytes]]:
-    """The whole lines among what has arrived, again and again; the last one needs no line feed."""
+    """Yields the complete lines that have arrived; the last one needs no line feed."""
     rest = b""
     while block := source.read1(_BLOCK):  # type: ignore[attr-defined]
         *lines, rest = (rest + block).split(b"\n")
@@ -147,5 +147,5 @@ def _arriving(source: BinaryIO) -> Iterator[list[bytes]]:
 def _split(line: str, where: str) -> tuple[str, ...]:
     parts = tuple(line.split("\t"))
     if len(parts) > 2:
-        raise DataError(f"{where}: has {len(parts) - 1} tabs; one stands between the two texts of a pair")
+        raise DataError(f"{where}: {len(parts) - 1} tabs, but a pair has exactly one. Remove the others")
     return parts

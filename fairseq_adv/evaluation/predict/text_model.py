@@ -1,4 +1,4 @@
-"""Trained models that answer texts: ``fairseq_adv.load(checkpoint).predict(["a text"])``."""
+"""Trained models that predict on texts: ``fairseq_adv.load(checkpoint).predict(["a text"])``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Prediction:
     Attributes:
         label: the class, or the choice, with the highest probability; "" for a regression.
         probabilities: of each class or choice, from 0 to 1, in the model's order; empty for a regression.
-        value: the number that a regression gives; ``None`` for classes and choices.
+        value: the number that a regression predicts; ``None`` for classes and choices.
     """
 
     label: str
@@ -52,11 +52,12 @@ class Member:
         path: the file.
         task: set up with the tokenizer's dictionary.
         tokenizer: of the encoder.
-        labels: its classes in the model's order; none for a regression and for choices.
-        width: 2 if it was trained on pairs of texts, 1 if on single ones; ``None``: the data is gone.
+        labels: its classes in the model's order; empty for a regression and for choices.
+        width: 2 if it was trained on pairs of texts, 1 if on single texts; ``None``: the data no longer
+            exists.
         objective: what it learned.
         model: on its device.
-        has_cut: a text was too long, and that was said.
+        has_cut: whether the warning about truncated texts was given.
     """
 
     path: Path
@@ -74,7 +75,7 @@ class TextModel:
 
     Attributes:
         labels: the classes in the first model's order; empty for a regression and for choices.
-        takes_questions: it answers questions with choices, not texts.
+        takes_questions: whether it answers questions with choices, not texts.
     """
 
     def __init__(self, members: Sequence[Member], how: Running) -> None:
@@ -83,22 +84,22 @@ class TextModel:
         self.takes_questions = isinstance(members[0].task, MultipleChoiceTask)
 
     def predict(self, texts: Sequence[Row], batch_size: int | None = None) -> list[Prediction]:
-        """Answers texts in mini-batches of like length.
+        """Predicts on texts in mini-batches of similar length.
 
-        A text, or a pair, with more tokens than the model has positions is cut, as in training with
-        ``--shorten-method truncate``; a warning says so once. A question with its answer is never cut.
+        A text, or a pair, with more tokens than the model has positions is truncated, as in training with
+        ``--shorten-method truncate``, with a single warning. A question with its answer is never truncated.
 
         Args:
-            texts: texts, or pairs of texts as (first, second), all alike; for a model of multiple choice
+            texts: texts, or pairs of texts as (first, second), but not a mixture; for a multiple-choice model
                 (question, choices), where a choice is a text or (text, document).
-            batch_size: most of them in a mini-batch; ``None``: as ``load`` was told, else 16384 tokens, on a
+            batch_size: most of them in a mini-batch; ``None``: as passed to ``load``, else 16384 tokens, on a
                 CPU 1024.
 
         Returns:
-            an answer for each text, in their order.
+            an answer for each text, in order.
 
         Raises:
-            DataError: a text that is none, pairs among single texts, too long a question.
+            DataError: an invalid text, a mixture of pairs and single texts, or a question that is too long.
         """
         how = self._how if batch_size is None else replace(self._how, batch_size=batch_size)
         ensemble = self.scores(texts, how)
@@ -107,12 +108,12 @@ class TextModel:
     def scores(
         self, texts: Sequence[Row], how: Running | None = None, progress: bool = False
     ) -> Ensemble | None:
-        """As :meth:`predict`, as arrays; ``None`` without texts.
+        """Like :meth:`predict`, but returns arrays; ``None`` if there are no texts.
 
         Args:
             texts: as there.
-            how: sizes of the mini-batches; ``None``: as ``load`` was told.
-            progress: show a bar for each model.
+            how: sizes of the mini-batches; ``None``: as passed to ``load``.
+            progress: show a progress bar for each model.
         """
         if isinstance(texts, str):
             raise DataError(f"predict takes a list of texts, not one text: pass [{texts[:40]!r}]")
@@ -126,11 +127,11 @@ class TextModel:
     def _check_widths(self, widths: Sequence[int]) -> None:
         odd = next((number for number, width in enumerate(widths) if width != widths[0]), None)
         if odd is not None:
-            raise DataError(f"text {odd}: pairs and single texts can't be mixed. Predict them apart.")
+            raise DataError(f"text {odd}: pairs and single texts can't be mixed. Predict them separately.")
         for member in self._members:
             if member.width is not None and member.width != widths[0]:
                 trained, given = _WIDTHS[member.width], _WIDTHS[widths[0]]
-                raise DataError(f"{member.path}: was trained on {trained}, and was given {given}")
+                raise DataError(f"{member.path}: was trained on {trained}, but was given {given}")
 
     def _row(self, row: Any, number: int) -> Any:
         if self.takes_questions:
@@ -148,7 +149,7 @@ class TextModel:
             if cut and not member.has_cut:
                 member.has_cut = True
                 logger.warning(
-                    "%s reads %d tokens: longer texts are cut (%d of these %d)",
+                    "%s reads %d tokens: longer texts are truncated (%d of these %d)",
                     member.path, member.task.max_positions(), cut, len(rows),
                 )  # fmt: skip
         found = run_model(member.path, member.objective, member.model, examples, how, progress)

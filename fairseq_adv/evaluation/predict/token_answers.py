@@ -1,4 +1,4 @@
-"""From a checkpoint of tagging or span_qa to the files of its answers. There are no scores to be joined."""
+"""Runs a tagging or span_qa checkpoint and writes its answers. There are no scores to combine."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from fairseq_adv.tasks.span_qa import SpanQATask
 def answer_at_tokens(
     checkpoint: Path, task: PredictionTask, data: Path, split: str, how: Running, file: Path
 ) -> tuple[int, dict[str, float]]:
-    """Writes ``file``, and for SQuAD its companions beside it.
+    """Writes ``file``, and for SQuAD further files next to it.
 
     Args:
         checkpoint: of a model.
-        task: what is to be answered.
+        task: the task to answer.
         data: the data folder.
         split: its name.
         how: batches, device, precision.
         file: of the answers.
 
     Returns:
-        how many questions or sentences there are, and the scores, if the right answers are known.
+        the number of questions or sentences, and the scores, if the right answers are known.
 
     Raises:
         DataError: the checkpoint or the data can't be used, or don't belong together.

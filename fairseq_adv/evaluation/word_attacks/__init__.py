@@ -1,1 +1,1 @@
-"""Attacks that change a text's words: what they try, what they may not do, and how they search."""
+"""Attacks that change a text's words: their candidates, their constraints, and their search."""

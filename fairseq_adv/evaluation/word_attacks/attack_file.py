@@ -42,11 +42,11 @@ class Request:
 
     Attributes:
         checkpoint: the model's.
-        file: what is attacked.
-        out: the folder of the results.
+        file: the attacked file.
+        out: the folder for the results.
         settings: of the attack.
         resources: that it needs.
-        at_once: examples that are attacked side by side.
+        at_once: number of examples attacked at the same time.
         data: the model's training data, if it has moved.
         how: sizes of mini-batches, the device, the precision.
     """
@@ -64,13 +64,13 @@ class Request:
 def attack_file(request: Request) -> dict[str, Any]:
     """Attacks, and writes ``examples.jsonl``, ``summary.json`` and ``changes.html`` into ``request.out``.
 
-    Until all examples are done their lines stand in ``examples.jsonl.part``; the same request goes on there.
+    Until all examples are done, results are in ``examples.jsonl.part``; the same request resumes from there.
 
     Returns:
         the summary: see :func:`fairseq_adv.evaluation.word_attacks.summary.summary`.
 
     Raises:
-        DataError: something can't be read or doesn't fit, or the folder has the results of another request.
+        DataError: something can't be read or doesn't match, or the folder has the results of another request.
     """
     out = request.out
     check(request.settings, request.resources)
@@ -86,13 +86,13 @@ def attack_file(request: Request) -> dict[str, Any]:
 
 
 def _attacked(request: Request, made_from: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A record of each example, which are kept."""
+    """The records of all examples, which are stored."""
     out, part = request.out, request.out / _PART
     model = load(request.checkpoint, data=request.data, how=request.how)
     examples = read_examples(request.file, model)
     victim = Victim(model, examples)
     first = examples[0].example
-    victim([(first.id, first.text.originals)])  # says what doesn't fit before anything is written
+    victim([(first.id, first.text.originals)])  # reports mismatches before anything is written
     parts = build(request.settings, request.resources, victim, request.how.device)
     write_whole(out / _SETTINGS, json.dumps(made_from, indent=2) + "\n")
     records = _attack(examples, parts, part, request.at_once)
@@ -119,7 +119,7 @@ def _made_from(request: Request) -> dict[str, Any]:
 
 
 def _digest(path: Path) -> dict[str, str]:
-    """The SHA-256 of a resource's files; a missing one is reported where it is read."""
+    """The SHA-256 of a resource's files; missing files are reported where they are read."""
     files = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
     return {one.name: sha256_of(one) for one in files if one.is_file()}
 
@@ -129,14 +129,14 @@ def _check_folder(out: Path, made_from: Mapping[str, Any]) -> None:
     if kept is None:
         odd = next((name for name in (EXAMPLES, _PART, SUMMARY) if (out / name).exists()), None)
         if odd is not None:
-            raise DataError(f"{out / odd}: is not of an attack whose settings are known. Name another --out.")
+            raise DataError(f"{out / odd}: is from an attack with unknown settings. Pass another --out.")
     elif kept != made_from:
         odd = ", ".join(name for name in made_from if kept.get(name) != made_from[name])
-        raise DataError(f"{out}: holds an attack with another {odd}. Name another --out, or remove it.")
+        raise DataError(f"{out}: has an attack with a different {odd}. Pass another --out, or remove it.")
 
 
 def _attack(examples: Sequence[Attacked], parts: Parts, part: Path, at_once: int) -> list[dict[str, Any]]:
-    """A record of each example, in the file's order; those in ``part`` are not made again."""
+    """The records of all examples, in the file's order; those in ``part`` are not computed again."""
     done = {record["id"]: record for record in _kept(part)}
     todo = [n for n, one in enumerate(examples) if one.example.id not in done]
     searches = ((n, search(examples[n].example, parts)) for n in todo)
@@ -157,7 +157,7 @@ def _line(record: Mapping[str, Any]) -> str:
 
 
 def _kept(file: Path) -> list[dict[str, Any]]:
-    """The whole lines of a file of records, if it is there; what a kill left of a line is cut off."""
+    """The complete lines of a file of records, if it exists; a partial line left by a kill is removed."""
     if not file.is_file():
         return []
     content = file.read_bytes()
@@ -169,14 +169,14 @@ def _kept(file: Path) -> list[dict[str, Any]]:
 
 
 def _are_all(value: Any, length: int, kind: Kind) -> bool:
-    """Whether it is a list of lists of so many."""
+    """Whether it is a list of lists of this length."""
     return isinstance(value, list) and all(
         isinstance(one, list) and len(one) == length and all(map(kind[1], one)) for one in value
     )
 
 
 def _record(attacked: Attacked, outcome: Outcome) -> dict[str, Any]:
-    """A line of the results; texts that can't change stand there too."""
+    """A line of the results; includes texts that can't change."""
     example, answers = attacked.example, attacked.answers
     changed = outcome.text.changed()
     return {

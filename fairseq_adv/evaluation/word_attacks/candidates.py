@@ -1,4 +1,4 @@
-"""What may stand in a word's place: misspellings, neighbours in a table, WordNet's synonyms."""
+"""Candidates to replace a word: misspellings, neighbours in a table, WordNet's synonyms."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _LOOKS_LIKE = dict(zip("-9876543210'abcdefghijklmnopqrstuvwxyz", "˗৭Ȣ𝟕б�
 
 
 def swapped_letters(word: str, numbers: random.Random, inside: bool = False) -> list[str]:
-    """The word with two neighbouring letters exchanged, at random.
+    """The word with two adjacent letters exchanged, at random.
 
     Args:
-        word: of two letters or more; a shorter one has none.
+        word: of two letters or more; a shorter one has no candidates.
         numbers: random.
-        inside: the first and the last letter stay.
+        inside: keep the first and the last letter.
     """
     places = range(1, len(word) - 2) if inside else range(len(word) - 1)
     return [word[:i] + word[i + 1] + word[i] + word[i + 2 :] for i in _one_of(places, numbers)]
 
 
 def substituted_letter(word: str, numbers: random.Random) -> list[str]:
-    """The word with a random letter in place of one, if it has two or more."""
+    """The word with one letter replaced by a random one, if it has two or more."""
     places = range(len(word) if len(word) > 1 else 0)
     return [word[:i] + numbers.choice(string.ascii_letters) + word[i + 1 :] for i in _one_of(places, numbers)]
 
 
 def deleted_letter(word: str, numbers: random.Random, inside: bool = False) -> list[str]:
-    """The word without a letter, if it has two or more; arguments as those of :func:`swapped_letters`."""
+    """The word without one letter, if it has two or more; arguments as in :func:`swapped_letters`."""
     places = _inside(word) if inside else range(len(word) if len(word) > 1 else 0)
     return [word[:i] + word[i + 1 :] for i in _one_of(places, numbers)]
 
@@ -50,12 +50,12 @@ def inserted_letter(word: str, numbers: random.Random) -> list[str]:
 
 
 def inserted_blank(word: str, numbers: random.Random) -> list[str]:
-    """The word cut in two by a blank, behind its first letter at the earliest and before its last."""
+    """The word split in two by a space, after its first letter at the earliest and before its last."""
     return [word[:i] + " " + word[i:] for i in _one_of(_inside(word), numbers)]
 
 
 def lookalikes(word: str, numbers: random.Random) -> list[str]:
-    """The words in which one letter is another that looks the same."""
+    """The word with one letter replaced by another that looks the same, for each letter."""
     return [
         word[:i] + _LOOKS_LIKE[letter] + word[i + 1 :]
         for i, letter in enumerate(word)
@@ -64,14 +64,14 @@ def lookalikes(word: str, numbers: random.Random) -> list[str]:
 
 
 class Neighbours:
-    """Words that stand near each other, from a table ``{"word": ["neighbour", …], …}``, the nearest first.
+    """Neighbouring words from a table ``{"word": ["neighbour", …], …}``, the nearest first.
 
     Args:
-        path: a json file; its words are lower case.
-        most: how many of a word's neighbours are tried; 0: all.
+        path: a JSON file; its words are lower case.
+        most: number of neighbours to try; 0: all.
 
     Raises:
-        DataError: it can't be read, or is no such table.
+        DataError: it can't be read, or is not such a table.
     """
 
     def __init__(self, path: Path, most: int) -> None:
@@ -85,12 +85,13 @@ def _table(path: Path) -> dict[str, list[str]]:
     table = json_object(path, 'It must be a table of neighbours, {"word": ["neighbour", …], …}.')
     odd = next((word for word, others in table.items() if not TEXTS[1](others)), None)
     if odd is not None:
-        raise DataError(f"{path}: not a table of neighbours: those of {odd!r:.40} are no list of words")
+        raise DataError(f"{path}: not a table of neighbours: those of {odd!r:.40} are not a list of words")
     return {word: [other for other in words if is_one_word(other)] for word, words in table.items()}
 
 
 def cased_like(word: str, like: str) -> str:
-    """A word in the case of another, as TextAttack's ``recover_word_case``: capitals, or a capital first."""
+    """A word in the case of another, like TextAttack's ``recover_word_case``: all capitals, or a capital
+    first."""
     if like.isupper() and len(like) > 1:
         return word.upper()
     return word.capitalize() if like[:1].isupper() and like[1:].islower() else word

@@ -1,4 +1,4 @@
-"""A page that shows what an attack changed: one html file without scripts or links."""
+"""A page that shows what an attack changed: one HTML file without scripts or links."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ORDER = {"succeeded": 0, "failed": 1, "skipped": 2}
 
 
 def page(found: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
-    """The page: the summary, then the examples: first those whose answer changed.
+    """The page: the summary, then the examples, starting with those whose answer changed.
 
     Args:
         found: the summary.

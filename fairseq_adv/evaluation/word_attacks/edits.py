@@ -1,4 +1,4 @@
-"""How many letters two texts are apart (Levenshtein)."""
+"""The edit distance of two texts in letters (Levenshtein)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from fairseq_adv.evaluation.word_attacks.words import WordText
 
 
 def is_near(original: WordText, changed: WordText, most: int) -> bool:
-    """Whether ``most`` insertions, deletions and replacements of letters make one text of the other.
+    """Whether at most ``most`` insertions, deletions and replacements of letters turn one text into the
+    other.
 
     Args:
-        original: an example as it was.
+        original: the original example.
         changed: the same with other words.
         most: 0 or more.
     """
-    # The changed words' own distances add up to at least the texts', and are cheap.
+    # The distances of the changed words sum to at least that of the texts, and are cheap.
     if (
         sum(distance(before, after, len(before) + len(after)) for _, before, after in changed.changed())
         <= most
@@ -23,13 +24,16 @@ def is_near(original: WordText, changed: WordText, most: int) -> bool:
 
 
 def distance(first: str, second: str, most: int) -> int:
-    """The Levenshtein distance, or any number above ``most`` if it is above it."""
+    """The Levenshtein distance, or any number above ``most`` if it is larger."""
     if abs(len(first) - len(second)) > most:
         return most + 1
     far = most + 1
     row: list[int] = list(range(len(second) + 1))
     for i, letter in enumerate(first, 1):
-        begin, end = max(1, i - most), min(len(second), i + most)  # beyond, more than `most` edits are needed
+        begin, end = (
+            max(1, i - most),
+            min(len(second), i + most),
+        )  # outside, more than `most` edits
         above = row
         row = [far] * (len(second) + 1)
         row[begin - 1] = i if begin == 1 else far

@@ -1,4 +1,4 @@
-"""Encoders that an attack asks: a sentence's vector, and what a masked LM would put into a word's place."""
+"""Encoders for attacks: sentence vectors, and a masked LM's candidates for a word."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from fairseq_adv.evaluation.trained import read_checkpoint, reported_as_data_err
 from fairseq_adv.evaluation.word_attacks.candidates import cased_like
 from fairseq_adv.evaluation.word_attacks.words import WordText, is_one_word
 
-_TOKENS = 4096  # of a mini-batch
+_TOKENS = 4096  # per mini-batch
 
 
 class TextEncoder:
     """An encoder and its tokenizer.
 
     Args:
-        path: a folder that ``fairseq-adv convert`` or ``fetch`` made, or the checkpoint of a pre-training.
+        path: a folder made by ``fairseq-adv convert`` or ``fetch``, or a pre-training checkpoint.
         device: where it runs.
-        tokenizer_dir: of a checkpoint's tokenizer, where it isn't beside it.
+        tokenizer_dir: of a checkpoint's tokenizer, if it isn't next to it.
 
     Raises:
         DataError: it can't be read, or has no tokenizer.
@@ -57,7 +57,7 @@ class TextEncoder:
         self.most = int(self.model.max_positions())  # type: ignore[operator]
 
     def batches(self, rows: Sequence[npt.NDArray[np.int64]]) -> Iterator[tuple[list[int], Tensor]]:
-        """(numbers of the rows, (rows, tokens) int64) mini-batches of rows of like length."""
+        """(indices of the rows, (rows, tokens) int64) mini-batches of rows of similar length."""
         sizes = np.array([len(row) for row in rows])
         order = np.argsort(sizes, kind="stable")
         most = max(_TOKENS, int(sizes.max(initial=0)))
@@ -67,10 +67,10 @@ class TextEncoder:
 
 
 class SentenceVectors:
-    """Texts -> vectors: the mean of the last layer's features over a text's tokens, as MiniLM has it.
+    """Texts -> vectors: the mean of the last layer's features over a text's tokens, as in MiniLM.
 
     Args:
-        encoder: any encoder; one that was trained for sentences judges better.
+        encoder: any encoder; one that was trained for sentence similarity judges better.
     """
 
     def __init__(self, encoder: TextEncoder) -> None:
@@ -92,18 +92,18 @@ class SentenceVectors:
 
 
 class MaskedLMCandidates:
-    """(text, most) -> for each of its words the candidates of a masked LM, the most probable first.
+    """(text, most) -> a masked LM's candidates for each word, the most probable first.
 
-    BERT-Attack (Li et al., EMNLP 2020, Algorithm 1): the model reads the text as it is, once. A word of one
-    token has the most probable tokens at its position; one of several has the most probable sequences, by
-    the product of their tokens' probabilities, which are found without trying all of them.
+    BERT-Attack (Li et al., EMNLP 2020, Algorithm 1): the model reads the unmodified text once. A word of one
+    token gets the most probable tokens at its position; a word of several tokens gets the most probable
+    sequences, by the product of their tokens' probabilities, found without trying all of them.
 
     Args:
         encoder: with a trained masked-LM head.
         path: its path, for messages.
 
     Raises:
-        DataError: its head was never trained.
+        DataError: its head was not trained.
     """
 
     def __init__(self, encoder: TextEncoder, path: Path) -> None:
@@ -111,7 +111,7 @@ class MaskedLMCandidates:
         if "encoder.lm_head" in str(about.get("newly_initialised")):
             raise DataError(
                 f"{path}: its masked-LM head was not trained (its source had none), so it can't propose "
-                "words. Name a masked LM."
+                "words. Pass a masked LM."
             )
         self._encoder = encoder
         pieces = pieces_of(encoder.tokenizer)
@@ -142,7 +142,7 @@ class MaskedLMCandidates:
         return found
 
     def _proposed(self, log_probs: Tensor, most: int) -> list[str]:
-        """The ``most`` most probable words of as many tokens as (tokens, V) log-probabilities are there."""
+        """The ``most`` most probable words with as many tokens as there are (tokens, V) log-probabilities."""
         best: list[tuple[float, str]] = [(0.0, "")]
         for position, row in enumerate(log_probs):
             allowed = self._begins if position == 0 else self._continues

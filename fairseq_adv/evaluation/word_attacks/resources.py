@@ -1,4 +1,4 @@
-"""What an attack needs beside its settings: tables, WordNet, encoders, a tagger, stop words."""
+"""The resources of an attack: tables, WordNet, encoders, a tagger, stop words."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TAGGER_PARTS: dict[str, Callable[[Any], bool]] = {
     "classes": lambda value: bool(value) and TEXTS[1](value),
 }
 _STOP_WORDS = Path(__file__).with_name("stop_words.txt")
-# The Penn Treebank's tags in the universal set (Petrov et al., 2012): a tag, or its first two letters.
+# Maps the Penn Treebank's tags to the universal ones (Petrov et al., 2012): by tag, or its first two letters.
 _UNIVERSAL = {
     "NN": "NOUN", "VB": "VERB", "MD": "VERB", "JJ": "ADJ", "RB": "ADV", "WRB": "ADV", "PRP": "PRON",
     "WP": "PRON", "DT": "DET", "EX": "DET", "PDT": "DET", "WDT": "DET", "IN": "ADP", "CC": "CONJ",
@@ -49,15 +49,15 @@ _UNIVERSAL = {
 
 @dataclass(frozen=True)
 class Resources:
-    """Paths; ``None``: there is none.
+    """Paths; ``None`` if there is none.
 
     Attributes:
-        neighbours: a table of neighbours, json.
+        neighbours: a table of neighbours, JSON.
         wordnet: WordNet's folder.
-        masked_lm: an encoder's folder, or the checkpoint of a pre-training.
+        masked_lm: an encoder's folder, or a pre-training checkpoint.
         similarity_encoder: likewise; without one, sentences are not compared.
         tagger: a folder with nltk's perceptron tagger; without one, parts of speech are not compared.
-        stop_words: a file with one a line; ``None``: TextFooler's list.
+        stop_words: a file with one word per line; ``None``: TextFooler's list.
     """
 
     neighbours: Path | None = None
@@ -69,7 +69,7 @@ class Resources:
 
 
 def build(settings: Settings, resources: Resources, victim: Service, device: torch.device) -> Parts:
-    """Puts an attack together from what :func:`check` has found to be there.
+    """Puts an attack together from resources that :func:`check` has checked.
 
     Raises:
         DataError: something can't be read.
@@ -86,7 +86,8 @@ def build(settings: Settings, resources: Resources, victim: Service, device: tor
 
 
 def check(settings: Settings, resources: Resources) -> None:
-    """Raises DataError if the attack needs something that is not named, or not there, or doesn't use it."""
+    """Raises DataError if a resource that the attack needs is missing, or one is given that it doesn't
+    use."""
     needed = {
         "neighbours": ("a table of neighbours, --neighbours FILE", resources.neighbours),
         "wordnet": ("WordNet's files, --wordnet DIR", resources.wordnet),
@@ -117,13 +118,13 @@ def _source(name: str, settings: Settings, resources: Resources) -> Source:
 
 
 def _tagger(folder: Path) -> Tagger:
-    """nltk's averaged perceptron, with the Penn Treebank's tags made universal."""
+    """nltk's averaged perceptron, with the Penn Treebank's tags converted to universal ones."""
     try:
         from nltk.tag.perceptron import PerceptronTagger
     except ImportError as error:
         raise DataError("--tagger needs nltk: pip install nltk") from error
     tagger = PerceptronTagger(load=False)
-    # nltk itself reads these from its own folders alone.
+    # nltk itself only reads these from its own folders.
     params = [_json(folder / f"{_TAGGER}.{part}.json", fits) for part, fits in _TAGGER_PARTS.items()]
     tagger.decode_json_params(params)
 
@@ -139,15 +140,15 @@ def _is_table(value: Any, fits: Callable[[Any], bool]) -> bool:
 
 
 def _json(path: Path, fits: Callable[[Any], bool]) -> Any:
-    """A json file of the tagger."""
+    """Reads a JSON file of the tagger."""
     if not path.is_file():
-        raise DataError(f"{path}: no such file. --tagger names the folder of nltk's {_TAGGER}, as json.")
+        raise DataError(f"{path}: no such file. Pass the folder of nltk's {_TAGGER} (JSON) as --tagger.")
     try:
         value = parsed(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise DataError(f"{path}: not json ({error}). Fetch it again.") from error
+        raise DataError(f"{path}: not JSON ({error}). Download it again.") from error
     if not fits(value):
-        raise DataError(f"{path}: is not a file of nltk's {_TAGGER}. Fetch it again.")
+        raise DataError(f"{path}: not a file of nltk's {_TAGGER}. Download it again.")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Runs several searches at once, so that what they ask of a model goes through it together."""
+"""Runs several searches at once, so that their questions to a model share its mini-batches."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from itertools import islice
 from typing import Any, TypeVar
 
 Service = Callable[[Sequence[Any]], Sequence[Any]]
-"""Questions -> an answer to each, in their order."""
+"""Questions -> an answer to each, in order."""
 Result = TypeVar("Result")
 Search = Generator["Request", "list[Any]", Result]
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a search wants to know.
+    """The questions of a search.
 
     Attributes:
-        service: who answers.
+        service: answers them.
         questions: at least one.
     """
 
@@ -29,7 +29,7 @@ class Request:
 def run_together(searches: Iterable[tuple[int, Search[Result]]], most: int) -> Iterator[tuple[int, Result]]:
     """Runs searches, ``most`` at once, and yields (number, result) of each as it ends.
 
-    In each round every search gets its answer; those who ask the same service ask it in one call.
+    In each round every search gets its answers; questions to the same service are passed in one call.
 
     Args:
         searches: (number, search), begun one after the other.

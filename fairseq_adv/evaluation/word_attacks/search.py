@@ -1,10 +1,10 @@
-"""The search that all these attacks share: change one word after the other, the most important first.
+"""The search that all these attacks share: change one word after another, the most important first.
 
-Greedy search by word importance, as TextAttack 0.3.11's ``GreedyWordSwapWIR`` does it. The numbers of
-queries are TextAttack's too: each text that is asked about counts, also one that was asked about before.
+Greedy search by word importance, like TextAttack 0.3.11's ``GreedyWordSwapWIR``. Queries are counted as in
+TextAttack: each text that is queried counts, even if it was queried before.
 
-A search is a generator: it yields what it wants to know of a model, and is sent the answers. So the searches
-of several examples share a model's mini-batches (:mod:`.schedule`).
+A search is a generator: it yields its questions to a model, and is sent the answers. So the searches of
+several examples share a model's mini-batches (:mod:`.schedule`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ STATUS = SKIPPED, FAILED, SUCCEEDED = "skipped", "failed", "succeeded"
 
 @dataclass(frozen=True)
 class Example:
-    """What is attacked.
+    """An attacked example.
 
     Attributes:
-        id: its name; texts with other names have other random misspellings.
+        id: its name; texts with different names get different random misspellings.
         text: its words.
+        gold: the right answer's column in the victim's probabilities.
         gold: the right answer's column in the victim's probabilities.
     """
 
@@ -46,17 +47,17 @@ class Example:
 
 @dataclass(frozen=True)
 class Parts:
-    """What an attack is put together from.
+    """The components of an attack.
 
     Attributes:
         settings: numbers.
-        victim: asked about (example's id, texts), it gives (C,) probabilities.
+        victim: maps (example's id, texts) to (C,) probabilities.
         sources: of candidates for a word.
-        masked_lm: asked about a :class:`WordText` and a number, it gives that many candidates or fewer for
+        masked_lm: maps a :class:`WordText` and a number to that many candidates or fewer for
             each word.
-        encoder: asked about a text, it gives a vector.
-        tagger: the parts of speech of words.
-        stop_words: are never changed.
+        encoder: maps a text to a vector.
+        tagger: finds the parts of speech of words.
+        stop_words: never changed.
     """
 
     settings: Settings
@@ -70,16 +71,16 @@ class Parts:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the attack on an example ended.
+    """The result of the attack on an example.
 
     Attributes:
-        status: skipped (the model was wrong before), failed or succeeded.
+        status: skipped (the model was already wrong), failed or succeeded.
         why: in words.
-        text: as it was left.
+        text: the final text.
         before, after: the right answer's probability.
         predicted: column of the model's answer at the end.
-        queries: texts that the model was asked about, as TextAttack counts them.
-        rows: those among them that it had to compute.
+        queries: number of texts queried, as TextAttack counts them.
+        rows: how many of them the model had to compute.
     """
 
     status: str
@@ -94,7 +95,7 @@ class Outcome:
 
 @dataclass
 class _Known:
-    """What the victim has said of an example, and how often it may still be asked."""
+    """The victim's answers for an example so far, and how many queries are left."""
 
     budget: int
     queries: int = 0
@@ -107,7 +108,7 @@ class _Known:
 
 @dataclass
 class _Scored:
-    """A text, the right answer's loss of probability (1 - p) and the model's answer."""
+    """A text, its score (1 - p of the right answer) and the model's answer."""
 
     text: WordText
     score: float
@@ -119,14 +120,14 @@ def search(example: Example, parts: Parts) -> Search:
     """Attacks one example.
 
     Args:
-        example: what is attacked.
-        parts: what with.
+        example: the example to attack.
+        parts: the attack.
 
     Yields:
         requests to the models.
 
     Returns:
-        how it ended.
+        the result.
     """
     return _Searching(example, parts).run()
 
@@ -173,7 +174,7 @@ class _Searching:
         return self._outcome(FAILED, why, first, now)
 
     def _best(self, found: Sequence[_Scored]) -> _Scored:
-        """Of the candidates that change the answer, from the best score on: the most similar one."""
+        """The most similar of the candidates that change the answer, starting from the best score."""
         best = found[0]
         for one in found:
             if one.predicted == self.example.gold or one.similarity is None or best.similarity is None:
@@ -185,7 +186,7 @@ class _Searching:
     def _by_importance(
         self, text: WordText, places: Sequence[int]
     ) -> Generator[Request, list[Any], list[int]]:
-        """The places in the order in which they are tried; equal ones as they stand in the text."""
+        """The positions in the order in which they are tried; ties in text order."""
         settings = self.settings
         if settings.importance == "delete":
             hidden = [text.without(place) for place in places]
@@ -202,7 +203,7 @@ class _Searching:
     def _best_effects(
         self, text: WordText, places: Sequence[int]
     ) -> Generator[Request, list[Any], npt.NDArray[np.float64]]:
-        """(places,) the best candidate's score at each place; 0 where there is none."""
+        """(positions,) the best candidate's score at each position; 0 if there is none."""
         effects = np.zeros(len(places))
         tried = []
         for place in places:
@@ -219,7 +220,7 @@ class _Searching:
     def _candidates(
         self, text: WordText, place: int
     ) -> Generator[Request, list[Any], tuple[list[WordText], list[float | None]]]:
-        """The texts that may be tried at a place, in alphabetical order, and their similarities."""
+        """The texts to try at a position, in alphabetical order, and their similarities."""
         settings, word = self.settings, text.words[place]
         proposed = [other for source in self.parts.sources for other in source(word, self.numbers)]
         if self.of_masked_lm:
@@ -235,8 +236,8 @@ class _Searching:
         return [texts[i] for i in kept], [similarities[i] for i in kept]
 
     def _of_its_kind(self, text: WordText, place: int, others: list[str]) -> list[str]:
-        """Those of the word's part of speech among four words before and three behind it (TextAttack's
-        ``PartOfSpeech``).
+        """The candidates with the word's part of speech, tagged with four words before and three after it
+        (TextAttack's ``PartOfSpeech``).
         """
         tagger = self.parts.tagger
         if tagger is None or not self.settings.part_of_speech:
@@ -272,7 +273,7 @@ class _Searching:
     def _scores(
         self, texts: Sequence[WordText], similarities: Sequence[float | None] | None = None
     ) -> Generator[Request, list[Any], list[_Scored]]:
-        """As many of the texts as the budget allows, scored."""
+        """The scores of as many of the texts as the budget allows."""
         scores, predicted = yield from self._scores_of([text.texts() for text in texts])
         likeness = similarities or [None] * len(texts)
         return [_Scored(*one) for one in zip(texts, scores, predicted, likeness)]

@@ -1,4 +1,4 @@
-"""The attacks by their names, and everything that decides what one does."""
+"""The attacks by name, and everything that determines what one does."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ AGAINST = ("original", "current")
 
 @dataclass(frozen=True)
 class Settings:
-    """What an attack tries, and what it may not do. Numbers of two papers compare only where all are equal.
+    """What an attack tries, and its constraints. Numbers of two papers are comparable only if all are equal.
 
     Attributes:
         attack: its name.
-        sources: what candidates come from: names in ``resources.SOURCES``.
-        importance: how words are ordered: by what the right answer's probability loses without the word
-            (delete), with ``unknown_word`` in its place (unknown), or PWWS's product of that and of the best
+        sources: where candidates come from: names in ``resources.SOURCES``.
+        importance: how words are ranked: by how much the right answer's probability drops without the word
+            (delete), with ``unknown_word`` in its place (unknown), or PWWS's product of that and the best
             candidate's effect (weighted-saliency).
-        candidates: most candidates of a word from a table, WordNet or a masked LM; 0: all.
-        unknown_word: what hides a word.
-        similarity: least similarity of the sentence's vectors; used where there is an encoder.
+        candidates: most candidates for a word from a table, WordNet or a masked LM; 0: all.
+        unknown_word: replaces a word while its importance is measured.
+        similarity: least similarity of the sentence vectors; used if there is an encoder.
         similarity_metric: angular: 1 - angle / pi; or the cosine.
         similarity_against: the original text, or the current one, before the word is changed.
-        similarity_window: words around the change that are compared; 0: the whole text.
-        check_short_texts: compare texts with fewer words than the window, too. TextFooler's recipe does not.
-        part_of_speech: a candidate must be of the word's part of speech, noun and verb being one; used where
-            there is a tagger.
+        similarity_window: number of words around the change to compare; 0: the whole text.
+        check_short_texts: also compare texts with fewer words than the window. TextFooler's recipe does not.
+        part_of_speech: a candidate must have the word's part of speech, with noun and verb treated as one;
+            used if there is a tagger.
         max_changed_share: of a text's words, rounded up; 1: no limit.
-        max_edits: most letters that may be inserted, deleted or replaced in all texts; 0: no limit.
-        query_budget: most queries an example; 0: no limit.
-        queries_per_word: as many an example for each of its words, as TextDefender has it; 0: no limit.
-        seed: of misspellings.
+        max_edits: most letters inserted, deleted or replaced per example; 0: no limit.
+        query_budget: most queries per example; 0: no limit.
+        queries_per_word: most queries per word of an example, as in TextDefender; 0: no limit.
+        seed: for misspellings.
     """
 
     attack: str
@@ -55,13 +55,13 @@ class Settings:
     seed: int = 1
 
     def with_options(self, options: Mapping[str, Any]) -> Settings:
-        """The same with other values where ``options`` has one that is not ``None``."""
+        """A copy with the values of ``options`` that are not ``None``."""
         known = {field.name for field in fields(self)}
         given = {name: value for name, value in options.items() if name in known and value is not None}
         return Settings(**{**{f.name: getattr(self, f.name) for f in fields(self)}, **given})
 
     def as_json(self) -> dict[str, Any]:
-        """As json holds it."""
+        """The settings as JSON values."""
         return {**asdict(self), "sources": list(self.sources)}
 
 
@@ -94,7 +94,7 @@ ATTACKS = {
     )
 }  # fmt: skip
 
-# "TextFooler" and the others are the papers' with their own vectors, encoder and tagger.
+# Without "-style" these names would mean the papers' attacks, with their own vectors, encoder and tagger.
 TITLES = {
     "textfooler": "TextFooler-style", "textbugger": "TextBugger-style", "bert-attack": "BERT-Attack-style",
     "pwws": "PWWS", "deepwordbug": "DeepWordBug",

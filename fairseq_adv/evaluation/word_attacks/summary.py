@@ -1,4 +1,4 @@
-"""What an attack says of a model: Clean, Aua, Suc, #Query and the share of words that changed."""
+"""The numbers of an attack: Clean, Aua, Suc, #Query and the share of changed words."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def summary(settings: Settings, made_from: Mapping[str, Any], records: _Records)
         records: of the examples, at least one.
 
     Returns:
-        ``clean``: accuracy x 100 before; ``aua``: accuracy under attack x 100, of all examples; ``suc``:
-        share x 100 of the attacked ones whose answer changed; ``queries``: mean of the attacked ones;
-        ``changed``: mean share x 100 of the words that changed, of those whose answer changed. ``None``
-        where there is none to take a mean of.
+        ``clean``: accuracy x 100 before; ``aua``: accuracy under attack x 100, over all examples; ``suc``:
+        percentage of attacked examples whose answer changed; ``queries``: mean over attacked examples;
+        ``changed``: mean percentage of changed words, over those whose answer changed. ``None`` if there are
+        none to average.
     """
     status = [record["status"] for record in records]
     n, skipped, failed, succeeded = len(records), *map(status.count, (SKIPPED, FAILED, SUCCEEDED))
@@ -46,7 +46,7 @@ def summary(settings: Settings, made_from: Mapping[str, Any], records: _Records)
 
 
 def lines(found: Mapping[str, Any]) -> list[str]:
-    """The summary as a person reads it, with every setting beside the numbers."""
+    """The summary for a reader, with all settings next to the numbers."""
     columns = (
         ("Clean", found["clean"]), ("Aua", found["aua"]), ("Suc", found["suc"]), ("#Query", found["queries"]),
         ("changed words %", found["changed"]),
@@ -57,16 +57,16 @@ def lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def told(found: Mapping[str, Any]) -> list[str]:
-    """The settings, in lines."""
+    """The settings, as lines of text."""
     settings, resources = found["settings"], found["made_from"]["resources"]
     tagged = settings["part_of_speech"] and "tagger" in resources
-    budgets = [f"{settings['query_budget']} an example"] if settings["query_budget"] else []
-    budgets += [f"{settings['queries_per_word']} a word"] if settings["queries_per_word"] else []
-    words = "TextFooler's list" if "stop_words" not in resources else "of a file"
+    budgets = [f"{settings['query_budget']} per example"] if settings["query_budget"] else []
+    budgets += [f"{settings['queries_per_word']} per word"] if settings["queries_per_word"] else []
+    words = "TextFooler's list" if "stop_words" not in resources else "from a file"
     sources = ", ".join(settings["sources"]).replace("_", " ")
     if {"neighbours", "wordnet", "masked_lm"} & set(settings["sources"]):
-        sources += f"; {settings['candidates'] or 'all'} of a word"
-    edits = f"; at most {settings['max_edits']} letters in all" if settings["max_edits"] else ""
+        sources += f"; {settings['candidates'] or 'all'} per word"
+    edits = f"; at most {settings['max_edits']} letters per example" if settings["max_edits"] else ""
     compared = _compared(settings) if "similarity_encoder" in resources else "not compared"
     return [
         f"candidates: {sources}",

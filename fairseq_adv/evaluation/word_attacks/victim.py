@@ -1,4 +1,4 @@
-"""The model under attack, and the examples of a file as it reads them."""
+"""The model under attack, and the examples of a file in the form that it reads."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class AttackedFile:
     """A file of examples with their right answers.
 
     Attributes:
-        path: as :func:`read_table` reads it; for a model of multiple choice: as ``prepare choices`` does.
+        path: a file for :func:`read_table`; for a multiple-choice model: one that ``prepare choices`` reads.
         text, text_pair, label: columns; not for questions.
-        header, encoding: of a csv, tsv or lines.
-        side: what is attacked: of a pair first, second or both; of questions the question, their documents or
-            the choices. ``None``: the second text of a pair, as TextFooler does; the question.
-        examples: only the first so many; ``None``: all.
+        header, encoding: of a csv, tsv or text file.
+        side: what is attacked: for a pair first, second or both; for questions the question, their documents
+            or the choices. ``None``: the second text of a pair, as in TextFooler; the question.
+        examples: attack only the first ones, this many; ``None``: all.
         label_map: the model's class for each of the file's labels.
     """
 
@@ -55,9 +55,9 @@ class Attacked(NamedTuple):
 
     Attributes:
         example: what is attacked.
-        row: what the model reads for its texts.
+        row: builds the model's input from its texts.
         answers: the names of the model's answers.
-        names: what each of its texts is called, for readers.
+        names: names of its texts, for readers.
     """
 
     example: Example
@@ -70,15 +70,15 @@ class Victim:
     """Gives probabilities for (example's id, texts).
 
     Args:
-        model: is attacked.
-        attacked: what it will be asked about.
+        model: the attacked model.
+        attacked: the examples.
     """
 
     def __init__(self, model: TextModel, attacked: Sequence[Attacked]) -> None:
         self._model, self._rows = model, {one.example.id: one.row for one in attacked}
 
     def __call__(self, questions: Sequence[tuple[str, Texts]]) -> list[npt.NDArray[np.float64]]:
-        """(C,) fp64 of each; a question with fewer choices than others has zeros behind its own."""
+        """(C,) fp64 each; questions with fewer choices than others are padded with zeros."""
         rows = [self._rows[name](texts) for name, texts in questions]
         if self._model.takes_questions:
             rows = [replace(row, id=str(number)) for number, row in enumerate(rows)]
@@ -91,15 +91,15 @@ def read_examples(file: AttackedFile, model: TextModel) -> list[Attacked]:
     """The examples of a file for a model, at least one.
 
     Raises:
-        DataError: naming file and line: it can't be read, a label is none of the model's, an option is for
-            another kind of model.
+        DataError: naming file and line: it can't be read, a label is not one of the model's, or an option is
+            for another kind of model.
     """
     if model.takes_questions:
         return _questions(file)
     if not model.labels:
-        raise DataError("the model gives numbers, not classes; attacks change a class")
+        raise DataError("the model predicts numbers, not classes; attacks need a model with classes")
     if file.text is None or file.label is None:
-        raise DataError(f"{file.path}: say which columns hold the text and its label: --text and --label")
+        raise DataError(f"{file.path}: --text and --label are missing: pass the columns of both")
     return _texts(file, file.text, file.label, model.labels)
 
 
@@ -115,8 +115,8 @@ def _texts(file: AttackedFile, text: str, label: str, labels: Sequence[str]) -> 
         name = file.label_map.get(name, name)
         if name not in labels:
             raise DataError(
-                f"{where}: label {name!r:.40} is none of the model's classes ({', '.join(labels)}). Say "
-                f"which it is with --label-map {name}={labels[0]}, or leave the row out."
+                f"{where}: label {name!r:.40} is not one of the model's classes ({', '.join(labels)}). Map "
+                f"it with --label-map {name}={labels[0]}, or leave the row out."
             )
         example = Example(str(number), WordText.of(texts, attacked), labels.index(name))
         found.append(Attacked(example, _as_row, labels, _NAMES[len(texts)]))
@@ -136,8 +136,8 @@ def _attacked(file: AttackedFile, width: int) -> list[int]:
 def _questions(file: AttackedFile) -> list[Attacked]:
     if file.text or file.text_pair or file.label or not file.header or file.encoding != "utf-8":
         raise DataError(
-            f"{file.path}: --text, --text-pair, --label, --no-header and --encoding are for models of texts; "
-            "this one takes questions. Leave them out."
+            f"{file.path}: --text, --text-pair, --label, --no-header and --encoding are for models of texts, "
+            "but this one takes questions. Leave them out."
         )
     side = file.side or "question"
     if side not in ("question", "documents", "choices"):
@@ -146,7 +146,7 @@ def _questions(file: AttackedFile) -> list[Attacked]:
     questions = read_any_questions(file.path, file.path.stem)
     for number, question in enumerate(questions[: file.examples]):
         if question.answer is None:
-            raise DataError(f"{question.where}: has no right answer, and an attack needs one")
+            raise DataError(f"{question.where}: no right answer, which an attack needs. Add it.")
         texts, names, row = _as_texts(question)
         kinds = [name.partition(" ")[0] for name in names]
         attacked = [i for i, kind in enumerate(kinds) if kind == side.removesuffix("s")]
@@ -156,8 +156,8 @@ def _questions(file: AttackedFile) -> list[Attacked]:
 
 
 def _as_texts(question: Question) -> tuple[list[str], list[str], Row]:
-    """A question's texts, their names, and how they become a question again. A document that several choices
-    share is one text.
+    """A question's texts, their names, and how to turn them back into a question. A document that several
+    choices share is one text.
     """
     contexts = list(dict.fromkeys(choice.context for choice in question.choices if choice.context))
     texts = [question.stem, *contexts, *(choice.text for choice in question.choices)]

@@ -1,6 +1,6 @@
-"""Synonyms from WordNet's plain files (wndb(5WN)), read without a library that downloads them.
+"""Synonyms from WordNet's database files (wndb(5WN)), read without a library that downloads them.
 
-A word's base forms are found as WordNet's morphy(7WN) does: the exceptions first, then its endings.
+A word's base forms are found as in WordNet's morphy(7WN): first the exceptions, then the endings.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.word_attacks.words import is_one_word
 
 _PARTS = ("noun", "verb", "adj", "adv")
-_ENDINGS = {  # morphy(7WN): a word's ending, and that of its base form
+_ENDINGS = {  # morphy(7WN): a word's ending -> that of its base form
     "noun": [
         ("s", ""), ("ses", "s"), ("ves", "f"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"),
         ("men", "man"), ("ies", "y"),
@@ -63,7 +63,7 @@ class WordNet:
         forms = [word] + [word.removesuffix(old) + new for old, new in ways if word.endswith(old)]
         found = [form for form in dict.fromkeys(forms) if form in known]
         tried = forms[1:]
-        while not found and tried:  # an ending behind an ending
+        while not found and tried:  # endings after endings
             tried = [
                 form.removesuffix(old) + new for form in tried for old, new in ways if form.endswith(old)
             ]
@@ -78,7 +78,7 @@ class WordNet:
         except (ValueError, IndexError):
             names = []
         if not names:
-            raise DataError(f"{self._folder}/data.{part}: no synset begins at byte {offset}. Fetch it again.")
+            raise DataError(f"{self._folder}/data.{part}: no synset at byte {offset}. Download it again.")
         return [name.partition("(")[0] for name in names]  # an adjective's position: "galore(ip)"
 
     def _read_index(self, part: str) -> dict[str, list[int]]:
@@ -94,7 +94,7 @@ class WordNet:
                     raise ValueError
             except ValueError as error:
                 raise DataError(
-                    f"{self._folder / name}:{number}: not a line of WordNet's index. Fetch the file again."
+                    f"{self._folder / name}:{number}: not a line of WordNet's index. Download the file again."
                 ) from error
         return found
 
@@ -103,11 +103,11 @@ class WordNet:
         return {row[0]: row[1:] for row in rows if row}
 
     def _read(self, name: str) -> str:
-        """A file as text, in which characters are bytes: those that it counts by."""
+        """A file as text in which one character is one byte, since its offsets count bytes."""
         path = self._folder / name
         if not path.is_file():
             raise DataError(
-                f"{path}: no such file. Name WordNet's folder (Debian's package wordnet-base puts it into "
+                f"{path}: no such file. Pass WordNet's folder (Debian's package wordnet-base puts it into "
                 "/usr/share/wordnet)."
             )
         return path.read_bytes().decode("latin-1")

@@ -1,4 +1,4 @@
-"""A text as its words and what stands between them."""
+"""A text as words and the text between them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from math import ceil, floor
 from typing import NamedTuple
 
-_EDGES = "'-_*@"  # belong to a word inside it only
+_EDGES = "'-_*@"  # belong to a word only in its interior
 _RUN = re.compile(rf"[\w{re.escape(_EDGES)}]+")
 
 
 class Place(NamedTuple):
-    """Where a word stands: in which of the texts, and its first character and the one behind its last."""
+    """Where a word is: which text, its first character, and the one after its last."""
 
     text: int
     start: int
@@ -24,12 +24,12 @@ class Place(NamedTuple):
 class WordText:
     """An example's texts, some of whose words may have been replaced.
 
-    Words are counted in the original, also where one is replaced by nothing or by several.
+    Words are counted in the original, even if one was replaced by nothing or by several.
 
     Attributes:
-        originals: the texts as they were.
+        originals: the original texts.
         places: of the words in them, in order.
-        words: what stands at each place now.
+        words: the current word at each place.
     """
 
     originals: tuple[str, ...]
@@ -38,8 +38,8 @@ class WordText:
 
     @classmethod
     def of(cls, texts: Sequence[str], attacked: Sequence[int] | None = None) -> WordText:
-        """Splits texts as TextAttack 0.3.11's ``words_from_text`` does (utils/strings.py, l. 26), but for
-        Chinese, which it cuts with jieba, and the characters that it has as homoglyphs, such as the backtick.
+        """Splits texts like TextAttack 0.3.11's ``words_from_text`` (utils/strings.py, l. 26), except for
+        Chinese, which it splits with jieba, and the characters in its homoglyph table, such as the backtick.
 
         Args:
             texts: of one example.
@@ -50,11 +50,11 @@ class WordText:
         return cls(tuple(texts), places, tuple(texts[p.text][p.start : p.end] for p in places))
 
     def with_word(self, index: int, word: str) -> WordText:
-        """The same with another word at a place."""
+        """A copy with another word at a place."""
         return replace(self, words=(*self.words[:index], word, *self.words[index + 1 :]))
 
     def texts(self) -> tuple[str, ...]:
-        """The texts as they are now."""
+        """The current texts."""
         pieces: list[list[str]] = [[] for _ in self.originals]
         ends = [0] * len(self.originals)
         for place, word in zip(self.places, self.words):
@@ -65,7 +65,7 @@ class WordText:
         )
 
     def without(self, index: int) -> tuple[str, ...]:
-        """The texts without a word, and without the blank before it (of the first word: behind it)."""
+        """The texts without a word, and without the space before it (for the first word: after it)."""
         place = self.places[index]
         texts = list(self.with_word(index, "").texts())
         earlier = [
@@ -78,10 +78,11 @@ class WordText:
         return tuple(texts)
 
     def window(self, index: int, size: int | None) -> str:
-        """The part of a text of ``size`` words around one, as TextAttack cuts it; ``None``: the whole text.
+        """The ``size`` words of a text around one word, cut as in TextAttack; ``None``: the whole text.
 
-        Source: ``text_window_around_index``, attacked_text.py, l. 108: at its ends a text gives ``size``
-        words as well.
+        Source: ``text_window_around_index``, attacked_text.py, l. 108: near its ends a text also gives
+            ``size``
+        words.
         """
         number = self.places[index].text
         if size is None:
@@ -102,7 +103,7 @@ class WordText:
         return "".join(pieces)
 
     def changed(self) -> list[tuple[int, str, str]]:
-        """(place, word before, word now) of each that differs from the original."""
+        """(place, original word, current word) of each word that has changed."""
         found = []
         for index, (place, word) in enumerate(zip(self.places, self.words)):
             original = self.originals[place.text][place.start : place.end]

@@ -109,22 +109,22 @@ def test_a_second_run_reuses(tmp_path: Path) -> None:
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({"text": "x"}, "no known layout; it has 'text'"),
-    ({**HELLASWAG, "endings": ["w4"]}, "1 choices; there must be 2 to 26"),
-    ({**HELLASWAG, "endings": "w4"}, "endings must be a json array"),
+    ({"text": "x"}, "unknown layout with the keys 'text'"),
+    ({**HELLASWAG, "endings": ["w4"]}, "1 choices, but 2 to 26 are needed"),
+    ({**HELLASWAG, "endings": "w4"}, "endings must be a JSON array"),
     ({**HELLASWAG, "endings": ["w4", " "]}, "choice B is empty"),
-    ({**HELLASWAG, "endings": ["w4", None]}, "choice B must be a json string"),
+    ({**HELLASWAG, "endings": ["w4", None]}, "choice B must be a JSON string"),
     ({**HELLASWAG, "ctx_a": ""}, "ctx_a is empty"),
-    ({**HELLASWAG, "ctx_b": None}, "ctx_b must be a json string"),
-    ({**HELLASWAG, "ctx_b": "\ud800"}, "ctx_b holds half a character"),
+    ({**HELLASWAG, "ctx_b": None}, "ctx_b must be a JSON string"),
+    ({**HELLASWAG, "ctx_b": "\ud800"}, "ctx_b has half a surrogate pair"),
     ({**HELLASWAG, "label": 2}, "the answer 2 must be a number from 0 to 1"),
     ({**SWAG, "label": "A"}, "the answer 'A' must be a number"),
     ({**SWAG, "label": ""}, "no answer, but the split train needs one"),
     ({**SWAG, "sent1": " "}, "sent1 is empty"),
     ({**PLAIN, "answer": True}, "the answer True must be a number"),
     ({**PLAIN, "answer": -2}, "the answer -2 must be a number"),
-    ({**PLAIN, "context": "", "question": ""}, "neither a question nor a context"),
-    ({**PLAIN, "id": "good"}, r"the id good is also that of .*train.jsonl:1"),
+    ({**PLAIN, "context": "", "question": ""}, "neither question nor context"),
+    ({**PLAIN, "id": "good"}, r"the id good is also at .*train.jsonl:1"),
     ({"question": {"stem": "", "choices": [{"label": "A", "text": "x"}]}, "id": 1}, "question.stem is empty"),
 ]
 
@@ -141,9 +141,12 @@ def test_files_find_their_splits() -> None:
         "train": Path("a/train.csv"), "valid": Path("a/val.csv"), "test": Path("a/questions.jsonl"),
     }  # fmt: skip
     for words, message in (
-        (["questions.jsonl"], "its name says no split. Put it before the name, as in train=questions.jsonl"),
-        (["train.csv", "train.jsonl"], "the split 'train' is train.csv already"),
-        (["val.csv"], "there is no training file"),
+        (
+            ["questions.jsonl"],
+            "the name doesn't say which split it is. Pass SPLIT=FILE: train=questions.jsonl",
+        ),
+        (["train.csv", "train.jsonl"], "the split 'train' is already train.csv"),
+        (["val.csv"], "no training file"),
     ):
         with pytest.raises(DataError, match=message):
             files_of_splits(words)

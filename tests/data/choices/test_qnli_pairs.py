@@ -142,7 +142,7 @@ def test_without_a_test_file(tmp_path: Path) -> None:
     folder = small(tmp_path / "QNLI")
     (folder / "test.tsv").unlink()
     result = prepare_pairs(folder, tmp_path / "out")
-    assert result.notes == ["test.tsv is not there"] and not (tmp_path / "out" / "test.jsonl").exists()
+    assert result.notes == ["no test.tsv"] and not (tmp_path / "out" / "test.jsonl").exists()
 
 
 BAD = [
@@ -150,7 +150,7 @@ BAD = [
     ("train", [f"0\tWho?\t \t{YES}"], "train.tsv:2: empty sentence. Fill it in"),
     ("dev", ["0\tWho?\tAda.\tmaybe"], "dev.tsv:2: unknown label 'maybe'"),
     ("dev", [f"0\tA\tb\t{YES}", f"0\tC\td\t{NO}"], "dev.tsv:3: index 0 is also on line 2"),
-    ("train", [f"0\tWho?\tAda.\t{YES}"], "train.tsv: no question has an entailed and another sentence"),
+    ("train", [f"0\tWho?\tAda.\t{YES}"], "train.tsv: no question has both an entailed and another sentence"),
     ("test", ["0\tWho?"], "test.tsv:2: 2 column(s) instead of 3"),
 ]
 
@@ -168,7 +168,7 @@ def test_a_bad_file_is_named_and_nothing_is_written(
 def test_a_missing_file(tmp_path: Path) -> None:
     folder = small(tmp_path / "QNLI")
     (folder / "dev.tsv").unlink()
-    with pytest.raises(DataError, match=r"has no dev\.tsv"):
+    with pytest.raises(DataError, match=r"no dev\.tsv"):
         prepare_pairs(folder, tmp_path / "out")
 
 

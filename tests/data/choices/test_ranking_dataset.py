@@ -85,7 +85,7 @@ def test_max_tokens_counts_all_rows_at_the_longest(tokenizer: TokenToIds) -> Non
     assert data.num_tokens_vec(np.array([1, 0])).tolist() == [15, 10]
     assert [list(b) for b in data.batch_by_size(np.array([0, 1]), max_tokens=15)] == [[0], [1]]
     with pytest.raises(
-        DataError, match=r"train.jsonl:2: has 15 tokens in all its rows, more than --max-tokens 14"
+        DataError, match=r"train.jsonl:2: the rows of this example have 15 tokens, more than --max-tokens 14"
     ):
         data.batch_by_size(np.array([0, 1]), max_tokens=14)
     batch = data.collater([data[0], data[1]])

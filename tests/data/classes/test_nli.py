@@ -80,8 +80,8 @@ def test_snli_without_the_rows_that_have_no_gold_label(tokenizer: TokenToIds, tm
     assert targets(tmp_path / "out", "train") == [*THREE, "neutral"]
     assert result.notes == [
         "layout: SNLI's (sentence1, sentence2, gold_label)",
-        f"{folder}/snli_1.0_test.jsonl: 2 rows without a gold label left out",
-        f"{folder}/snli_1.0_train.jsonl: 1 rows without a gold label left out",
+        f"{folder}/snli_1.0_test.jsonl: left out 2 rows without a gold label",
+        f"{folder}/snli_1.0_train.jsonl: left out 1 rows without a gold label",
         *(note for note in result.notes if "<unk>" in note),
         "3 classes: contradiction, entailment, neutral",
     ]
@@ -166,18 +166,18 @@ def test_a_sample_as_one_json_object(tokenizer: TokenToIds, tmp_path: Path) -> N
 SEVERAL = {"snli_train_jsonl": snli(*THREE), "mnli_train_jsonl": snli(*THREE)}
 BAD: list[tuple[dict[str, str], str]] = [
     (SEVERAL, r"mnli_train.jsonl and snli_train.jsonl are both the split 'train'"),
-    ({"dev_jsonl": snli(*THREE), "tsv_format__x": ""}, r"holds no training file .*\(tsv_format\)"),
-    ({"train_jsonl": lines({"a": 1})}, r"train.jsonl: no known layout; the first row has 'a'"),
+    ({"dev_jsonl": snli(*THREE), "tsv_format__x": ""}, r"no training file .*\(tsv_format\)"),
+    ({"train_jsonl": lines({"a": 1})}, r"train.jsonl: unknown layout; the first row has 'a'"),
     ({"train_jsonl": snli(*THREE) + '{"gold_label": "neutral", "sentence1": "x"}'},
-     r"train.jsonl:4: there is no column 'sentence2'"),
+     r"train.jsonl:4: no column 'sentence2'"),
     ({"train_jsonl": snli(*THREE) + '{"sentence1": "x", "sentence2": "y"}'},
-     r"train.jsonl:4: there is no column 'gold_label'"),
+     r"train.jsonl:4: no column 'gold_label'"),
     ({"train_jsonl": snli(*THREE, "")}, r"train.jsonl:4: no label in column 'gold_label'"),
     ({"train_jsonl": snli("-", "-")}, r"train.jsonl: no row has a gold label"),
     ({"train.tsv": "a\tb\tneutral\na\tb\n"}, r"train.tsv:2: 2 cells instead of 3"),
-    ({"train.json": '{"0": [1]}'}, r"train.json: 0: expected a json object"),
-    ({"train.json": "{}"}, r"train.json: has no rows"),
-    ({"train_jsonl": snli(*THREE), "dev_jsonl": snli("maybe")}, r"dev.jsonl:1: label 'maybe' does not occur"),
+    ({"train.json": '{"0": [1]}'}, r"train.json: 0: expected a JSON object"),
+    ({"train.json": "{}"}, r"train.json: no rows"),
+    ({"train_jsonl": snli(*THREE), "dev_jsonl": snli("maybe")}, r"dev.jsonl:1: label 'maybe' is not in"),
 ]  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def test_what_is_refused(files: dict[str, str], message: str, tokenizer: TokenTo
 
 def test_a_round_or_a_folder_that_is_not_there(tokenizer: TokenToIds, tmp_path: Path) -> None:
     folder = folder_with(tmp_path / "in", train_jsonl=snli(*THREE))
-    with pytest.raises(DataError, match="has no training file of the round R2"):
+    with pytest.raises(DataError, match="no training file for the round R2"):
         made(folder, tmp_path / "out", tokenizer, "R2")
     with pytest.raises(DataError, match="nowhere: no such folder"):
         made(tmp_path / "nowhere", tmp_path / "out", tokenizer)

@@ -111,7 +111,7 @@ def test_a_share_is_held_out_and_named(tokenizer: TokenToIds, tmp_path: Path) ->
     result = made(tmp_path / "out", tokenizer, train=rows, test=[{"text": "x"}])
     assert result.rows == {"train": 18, "valid": 2, "test": 1}
     assert result.notes[0] == (
-        "no validation split: 2 of 20 training rows held out for it (--valid-share 0.1 --seed 1)"
+        "no validation split: held out 2 of 20 training rows (--valid-share 0.1 --seed 1)"
     )
     together = sorted(targets(tmp_path / "out", "train") + targets(tmp_path / "out", "valid"))
     assert together == ["a"] * 10 + ["b"] * 10
@@ -162,22 +162,22 @@ def test_the_other_tokenizer(tmp_path: Path) -> None:
 
 
 BAD: list[tuple[Columns, dict[str, Any], str]] = [
-    (ONE, {"text": "x", "labels": "a"}, r"train.csv:4: there is no column 'label'. The columns: 'text', 'la"),
-    (ONE, {"txt": "x", "label": "a"}, r"train.csv:4: there is no column 'text'. The columns: 'txt', 'label'"),
-    (ONE, {"text": 7, "label": "a"}, r"train.csv:4: column 'text' is no text: 7"),
-    (ONE, {"text": None, "label": "a"}, r"train.csv:4: column 'text' is no text: None"),
-    (ONE, {"text": "\ud800", "label": "a"}, r"train.csv:4: column 'text' holds half a character"),
+    (ONE, {"text": "x", "labels": "a"}, r"train.csv:4: no column 'label'. The columns are 'text', 'la"),
+    (ONE, {"txt": "x", "label": "a"}, r"train.csv:4: no column 'text'. The columns are 'txt', 'label'"),
+    (ONE, {"text": 7, "label": "a"}, r"train.csv:4: column 'text' is not text: 7"),
+    (ONE, {"text": None, "label": "a"}, r"train.csv:4: column 'text' is not text: None"),
+    (ONE, {"text": "\ud800", "label": "a"}, r"train.csv:4: column 'text' has half a surrogate pair"),
     (ONE, {"text": "x", "label": ""}, r"train.csv:4: no label in column 'label'"),
     (ONE, {"text": "x", "label": "  "}, r"train.csv:4: no label in column 'label'"),
     (ONE, {"text": "x", "label": None}, r"train.csv:4: no label in column 'label'"),
     (ONE, {"text": "x", "label": 1.5}, r"train.csv:4: label 1.5 is neither a text nor .* --regression"),
     (ONE, {"text": "x", "label": ["a"]}, r"train.csv:4: label \['a'\] is neither"),
-    *((ONE, {"text": "x", "label": name}, r"train.csv:4: fairseq can't hold a class of the name")
+    *((ONE, {"text": "x", "label": name}, r"train.csv:4: fairseq can't store the class name")
       for name in ("<unk>", "a\tb", "a\nb", "madeupword0001", "a #fairseq:overwrite", "\ud800", "a\u2028b")),
     *((PAIR, {"a": "x", "b": "y", "score": score}, r"train.csv:4: label '.{1,40} is not a number")
       for score in ("nan", "1e999", "3,5", "1_0", True, float("inf"), 10**400)),
     (PAIR, {"a": "x", "b": "y", "score": ""}, r"train.csv:4: no label in column 'score'"),
-    (PAIR, {"a": "x", "score": "1"}, r"train.csv:4: there is no column 'b'"),
+    (PAIR, {"a": "x", "score": "1"}, r"train.csv:4: no column 'b'"),
 ]  # fmt: skip
 
 
@@ -193,7 +193,7 @@ def test_a_bad_row_is_named_by_its_line(
 
 def test_classes_that_no_model_could_learn(tokenizer: TokenToIds, tmp_path: Path) -> None:
     for split in ("valid", "test"):
-        with pytest.raises(DataError, match=rf"{split}.csv:3: label 'c' does not occur in the training rows"):
+        with pytest.raises(DataError, match=rf"{split}.csv:3: label 'c' is not in the training rows"):
             made(
                 tmp_path / "out",
                 tokenizer,
@@ -205,7 +205,7 @@ def test_classes_that_no_model_could_learn(tokenizer: TokenToIds, tmp_path: Path
 
 
 def test_only_a_test_split_may_lack_labels_and_then_all(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"valid.csv:2: there is no column 'label'"):
+    with pytest.raises(DataError, match=r"valid.csv:2: no column 'label'"):
         made(tmp_path / "out", tokenizer, train=texts("a", "b"), valid=[{"text": "x"}])
     with pytest.raises(DataError, match=r"test.csv:3: no label in column 'label'"):
         made(tmp_path / "out", tokenizer, train=texts("a", "b"), valid=texts("a"), test=texts("a", None, "b"))

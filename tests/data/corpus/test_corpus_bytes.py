@@ -113,7 +113,7 @@ def test_invalid_bytes_stop_or_equal_fairseq_on_the_replaced_text(
     corpus, (folder,) = made(CorpusOptions([text], tmp_path / "out", 1, replace_invalid=True), tokenizer)
     assert split_bytes([folder]) == split_bytes([expected])
     assert corpus.counts([0])["train"].replaced == 4
-    with pytest.raises(DataError, match=r"was made with --invalid-utf8 replace, and bytes were replaced"):
+    with pytest.raises(DataError, match=r"was made with --encoding-errors replace, and bytes were replaced"):
         Corpus(CorpusOptions([text], tmp_path / "out", 1), tokenizer).done(0)
 
 
@@ -158,10 +158,10 @@ def test_damage_is_found(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
     rows = int.from_bytes(whole[18:26], "little")
     for place, message in (
         (3, "not a fairseq index"),
-        (17, "places do not fit"),  # the type of the ids: uint32 instead of uint16
+        (17, "offsets do not fit"),  # the type of the ids: uint32 instead of uint16
         (18, "rows in"),
-        (26, "places do not fit"),  # the first row's length
-        (26 + 4 * rows + 8, "places do not fit"),  # where the second row begins
+        (26, "offsets do not fit"),  # the first row's length
+        (26 + 4 * rows + 8, "offsets do not fit"),  # where the second row begins
         (26 + 4 * (rows - 1), "but its index says otherwise"),  # the last row's length
     ):
         index.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
@@ -174,8 +174,8 @@ def test_damage_is_found(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
     data.write_bytes(data.read_bytes()[:-2])
     (folders[0] / "train.json").unlink()
     first, second = corpus.faults()
-    assert "shard0/train.json: is missing" in first
-    assert "shard2/train.bin: is missing or has another" in second
+    assert "shard0/train.json: missing" in first
+    assert "shard2/train.bin: missing, or its size has changed" in second
 
 
 def test_what_was_made_from_something_else_is_refused(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_what_was_made_from_something_else_is_refused(tokenizer: Gpt2Tokenizer, 
         assert not other.done(0, overwrite=True)
     # More shards than are asked for now would be trained on by nobody, or by mistake.
     (tmp_path / "out" / "shard1").rename(tmp_path / "out" / "shard2")
-    with pytest.raises(DataError, match=r"shard2: is not one of the 2 shards"):
+    with pytest.raises(DataError, match=r"shard2: is not one of the 2 requested shards"):
         Corpus(options, tokenizer).check_out()
     text.write_bytes(text.read_bytes()[:-5] + b"more\n")
     with pytest.raises(DataError, match=r"\(input files\)"):
@@ -254,10 +254,10 @@ def test_memory_does_not_grow_with_the_corpus(tokenizer: Gpt2Tokenizer, tmp_path
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"shards": 0}, r"--shards 0: must be at least 1"),
-        ({"max_line": 0}, r"--max-line-mb: must be at least 1"),
-        ({"out": Path("a:b")}, r"a:b: has a colon"),
-        ({"out": Path(__file__)}, r"test_corpus_bytes.py: is not a directory"),
+        ({"shards": 0}, r"--shards 0: pass 1 or more"),
+        ({"max_line": 0}, r"--max-line-mb: pass 1 or more"),
+        ({"out": Path("a:b")}, r"a:b: contains a colon"),
+        ({"out": Path(__file__)}, r"test_corpus_bytes.py: not a directory"),
         ({"valid": [Path("no-such-file")]}, r"no-such-file: no such file"),
     ],
 )
@@ -271,5 +271,5 @@ def test_bad_corpus_options(
 
 def test_a_split_of_blank_lines_is_refused(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"\n  \n\n")
-    with pytest.raises(DataError, match=r"shard0: train has no row: there are only blank lines in .*text"):
+    with pytest.raises(DataError, match=r"shard0: train has no rows: .*text has only blank lines"):
         made(CorpusOptions([tmp_path / "text"], tmp_path / "out", 1, drop_empty=True), tokenizer)

@@ -98,7 +98,7 @@ def test_compressed_files_stay_whole(tmp_path: Path) -> None:
         assert len(found) == shards and all(found)
         pieces = [piece for shard in found for piece in shard]
         assert [(p.path, p.start, p.end) for p in pieces] == [(f, 0, f.stat().st_size) for f in files]
-    with pytest.raises(DataError, match=r"--shards 8: the corpus cannot be cut into so many"):
+    with pytest.raises(DataError, match=r"--shards 8: the corpus can't be cut into so many"):
         plan(inputs(files), 8, BLANK_LINE)
 
 
@@ -117,7 +117,7 @@ def test_plain_and_compressed_files_together(tmp_path: Path) -> None:
 def test_one_document_cannot_be_cut(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_bytes(b"a line\n" * 400_000)  # longer than a window
-    with pytest.raises(DataError, match=r"--shards 2: .*Give fewer shards, or --documents line"):
+    with pytest.raises(DataError, match=r"--shards 2: .*Pass fewer shards, or --documents line"):
         plan(inputs([text]), 2, BLANK_LINE)
     assert len(plan(inputs([text]), 2, LINE)) == 2
 
@@ -130,7 +130,7 @@ def test_the_search_for_a_blank_line_has_an_end(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(cuts, "_FARTHEST", 1 << 16)
     path = tmp_path / "text"
     path.write_text("a document in a line\n" * 40_000)
-    with pytest.raises(DataError, match=r"no document ends \(blank-line\) .* give --documents line"):
+    with pytest.raises(DataError, match=r"no document ends \(blank-line\) .* pass --documents line"):
         plan(inputs([path]), 2, BLANK_LINE)
     assert len(plan(inputs([path]), 2, LINE)) == 2
 
@@ -143,11 +143,11 @@ def test_bad_inputs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [piece.path for piece in inputs([empty, text])] == [text]
     for paths, message in (
         ([tmp_path / "no"], r"no: no such file"),
-        ([tmp_path], r"is a folder: give its files"),
-        ([tmp_path / "pipe"], r"pipe: is not a regular file"),
+        ([tmp_path], r"is a folder. Pass its files"),
+        ([tmp_path / "pipe"], r"pipe: not a regular file"),
         ([text, tmp_path / ".." / tmp_path.name / "text"], r"text: is given twice"),
-        ([empty], r"empty: empty. There is nothing to write"),
-        ([Path("/proc/self/mem")], r"/proc/self/mem: cannot be read \(.*\). Make it readable"),
+        ([empty], r"empty: empty, so there is nothing to write"),
+        ([Path("/proc/self/mem")], r"/proc/self/mem: can't be read \(.*\). Make it readable"),
     ):
         with pytest.raises(DataError, match=message):
             inputs(paths)

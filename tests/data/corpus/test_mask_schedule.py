@@ -44,9 +44,9 @@ def test_equal_steps_differ_by_an_epoch_at_most(max_epoch: int) -> None:
      ("0.1,,0.2", 4, "'' is not a masking rate"), ("", 4, "'' is not a masking rate"),
      ("-0.1", 4, "'-0.1' is not"),
      (PAPER, 0, "Pass --max-epoch"), (PAPER, 4, "5 rates don't fit into --max-epoch 4"),
-     ("0.1@1,0.2", 4, "give every rate its first epoch"), ("0.1@2,0.2@3", 4, "begin at epoch 1: 0.1@1"),
-     ("0.1@1,0.2@3,0.3@3", 4, "the epochs have to ascend"), ("0.1@1,0.2@0", 4, "'0' is not an epoch"),
-     ("0.1@1,0.2@x", 4, "'x' is not an epoch"), ("0.1@1,0.2@9", 4, "epoch 9 never comes with --max-epoch 4")],
+     ("0.1@1,0.2", 4, "pass the first epoch of every"), ("0.1@2,0.2@3", 4, "must start at epoch 1: 0.1@1"),
+     ("0.1@1,0.2@3,0.3@3", 4, "the epochs must be ascending"), ("0.1@1,0.2@0", 4, "'0' is not an epoch"),
+     ("0.1@1,0.2@x", 4, "'x' is not an epoch"), ("0.1@1,0.2@9", 4, "epoch 9 is beyond --max-epoch 4")],
 )  # fmt: skip
 def test_what_is_refused(text: str, max_epoch: int, message: str) -> None:
     with pytest.raises(DataError) as error:

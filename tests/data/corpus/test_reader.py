@@ -75,7 +75,7 @@ def test_invalid_bytes_are_named_by_line_and_byte(tmp_path: Path, monkeypatch: p
         with pytest.raises(DataError) as caught:
             rows(text, start=start)
         assert str(caught.value).startswith(f"{text}:5: not UTF-8 at byte 22 (e9 76 65 0a: ")
-        assert "iconv" in str(caught.value) and "--invalid-utf8 replace" in str(caught.value)
+        assert "iconv" in str(caught.value) and "--encoding-errors replace" in str(caught.value)
     with pytest.raises(DataError, match=r"text.gz:5: not UTF-8 at byte 22 of its text"):
         rows(gzipped(text))
 
@@ -94,7 +94,7 @@ def test_what_is_no_utf8_text_at_all(data: bytes, hint: str, tmp_path: Path) -> 
     (tmp_path / "text").write_bytes(data)
     with pytest.raises(DataError, match=hint) as caught:
         rows(tmp_path / "text")
-    assert "--invalid-utf8" not in str(caught.value)  # it would make a corpus of U+FFFD
+    assert "--encoding-errors" not in str(caught.value)  # it would make a corpus of U+FFFD
 
 
 def test_a_damaged_or_cut_off_file_is_refused(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_damaged_or_cut_off_file_is_refused(tmp_path: Path) -> None:
         for broken in (data[:-200], data[:1000] + b"\x00\x00\x00" + data[1003:], b"plain text\n"):
             whole.write_bytes(broken)
             with pytest.raises(
-                DataError, match=rf"{whole.name}: is damaged or cut off .*Fetch or compress it again"
+                DataError, match=rf"{whole.name}: damaged or truncated .*Download or compress it again"
             ):
                 rows(whole)
 
@@ -146,5 +146,5 @@ def test_a_file_that_shrinks_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fails_is_named() -> None:
-    with pytest.raises(DataError, match=r"/proc/self/mem: cannot be read at byte 0 \(Input/output error\)"):
+    with pytest.raises(DataError, match=r"/proc/self/mem: can't be read at byte 0 \(Input/output error\)"):
         rows(Path("/proc/self/mem"), end=12)

@@ -87,7 +87,7 @@ def test_rows_that_the_recipe_drops_are_reported(tokenizer: TokenToIds, tmp_path
     WRITERS["QQP"](tmp_path / "QQP")
     result = prepare(tmp_path, "QQP", tmp_path / "out", tokenizer, progress=False)
     assert result.rows == {"train": 60, "valid": 30, "test": len(AWKWARD)}
-    assert "train.tsv: 12 row(s) without 6 columns left out, as in the recipe" in result.notes
+    assert "train.tsv: left out 12 row(s) without 6 columns, as in the recipe" in result.notes
 
 
 def test_unknown_tokens_are_counted(tokenizer: TokenToIds, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_task_folder_may_be_given_itself_and_the_test_file_may_be_absent(
     (tmp_path / "download" / "test.tsv").unlink()
     result = prepare(tmp_path / "download", "sst2", tmp_path / "out", tokenizer, progress=False)
     assert result.task == "SST-2" and "test" not in result.rows
-    assert result.notes[0] == "test.tsv is not there: no such split"
+    assert result.notes[0] == "no test.tsv, so that split is missing"
     assert not (tmp_path / "out/input0/test.bin").exists()
 
 
@@ -115,7 +115,7 @@ def test_tasks_in_a_folder(tmp_path: Path) -> None:
     sst2(tmp_path / "SST-2")
     present, absent = tasks_in(tmp_path)
     assert present == ["SST-2"] and len(absent) == len(TASKS) - 1
-    with pytest.raises(DataError, match=r"holds none of the folders CoLA, SST-2"):
+    with pytest.raises(DataError, match=r"has none of the folders CoLA, SST-2"):
         tasks_in(tmp_path / "SST-2")
 
 
@@ -129,7 +129,7 @@ def test_ax_has_a_test_split_alone_and_the_labels_of_mnli(
 ) -> None:
     ax(tmp_path / "glue" / file)
     alone = prepare(tmp_path / "glue", "AX", tmp_path / "alone", tokenizer, progress=False)
-    assert alone.rows == {"test": len(AWKWARD)} and "no MNLI/train.tsv beside it" in alone.notes[0]
+    assert alone.rows == {"test": len(AWKWARD)} and "no MNLI/train.tsv next to it" in alone.notes[0]
     assert labels_in(tmp_path / "alone") == ["contradiction", "neutral", "entailment"]
     assert not list((tmp_path / "alone" / "label").glob("test*"))
     # Beside a copy of MNLI in which the labels are not as frequent as in GLUE's own, the order is that one's.
@@ -144,13 +144,13 @@ def test_ax_has_a_test_split_alone_and_the_labels_of_mnli(
 def test_ax_is_found_among_all_tasks_and_missed_by_name(tokenizer: TokenToIds, tmp_path: Path) -> None:
     ax(tmp_path / "diagnostic" / "diagnostic.tsv")
     assert tasks_in(tmp_path)[0] == ["AX"]
-    with pytest.raises(DataError, match=r"the files of AX are not all there"):
+    with pytest.raises(DataError, match=r"some files of AX are missing"):
         prepare(tmp_path / "nowhere", "AX", tmp_path / "out", tokenizer, progress=False)
 
 
 def test_task_names() -> None:
     assert [task_layout(name).name for name in ("stsb", "STS-B", "mnli")] == ["STS-B", "STS-B", "MNLI"]
-    with pytest.raises(DataError, match=r"no GLUE task is called 'SNLI'. Choose one of CoLA, SST-2"):
+    with pytest.raises(DataError, match=r"SNLI: no such GLUE task. Choose one of CoLA, SST-2"):
         task_layout("SNLI")
 
 
@@ -265,14 +265,14 @@ def test_missing_files_are_listed(tokenizer: TokenToIds, tmp_path: Path) -> None
         DataError, match=r"MNLI/train.tsv\n.*MNLI/dev_matched.tsv\n.*dev_mismatched.tsv \(missing\)"
     ):
         prepare(tmp_path, "MNLI", tmp_path / "out", tokenizer, progress=False)
-    with pytest.raises(DataError, match=r"nowhere.*are not all there"):
+    with pytest.raises(DataError, match=r"nowhere.*are missing"):
         prepare(tmp_path / "nowhere", "RTE", tmp_path / "out", tokenizer, progress=False)
 
 
 def test_a_file_without_rows_is_refused(tokenizer: TokenToIds, tmp_path: Path) -> None:
     sst2(tmp_path / "SST-2")
     write(tmp_path / "SST-2" / "dev.tsv", ["sentence\tlabel"])
-    with pytest.raises(DataError, match=r"dev.tsv: has no rows"):
+    with pytest.raises(DataError, match=r"dev.tsv: no rows"):
         prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
     (tmp_path / "SST-2" / "dev.tsv").write_bytes(b"")
     with pytest.raises(DataError, match=r"dev.tsv:1: wrong header"):
@@ -374,7 +374,7 @@ def test_a_damaged_output_is_refused_and_a_foreign_folder_never_replaced(
     out = tmp_path / "out"
     prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
     (out / "input0" / "valid.bin").write_bytes(b"short")
-    with pytest.raises(DataError, match=r"input0/valid.bin: is missing or has another size"):
+    with pytest.raises(DataError, match=r"input0/valid.bin: missing, or its size has changed"):
         prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
     write(tmp_path / "mine" / "thesis.txt", ["precious"])
     for overwrite in (False, True):

@@ -35,7 +35,9 @@ def test_questions_alone(tmp_path: Path) -> None:
     path = write_squad(tmp_path / "test.json", (CONTEXT, [row]))
     assert read_squad(path, answered=False).questions[0].answers is None
     assert read_squad(path, answered=False).golds() == {}
-    with pytest.raises(DataError, match=r"test\.json: question a: has no answers\. Add one, or, as in"):
+    with pytest.raises(
+        DataError, match=r"test\.json: question a: no answers\. Add one, or set is_impossible"
+    ):
         read_squad(path)
 
 
@@ -49,22 +51,22 @@ def wrong(**changed: Any) -> dict[str, Any]:
         ([wrong(answers=[{"text": "1990s", "answer_start": 19}])],
          "question a, answers 1: '1990s' is not at answer_start 19, where the context has ' 1990'. "
          "answer_start counts characters from 0. Is it 20?"),
-        ([wrong(answers=[{"text": "2000s", "answer_start": 19}])], "The context does not have this text"),
+        ([wrong(answers=[{"text": "2000s", "answer_start": 19}])], "The context does not contain this text"),
         ([wrong(answers=[{"text": "1990s", "answer_start": "20"}])],
          "answer_start must be a whole number of characters, not '20'"),
         ([wrong(answers=[{"text": "1990s", "answer_start": -6}])], "not -6"),
         ([wrong(answers=[{"text": " ", "answer_start": 7}])], "question a, answers 1: the text is empty"),
         ([wrong(answers=[{"answer_start": 7}])], "question a, answers 1: the key text is missing"),
-        ([wrong(answers=["x"])], "question a, answers 1: must be a json object, not 'x'"),
-        ([wrong(answers={})], "question a: has no answers"),
-        ([wrong(answers="x")], "question a: answers must be a json array"),
-        ([wrong(is_impossible=True)], "question a: is_impossible, but it has answers. Remove them, or say"),
+        ([wrong(answers=["x"])], "question a, answers 1: must be a JSON object, not 'x'"),
+        ([wrong(answers={})], "question a: no answers"),
+        ([wrong(answers="x")], "question a: answers must be a JSON array"),
+        ([wrong(is_impossible=True)], "question a: is_impossible, but it has answers. Remove them, or set"),
         ([wrong(), wrong()],
-         "question a: the id is also that of data 1, paragraphs 1, qas 1. Give each its own"),
+         "question a: the id is also at data 1, paragraphs 1, qas 1. Ids must be unique"),
         ([wrong(question=" ")], "question a: the question is empty"),
-        ([wrong(id=3)], "data 1, paragraphs 1, qas 1: id must be a json string"),
+        ([wrong(id=3)], "data 1, paragraphs 1, qas 1: id must be a JSON string"),
         ([{"question": "x"}], "data 1, paragraphs 1, qas 1: the key id is missing"),
-        ([], "train.json: has no questions"),
+        ([], "train.json: no questions found"),
     ],
 )  # fmt: skip
 def test_what_is_refused(tmp_path: Path, questions: list[dict[str, Any]], message: str) -> None:
@@ -77,13 +79,13 @@ def test_what_is_refused(tmp_path: Path, questions: list[dict[str, Any]], messag
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"data": [', "not json (Expecting value: line 1 column 11"),
-        ("[]", "expected a json object"),
+        ('{"data": [', "not JSON (Expecting value: line 1 column 11"),
+        ("[]", "expected a JSON object"),
         ('{"version": "1.1"}', "the key data is missing"),
-        ('{"data": [{"paragraphs": [3]}]}', "data 1, paragraphs 1: must be a json object, not 3"),
+        ('{"data": [{"paragraphs": [3]}]}', "data 1, paragraphs 1: must be a JSON object, not 3"),
         (
             json.dumps({"data": [{"paragraphs": [{"context": "\ud800", "qas": []}]}]}),
-            "holds half a character",
+            "has half a surrogate pair",
         ),
         (json.dumps({"data": [{"paragraphs": [{"context": " ", "qas": []}]}]}), "the context is empty"),
     ],

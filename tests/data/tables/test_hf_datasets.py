@@ -72,7 +72,7 @@ def test_what_cannot_be_loaded_ends_with_one_line(library: Any, monkeypatch: pyt
     with pytest.raises(DataError, match=r"^--dataset imdb: no such data set$"):
         load_splits("imdb")
     library.load_dataset = lambda *_, **__: {"test": rows(0), "extra": rows(0)}
-    with pytest.raises(DataError, match=r"has no split train. Its splits: test, extra"):
+    with pytest.raises(DataError, match=r"no split train found. Its splits: test, extra"):
         load_splits("imdb")
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(

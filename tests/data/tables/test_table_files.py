@@ -60,20 +60,20 @@ def test_lines_that_begin_with_a_class_in_another_encoding(name: str, tmp_path: 
 
 BAD = [
     ("a.csv", b"text,label\n\xe9,1\n", {}, r"a.csv:2: not utf-8 .*--encoding, such as latin-1"),
-    ("a.csv", b"text,label\n", {}, "a.csv: has no rows"),
-    ("a.csv", b"", {}, "a.csv: has no rows"),
-    ("a.txt", b"\n", {}, "a.txt: has no rows"),
-    ("a.jsonl", b"\n", {}, "a.jsonl: has no rows"),
+    ("a.csv", b"text,label\n", {}, "a.csv: no rows"),
+    ("a.csv", b"", {}, "a.csv: no rows"),
+    ("a.txt", b"\n", {}, "a.txt: no rows"),
+    ("a.jsonl", b"\n", {}, "a.jsonl: no rows"),
     ("a.csv", b"text,label\na,b,1\n", {}, r"a.csv:2: 3 cells instead of 2 \(text, label\)"),
     ("a.tsv", b"text\tlabel\na\t1\nb\n", {}, r"a.tsv:3: 1 cells instead of 2"),
-    ("a.csv", b'text,label\na,1\n"b,1\nc,2\n', {}, "a.csv:3: not CSV .*quotation mark not closed"),
+    ("a.csv", b'text,label\na,1\n"b,1\nc,2\n', {}, "a.csv:3: not CSV .*quotation mark unclosed"),
     ("a.csv", b"text,text\na,1\n", {}, "a.csv:1: two columns are named 'text'"),
-    ("a.jsonl", b'{"a": 1}\n{"a"\n', {}, "a.jsonl:2: not json"),
-    ("a.jsonl", b'{"a": 1}\n[1]\n', {}, "a.jsonl:2: expected a json object"),
+    ("a.jsonl", b'{"a": 1}\n{"a"\n', {}, "a.jsonl:2: not JSON"),
+    ("a.jsonl", b'{"a": 1}\n[1]\n', {}, "a.jsonl:2: expected a JSON object"),
     ("a.jsonl", b'{"a": "\xff"}\n', {}, "a.jsonl:1: not UTF-8"),
-    ("a.xlsx", b"PK", {}, r"a.xlsx: its name must end in .csv, .tsv, .jsonl"),
+    ("a.xlsx", b"PK", {}, r"a.xlsx: the name must end in .csv, .tsv, .jsonl"),
     ("a.jsonl", b'{"a": 1}\n', {"header": False}, "--no-header is for csv and tsv"),
-    ("a.csv", b"a\n1\n", {"encoding": "latin-one"}, "--encoding latin-one: there is no such encoding"),
+    ("a.csv", b"a\n1\n", {"encoding": "latin-one"}, "--encoding latin-one: no such text encoding"),
 ]
 
 
@@ -90,7 +90,7 @@ def test_files_that_are_damaged_or_not_there(tmp_path: Path) -> None:
         list(read_table(tmp_path / "none.csv"))
     for content in (gzip.compress(b"text,label\na,1\n")[:-9], b"text,label\n"):
         (tmp_path / "a.csv.gz").write_bytes(content)
-        with pytest.raises(DataError, match=r"a.csv.gz: not a whole gzip file"):
+        with pytest.raises(DataError, match=r"a.csv.gz: not a complete gzip file"):
             list(read_table(tmp_path / "a.csv.gz"))
 
 
@@ -167,5 +167,5 @@ def test_too_few_rows_to_hold_some_out(rows: int, share: float, labels: list[str
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
 def test_a_share_must_be_one(share: float) -> None:
-    with pytest.raises(DataError, match="pass a share between 0 and 1"):
+    with pytest.raises(DataError, match="pass a number between 0 and 1"):
         held_out(10, share, 1)

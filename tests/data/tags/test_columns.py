@@ -46,7 +46,7 @@ def test_words_alone_are_for_a_split_without_tags(tmp_path: Path) -> None:
     path = written(tmp_path, "a\nb\n\nc\n")
     first, second = read_columns(path, tagged=False)
     assert first.words == ("a", "b") and first.tags is None and second.tags is None
-    with pytest.raises(DataError, match=r"train\.tsv:1: one column\. A line is a word"):
+    with pytest.raises(DataError, match=r"train\.tsv:1: only one column\. Each line must be a word"):
         read_columns(path)
 
 
@@ -57,8 +57,8 @@ def test_words_alone_are_for_a_split_without_tags(tmp_path: Path) -> None:
         ("a\tO\n\nb\t\n", ":3: 1 columns, but the lines before have 2"),
         ("a\tO\nb\tx\tO\n", ":2: 3 columns, but the lines before have 2"),
         ("\tO\n", ":1: 1 columns"),
-        ("\n\n-DOCSTART-\n", ": has no words"),
-        ("a\tB-X\nb\tZ\n", ":2: 'Z' is no tag"),
+        ("\n\n-DOCSTART-\n", ": no words found"),
+        ("a\tB-X\nb\tZ\n", ":2: 'Z' is not a tag"),
     ],
 )
 def test_missing_columns_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -82,9 +82,9 @@ def test_the_file_of_a_split(tmp_path: Path) -> None:
     written(tmp_path, "a\tO\n", "train-2.txt")
     assert find_columns(tmp_path, "train").name == "train.tsv"
     (tmp_path / "train.tsv").rename(tmp_path / "a_train.tsv")
-    with pytest.raises(DataError, match=r"more than one file for the split 'train': a_train\.tsv, train-2"):
+    with pytest.raises(DataError, match=r"several files for the split 'train': a_train\.tsv, train-2"):
         find_columns(tmp_path, "train")
-    with pytest.raises(DataError, match="has no split 'nope'"):
+    with pytest.raises(DataError, match="no split 'nope'"):
         find_columns(tmp_path, "nope")
     with pytest.raises(DataError, match="no such folder"):
         find_columns(tmp_path / "gone", "train")

@@ -32,17 +32,23 @@ def test_long_entities_and_types_with_a_hyphen() -> None:
 @pytest.mark.parametrize(
     ("tags", "message"),
     [
-        (("O", "I-A", "O", "B-A"), "train.tsv:13: B-A begins an entity, but on line 11 I-A does: IOB1 and"),
-        (("B-A", "O", "I-A"), "train.tsv:12: I-A begins an entity, but on line 10 B-A does: IOB1 and IOB2"),
-        (("B-A", "I-B"), "train.tsv:11: I-B begins an entity, but on line 10 B-A does"),
-        (("B-A", "E-A", "I-A"), "train.tsv:12: I-A goes on with no entity of its type, as BIOES wants"),
-        (("S-A", "B-A", "O"), "train.tsv:12: no E-A before it, as BIOES wants"),
-        (("S-A", "B-A", "E-B"), "train.tsv:12: E-B goes on with no entity of its type"),
+        (
+            ("O", "I-A", "O", "B-A"),
+            "train.tsv:13: an entity begins with B-A, but on line 11 one begins with I-A: IOB1 and",
+        ),
+        (
+            ("B-A", "O", "I-A"),
+            "train.tsv:12: an entity begins with I-A, but on line 10 one begins with B-A: IOB1 and IOB2",
+        ),
+        (("B-A", "I-B"), "train.tsv:11: an entity begins with I-B, but on line 10 one begins with B-A"),
+        (("B-A", "E-A", "I-A"), "train.tsv:12: I-A continues no entity of its type, which BIOES requires"),
+        (("S-A", "B-A", "O"), "train.tsv:12: no E-A before it, which BIOES requires"),
+        (("S-A", "B-A", "E-B"), "train.tsv:12: E-B continues no entity of its type"),
         (("S-A", "O", "B-A"), "train.tsv:13: no E-A before it"),  # the end of the sentence
-        (("O", "X-A"), "train.tsv:11: 'X-A' is no tag. Write O, or B-, I-, E- or S-"),
-        (("B-",), "train.tsv:10: 'B-' is no tag"),
-        (("A",), "train.tsv:10: 'A' is no tag"),
-        (("o",), "train.tsv:10: 'o' is no tag"),
+        (("O", "X-A"), "train.tsv:11: 'X-A' is not a tag. Write O, or B-, I-, E- or S-"),
+        (("B-",), "train.tsv:10: 'B-' is not a tag"),
+        (("A",), "train.tsv:10: 'A' is not a tag"),
+        (("o",), "train.tsv:10: 'o' is not a tag"),
     ],
 )
 def test_a_mix_is_refused_with_its_line(tags: tuple[str, ...], message: str) -> None:

@@ -10,7 +10,7 @@ from support import build, command, run_command, train_args, write_json_lines, w
 
 from fairseq_adv.data.errors import DataError
 
-NO_LABEL = r"{}.jsonl:1: has no label, and neither has any other of the split's {} examples. Add them, or"
+NO_LABEL = r"{}.jsonl:1: no label, and none of the split's {} examples has one. Add labels, or"
 
 
 def without(path: Path, key: str) -> None:
@@ -56,5 +56,5 @@ def test_it_is_one_line_before_the_first_update(tmp_path: Path) -> None:
     done = run_command(command("fairseq-train"), *train_args(data, None, "freelb", task="wsc"))
     assert done.returncode == 1 and "num_updates" not in done.stdout + done.stderr
     last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"error: {data}/valid.jsonl:1: has no label"), done.stderr
+    assert last.startswith(f"error: {data}/valid.jsonl:1: no label"), done.stderr
     assert "Traceback" not in done.stderr

@@ -74,7 +74,7 @@ def test_data_that_were_made_before_tokenizers_were_kept_are_used_as_they_are(tm
     (out / FOLDER).rmdir()
     result = prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
     assert result.reused and result.notes == [
-        "made before tokenizer/ was kept with the data; --overwrite adds it"
+        "made before tokenizer/ was stored with the data; --overwrite adds it"
     ]
     prepare(tmp_path, "SST-2", out, tokenizer, progress=False, overwrite=True)
     assert (out / FOLDER / "vocab.txt").is_file()
@@ -93,5 +93,5 @@ def test_where_it_is_looked_for(tmp_path: Path) -> None:
     moved = tmp_path / "moved" / "checkpoint_best.pt"
     assert kept_tokenizer(moved, data).files["dictionary"] == places["data"]
     for lost in (str(tmp_path / "other"), None):
-        with pytest.raises(DataError, match=r"no tokenizer beside it or its data .*--tokenizer-dir"):
+        with pytest.raises(DataError, match=r"no tokenizer next to it or its data .*--tokenizer-dir"):
             kept_tokenizer(moved, lost)

@@ -100,5 +100,5 @@ def test_other_tokenizers_are_refused(tokenizer: TokenToIds) -> None:
             return []
 
     other = Other.__new__(Other)
-    with pytest.raises(TypeError, match="other: which characters its tokens cover is not known"):
+    with pytest.raises(TypeError, match="other: the characters that its tokens cover are unknown"):
         encode_aligned(other, ["a"])

@@ -139,17 +139,17 @@ def test_what_is_refused(folder: Path, tmp_path: Path) -> None:
         spiece_engine(model, settings)
     for content in (b"", b"no model", (folder / MODEL).read_bytes()[:-3000], b"\n\x04\n\x02ab\xff\xff"):
         model.write_bytes(content)
-        with pytest.raises(DataError, match=r"spiece.model: .*Fetch it again"):
+        with pytest.raises(DataError, match=r"spiece.model: .*Download it again"):
             spiece_engine(model, settings)
     small_spiece(tmp_path, words=200, model_type="bpe")
-    with pytest.raises(DataError, match=r"spiece.model: is no unigram model"):
+    with pytest.raises(DataError, match=r"spiece.model: not a unigram model"):
         spiece_engine(model, settings)
     (tmp_path / "tokenizer_config.json").write_text('{"keep_accents": "no"}')
     with pytest.raises(
-        DataError, match=r"tokenizer_config.json: keep_accents is 'no', expected true or false"
+        DataError, match=r"tokenizer_config.json: keep_accents must be true or false, not 'no'"
     ):
         tokenizer_for_encoder(tmp_path)
-    with pytest.raises(DataError, match=r"--cased is for WordPiece.*Leave it out"):
+    with pytest.raises(DataError, match=r"--cased is for WordPiece.*Leave --cased out"):
         tokenizer_for_encoder(folder, cased=True)
 
 

@@ -170,7 +170,7 @@ def test_case_comes_from_the_tokenizer_config_unless_said(wordpiece_files: Path,
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert tokens(None) == upper and tokens(False) == lower
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case"')
-    with pytest.raises(DataError, match=r"tokenizer_config.json: not json"):
+    with pytest.raises(DataError, match=r"tokenizer_config.json: not JSON"):
         tokens(None)
 
 
@@ -189,7 +189,7 @@ def test_bad_vocabularies_are_refused(wordpiece_files: Path, tmp_path: Path) -> 
     with pytest.raises(DataError, match=r"vocab.txt:4: token 'the' is also on line 2"):
         wordpiece_engine(vocab)
     write(vocab, ["the", "a"])
-    with pytest.raises(DataError, match=r"vocab.txt: has no line \[UNK\]"):
+    with pytest.raises(DataError, match=r"vocab.txt: no line \[UNK\]"):
         wordpiece_engine(vocab)
     vocab.write_bytes(b"[UNK]\nthe\ncaf\xe9\n")
     with pytest.raises(DataError, match=r"vocab.txt:3: not UTF-8"):
@@ -198,7 +198,7 @@ def test_bad_vocabularies_are_refused(wordpiece_files: Path, tmp_path: Path) -> 
 
 def test_bad_dictionaries_are_refused(wordpiece_files: Path, bpe_files: Path, tmp_path: Path) -> None:
     vocab, dictionary = wordpiece_files / "vocab.txt", tmp_path / "dict.txt"
-    with pytest.raises(DataError, match=r"dict.txt: no such file.* give it with --srcdict"):
+    with pytest.raises(DataError, match=r"dict.txt: no such file.* pass it as --srcdict"):
         WordPieceTokenizer(vocab, dictionary)
     write(dictionary, ["the 1", "a"])
     with pytest.raises(DataError, match=r"dict.txt: not a fairseq dictionary"):
@@ -209,9 +209,7 @@ def test_bad_dictionaries_are_refused(wordpiece_files: Path, bpe_files: Path, tm
     dictionary.write_bytes(b"caf\xe9 1\n")
     with pytest.raises(DataError, match=r"dict.txt: not a fairseq dictionary"):
         WordPieceTokenizer(vocab, dictionary)
-    with pytest.raises(
-        DataError, match=r"dict.txt: holds only .* tokens, so it belongs to another tokenizer"
-    ):
+    with pytest.raises(DataError, match=r"dict.txt: has only .* tokens, so it belongs to another tokenizer"):
         WordPieceTokenizer(vocab, bpe_files / "dict.txt")
 
 
@@ -223,7 +221,7 @@ def test_bad_bpe_files_are_refused(bpe_files: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"vocab.bpe: no such file"):
         Gpt2Engine(encoder, merges)
     write(merges, ["#version: 0.2", "a b"])
-    with pytest.raises(DataError, match=r"encoder.json: lacks '!', which .*vocab.bpe needs"):
+    with pytest.raises(DataError, match=r"encoder.json: the token '!' of .*vocab.bpe is missing"):
         Gpt2Engine(encoder, merges)
     write(merges, ["#version: 0.2", "a b c"])
     with pytest.raises(DataError, match=r"vocab.bpe: a line is not a merge"):
@@ -239,7 +237,7 @@ def test_an_encoders_folder_says_which_tokenizer(
 ) -> None:
     assert tokenizer_for_encoder(bpe_files).kind == "gpt2"
     assert tokenizer_for_encoder(wordpiece_files).kind == "wordpiece"
-    with pytest.raises(DataError, match=r"holds neither vocab.txt .* nor encoder.json and vocab.bpe"):
+    with pytest.raises(DataError, match=r"neither vocab.txt .* nor encoder.json and vocab.bpe"):
         tokenizer_for_encoder(tmp_path)
     with pytest.raises(DataError, match=r"--cased is for WordPiece"):
         tokenizer_for_encoder(bpe_files, cased=True)

@@ -98,5 +98,5 @@ def test_from_a_model_to_candidates(doc: Any, tmp_path: Any) -> None:
 def test_a_model_that_parses_nothing(tmp_path: Any) -> None:
     spacy = pytest.importorskip("spacy", reason="needs spaCy (pip install 'fairseq_adv[wsc]')")
     spacy.blank("en").to_disk(tmp_path / "blank")
-    with pytest.raises(DataError, match="finds no parts of speech or no dependencies"):
+    with pytest.raises(DataError, match="gives no parts of speech or no dependencies"):
         list(parse(["He is here."], str(tmp_path / "blank")))

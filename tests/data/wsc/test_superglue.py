@@ -67,21 +67,21 @@ def test_no_row_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("{", "not json"),
+        ("{", "not JSON"),
         ({"text": "a"}, "the key target is missing"),
         (line(text=" "), "text is empty"),
         (
             line(pronoun="she"),
-            "the pronoun 'she' is nowhere near word 5 (span2_index, counted from 0), where",
+            "the pronoun 'she' is nowhere near word 5 (span2_index, counted from 0); found",
         ),
         (line("it saw it", 1), "the pronoun 'it' is more than once near word 1"),
         (line(index="5"), "target.span2_index must be the number of a word, not '5'"),
         (line(index=99), "nowhere near word 99"),
         (line(query="."), "span1_text is only punctuation"),
         (line(label="True"), "label must be true or false, not 'True'"),
-        (line(query=None, label=True), "has a label but no target.span1_text"),
-        (line(candidates=["a", ""]), "candidates must be texts that are not empty, not ''"),
-        (line(candidates="a"), "candidates must be a json array"),
+        (line(query=None, label=True), "has a label, but target.span1_text is missing"),
+        (line(candidates=["a", ""]), "candidates must be non-empty texts, not ''"),
+        (line(candidates="a"), "candidates must be a JSON array"),
     ],
     ids=range(12),
 )
@@ -97,7 +97,7 @@ def test_without_candidates_and_without_a_model(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         read(tmp_path, line(), bare, spacy_model="no_such_model")
     for part in (
-        "train.jsonl:2: has no candidates",
+        "train.jsonl:2: no candidates",
         "pip install 'fairseq_adv[wsc]'",
         "prepare wsc",
         "download no_",

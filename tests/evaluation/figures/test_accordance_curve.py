@@ -55,14 +55,14 @@ def log(tmp_path: Path) -> Path:
 def test_reads_what_was_measured_and_validated(log: Path) -> None:
     curve = read_accordance(log.parent)
     assert curve.name == "run-a" and curve.groups == ("all", "head") and curve.start is None
-    assert curve.missing == 0 and "no line of" not in report(curve)
+    assert curve.missing == 0 and "no line in the log" not in report(curve)
     assert [one.update for one in curve.measurements] == [10, 20, 30, 40, 50]
     assert curve.cosines("head") == [(10, -0.9), (20, 0.1), (30, 0.2), (40, -0.3), (50, -0.1)]
     assert math.isnan(curve.measurements[2].cosine["all"])
     assert [one.train_loss for one in curve.measurements] == [0.7, 0.5, 0.4, 0.6, 0.2]
     assert curve.dev_loss == [(25, 0.6238), (50, pytest.approx(math.log(2), abs=1e-15))]
     assert read_accordance(log).dev_loss == curve.dev_loss
-    with pytest.raises(ValueError, match="--group encoder: was not measured; pass one of all, head"):
+    with pytest.raises(ValueError, match=r"--group encoder: not measured. Pass one of all, head"):
         curve.suggestions("encoder")
 
 
@@ -96,7 +96,7 @@ def test_of_a_noisy_curve_the_first_crossings_are_told(tmp_path: Path) -> None:
     lines = [line(i, 0.1 * (-1) ** i, -0.5, 0.5, i) for i in range(1, 9)]
     text = report(read_accordance(write_log(tmp_path / "train.log", *lines)))
     assert text.count("  all: updates ") == 5 and "updates 5 to 6: up" in text
-    assert "all: and 2 more crossings; the csv file has them all" in text
+    assert "all: and 2 more crossings; see the csv file" in text
 
 
 def test_a_range_needs_the_loss_on_both_sides(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_range_needs_the_loss_on_both_sides(tmp_path: Path) -> None:
     curve = read_accordance(log)
     assert curve.name == "a" and curve.suggestions()[0].range is None
     text = report(curve)
-    assert "no range for b: no training loss is known on one side" in text
+    assert "no range for b: the training loss is unknown on one side" in text
     assert "head: no crossing; no two probe batches could be compared" in text
 
 
@@ -122,7 +122,7 @@ def test_measurements_that_the_log_lacks_are_told(tmp_path: Path) -> None:
     lines = [line(30, -0.1, 0.2, 0.5, 3), line(60, 0.1, 0.2, 0.4, 6)]
     curve = read_accordance(write_log(tmp_path / "train.log", *lines))
     assert curve.missing == 4
-    assert "4 more were made that the log has no line of" in report(curve)
+    assert "4 more measurements have no line in the log" in report(curve)
 
 
 def test_the_csv_has_a_row_for_each_update(log: Path) -> None:
@@ -142,8 +142,8 @@ def test_the_csv_has_a_row_for_each_update(log: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (['{"loss": "1", "num_updates": "5"}'], r"no gradient accordance in this log; fairseq-train --acc"),
-        (["epoch 001 | accordance_all 1 | num_updates 5"], r"no json line .*--log-format json"),
+        (['{"loss": "1", "num_updates": "5"}'], r"no gradient accordance in this log. fairseq-train --acc"),
+        (["epoch 001 | accordance_all 1 | num_updates 5"], r"no JSON lines .*--log-format json"),
         ([line(1, 0.1, 0.1, 0.5), line(2, 0.1, 0.1, 0.5).replace("head", "tail")], r"different groups"),
     ],
 )  # fmt: skip
@@ -156,4 +156,4 @@ def test_a_log_that_cannot_be_used_is_named(tmp_path: Path, lines: list[str], me
 def test_a_curve_of_nothing_but_a_single_point_has_no_crossing() -> None:
     one = Measurement(5, 0.5, {"all": 0.1})
     text = report(Curve("run", [one], [], "mean"))
-    assert "no crossing in group all" in text and "(had it crossed before the first measurement?)" in text
+    assert "no crossing in group all" in text and "(did it cross before the first measurement?)" in text

@@ -67,13 +67,15 @@ def test_seeds_of_a_level_stand_together_and_auto_runs_alone(tmp_path: Path) -> 
 
 def test_one_level_alone_is_refused(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / "a", 0.1, 70), write_run(tmp_path / "b", 0.1, 71, found=4)]
-    with pytest.raises(ValueError, match=r"two flood levels or more, these runs have: 0\.1; give"):
+    with pytest.raises(ValueError, match=r"two or more flood levels, but these runs have: 0\.1. Pass"):
         by_level([read_run(run, "accuracy") for run in runs])
 
 
 def test_a_run_that_has_no_score_is_named(tmp_path: Path) -> None:
     run = write_run(tmp_path / "b", 0.1, 60)
-    with pytest.raises(ValueError, match=r"b/train\.log: has no validation score 'mcc'; --metric: accuracy,"):
+    with pytest.raises(
+        ValueError, match=r"b/train\.log: no validation metric 'mcc'. Pass --metric with one of accuracy,"
+    ):
         read_run(run, "mcc")
-    with pytest.raises(ValueError, match=r"c/train\.log: no json line"):
+    with pytest.raises(ValueError, match=r"c/train\.log: no JSON lines"):
         read_run(write_run(tmp_path / "c", 0.1), "accuracy")

@@ -145,6 +145,6 @@ def test_without_matplotlib_it_is_said_what_to_install(
 ) -> None:
     without_matplotlib(monkeypatch)
     with pytest.raises(
-        plots.NoMatplotlib, match=r"no figure was drawn: it needs matplotlib\..*'\.\[plots\]'"
+        plots.NoMatplotlib, match=r"no figure was drawn: that needs matplotlib\..*'\.\[plots\]'"
     ):
         plots.draw_noise([], "valid", tmp_path / "a.png")

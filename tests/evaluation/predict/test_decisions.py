@@ -52,7 +52,7 @@ def test_a_tie_is_told_and_is_no_right_answer() -> None:
     joined = join([choices([["A", "B"], ["A", "B"]], [[-1, -1], [-2, -1]])])
     found = decide(joined)
     assert found.answers == ["A", "B"] and found.tied.tolist() == [True, False]
-    assert found.notes == ["1 of 2 rows are tied; the first of the best was taken"]
+    assert found.notes == ["1 of 2 rows are tied; the first of the best was chosen"]
     assert measure("arc", found.answers, ["A", "B"], found.tied) == {"accuracy": 50.0}
 
 
@@ -77,7 +77,7 @@ def test_vote_about_a_query() -> None:
 
 
 def test_a_sentence_without_a_query_is_named() -> None:
-    with pytest.raises(DataError, match="row 1: has no query"):
+    with pytest.raises(DataError, match="row 1: no query"):
         decide(join([phrases([[-1, -2], [NONE, -1]])]))
 
 

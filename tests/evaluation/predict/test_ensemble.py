@@ -36,7 +36,7 @@ def test_a_file_that_would_unpickle_is_refused(tmp_path: Path) -> None:
     classes().save(tmp_path / "cut.npz")
     (tmp_path / "cut.npz").write_bytes((tmp_path / "cut.npz").read_bytes()[:-60])
     for name in ("bad.npz", "text.npz", "cut.npz"):
-        with pytest.raises(DataError, match=f"{name}: is not a file of scores"):
+        with pytest.raises(DataError, match=f"{name}: not a file of scores"):
             Scores.load(tmp_path / name)
     with pytest.raises(DataError, match=r"none\.npz: no such file"):
         Scores.load(tmp_path / "none.npz")
@@ -69,14 +69,14 @@ def test_choices_in_another_order_are_put_right() -> None:
 
 
 MISMATCHES = [
-    ({"ids": np.array(["0", "1", "3"])}, "b: 1 row(s) of a are missing, the first is 2."),
-    ({"task": "WNLI"}, "b: its task is 'WNLI', that of a is 'RTE'"),
-    ({"split": "valid"}, "b: its split is 'valid', that of a is 'test'"),
+    ({"ids": np.array(["0", "1", "3"])}, "b: 1 row(s) of a are missing, such as 2."),
+    ({"task": "WNLI"}, "b: its task is 'WNLI', but that of a is 'RTE'"),
+    ({"split": "valid"}, "b: its split is 'valid', but that of a is 'test'"),
     (
         {"labels": np.array([["yes", "perhaps"]])},
-        "b: row 0 has yes, perhaps to choose from; in a it has yes, no",
+        "b: row 0 has the choices yes, perhaps, but in a it has yes, no",
     ),
-    ({"gold": np.array(["", "yes", "yes"])}, "b: row 1: the right answer is yes, in a it is no."),
+    ({"gold": np.array(["", "yes", "yes"])}, "b: row 1: the right answer is yes, but in a it is no."),
 ]
 
 
@@ -89,14 +89,16 @@ def test_members_that_differ_are_refused_by_row(changes: dict[str, object], mess
 def test_a_row_too_many_is_named() -> None:
     a = choices([["A", "B"]], [[1, 2]])
     b = choices([["A", "B"], ["A", "B"]], [[1, 2], [3, 4]], "b")
-    with pytest.raises(DataError, match=re.escape("b: 1 row(s) are not in a, the first is q1.")):
+    with pytest.raises(DataError, match=re.escape("b: 1 row(s) are not in a, such as q1.")):
         join([a, b])
 
 
 def test_a_question_with_other_choices_is_named() -> None:
     a = choices([["A", "B"], ["A", "B"]], [[1, 2], [3, 4]])
     b = choices([["A", "B", ""], ["A", "B", "C"]], [[1, 2, NONE], [3, 4, 5]], "b")
-    with pytest.raises(DataError, match=re.escape("b: row q1 has A, B, C to choose from; in a it has A, B.")):
+    with pytest.raises(
+        DataError, match=re.escape("b: row q1 has the choices A, B, C, but in a it has A, B.")
+    ):
         join([a, b])
 
 
@@ -106,5 +108,5 @@ def test_a_known_right_answer_is_kept_whoever_knows_it() -> None:
 
 
 def test_an_id_that_stands_for_two_examples() -> None:
-    with pytest.raises(DataError, match="a: the id 1 stands for two examples"):
+    with pytest.raises(DataError, match="a: two examples have the id 1"):
         classes(ids=np.array(["0", "1", "1"]))

@@ -47,5 +47,5 @@ def test_answers_to_other_questions_are_not_overwritten(tmp_path: Path) -> None:
     output.refuse_other_questions(path, ["a"])
     path.write_text(output.choice_lines(["a", 'b,"'], ["A", "B"]), encoding="utf-8")
     output.refuse_other_questions(path, ['b,"', "a"])
-    with pytest.raises(DataError, match=r"holds the answers to other questions \(2, the first is a\)"):
+    with pytest.raises(DataError, match=r"has the answers to other questions \(2, such as a\)"):
         output.refuse_other_questions(path, ["a", "c"])

@@ -39,7 +39,7 @@ def test_a_tie_goes_to_the_lower_row_and_is_told() -> None:
     found = rows_from_ranking(join([scores]))
     assert found.answers[9:] == [YES, NO]  # by number, not by text
     assert found.answers[0] == YES  # a row of the file before one of another split
-    assert found.notes == ["6 of 6 questions are tied; the lower row was taken"]
+    assert found.notes == ["6 of 6 questions are tied; the lower row was chosen"]
     assert found.tied.all()  # so that none of them is counted as right
 
 

@@ -181,10 +181,10 @@ def test_version_2_is_told_by_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"vote": True}, "--task tagging takes one checkpoint, and neither --scores nor --vote"),
+        ({"vote": True}, "--task tagging takes one checkpoint, without --scores and --vote"),
         ({"checkpoints": "two"}, "--task tagging takes one checkpoint"),
-        ({"task": "squad"}, "was trained with --task tagging; squad is answered by span_qa"),
-        ({"split": "gone"}, "has no split 'gone'"),
+        ({"task": "squad"}, "was trained with --task tagging, but squad needs a model of span_qa"),
+        ({"split": "gone"}, "no split 'gone'"),
     ],
 )
 def test_what_is_refused(tagging: Path, tmp_path: Path, change: dict[str, Any], message: str) -> None:

@@ -117,7 +117,9 @@ def test_an_attack_and_what_it_leaves(films: Path, tmp_path: Path, attack: Comma
     assert found["queries"] == pytest.approx(sum(r["queries"] for r in attacked) / len(attacked))
     won = [len(r["changes"]) / r["words"] for r in attacked if r["status"] == "succeeded"]
     assert found["changed"] == pytest.approx(100 * sum(won) / len(won))
-    assert "DeepWordBug, " in done.stdout and "may change: 100 %; at most 30 letters in all;" in done.stdout
+    assert (
+        "DeepWordBug, " in done.stdout and "may change: 100 %; at most 30 letters per example;" in done.stdout
+    )
     assert "sentence similarity: not compared" in done.stdout and "importance: unknown ([UNK])" in done.stdout
     page = (out / "changes.html").read_text(encoding="utf-8")
     assert page.count("<article>") == len(records) and page.count("<del>") == sum(
@@ -170,11 +172,12 @@ def test_a_folder_of_another_attack_is_refused(films: Path, tmp_path: Path, atta
     for more, what in (["--seed", "2"], "settings"), (["--examples", "4"], "file"):
         done = attack(*words, *out, *more)
         assert (
-            done.returncode == 2 and f"holds an attack with another {what}. Name another --out" in done.stderr
+            done.returncode == 2
+            and f"has an attack with a different {what}. Pass another --out" in done.stderr
         )
     (tmp_path / "out" / "settings.json").unlink()
     done = attack(*words, *out)
-    assert done.returncode == 2 and "is not of an attack whose settings are known" in done.stderr
+    assert done.returncode == 2 and "is from an attack with unknown settings" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -263,7 +266,7 @@ def resources(tmp_path_factory: pytest.TempPathFactory) -> Path:
           "15 words around the change, short texts too", "part of speech: compared"]),
         ("textbugger --neighbours R/near.json --queries-per-word 3",
          ["TextBugger-style",
-          "candidates: inserted blank, deleted inside, swapped inside, lookalikes, neighbours; 5 of a word",
+          "candidates: inserted blank, deleted inside, swapped inside, lookalikes, neighbours; 5 per word",
           "sentence similarity: not compared", "queries: 3 a word"]),
         ("pwws --wordnet R/wordnet --stop-words R/near.json",
          ["PWWS", "candidates: wordnet; all of a word", "weighted-saliency ([UNK])",
@@ -298,7 +301,7 @@ def test_classes_of_other_names(films: Path, tmp_path: Path, attack: CommandMain
     assert (
         done.returncode == 2
         and "rows.jsonl:1: label '" in done.stderr
-        and "is none of the model's classes" in done.stderr
+        and "is not one of the model's classes" in done.stderr
     )
     assert attack(*words, "--label-map", "bad=0", "good=1").returncode == 0
     assert [r["label"] for r in lines(tmp_path / "out")] == [row["label"] for row in rows]
@@ -319,7 +322,7 @@ def test_classes_of_other_names(films: Path, tmp_path: Path, attack: CommandMain
         ("--attack deepwordbug --label-map 0", "--label-map 0: pass FILE=MODEL"),
         ("--attack deepwordbug --side second", "--side second: the file has single texts. Pass one of first"),
         ("--attack deepwordbug --side question", "--side question: the file has single texts"),
-        ("--attack deepwordbug --text other", "there is no column 'other'"),
+        ("--attack deepwordbug --text other", "no column 'other'"),
         ("--attack deepwordbug --data no.csv", "no.csv: no such file"),
         ("--attack=deepwordbug --fp16", "--fp16: needs a GPU"),
     ],
@@ -375,7 +378,7 @@ def test_what_does_not_fit_the_model_leaves_no_settings(
     given = [pairs / "a.pt", *DEEPWORDBUG, "--data", pairs / "rows.jsonl", *TEXTS, "--examples", 2]
     out = ["--out", tmp_path / "out"]
     done = attack(*given, *out)
-    assert done.returncode == 2 and "was trained on pairs of texts, and was given single texts" in done.stderr
+    assert done.returncode == 2 and "was trained on pairs of texts, but was given single texts" in done.stderr
     assert attack(*given, "--text-pair", "second", *out).returncode == 0
 
 
@@ -406,5 +409,5 @@ def test_a_model_of_numbers_is_refused(tmp_path: Path, attack: CommandMain) -> N
     done = attack(
         str(tmp_path / "a.pt"), *DEEPWORDBUG, "--data", str(data), *TEXTS, "--out", str(tmp_path / "out")
     )
-    assert done.returncode == 2 and "the model gives numbers, not classes" in done.stderr
+    assert done.returncode == 2 and "the model predicts numbers, not classes" in done.stderr
     shutil.rmtree(tmp_path / "out")

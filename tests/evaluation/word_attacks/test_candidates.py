@@ -63,11 +63,11 @@ def test_neighbours_keep_the_words_case(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "not json"),
-        ("[]", r"expected a json object, not \[\]"),
-        ('{"a": "b"}', "not a table of neighbours: those of 'a' are no list of words"),
-        ('{"a": ["b"], "c": [1]}', "not a table of neighbours: those of 'c' are no list of words"),
-        ("[" * 100000, "not json"),
+        ("", "not JSON"),
+        ("[]", r"expected a JSON object, not \[\]"),
+        ('{"a": "b"}', "not a table of neighbours: those of 'a' are not a list of words"),
+        ('{"a": ["b"], "c": [1]}', "not a table of neighbours: those of 'c' are not a list of words"),
+        ("[" * 100000, "not JSON"),
     ],
 )
 def test_another_file_is_no_table(content: str, message: str, tmp_path: Path) -> None:
@@ -91,15 +91,15 @@ def test_synonyms_of_all_parts_of_speech_and_base_forms(tmp_path: Path) -> None:
 
 
 def test_wordnets_mistakes_are_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"index\.noun: no such file\. Name WordNet's folder"):
+    with pytest.raises(DataError, match=r"index\.noun: no such file\. Pass WordNet's folder"):
         WordNet(tmp_path)
     folder = small_wordnet(tmp_path / "wordnet")
     data = (folder / "data.noun").read_text()
     (folder / "data.noun").write_text(data.replace("  1 licence\n", "  1 license s\n"))
-    with pytest.raises(DataError, match=r"data\.noun: no synset begins at byte 12"):
+    with pytest.raises(DataError, match=r"data\.noun: no synset at byte 12"):
         WordNet(folder).synonyms("movie")
     (folder / "data.noun").write_text("")
-    with pytest.raises(DataError, match=r"data\.noun: no synset begins at byte 12"):
+    with pytest.raises(DataError, match=r"data\.noun: no synset at byte 12"):
         WordNet(folder).synonyms("movie")
     (folder / "index.verb").write_bytes(b"  1 licence\nrun v x \xff\n")
     with pytest.raises(DataError, match=r"index\.verb:2: not a line"):

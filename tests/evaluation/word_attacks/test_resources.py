@@ -61,9 +61,9 @@ def test_nltks_tags_become_universal(tagger: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "content", "message"),
     [
-        ("weights", None, "weights.json: no such file. --tagger names the folder"),
-        ("weights", "{", "weights.json: not json"),
-        ("weights", '{"a": {"NN": NaN}}', "weights.json: not json"),
+        ("weights", None, "weights.json: no such file. Pass the folder"),
+        ("weights", "{", "weights.json: not JSON"),
+        ("weights", '{"a": {"NN": NaN}}', "weights.json: not JSON"),
         ("weights", "[1]", "weights.json: is not a file of nltk"),
         ("weights", '{"a": 3}', "weights.json: is not a file of nltk"),
         ("weights", '{"a": {"NN": "x"}}', "weights.json: is not a file of nltk"),

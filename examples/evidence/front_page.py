@@ -1,0 +1,204 @@
+"""What the project's README shows of the evidence run: a figure of gains and costs, a few sentences, and two
+columns of the table of methods.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import grid
+from cells import Cells
+from driver import Record
+from figures import look, new_figure, save
+from intervals import Interval, interval
+from results import score, under_attack
+
+TASK = "movie-reviews"
+FEWEST = 3  # seeds from which on a gain is shown
+RADIUS = max(grid.RADII)
+FIGURE = "gain-and-cost"
+SENTENCES = ("<!-- evidence: begin -->", "<!-- evidence: end -->")
+METHODS = ("<!-- methods: begin -->", "<!-- methods: end -->")
+# Rows of README's table whose cells are of another name here.
+_CELLS = {"flooding": ("flooding", "flooding-auto")}
+
+
+def rows() -> int:
+    """Training rows of the cells that the front page shows."""
+    return grid.TASKS[TASK].tuned_rows
+
+
+def gain(cells: Cells, method: str, value: Callable[[Record], float]) -> Interval | None:
+    """The mean difference to ``standard`` over seeds; ``None``: too few of them are done."""
+    found = cells.paired(TASK, rows(), method, value)
+    return interval(found) if len(found) >= FEWEST else None
+
+
+def cost(cells: Cells, method: str) -> float | None:
+    """CPU seconds of a run as a multiple of those of ``standard``: medians of the runs that nothing
+    interrupted; ``None``: there is none.
+    """
+    medians = [_seconds(cells.of(TASK, rows(), name)) for name in ("standard", method)]
+    return None if None in medians or not medians[0] else (medians[1] or 0.0) / medians[0]
+
+
+def _seconds(records: Sequence[Record]) -> float | None:
+    whole = [one["cpu_seconds"] for one in records if one["starts"] == 1 and one["device"] == "cpu"]
+    return statistics.median(whole) if whole else None
+
+
+def sentences(cells: Cells) -> list[str]:
+    """What a practitioner wants to know first, from the cells that are done: which method, under attack too,
+    which size, how many rows, what price.
+    """
+    names = [name for name in grid.METHODS if name not in ("standard", "standard-3x")]
+    clean = _gains(cells, names, score(TASK))
+    if not clean:
+        return ["- Not enough runs are done yet to say anything."]
+    lines = [
+        *_on_clean_text(clean),
+        *_under_attack(_gains(cells, names, under_attack(RADIUS))),
+        *_sizes(cells, list(clean)),
+        *_other_rows(cells, names),
+        *_prices(cells, list(clean)),
+    ]
+    missing = [f"`{name}`" for name in names if name not in clean]
+    if missing:
+        lines.append(f"Still running: {', '.join(missing)}.")
+    return [f"- {line}" for line in lines]
+
+
+def _gains(cells: Cells, names: Sequence[str], value: Callable[[Record], float]) -> dict[str, Interval]:
+    return {name: one for name in names if (one := gain(cells, name, value)) is not None}
+
+
+def _on_clean_text(gains: dict[str, Interval]) -> list[str]:
+    place = f"MiniLM-L6 fine-tuned on {rows()} movie reviews"
+    sure = {name: one for name, one in gains.items() if one.mean > one.half}
+    if sure:
+        return [f"**With {place}, test accuracy rises beyond chance: {_listed(sure)} points.**"]
+    return [
+        f"**With {place}, no method has raised test accuracy beyond chance so far** "
+        f"({_listed(gains)} points).",
+        "The papers' gains come from RoBERTa-large on GLUE, with sizes tuned for each task, and are largest "
+        "on small tasks: FreeLB's Table 1 has +0.2 (SST-2) to +3.6 (CoLA), medians of 5 seeds on dev sets.",
+    ]
+
+
+def _under_attack(gains: dict[str, Interval]) -> list[str]:
+    sure = {name: one for name, one in gains.items() if one.mean > one.half}
+    attack = f"PGD on the embeddings, {100 * RADIUS:g} % of their norm"
+    if sure:
+        return [f"Accuracy under attack ({attack}) does rise: {_listed(sure)} points."]
+    return [f"No method has raised accuracy under attack ({attack}) beyond chance so far ({_listed(gains)})."]
+
+
+def _sizes(cells: Cells, names: Sequence[str]) -> list[str]:
+    found = []
+    for name in names:
+        method = grid.METHODS[name]
+        number = grid.chosen(grid.TASKS[TASK], method, cells.records)
+        if number is not None:
+            lr, sizes = method.candidates[number]
+            found.append(f"`{name}` `{' '.join(['--lr', f'{lr:g}', *sizes])}`")
+    return [f"Chosen on dev data, of four settings each: {'; '.join(found)}."] if found else []
+
+
+def _other_rows(cells: Cells, names: Sequence[str]) -> list[str]:
+    """With fewer and with more rows."""
+    found = []
+    for other in sorted(grid.TASKS[TASK].updates):
+        pairs = {name: cells.paired(TASK, other, name, score(TASK)) for name in names}
+        gains = {name: interval(values) for name, values in pairs.items() if len(values) >= FEWEST}
+        if gains and other != rows():
+            found.append(f"with {other} rows {_listed(gains)}")
+    return [f"Test accuracy {'; '.join(found)} points."] if found else []
+
+
+def _prices(cells: Cells, names: Sequence[str]) -> list[str]:
+    prices = {name: one for name in names if (one := cost(cells, name)) is not None}
+    listed = ", ".join(f"`{name}` {one:.1f}" for name, one in prices.items())
+    return [f"CPU time of a run, as a multiple of `standard`: {listed}."] if prices else []
+
+
+def _listed(gains: dict[str, Interval]) -> str:
+    """The best first."""
+    return ", ".join(f"`{name}` {_signed(one)}" for name, one in sorted(gains.items(), key=_mean))
+
+
+def _mean(item: tuple[str, Interval]) -> float:
+    return -item[1].mean
+
+
+def _signed(one: Interval) -> str:
+    return f"{one.mean:+.2f} ± {one.half:.2f}"
+
+
+def with_gains(lines: Sequence[str], cells: Cells) -> list[str]:
+    """A table of methods whose last two columns are replaced: the gain in test accuracy, and under attack.
+
+    Args:
+        lines: of the table, with its head.
+        cells: of the evidence run.
+    """
+    head, rule, *methods = lines
+    return [head, rule, *(_with_gains(line, cells) for line in methods)]
+
+
+def _with_gains(line: str, cells: Cells) -> str:
+    *kept, _, _ = line.strip().strip("|").split("|")
+    name = kept[0].strip().strip("`")
+    found = [_cells_of(cells, method) for method in _CELLS.get(name, (name,))]
+    if name == "standard":
+        found = [("baseline", "baseline")]
+    gains = ["; ".join(dict.fromkeys(column)) for column in zip(*found)]
+    return f"|{'|'.join(kept)}| {' | '.join(gains)} |"
+
+
+def _cells_of(cells: Cells, method: str) -> tuple[str, str]:
+    if method not in grid.METHODS:
+        return "not measured", "not measured"
+    values = (score(TASK), under_attack(RADIUS))
+    shown = [_signed(one) if (one := gain(cells, method, value)) else "running" for value in values]
+    return shown[0], shown[1]
+
+
+def draw(cells: Cells, folder: Path) -> bool:
+    """A row for each method: its two gains, and its cost; False where there is nothing to draw."""
+    values = {
+        "test accuracy": score(TASK),
+        f"accuracy under attack,\n{100 * RADIUS:g} % of the embeddings' norm": under_attack(RADIUS),
+    }
+    others = [name for name in grid.METHODS if name != "standard"]
+    gains = {
+        name: [one for value in values.values() if (one := gain(cells, name, value)) is not None]
+        for name in others
+    }
+    gains = {name: found for name, found in gains.items() if len(found) == len(values)}
+    if not gains:
+        return False
+    names = ["standard", *gains]
+    figure = new_figure(folder / FIGURE, (9, 1.7 + 0.3 * len(names)))
+    *panels, costs = figure.subplots(1, 3, sharey=True, width_ratios=(3, 3, 2))
+    for number, (axes, title) in enumerate(zip(panels, values)):
+        axes.axvline(0, color="#777777", linewidth=0.8)
+        axes.plot([0], [0], "o", color="#777777")
+        for place, name in enumerate(names):
+            if name in gains:
+                one, (colour, marker, _) = gains[name][number], look(name)
+                axes.errorbar([one.mean], [place], xerr=[one.half], color=colour, marker=marker, capsize=3)
+        axes.set_title(title, fontsize="medium")
+        axes.set_xlabel("points gained over standard")
+        axes.grid(alpha=0.3)
+    prices = [cost(cells, name) or 0.0 for name in names]
+    bars = costs.barh(range(len(names)), prices, color=["#777777", *(look(name)[0] for name in gains)])
+    costs.bar_label(bars, [f"{price:.1f}" if price else "" for price in prices], padding=3)
+    costs.margins(x=0.2)
+    costs.set_title("CPU time of a run", fontsize="medium")
+    costs.set_xlabel("× standard")
+    panels[0].set_yticks(range(len(names)), names)
+    panels[0].invert_yaxis()
+    save(figure, folder / FIGURE)
+    return True

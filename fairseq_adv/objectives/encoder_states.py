@@ -1,0 +1,81 @@
+"""The encoder's states that CreAT and InfoBERT compare, which the model does not return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from fairseq.models.transformer import TransformerEncoderBase
+from torch import Tensor, nn
+
+from fairseq_adv.perturbation import find_layers, find_token_embedding
+
+_encoders: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
+
+
+@contextmanager
+def first_states(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Each forward pass in here adds the encoder's output for the first token, (rows, dim), to the list.
+
+    Raises:
+        ValueError: the model's encoder is none of fairseq's Transformer encoders.
+    """
+    if model not in _encoders:
+        _encoders[model] = _find_encoder(model)
+    states: list[Tensor] = []
+
+    def keep(module: nn.Module, inputs: Any, output: dict[str, list[Tensor]]) -> None:
+        states.append(output["encoder_out"][0][0])  # of (tokens, rows, dim)
+
+    with _encoders[model].register_forward_hook(keep):
+        yield states
+
+
+def _find_encoder(model: nn.Module) -> nn.Module:
+    embedding = find_token_embedding(model)
+    for module in model.modules():
+        if isinstance(module, TransformerEncoderBase) and module.embed_tokens is embedding:
+            encoder: nn.Module = module
+            return encoder
+    raise ValueError(
+        f"{type(model).__name__} has none of fairseq's Transformer encoders, whose last state of the first "
+        "token --criterion creat compares. Choose an --arch such as roberta_base, or another --criterion."
+    )
+
+
+class EncoderStates:
+    """Two states of a forward pass, with their graph.
+
+    Args:
+        model: an encoder model, perhaps wrapped for distributed training.
+
+    Attributes:
+        embedded: (rows, tokens, dim), the input of the first layer that was run: token embeddings with
+            positions, after layer norm and dropout. ``None``: LayerDrop left no layer.
+        first_token: (rows, dim), the first token's output of the last layer that was run; likewise. An
+            encoder's final layer norm (``--encoder-normalize-before``) comes later.
+
+    Raises:
+        ValueError: the model's layers cannot be found.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.layers = find_layers(model)
+        self.embedded: Tensor | None = None
+        self.first_token: Tensor | None = None
+
+    @contextmanager
+    def observed(self) -> Iterator[None]:
+        """A forward pass in here leaves its states."""
+        with ExitStack() as hooks:
+            for layer in self.layers:
+                hooks.enter_context(layer.register_forward_hook(self._note))
+            yield
+
+    def _note(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
+        """fairseq's layers have (tokens, rows, dim)."""
+        if self.embedded is None:
+            self.embedded = inputs[0].transpose(0, 1)
+        self.first_token = (output[0] if isinstance(output, tuple) else output)[0]

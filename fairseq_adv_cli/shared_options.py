@@ -1,0 +1,74 @@
+"""Options that several commands share, with the same name, default and help text in each."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from .number_types import count
+
+AddArgument = Callable[..., argparse.Action]  # ``add_argument`` of a parser or of a group
+
+
+def add_json(add: AddArgument) -> None:
+    """Adds --json."""
+    add("--json", action="store_true", help="print one line of JSON instead of a table")
+
+
+def add_overwrite(add: AddArgument) -> None:
+    """Adds --overwrite."""
+    add(
+        "--overwrite",
+        action="store_true",
+        help="replace an existing output that was made from other files or options",
+    )
+
+
+def add_cpu(add: AddArgument) -> None:
+    """Adds --cpu."""
+    add("--cpu", action="store_true", help="run on the CPU even if a GPU is available")
+
+
+def add_batch_size(add: AddArgument, default: int | None) -> None:
+    """Adds --batch-size."""
+    add("--batch-size", type=count, default=default, metavar="N", help="examples per mini-batch")
+
+
+def add_tokenizer_dir(add: AddArgument) -> None:
+    """Adds --tokenizer-dir, for commands that read a trained checkpoint."""
+    add(
+        "--tokenizer-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder with the encoder's tokenizer files, if it is not where training left it",
+    )
+
+
+def add_running(add: AddArgument) -> None:
+    """Adds the options of commands that run trained models: --max-tokens, --cpu, --fp16, --tokenizer-dir."""
+    add(
+        "--max-tokens",
+        type=count,
+        metavar="N",
+        help="most tokens per mini-batch, padding included (default: 16384; 1024 on a CPU)",
+    )
+    add_cpu(add)
+    add("--fp16", action="store_true", help="compute in half precision; needs a GPU")
+    add_tokenizer_dir(add)
+
+
+def add_columns(add: AddArgument, *, label: bool, required: bool = False) -> None:
+    """Adds the options that describe a table of texts.
+
+    Args:
+        add: of the parser or group.
+        label: add --label too.
+        required: --text and --label must be given.
+    """
+    add("--text", required=required, metavar="COLUMN", help="column with the text")
+    add("--text-pair", metavar="COLUMN", help="column with the second text, for pairs")
+    if label:
+        add("--label", required=required, metavar="COLUMN", help="column with the label")
+    add("--no-header", action="store_true", help="the csv or tsv has no header line: columns are 1, 2, …")
+    add("--encoding", metavar="NAME", help="encoding of csv, tsv and text files (default: utf-8)")
