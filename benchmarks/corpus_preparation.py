@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--sizes", type=count, nargs="+", default=[64, 512, 1000], help="MB, repeated")
     options.add_argument("--slice", type=count, default=10, help="MB for fairseq's side (default: 10)")
-    options.add_argument("--runs", type=count, default=3, help="turns on the slice; medians are told")
+    options.add_argument("--runs", type=count, default=3, help="repeats on the slice; medians are printed")
     return options
 
 

@@ -77,7 +77,7 @@ def references(cells: Sequence[Cell], runs: Runs) -> list[Cell]:
 
 
 def run_cells(cells: Sequence[Cell], runs: Runs, jobs: int) -> None:
-    """Runs them, references first, and tells each result as it comes."""
+    """Runs them, references first, and prints each result as it comes."""
     first = references(cells, runs)
     rest = [cell for cell in cells if cell not in first]
     done, total = 0, len(first) + len(rest)

@@ -58,7 +58,7 @@ class Precision:
 
 # fp32: sums in another order give 1e-7 to 1e-6. Half precision: two to three times what its rounding (fp16
 # 2^-11, bf16 2^-8) was seen to make of six updates on a CPU, 0.015 and 0.034, and below what LayerDrop (0.18
-# and more) or another method (the table tells the closest two) make of them.
+# and more) or another method (the table names the closest two) make of them.
 PRECISIONS = {
     "fp32": Precision({}, 1e-4, False),
     "fp16": Precision({"fp16": True}, 0.03, True),

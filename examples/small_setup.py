@@ -20,7 +20,7 @@ from fairseq_adv_cli.number_types import count, whole
 from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
 NATS = math.log(2)  # fairseq logs losses in bits
-# The quickstart's sizes for MiniLM; docs/choosing.md tells how they were found.
+# The quickstart's sizes for MiniLM; docs/choosing.md shows how they were found.
 PERTURBATION = ["--adv-steps", "3", "--adv-lr", "0.016", "--adv-max-norm", "0.05", "--adv-init-mag", "0.025"]
 # Shares of the embeddings, for texts of any length: fairseq-adv train's, found in examples/evidence.
 RELATIVE = [

@@ -116,7 +116,7 @@ def pretrain(options: Namespace) -> None:
         pretraining(options, pretrained(options, "alum"), "ALUM", start, *alum, *stop),
     ]
     same = str(make(runs, options.out, jobs=2)[1]["updates"])
-    # What ALUM adds is to be told from what fewer updates leave out.
+    # Separates what ALUM adds from what fewer updates leave out.
     name, label = pretrained(options, "same"), "plain, as many updates as ALUM"
     make([pretraining(options, name, label, start, *plain, "--max-update", same)], options.out)
 

@@ -40,8 +40,8 @@ class CreATConfig(PerturbationConfig):
     creat_tau: float = field(
         default=1.0,
         metadata={
-            "help": "tau, weight of the cosine of the encoder's states with and without delta, in what delta "
-            "climbs"
+            "help": "tau, weight of the cosine of the encoder's states with and without delta, in the "
+            "objective of the ascent"
         },
     )
     creat_init_std: float = field(

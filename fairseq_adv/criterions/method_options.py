@@ -29,7 +29,7 @@ class ObjectiveConfig(FairseqDataclass):
     )
     positive_label: str = field(
         default="1",
-        metadata={"help": "log the F1 of this label, as written in label/dict.txt (default: log no F1)"},
+        metadata={"help": "log the F1 of this label, as written in label/dict.txt, if it is there"},
     )
     # The criterion needs these for checks and seeds. They are set by fairseq's own options of the same names.
     restore_file: str = II("checkpoint.restore_file")
@@ -46,8 +46,8 @@ class MethodConfig(ObjectiveConfig):
     flood_level: Optional[str] = field(
         default=None,
         metadata={
-            "help": "b, in nats (fairseq logs bits: a logged loss of 0.1 is 0.069 nats); 0: no flooding; "
-            "auto: found during training, see --flood-crossing (default: no flooding)"
+            "help": "b, in nats (fairseq logs bits: a logged loss of 0.1 is 0.069 nats); 0 or left "
+            "out: no flooding; auto: found during training, see --flood-crossing"
         },
     )
     flood_scope: SCOPE_CHOICES = field(  # type: ignore[valid-type]

@@ -102,5 +102,5 @@ def warn_of_a_lost_table(cfg: MethodConfig) -> None:
     if cfg.no_save_optimizer_state and not cfg.no_save:
         logger.warning(
             "--no-save-optimizer-state: checkpoints will not hold the table of --criterion tavat, and a run "
-            "that goes on from one begins with a new table. Leave it out where a run may be restarted."
+            "that resumes from one begins with a new table. Leave it out where a run may be restarted."
         )

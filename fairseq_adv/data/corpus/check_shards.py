@@ -74,7 +74,7 @@ def check_split(prefix: Path) -> None:
         raise DataError(f"{index}: can't be read as an index ({error!r}). {AGAIN}") from error
     if told != found:
         raise DataError(
-            f"{data}: has {found} bytes, but {index.name} says {told}; one is truncated or stale. {AGAIN}"
+            f"{data}: has {found} bytes, but {index.name} gives {told}; one is truncated or stale. {AGAIN}"
         )
     if told == 0:
         raise DataError(f"{data}: is empty. Leave it out, or make the corpus again with fewer shards.")

@@ -81,7 +81,7 @@ def test_a_file_of_another_length_is_named(tmp_path: Path, impl: str, dtype: typ
     for wrong in (whole[:-1], whole + b"\0", b"", whole[: len(whole) // 2]):
         (tmp_path / "train.bin").write_bytes(wrong)
         with pytest.raises(
-            DataError, match=rf"train\.bin: has {len(wrong)} bytes, but train\.idx says {len(whole)}"
+            DataError, match=rf"train\.bin: has {len(wrong)} bytes, but train\.idx gives {len(whole)}"
         ):
             check_split(prefix)
     (tmp_path / "train.bin").write_bytes(whole)
