@@ -22,7 +22,7 @@ from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
 
 # Most tokens per mini-batch, if neither rows nor tokens are given. On a CPU smaller batches stay in the
-# caches: MiniLM-L6 takes 10 ms per movie review in mini-batches of 1024 tokens, and 24 ms in mini-batches of
+# caches: MiniLM-L6 takes 10 ms per movie review in mini-batches of 1024 tokens, and 14 ms in mini-batches of
 # 16384.
 MAX_TOKENS, MAX_TOKENS_OF_CPU = 16384, 1024
 
