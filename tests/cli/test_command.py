@@ -235,7 +235,7 @@ def test_doctor_tells_the_two_projects_named_apex_apart(
 def test_doctor_sees_that_the_extensions_are_missing(report: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.machinery, "EXTENSION_SUFFIXES", [".of-another-python.so"])
     status, text = report()
-    assert status == 1 and "data_utils_fast and token_block_utils_fast are missing" in text
+    assert status == 1 and ": data_utils_fast and token_block_utils_fast" in text
 
 
 def test_doctor_sees_that_the_hook_did_not_run() -> None:

@@ -47,7 +47,7 @@ def test_a_table_and_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     answers = written(tmp_path / "answers.json", {"a": "the w1."})
     done = CommandMain("score squad", capsys)(gold, answers)
     assert done.stdout == "exact  50.00\nf1     50.00\ntotal  2\n"
-    assert done.stderr == f"note: 1 questions, such as b, have no answer in {answers}: wrong\n"
+    assert done.stderr == f"note: 1 questions, such as b, have no answer in {answers} and count as wrong\n"
 
 
 def test_entities_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

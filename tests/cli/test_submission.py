@@ -59,7 +59,7 @@ def test_missing_files_are_named(run: CommandMain, tmp_path: Path) -> None:
     done = run(folder, tmp_path / "out.zip")
     assert done.returncode == 2 and not (tmp_path / "out.zip").exists()
     assert (
-        "CoLA.tsv, SST-2.tsv, MRPC.tsv, STS-B.tsv, QQP.tsv, MNLI-m.tsv, MNLI-mm.tsv, QNLI.tsv, AX.tsv not"
+        "CoLA.tsv, SST-2.tsv, MRPC.tsv, STS-B.tsv, QQP.tsv, MNLI-m.tsv, MNLI-mm.tsv, QNLI.tsv, AX.tsv missing"
         in (done.stderr)
     )
     done = run(folder, tmp_path / "out.zip", "--allow-missing")

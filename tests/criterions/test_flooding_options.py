@@ -24,7 +24,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--flood-level=-0.1"], "--flood-level -0.1: pass a finite number"),
         (["--flood-level", "nan"], "--flood-level nan"),
         (["--flood-level", "inf"], "--flood-level inf"),
-        (["--flood-level", "auto"], "--flood-level auto: pass --accordance-interval"),
+        (["--flood-level", "auto"], "--flood-level auto: also pass --accordance-interval"),
         ([*AUTO, "--accordance-interval", "-1"], "--accordance-interval -1: pass a number of updates"),
         ([*AUTO, "--accordance-batches", "1"], "--accordance-batches 1: pass 2 or more"),
         ([*AUTO, "--accordance-batch-size", "0"], "--accordance-batch-size 0: pass 1 or more"),
@@ -76,7 +76,7 @@ def test_a_loss_of_several_backwards_cannot_be_flooded_per_micro_batch(data: Pat
     ],
 )
 def test_options_out_of_range_are_refused_with_every_method(data: Path, method: str) -> None:
-    with pytest.raises(ValueError, match="--flood-level auto: pass --accordance-interval"):
+    with pytest.raises(ValueError, match="--flood-level auto: also pass --accordance-interval"):
         build(train_args(data, None, method, "--flood-level", "auto", "--store-ema"))
 
 

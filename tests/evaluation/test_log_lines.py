@@ -62,7 +62,7 @@ def test_a_log_that_is_none_or_has_another_format(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"gone\.log: no such log.*--log-file"):
         log_lines(tmp_path / "gone.log")
     (tmp_path / "checkpoint.pt").write_bytes(b"\x80\x02\xff\xfe")
-    with pytest.raises(ValueError, match=r"checkpoint\.pt: is not a text file.*--log-file"):
+    with pytest.raises(ValueError, match=r"checkpoint\.pt: not a text file.*--log-file"):
         log_lines(tmp_path / "checkpoint.pt")
     with pytest.raises(ValueError, match=r"train\.log: no JSON lines .*--log-format json"):
         log_lines(write_log(tmp_path / "train.log", SIMPLE))

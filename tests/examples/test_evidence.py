@@ -314,7 +314,7 @@ def test_it_stops_after_its_minutes(data: Path, out: Path) -> None:
     [
         ("echo no memory >&2; exit 3", "", "standard-choice0: fairseq-train ended with status 3"),
         ("", '{"name": ', "movie-reviews.jsonl:1: not JSON"),
-        ("", '{"name": "a"}', "movie-reviews.jsonl:1: lacks 'labels'. Remove the line."),
+        ("", '{"name": "a"}', "movie-reviews.jsonl:1: the key 'labels' is missing. Remove the line."),
         ("", "[]", "movie-reviews.jsonl:1: expected a JSON object"),
     ],
 )

@@ -61,7 +61,9 @@ def check_gone(words: list[str], status: int, error: str) -> None:
 
 def check_full(status: int, error: str) -> None:
     assert status == 2 and error.count("\n") == 1, error
-    assert error.startswith("error: standard output: No space left on device. Run the same command again")
+    assert error.startswith(
+        "error: standard output: No space left on device. Fix that and run the same command again"
+    )
 
 
 @pytest.mark.parametrize("words", LIGHT)

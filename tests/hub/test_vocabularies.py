@@ -121,7 +121,11 @@ def edit_vocab(folder: Path, old: str, new: str) -> None:
     [
         ("[MASK]\n", "[KSAM]\n", r"vocab.txt: no token '\[MASK\]', which fairseq needs as <mask>"),
         ("film\n", "the\n", r"vocab.txt: token 'the' occurs twice, first in line \d+"),
-        ("film\n", "<s>\n", r"vocab.txt: row \d+ would be '<s>' in dict.txt, which is one of fairseq's"),
+        (
+            "film\n",
+            "<s>\n",
+            r"vocab.txt: row \d+ would be '<s>' in dict.txt, which is already one of fairseq's",
+        ),
         ("film\n", "[row0]\n[row1]\n", None),
     ],
 )
@@ -150,7 +154,9 @@ def test_no_vocabulary(tmp_path: Path, reader: object) -> None:
 def test_merges_of_another_model(roberta: Path) -> None:
     with (roberta / "merges.txt").open("a", encoding="utf-8") as stream:
         stream.write("the zzz\n")
-    with pytest.raises(DataError, match=r"no row for 1 of the tokens that the merges make, such as 'thezzz'"):
+    with pytest.raises(
+        DataError, match=r"no row for 1 of the tokens that the merges produce, such as 'thezzz'"
+    ):
         byte_level_vocabulary(roberta)
 
 
@@ -174,5 +180,5 @@ def test_literal_that_looks_like_a_number(roberta: Path) -> None:
     """A filler token named "5" would be taken for the fifth byte."""
     text = (roberta / "vocab.json").read_text(encoding="utf-8")
     (roberta / "vocab.json").write_text(text.replace("madeupword0000", "300"), encoding="utf-8")
-    with pytest.raises(DataError, match=r"would be '300' in dict.txt, which is the word of row \d+"):
+    with pytest.raises(DataError, match=r"would be '300' in dict.txt, which is already the word of row \d+"):
         byte_level_vocabulary(roberta)

@@ -62,7 +62,7 @@ def test_another_number_of_words_is_refused(tmp_path: Path, pretrained: Path, wo
         check_vocabulary(str(checkpoint), other, data)
     assert str(error.value).startswith(
         f"--finetune-from-model {checkpoint}: has embeddings for 45 words, but {tmp_path}/corpus/dict.txt "
-        f"makes {len(words) + 5} "
+        f"has {len(words) + 5} "
     )
     assert f"--srcdict {pretrained}/dict.txt" in str(error.value)
     alone = shutil.copy(checkpoint, tmp_path / "alone.pt")

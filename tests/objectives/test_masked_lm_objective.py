@@ -82,7 +82,7 @@ def test_another_dictionary_than_the_checkpoints_is_refused_when_the_run_is_buil
     build(args(data, option, str(start)))
     with (data / "dict.txt").open("a") as more:
         more.write("another 1\n")
-    with pytest.raises(ValueError, match=rf"{option} .*: has embeddings for \d+ words, but .*dict.txt makes"):
+    with pytest.raises(ValueError, match=rf"{option} .*: has embeddings for \d+ words, but .*dict.txt has"):
         build(args(data, option, str(start)))
 
 

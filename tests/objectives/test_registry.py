@@ -142,7 +142,7 @@ def test_the_nearest_base_class_counts(tmp_path: Path) -> None:
         pass
 
     assert type(build_objective(run.cfg.criterion, run.task)) is Own
-    with pytest.raises(ValueError, match="Derived has the objective Own already"):
+    with pytest.raises(ValueError, match="Derived already has the objective Own"):
         register_objective(Derived)(SentencePrediction)
 
 

@@ -258,19 +258,19 @@ def resources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("options", "told"),
     [
         ("bert-attack --masked-lm R/encoder --similarity-encoder R/encoder --candidates 4",
-         ["BERT-Attack-style", "candidates: masked lm; 4 of a word", "unknown ([MASK])",
+         ["BERT-Attack-style", "candidates: masked lm; 4 per word", "unknown ([MASK])",
           "0.2 (cosine, against the original", "may change: 40 %"]),
         ("textfooler --neighbours R/near.json --similarity-encoder R/encoder --tagger R --check-short-texts",
-         ["TextFooler-style", "candidates: neighbours; 50 of a word", "importance: delete",
+         ["TextFooler-style", "candidates: neighbours; 50 per word", "importance: delete",
           "0.840845 (angular, against the current text",
           "15 words around the change, short texts too", "part of speech: compared"]),
         ("textbugger --neighbours R/near.json --queries-per-word 3",
          ["TextBugger-style",
           "candidates: inserted blank, deleted inside, swapped inside, lookalikes, neighbours; 5 per word",
-          "sentence similarity: not compared", "queries: 3 a word"]),
+          "sentence similarity: not compared", "queries: 3 per word"]),
         ("pwws --wordnet R/wordnet --stop-words R/near.json",
-         ["PWWS", "candidates: wordnet; all of a word", "weighted-saliency ([UNK])",
-          "stop words: of a file"]),
+         ["PWWS", "candidates: wordnet; all per word", "weighted-saliency ([UNK])",
+          "stop words: from a file"]),
     ],
 )  # fmt: skip
 def test_every_attack_and_its_settings(
@@ -353,7 +353,10 @@ def test_a_damaged_line_is_named(films: Path, tmp_path: Path, attack: CommandMai
     (out / "examples.jsonl").unlink()
     (out / "examples.jsonl.part").write_text(kept[0] + "\n" + '{"id": "1"}\n')
     done = attack(*words)
-    assert done.returncode == 2 and "examples.jsonl.part:2: lacks 'label'. Remove the folder" in done.stderr
+    assert (
+        done.returncode == 2
+        and "examples.jsonl.part:2: the key 'label' is missing. Remove the folder" in done.stderr
+    )
 
 
 @pytest.mark.parametrize("key", ["names", "changes", "places", "predicted", "status"])

@@ -64,12 +64,12 @@ def test_nltks_tags_become_universal(tagger: Path, tmp_path: Path) -> None:
         ("weights", None, "weights.json: no such file. Pass the folder"),
         ("weights", "{", "weights.json: not JSON"),
         ("weights", '{"a": {"NN": NaN}}', "weights.json: not JSON"),
-        ("weights", "[1]", "weights.json: is not a file of nltk"),
-        ("weights", '{"a": 3}', "weights.json: is not a file of nltk"),
-        ("weights", '{"a": {"NN": "x"}}', "weights.json: is not a file of nltk"),
-        ("tagdict", '{"a": 3}', "tagdict.json: is not a file of nltk"),
-        ("classes", "[]", "classes.json: is not a file of nltk"),
-        ("classes", '["NN", 1]', "classes.json: is not a file of nltk"),
+        ("weights", "[1]", "weights.json: not a file of nltk"),
+        ("weights", '{"a": 3}', "weights.json: not a file of nltk"),
+        ("weights", '{"a": {"NN": "x"}}', "weights.json: not a file of nltk"),
+        ("tagdict", '{"a": 3}', "tagdict.json: not a file of nltk"),
+        ("classes", "[]", "classes.json: not a file of nltk"),
+        ("classes", '["NN", 1]', "classes.json: not a file of nltk"),
     ],
 )
 def test_another_folder_is_no_tagger(
