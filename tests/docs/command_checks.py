@@ -40,8 +40,9 @@ from fairseq_adv_cli.training_words import Words
 # Programs whose words are not ours to check.
 ORDINARY = {
     ".", "[", "cat", "cd", "command", "cp", "curl", "echo", "export", "git", "grep", "gunzip", "head",
-    "jupyter", "ls", "mkdir", "mv", "nvidia-smi", "pre-commit", "printf", "rm", "scancel", "scontrol", "set", "source",
-    "squeue", "tail", "tar", "tensorboard", "test", "textattack", "true", "unzip", "wget", "which",
+    "jupyter", "ls", "mkdir", "mv", "nvidia-smi", "pre-commit", "printf", "rm", "scancel", "scontrol",
+    "set", "source", "squeue", "tail", "tar", "tensorboard", "test", "textattack", "true", "unzip", "wget",
+    "which",
 }  # fmt: skip
 PYTHON_MODULES = {"pytest", "spacy", "venv"}  # likewise, after python -m
 SBATCH = {
