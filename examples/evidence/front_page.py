@@ -66,7 +66,7 @@ def sentences(cells: Cells) -> list[str]:
     ]
     missing = [f"`{name}`" for name in names if name not in clean]
     if missing:
-        lines.append(f"Still running: {', '.join(missing)}.")
+        lines.append(f"Too few runs so far: {', '.join(missing)}.")
     return [f"- {line}" for line in lines]
 
 
@@ -161,7 +161,7 @@ def _cells_of(cells: Cells, method: str) -> tuple[str, str]:
     if method not in grid.METHODS:
         return "not measured", "not measured"
     values = (score(TASK), under_attack(RADIUS))
-    shown = [_signed(one) if (one := gain(cells, method, value)) else "running" for value in values]
+    shown = [_signed(one) if (one := gain(cells, method, value)) else "pending" for value in values]
     return shown[0], shown[1]
 
 

@@ -457,7 +457,7 @@ def test_whether_plain_training_has_converged() -> None:
 
 
 def test_the_front_page_by_hand(tmp_path: Path) -> None:
-    """Gains are paired by seed; with three seeds t is 4.303. A method with two seeds is running."""
+    """Gains are paired by seed; with three seeds t is 4.303. A method with two seeds is pending."""
     task = grid.TASKS["movie-reviews"]
     methods = ("standard", "freelb", "standard-3x", "flooding")
     known = [run for name in methods for run in grid.choices(task, grid.METHODS[name])]
@@ -480,12 +480,12 @@ def test_the_front_page_by_hand(tmp_path: Path) -> None:
     chosen = "--lr 0.0001 --adv-max-norm 0.01 --adv-lr 0.003333 --adv-init-mag 0.005"
     assert said[2] == f"- Chosen on dev data, of four settings each: `freelb` `{chosen}`."
     assert said[3] == "- CPU time of a run, as a multiple of `standard`: `freelb` 2.5."
-    assert said[4].startswith("- Still running: `alum_vat`, `smart`, `flooding`, `pgd`, ")
+    assert said[4].startswith("- Too few runs so far: `alum_vat`, `smart`, `flooding`, `pgd`, ")
     table = ["| `--criterion` | gain | under attack |", "|---|---|---|"]
     rows = ["| `standard` | | |", "| `freelb` | old | old |", "| `flooding` | | |", "| `creat` | | |"]
     assert front_page.with_gains([*table, *rows], cells) == [
         *table, "| `standard` | baseline | baseline |", "| `freelb` | +1.17 ± 0.72 | -0.83 ± 2.59 |",
-        "| `flooding` | running | running |", "| `creat` | not measured | not measured |",
+        "| `flooding` | pending | pending |", "| `creat` | not measured | not measured |",
     ]  # fmt: skip
     assert front_page.draw(cells, tmp_path) and (tmp_path / "gain-and-cost.svg").is_file()
 
