@@ -1,8 +1,8 @@
 """Exports a trained checkpoint to a Hugging Face folder: model, tokenizer, class names, model card.
 
 Results in transformers match those of the checkpoint in fairseq. Supported: classification, regression,
-multiple choice, tagging, question answering and masked LM, with BERT, RoBERTa and ALBERT encoders. The weights keep the checkpoint's
-precision: fp16 if it was trained with --fp16.
+multiple choice, tagging, question answering and masked LM, with BERT, RoBERTa and ALBERT encoders. The
+weights keep the checkpoint's precision: fp16 if it was trained with --fp16.
 
 Examples:
   fairseq-adv export run/checkpoint_best.pt my-model
