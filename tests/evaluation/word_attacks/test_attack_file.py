@@ -150,6 +150,8 @@ def test_an_interrupted_attack_resumes(films: Path, tmp_path: Path, attack: Comm
     for one, other in zip(lines(out), lines(tmp_path / "whole")):
         # Whom an example shares a mini-batch with is felt in the last digits.
         near = {name: pytest.approx(other[name], abs=5e-6) for name in ("before", "after")}
+        if other["status"] == "failed":  # so are words that change nothing but those digits: kept, or not
+            near.update({name: one[name] for name in ("changed", "changes", "places")})
         assert one == {**other, **near}
     summaries = [(folder / "summary.json").read_bytes() for folder in (out, tmp_path / "whole")]
     assert summaries[0] == summaries[1] and not part.exists()
