@@ -131,7 +131,8 @@ def test_an_interrupted_attack_resumes(films: Path, tmp_path: Path, attack: Comm
     """After kill -9 with half a line in the file: the same results as without, and what was done is kept."""
     rows = read(films / "rows.jsonl") * 4
     data = write_json_lines(tmp_path / "rows.jsonl", rows)
-    words = [str(films / "a.pt"), *DEEPWORDBUG, "--data", str(data), *TEXTS, "--at-once", "2"]
+    # One at a time: whom an example shares a mini-batch with is felt in the last digits, which decide ties.
+    words = [str(films / "a.pt"), *DEEPWORDBUG, "--data", str(data), *TEXTS, "--at-once", "1"]
     out, part = tmp_path / "cut", tmp_path / "cut" / "examples.jsonl.part"
     process = start_command([command("fairseq-adv"), "attack", *words, "--out", str(out)])
     assert process.stdout is not None
@@ -147,12 +148,7 @@ def test_an_interrupted_attack_resumes(films: Path, tmp_path: Path, attack: Comm
     part.write_bytes(done[: done.rfind(b"\n") + 1] + b'{"id": "99')
     assert attack(*words, "--out", str(out)).returncode == 0
     assert attack(*words, "--out", str(tmp_path / "whole")).returncode == 0
-    for one, other in zip(lines(out), lines(tmp_path / "whole")):
-        # Whom an example shares a mini-batch with is felt in the last digits.
-        near = {name: pytest.approx(other[name], abs=5e-6) for name in ("before", "after")}
-        if other["status"] == "failed":  # so are words that change nothing but those digits: kept, or not
-            near.update({name: one[name] for name in ("changed", "changes", "places")})
-        assert one == {**other, **near}
+    assert lines(out) == lines(tmp_path / "whole")
     summaries = [(folder / "summary.json").read_bytes() for folder in (out, tmp_path / "whole")]
     assert summaries[0] == summaries[1] and not part.exists()
     again = attack(*words, "--out", str(out))
