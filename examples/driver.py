@@ -29,7 +29,7 @@ from typing import Any, BinaryIO
 Record = dict[str, Any]
 PROJECT = Path(__file__).resolve().parents[1]
 COMMANDS = Path(sys.executable).parent  # the environment's, which need not be on the path
-RECORDS, STARTS = "records", "starts.jsonl"
+RECORDS, STARTS, TRAINED = "records", "starts.jsonl", "trained.json"
 _PATIENCE = 10.0  # seconds that a process has to end after SIGTERM
 
 
@@ -181,8 +181,9 @@ def train_and_measure(run: Run, out: Path, processes: Processes, resumes: bool =
         run: what to train, and what to measure then.
         out: the output folder.
         processes: what runs in it.
-        resumes: from the last checkpoint of this run, if it was interrupted. ``starts`` in the record says
-            how often it was started; its seconds and its memory are those after the last start.
+        resumes: from the last checkpoint of this run, if it was interrupted; a training that has ended is
+            not started again. ``starts`` in the record says how often it was started; its seconds and its
+            memory are those of the last start of the training.
 
     Raises:
         ValueError: a command failed.
@@ -196,7 +197,7 @@ def train_and_measure(run: Run, out: Path, processes: Processes, resumes: bool =
     print(f"== {run.name}" + (f" (start {starts})" if starts > 1 else ""), flush=True)
     record: Record = {**asdict(run), "outcomes": {}, "starts": starts}
     with open(folder / "output.txt", "ab") as output:
-        record.update(processes.finish(run.name, training_words(run), output, output))
+        record.update(_train(run, folder, processes, output))
         for name, words in run.after.items():
             with open(folder / f"{name}.txt", "wb") as said:
                 processes.finish(run.name, words, said, output)
@@ -209,6 +210,20 @@ def train_and_measure(run: Run, out: Path, processes: Processes, resumes: bool =
             path.unlink()
     found: Record = _finite(record)
     return found
+
+
+def _train(run: Run, folder: Path, processes: Processes, output: BinaryIO) -> dict[str, float]:
+    """What the training took. fairseq would add an update to one that has ended, and save it again."""
+    from fairseq_adv.data.io import write_whole
+    from fairseq_adv.data.own_json import SIZE, own_object
+
+    path = folder / TRAINED
+    if not path.is_file():
+        costs = processes.finish(run.name, training_words(run), output, output)
+        write_whole(path, json.dumps(costs) + "\n")
+    kinds = dict.fromkeys(("wall_seconds", "cpu_seconds", "peak_mib"), SIZE)
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return own_object(text, kinds, str(path), "Remove its folder, and the run is made again.")
 
 
 def _start(run: Run, folder: Path, resumes: bool) -> int:

@@ -14,7 +14,15 @@ from support import handle_interrupts, load_script, start_command
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
-from driver import Run, is_finished, make, read_record, read_records  # noqa: E402
+from driver import (  # noqa: E402
+    Processes,
+    Run,
+    is_finished,
+    make,
+    read_record,
+    read_records,
+    train_and_measure,
+)  # fmt: skip
 from tables import Column, last, outcome, table, write_between  # noqa: E402
 
 # Leaves a log as fairseq-train's and its name in OUT/made, and does what OUT/behave.sh says.
@@ -82,6 +90,21 @@ def test_a_run_that_was_cut_short_begins_anew(out: Path) -> None:
     (out / "a" / "checkpoint_last.pt").touch()
     make([run("a")], out)
     assert made(out) == ["a"] and not (out / "a" / "checkpoint_last.pt").exists()
+
+
+def test_a_training_that_has_ended_is_not_started_again(out: Path) -> None:
+    """What is measured on it may have begun: a checkpoint that is saved again would be another one."""
+    (out.parent / "bin" / "measure").write_text("#!/bin/sh\ncat found.json\n")
+    one = run("a", after={"attack": ["measure"]})
+    with pytest.raises(ValueError, match="measure ended with status 1"):
+        train_and_measure(one, out, Processes(out), resumes=True)
+    costs = json.loads((out / "a" / "trained.json").read_text())
+    (out / "found.json").write_text('{"loss": 0.5}')
+    record = train_and_measure(one, out, Processes(out), resumes=True)
+    assert made(out) == ["a"] and record["outcomes"] == {"attack": {"loss": 0.5}}
+    assert record["starts"] == 2 and {name: record[name] for name in costs} == costs
+    train_and_measure(run("a", "--lr", "2"), out, Processes(out), resumes=True)
+    assert made(out) == ["a", "a"], "other settings are another training"
 
 
 @pytest.mark.parametrize(("jobs", "order"), [(1, ["a begins", "a ends", "b begins", "b ends"]), (2, None)])
