@@ -108,29 +108,32 @@ def write_between(path: Path, text: str, markers: tuple[str, str] = (BEGIN, END)
     write_whole(path, f"{head}{markers[0]}\n\n{text}\n{markers[1]}{tail}")
 
 
-def around(path: Path, markers: tuple[str, str] = (BEGIN, END)) -> tuple[str, str]:
-    """What stands before and after the two markers of a file.
-
-    Raises:
-        ValueError: the file lacks them.
-    """
-    if not path.is_file():
-        raise ValueError(f"{path}: no such page; give one with the lines {markers[0]} and {markers[1]}")
-    head, begin, rest = path.read_text(encoding="utf-8").partition(markers[0])
-    _, end, tail = rest.partition(markers[1])
-    if not begin or not end:
-        raise ValueError(
-            f"{path}: lacks the lines {markers[0]} and {markers[1]}, between which the tables go"
-        )
-    return head, tail
-
-
 def between(path: Path, markers: tuple[str, str] = (BEGIN, END)) -> str:
     """What stands between the two markers of a file.
 
     Raises:
         ValueError: the file lacks them.
     """
-    head, tail = around(path, markers)
-    text = path.read_text(encoding="utf-8")
-    return text[len(head) + len(markers[0]) : len(text) - len(tail) - len(markers[1])]
+    return _parts(path, markers)[1]
+
+
+def around(path: Path, markers: tuple[str, str] = (BEGIN, END)) -> tuple[str, str]:
+    """What stands before and after the two markers of a file.
+
+    Raises:
+        ValueError: the file lacks them.
+    """
+    head, _, tail = _parts(path, markers)
+    return head, tail
+
+
+def _parts(path: Path, markers: tuple[str, str]) -> tuple[str, str, str]:
+    if not path.is_file():
+        raise ValueError(f"{path}: no such page; give one with the lines {markers[0]} and {markers[1]}")
+    head, begin, rest = path.read_text(encoding="utf-8").partition(markers[0])
+    inner, end, tail = rest.partition(markers[1])
+    if not begin or not end:
+        raise ValueError(
+            f"{path}: lacks the lines {markers[0]} and {markers[1]}, between which the tables go"
+        )
+    return head, inner, tail

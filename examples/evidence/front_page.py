@@ -4,7 +4,6 @@ columns of the table of methods.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,10 +12,9 @@ from cells import Cells
 from driver import Record
 from figures import look, new_figure, save
 from intervals import Interval, interval
-from results import score, under_attack
+from results import FEWEST, cpu_seconds, score, under_attack
 
 TASK = "movie-reviews"
-FEWEST = 3  # seeds from which on a gain is shown
 RADIUS = max(grid.RADII)
 FIGURE = "gain-and-cost"
 SENTENCES = ("<!-- evidence: begin -->", "<!-- evidence: end -->")
@@ -30,23 +28,18 @@ def rows() -> int:
     return grid.TASKS[TASK].tuned_rows
 
 
-def gain(cells: Cells, method: str, value: Callable[[Record], float]) -> Interval | None:
+def gain(
+    cells: Cells, method: str, value: Callable[[Record], float], of_rows: int | None = None
+) -> Interval | None:
     """The mean difference to ``standard`` over seeds; ``None``: too few of them are done."""
-    found = cells.paired(TASK, rows(), method, value)
+    found = cells.paired(TASK, of_rows or rows(), method, value)
     return interval(found) if len(found) >= FEWEST else None
 
 
 def cost(cells: Cells, method: str) -> float | None:
-    """CPU seconds of a run as a multiple of those of ``standard``: medians of the runs that nothing
-    interrupted; ``None``: there is none.
-    """
-    medians = [_seconds(cells.of(TASK, rows(), name)) for name in ("standard", method)]
-    return None if None in medians or not medians[0] else (medians[1] or 0.0) / medians[0]
-
-
-def _seconds(records: Sequence[Record]) -> float | None:
-    whole = [one["cpu_seconds"] for one in records if one["starts"] == 1 and one["device"] == "cpu"]
-    return statistics.median(whole) if whole else None
+    """CPU seconds of a run as a multiple of those of ``standard``; ``None``: they are not known."""
+    ours, plain = (cpu_seconds(cells.of(TASK, rows(), name)) for name in (method, "standard"))
+    return ours / plain if ours is not None and plain else None
 
 
 def sentences(cells: Cells) -> list[str]:
@@ -70,14 +63,19 @@ def sentences(cells: Cells) -> list[str]:
     return [f"- {line}" for line in lines]
 
 
-def _gains(cells: Cells, names: Sequence[str], value: Callable[[Record], float]) -> dict[str, Interval]:
-    return {name: one for name in names if (one := gain(cells, name, value)) is not None}
+def _gains(
+    cells: Cells, names: Sequence[str], value: Callable[[Record], float], of_rows: int | None = None
+) -> dict[str, Interval]:
+    return {name: one for name in names if (one := gain(cells, name, value, of_rows)) is not None}
+
+
+def _beyond_chance(gains: dict[str, Interval]) -> dict[str, Interval]:
+    return {name: one for name, one in gains.items() if one.mean > one.half}
 
 
 def _on_clean_text(gains: dict[str, Interval]) -> list[str]:
     place = f"MiniLM-L6 fine-tuned on {rows()} movie reviews"
-    sure = {name: one for name, one in gains.items() if one.mean > one.half}
-    if sure:
+    if sure := _beyond_chance(gains):
         return [f"**With {place}, test accuracy rises beyond chance: {_listed(sure)} points.**"]
     return [
         f"**With {place}, no method has raised test accuracy beyond chance so far** "
@@ -88,9 +86,8 @@ def _on_clean_text(gains: dict[str, Interval]) -> list[str]:
 
 
 def _under_attack(gains: dict[str, Interval]) -> list[str]:
-    sure = {name: one for name, one in gains.items() if one.mean > one.half}
     attack = f"PGD on the embeddings, {100 * RADIUS:g} % of their norm"
-    if sure:
+    if sure := _beyond_chance(gains):
         return [f"Accuracy under attack ({attack}) does rise: {_listed(sure)} points."]
     return [f"No method has raised accuracy under attack ({attack}) beyond chance so far ({_listed(gains)})."]
 
@@ -108,12 +105,9 @@ def _sizes(cells: Cells, names: Sequence[str]) -> list[str]:
 
 def _other_rows(cells: Cells, names: Sequence[str]) -> list[str]:
     """With fewer and with more rows."""
-    found = []
-    for other in sorted(grid.TASKS[TASK].updates):
-        pairs = {name: cells.paired(TASK, other, name, score(TASK)) for name in names}
-        gains = {name: interval(values) for name, values in pairs.items() if len(values) >= FEWEST}
-        if gains and other != rows():
-            found.append(f"with {other} rows {_listed(gains)}")
+    others = sorted(set(grid.TASKS[TASK].updates) - {rows()})
+    gains = {other: _gains(cells, names, score(TASK), other) for other in others}
+    found = [f"with {other} rows {_listed(some)}" for other, some in gains.items() if some]
     return [f"Test accuracy {'; '.join(found)} points."] if found else []
 
 
@@ -125,15 +119,8 @@ def _prices(cells: Cells, names: Sequence[str]) -> list[str]:
 
 def _listed(gains: dict[str, Interval]) -> str:
     """The best first."""
-    return ", ".join(f"`{name}` {_signed(one)}" for name, one in sorted(gains.items(), key=_mean))
-
-
-def _mean(item: tuple[str, Interval]) -> float:
-    return -item[1].mean
-
-
-def _signed(one: Interval) -> str:
-    return f"{one.mean:+.2f} ± {one.half:.2f}"
+    best = sorted(gains.items(), key=lambda item: -item[1].mean)
+    return ", ".join(f"`{name}` {one.signed()}" for name, one in best)
 
 
 def with_gains(lines: Sequence[str], cells: Cells) -> list[str]:
@@ -161,30 +148,30 @@ def _cells_of(cells: Cells, method: str) -> tuple[str, str]:
     if method not in grid.METHODS:
         return "not measured", "not measured"
     values = (score(TASK), under_attack(RADIUS))
-    shown = [_signed(one) if (one := gain(cells, method, value)) else "pending" for value in values]
+    shown = [one.signed() if (one := gain(cells, method, value)) else "pending" for value in values]
     return shown[0], shown[1]
 
 
 def draw(cells: Cells, folder: Path) -> bool:
     """A row for each method: its two gains, and its cost; False where there is nothing to draw."""
+    from fairseq_adv.evaluation.figures.plots import GREY
+
     values = {
         "test accuracy": score(TASK),
         f"accuracy under attack,\n{100 * RADIUS:g} % of the embeddings' norm": under_attack(RADIUS),
     }
-    others = [name for name in grid.METHODS if name != "standard"]
-    gains = {
-        name: [one for value in values.values() if (one := gain(cells, name, value)) is not None]
-        for name in others
-    }
-    gains = {name: found for name, found in gains.items() if len(found) == len(values)}
+    found = [
+        _gains(cells, [name for name in grid.METHODS if name != "standard"], one) for one in values.values()
+    ]
+    gains = {name: [one[name] for one in found] for name in found[0] if all(name in one for one in found)}
     if not gains:
         return False
     names = ["standard", *gains]
     figure = new_figure(folder / FIGURE, (9, 1.7 + 0.3 * len(names)))
     *panels, costs = figure.subplots(1, 3, sharey=True, width_ratios=(3, 3, 2))
     for number, (axes, title) in enumerate(zip(panels, values)):
-        axes.axvline(0, color="#777777", linewidth=0.8)
-        axes.plot([0], [0], "o", color="#777777")
+        axes.axvline(0, color=GREY, linewidth=0.8)
+        axes.plot([0], [0], "o", color=GREY)
         for place, name in enumerate(names):
             if name in gains:
                 one, (colour, marker, _) = gains[name][number], look(name)
@@ -193,7 +180,7 @@ def draw(cells: Cells, folder: Path) -> bool:
         axes.set_xlabel("points gained over standard")
         axes.grid(alpha=0.3)
     prices = [cost(cells, name) or 0.0 for name in names]
-    bars = costs.barh(range(len(names)), prices, color=["#777777", *(look(name)[0] for name in gains)])
+    bars = costs.barh(range(len(names)), prices, color=[GREY, *(look(name)[0] for name in gains)])
     costs.bar_label(bars, [f"{price:.1f}" if price else "" for price in prices], padding=3)
     costs.margins(x=0.2)
     costs.set_title("CPU time of a run", fontsize="medium")

@@ -18,6 +18,10 @@ class Interval:
     def __str__(self) -> str:
         return f"{self.mean:.2f}" + ("" if math.isnan(self.half) else f" ± {self.half:.2f}")
 
+    def signed(self) -> str:
+        """As a change, with its sign."""
+        return f"{self.mean:+.2f} ± {self.half:.2f}"
+
 
 def interval(values: Sequence[float]) -> Interval:
     """Of at least one value."""

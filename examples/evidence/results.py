@@ -15,6 +15,7 @@ from intervals import Interval, interval, sign_test
 from tables import markdown
 
 NATS = math.log(2)
+FEWEST = 3  # seeds from which on a gain is reported
 
 
 def score(task: str) -> Value:
@@ -23,6 +24,12 @@ def score(task: str) -> Value:
 
 def under_attack(radius: float) -> Value:
     return lambda record: float(record["attacks"][f"attack-{radius:g}"]["perturbed_accuracy"])
+
+
+def cpu_seconds(records: Sequence[Record]) -> float | None:
+    """The median of the runs on a CPU that nothing interrupted; ``None``: there is none."""
+    whole = [one["cpu_seconds"] for one in records if one["starts"] == 1 and one["device"] == "cpu"]
+    return statistics.median(whole) if whole else None
 
 
 def result_table(cells: Cells, task: str, rows: int) -> list[str]:
@@ -40,8 +47,8 @@ def result_table(cells: Cells, task: str, rows: int) -> list[str]:
         row += difference(cells.paired(task, rows, method, score(task))) if method != "standard" else [""] * 3
         row.append(f"{statistics.mean(NATS * one['test']['loss'] for one in found):.3f}")
         row += [str(interval([under_attack(radius)(one) for one in found])) for radius in grid.RADII]
-        whole = [one["cpu_seconds"] for one in found if one["starts"] == 1 and one["device"] == "cpu"]
-        row.append(f"{statistics.median(whole):.0f}" if whole else "")
+        seconds = cpu_seconds(found)
+        row.append("" if seconds is None else f"{seconds:.0f}")
         row.append(f"{statistics.median(one['peak_mib'] for one in found):.0f}")
         lines.append(row)
     if not lines:
@@ -52,13 +59,13 @@ def result_table(cells: Cells, task: str, rows: int) -> list[str]:
 
 
 def told(cells: Cells) -> list[str]:
-    """A sentence for each method with three seeds and more beside ``standard``."""
+    """A sentence for each method with enough seeds beside ``standard``."""
     lines = []
     for task in grid.TASKS.values():
         for rows in sorted(task.updates):
             for method in grid.METHODS:
                 gains = cells.paired(task.name, rows, method, score(task.name))
-                if method == "standard" or len(gains) < 3:
+                if method == "standard" or len(gains) < FEWEST:
                     continue
                 above, below, _ = sign_test(gains)
                 radius = max(grid.RADII)
@@ -75,7 +82,7 @@ def told(cells: Cells) -> list[str]:
 def signed(change: Interval) -> str:
     """With its sign, and a word where 0 lies in the interval."""
     doubt = ", which may be chance" if abs(change.mean) <= change.half else ""
-    return f"{change.mean:+.2f} ± {change.half:.2f}{doubt}"
+    return change.signed() + doubt
 
 
 def difference(found: Sequence[float]) -> list[str]:
