@@ -15,7 +15,7 @@ from .user_dir import find_user_dir
 # Perturbation sizes if the user passes none, relative to the embeddings: those of docs/choosing.md and
 # of the evidence run. Absolute sizes fit one encoder only.
 _ADV = {"--adv-relative": "", "--adv-max-norm": "0.01", "--adv-lr": "0.0033", "--adv-init-mag": "0.005"}
-_VAT = {"--vat-relative": "", "--vat-epsilon": "0.02", "--vat-step-size": "0.02", "--vat-init-std": "0.002"}
+_VAT = {"--vat-relative": "", "--vat-epsilon": "0.06", "--vat-step-size": "0.06", "--vat-init-std": "0.006"}
 _SIZES = {
     **dict.fromkeys(("freelb", "pgd", "freeat", "yopo", "tavat", "infobert"), _ADV),
     **dict.fromkeys(("alum_vat", "smart"), _VAT),
