@@ -13,6 +13,7 @@ from fairseq_adv import criterions, models, optim, tasks
 from fairseq_adv.data.tokenizers import albert_bpe, wordpiece_bpe
 from fairseq_adv.fairseq_patches.end_with_torchrun import end_with_torchrun
 from fairseq_adv.fairseq_patches.errors_in_one_line import report_mistakes_in_one_line
+from fairseq_adv.fairseq_patches.finished_runs import leave_finished_runs_alone
 from fairseq_adv.fairseq_patches.loader_processes import leave_signals_to_the_training
 from fairseq_adv.fairseq_patches.log_on_a_full_disk import end_where_the_log_has_no_room
 from fairseq_adv.fairseq_patches.one_run_a_folder import keep_one_run_a_folder
@@ -36,6 +37,7 @@ keep_one_run_a_folder()
 leave_signals_to_the_training()
 read_heads_with_spectral_norm()
 stop_on_a_signal()
+leave_finished_runs_alone()
 
 
 def load(checkpoints: Any, tokenizer_dir: Any = None, device: Any = None, data: Any = None) -> TextModel:

@@ -321,6 +321,13 @@ MUTATIONS = [
         "a row of empty cells is left out of a tsv",
     ),
     Mutation(
+        "fairseq_adv/fairseq_patches/finished_runs.py",
+        "updates >= limit",
+        "updates > limit",
+        "tests/integration/test_finished_runs.py::test_it_makes_no_further_update[1-3]",
+        "a finished run that is started again makes one more update",
+    ),
+    Mutation(
         "fairseq_adv/fairseq_patches/stop_on_a_signal.py",
         "*stats, _Stop.sent, ignore",
         "*stats, 0, ignore",
