@@ -1,5 +1,4 @@
-"""Where the gradient accordance changes sign, which Flooding-X interprets as the beginning of
-over-fitting."""
+"""Where the gradient accordance changes sign, which Flooding-X takes for the onset of over-fitting."""
 
 from __future__ import annotations
 
