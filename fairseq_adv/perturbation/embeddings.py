@@ -60,8 +60,8 @@ class Perturbation:
         radius: epsilon of the ball; 0 or less: no ball.
         groups: the rows of each example; ``None``: every row is an example.
         relative: sizes (of start, step and radius) are relative to the example's clean embeddings: to ||X||_F
-            for ``l2``, to their root mean square for ``linf``. delta moves as if the embeddings were divided by
-            that number and the model multiplied them by it again.
+            for ``l2``, to their root mean square for ``linf``. delta moves as if the embeddings were divided
+            by that number and the model multiplied them by it again.
 
     Attributes:
         delta: the perturbation, ``None`` before the first pass.

@@ -1,8 +1,9 @@
 """Keeps the embeddings in fp32 up to their layer norm, so that a small perturbation survives half precision.
 
-An fp16 embedding lies on fp16's grid. For 9 of 10 entries, a perturbation of 1e-5 is less than half the distance
-to the next grid point: if it is added in fp16, it is rounded away entirely. If it is added and normalised in fp32,
-together with the positions, rounding happens only once, when the sum may lie anywhere between two grid points.
+An fp16 embedding lies on fp16's grid. For 9 of 10 entries, a perturbation of 1e-5 is less than half the
+distance to the next grid point: if it is added in fp16, it is rounded away entirely. If it is added and
+normalised in fp32, together with the positions, rounding happens only once, when the sum may lie anywhere
+between two grid points.
 """
 
 from __future__ import annotations
