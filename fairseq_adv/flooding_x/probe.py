@@ -51,7 +51,7 @@ class Accordance:
 
 
 class AccordanceProbe:
-    """Draws the probe batches and measures on them. With W workers, worker r takes batches r, r + W and so on.
+    """Draws the probe batches and measures on them. Of W workers, worker r takes batches r, r + W and so on.
 
     With k classes and P parameters that get a gradient (of the word table, only the probe's words count), a
     measurement stores (k + 1) P floats in addition to the gradient of a pass. ``all`` and ``encoder`` need

@@ -126,8 +126,8 @@ class AccordanceSums:
 def products(left: Gradients, right: Gradients) -> list[float]:
     """The scalar product of the two gradients of each parameter; 0 if one of them is missing.
 
-    Computed in fp32, or in fp64 if both are. A long sum in fp32 loses precision (on a CPU, the norm of 12 million
-    numbers is off by 5e-4 of its value), so it is split into parts, which are added up in fp64.
+    Computed in fp32, or in fp64 if both are. A long sum in fp32 loses precision (on a CPU, the norm of 12
+    million numbers is off by 5e-4 of its value), so it is split into parts, which are added up in fp64.
     """
     parts: list[Tensor] = []
     owners: list[int] = []
