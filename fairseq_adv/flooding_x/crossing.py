@@ -1,4 +1,4 @@
-"""Where the gradient accordance changes sign, which Flooding-X takes for the onset of over-fitting."""
+"""Where the gradient accordance changes sign, which Flooding-X takes as the onset of overfitting."""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ class Objective(ABC):
         return self._shared[1]
 
     def make_shared(self, sample: Sample) -> Any:
-        """What :meth:`predict` and :meth:`loss` need from a mini-batch and what can't be computed without
-        waiting for the GPU."""
+        """What :meth:`predict` and :meth:`loss` need from a mini-batch but can't compute without waiting
+        for the GPU."""
         return None
 
     def divergence(

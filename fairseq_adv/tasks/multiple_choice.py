@@ -1,4 +1,4 @@
-"""What the multiple-choice tasks share: several data sets per task, rows made from questions, a ranking head."""
+"""What the multiple-choice tasks share: several data sets, rows made from questions, and a ranking head."""
 
 # No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
 
@@ -190,7 +190,7 @@ class MultipleChoiceTask(TokenizerTask):
         return weights
 
     def _folders_with(self, split: str) -> List[Optional[Path]]:
-        """The data sets; ``None`` for those without this split, unless it is for training."""
+        """The data sets; ``None`` for those without this split, unless it is a training split."""
         if split.startswith("train") or len(self.folders) == 1:
             return list(self.folders)
         found = [folder if has_split(folder, split) else None for folder in self.folders]
@@ -198,7 +198,7 @@ class MultipleChoiceTask(TokenizerTask):
             find_split(self.folders[0], split)  # raises an error that names the files it looked for
         for folder, there in zip(self.folders, found):
             if there is None:
-                logger.warning("%s has no split %r, so it is left out", folder, split)
+                logger.warning("%s has no split %r, so this data set is left out of it", folder, split)
         return found
 
 
