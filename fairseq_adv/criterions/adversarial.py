@@ -179,8 +179,8 @@ class AdversarialMethod(Method):
         """The log of one mini-batch.
 
         Args:
-            predictions: of the first pass.
-            losses: detached summed loss of each pass, in order, in nats.
+            predictions: those of the first pass.
+            losses: the detached, summed loss of each pass, in order, in nats.
             loss: what the update descends on, summed over the batch.
             delta: as used in the last pass.
             sample: the batch.

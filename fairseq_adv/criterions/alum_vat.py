@@ -68,7 +68,7 @@ class ALUMConfig(MethodConfig):
     vat_projection: PROJECTION_CHOICES = field(  # type: ignore[valid-type]
         default="smart",
         metadata={
-            "help": "the ascent step: smart: delta + eta g/max|g| per example, clamped to +-epsilon (SMART, "
+            "help": "the ascent step. smart: delta + eta g/max|g| per example, clamped to +-epsilon (SMART, "
             "Algorithm 1); clamp: delta + eta g, clamped (ALUM, Algorithm 1); unit: delta + eta g, each "
             "token divided by its largest entry (mt-dnn's code); l2: delta + eta g/||g||, into the L2 ball "
             "of each example"

@@ -34,7 +34,8 @@ class CreATConfig(PerturbationConfig):
     adv_max_norm: float = field(
         default=0.1,
         metadata={
-            "help": "epsilon, radius of the ball onto which each step is projected, per example; <= 0: none"
+            "help": "epsilon, radius of the ball onto which each step is projected, per example; <= 0: no "
+            "projection"
         },
     )
     creat_tau: float = field(

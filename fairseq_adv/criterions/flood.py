@@ -31,8 +31,8 @@ class Flood:
 
     Args:
         cfg: the options.
-        task: whose training split the accordance is measured on.
-        objective: what is learned.
+        task: the accordance is measured on its training split.
+        objective: the objective to train on.
 
     Raises:
         ValueError: ``--accordance-interval`` is given, but the objective has no classes.

@@ -29,9 +29,9 @@ class FloodSearch:
 
     Args:
         cfg: the options.
-        task: whose training split the probe batches are drawn from.
+        task: the probe batches are drawn from its training split.
         level: receives each measurement.
-        objective: what is learned.
+        objective: the objective to train on.
 
     Raises:
         ValueError: the objective has no classes to measure accordance between.

@@ -31,8 +31,8 @@ StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as in
 class Method(FairseqCriterion):
     """A training method: a function of a mini-batch, :meth:`step`, that trains on the task's objective.
 
-    Methods such as FreeLB make several backward passes per update; ``FairseqTask.train_step`` makes one. So
-    :meth:`train_step` replaces that method on the task instance, here, once for all methods.
+    Methods such as FreeLB make several backward passes per update; ``FairseqTask.train_step`` makes one.
+    :meth:`train_step` therefore replaces that method on the task instance, in this class for all methods.
     :meth:`forward` is the unperturbed objective, which validation uses.
 
     Args:
@@ -45,7 +45,7 @@ class Method(FairseqCriterion):
             :meth:`MiniBatch.descend`.
         freezes_parameters: whether some passes compute the gradient of delta only.
         freezes_inference_copies: see :mod:`fairseq_adv.fairseq_patches.inference_copies`.
-        flood: flooding, an option of every method; ``None``: neither flooding nor accordance is on.
+        flood: flooding, an option of every method; ``None``: nothing is flooded or measured.
 
     Raises:
         ValueError: an option is out of range, no objective is registered for the task, or the task has its
@@ -131,10 +131,10 @@ class Method(FairseqCriterion):
         """The log of one training step.
 
         Args:
-            predictions: of the first pass; the scores (accuracy, …) are computed from them.
+            predictions: those of the first pass; the scores (accuracy, …) are computed from them.
             loss: the loss that the update descends on, summed over the batch, in nats.
             sample: the batch.
-            measured: numbers that :attr:`logs` declares, and their counts.
+            measured: the numbers that :attr:`logs` declares, and their counts.
         """
         log = self._objective_log(predictions.detach(), loss, sample, gather=False)
         return complete(log, self.logs, measured)
@@ -148,7 +148,7 @@ class Method(FairseqCriterion):
 
         Args:
             state: the checkpoint's contents; changed in place.
-            trainer: fairseq's.
+            trainer: fairseq's trainer.
             reset_optimizer: a new run starts (``--finetune-from-model``, ``--reset-optimizer``). Otherwise
                 the checkpoint's run resumes, which may have used an earlier version of this project.
 
@@ -181,7 +181,7 @@ class Method(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """Every logging output is a sum, or a vector that can be summed."""
+        """True: every logging output is a sum, or a vector that can be summed."""
         return True
 
     @classmethod

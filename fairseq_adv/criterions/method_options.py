@@ -17,7 +17,7 @@ GROUP_CHOICES = ChoiceEnum(list(GROUPS))
 
 @dataclass
 class ObjectiveConfig(FairseqDataclass):
-    """Options of the objectives. Tasks read the first two here, as in fairseq's ``sentence_prediction``."""
+    """Options of the objectives; tasks read the first two here, as in fairseq's ``sentence_prediction``."""
 
     classification_head_name: str = field(
         default="sentence_classification_head",
@@ -29,7 +29,7 @@ class ObjectiveConfig(FairseqDataclass):
     )
     positive_label: str = field(
         default="1",
-        metadata={"help": "log the F1 of this label, as written in label/dict.txt, if it is there"},
+        metadata={"help": "log the F1 of this label, as written in label/dict.txt, if it is listed there"},
     )
     # The criterion needs these for checks and seeds. They are set by fairseq's own options of the same names.
     restore_file: str = II("checkpoint.restore_file")

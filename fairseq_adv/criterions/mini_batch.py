@@ -47,7 +47,7 @@ class MiniBatch:
     """The argument of a method's ``step``.
 
     Args:
-        objective: what is learned.
+        objective: the objective to train on.
         sample: the mini-batch, already on the model's device.
         parts: the parts of the model, which the trainer may have wrapped for distributed training.
         optimizer: the trainer's ``FairseqOptimizer``; its ``backward`` applies the loss scale.

@@ -46,7 +46,7 @@ class R3FConfig(MethodConfig):
         default=False,
         metadata={
             "help": "repeat the dropout masks of the clean pass in the noised one; otherwise, as published, "
-            "it draws its own, and most of the divergence comes from them"
+            "the noised pass draws its own, and most of the divergence comes from them"
         },
     )
 

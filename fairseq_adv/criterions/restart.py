@@ -35,7 +35,7 @@ def refuse_other_run(state: Mapping[str, Any], trainer: Trainer) -> None:
 
     Args:
         state: the checkpoint's contents.
-        trainer: fairseq's, of this run.
+        trainer: fairseq's trainer, of this run.
 
     Raises:
         DataError: lists the differences and what to do.

@@ -58,7 +58,7 @@ class AccordanceProbe:
     separate sums: together 2 (k + 1) P, or (2 k + 1) P with two classes. ``head`` is small.
 
     Args:
-        objective: what is learned; it must have classes.
+        objective: the objective; it must have classes.
         task: has loaded ``split``.
         split: split to draw examples from.
         batches: N, 2 or more; fewer are drawn if the split has too few examples.

@@ -21,7 +21,7 @@ from fairseq_adv.tasks.span_qa import SpanQATask
 
 @register_objective(SpanQATask)
 class Spans(AtTokens):
-    """Begin and end of the answer; batches from
+    """Where the answer begins and ends; batches from
     :class:`~fairseq_adv.data.spans.spans_dataset.SpansDataset`.
     """
 
