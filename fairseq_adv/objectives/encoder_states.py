@@ -17,7 +17,7 @@ _encoders: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 
 @contextmanager
 def first_states(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Each forward pass in here appends the encoder's output for the first token, (rows, dim), to the list.
+    """Each forward pass in this context appends the first token's output, (rows, dim), to the list.
 
     Raises:
         ValueError: the model's encoder is not one of fairseq's Transformer encoders.
@@ -56,7 +56,7 @@ class EncoderStates:
         embedded: (rows, tokens, dim), the input of the first layer that was run: token embeddings with
             positions, after layer norm and dropout. ``None``: LayerDrop left no layer.
         first_token: (rows, dim), the output for the first token of the last layer that was run, before any
-            final layer norm (``--encoder-normalize-before``). ``None`` likewise.
+            final layer norm (``--encoder-normalize-before``). ``None`` if LayerDrop left none.
 
     Raises:
         ValueError: the model's layers cannot be found.
