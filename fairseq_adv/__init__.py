@@ -1,8 +1,8 @@
 """Adversarial training of language models as a fairseq plug-in.
 
-This is what ``fairseq-train --user-dir`` imports. Importing it registers the criterions, the tasks, the
-optimizer, ALBERT and the tokenizers with fairseq, and applies the patches that must be in place before a
-criterion is built. :func:`load` loads a trained model to predict on texts.
+This is the module that ``fairseq-train --user-dir`` imports. Importing it registers the criterions, the
+tasks, the optimizer, ALBERT and the tokenizers with fairseq, and applies the patches that must be in place
+before a criterion is built. :func:`load` loads a trained model for prediction.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ leave_finished_runs_alone()
 
 
 def load(checkpoints: Any, tokenizer_dir: Any = None, device: Any = None, data: Any = None) -> TextModel:
-    """Loads a trained model, or an ensemble of several, to predict on texts.
+    """Loads a trained model, or an ensemble of several, for prediction on texts.
 
     ``load("out/run/checkpoint_best.pt").predict(["a text"])`` returns a list of ``Prediction``, each with
     ``label`` and ``probabilities``, or ``value`` for a regression. For the arguments see

@@ -1,8 +1,8 @@
-"""The training methods: one file per method, readable next to its paper, with its options next to its class.
+"""The training methods: one file per method, with its options, to be read alongside its paper.
 
 Importing this package registers every method with fairseq. ``method.py`` is the only connection to fairseq's
-trainer, ``mini_batch.py`` is what a method works on, ``adversarial.py`` is what FreeLB and its relatives
-share, and ``flood.py`` is flooding, an option of every method.
+trainer, ``mini_batch.py`` has the mini-batch that a method works on, ``adversarial.py`` the code that FreeLB
+and its relatives share, and ``flood.py`` flooding, an option of every method.
 """
 
 from fairseq_adv.criterions import (

@@ -1,4 +1,4 @@
-"""What FreeLB and its relatives share: the perturbation of a mini-batch, its dropout masks, its logs."""
+"""What FreeLB and its relatives share: the perturbation of a mini-batch, the dropout masks and the logs."""
 
 import logging
 import math
@@ -30,7 +30,7 @@ from fairseq_adv.perturbation.precision import warn_of_rounding
 logger = logging.getLogger(__name__)
 Start = Callable[[Tensor, int], Tensor]  # see Perturbation
 NORM_TYPE_CHOICES = ChoiceEnum(list(NORM_TYPES))
-USUAL_RATIOS = (0.001, 0.1)  # of delta and the embeddings: less does nothing, more drowns the text
+USUAL_RATIOS = (0.001, 0.1)  # ||delta|| / ||X||: less has no effect, more drowns out the text
 
 
 @dataclass
@@ -40,10 +40,10 @@ class PerturbationConfig(MethodConfig):
     adv_steps: int = field(
         default=3,
         metadata={
-            "help": "K of the algorithm. freelb: K forward-backward passes, K - 1 of the ascent steps count; "
-            "the authors' fairseq script with adv_steps=k makes k + 1 passes, which is --adv-steps k+1 here. "
-            "pgd: K ascent steps, then one descent; freeat: K replays of each group of mini-batches; yopo: m "
-            "full passes; tavat, infobert: K passes"
+            "help": "K in the algorithm. freelb: K forward-backward passes, with K - 1 ascent steps between "
+            "them; the authors' fairseq script with adv_steps=k makes k + 1 passes, which is --adv-steps "
+            "k+1 here. pgd: K ascent steps, then one descent; freeat: K replays of each group of "
+            "mini-batches; yopo: m full passes; tavat and infobert: K passes"
         },
     )
     adv_lr: float = field(
@@ -59,8 +59,8 @@ class PerturbationConfig(MethodConfig):
     adv_init_mag: float = field(
         default=0.0,
         metadata={
-            "help": "m of the random start U(-m, m)/sqrt(L*D), L tokens of D dimensions (linf: U(-m, m)); 0: "
-            "the first pass is clean"
+            "help": "m of the random start U(-m, m)/sqrt(L*D), for L tokens of D dimensions (linf: U(-m, "
+            "m)); 0: the first pass is clean"
         },
     )
     adv_norm_type: NORM_TYPE_CHOICES = field(  # type: ignore[valid-type]
@@ -85,10 +85,10 @@ class PerturbationConfig(MethodConfig):
 
 
 class AdversarialMethod(Method):
-    """A method whose perturbation climbs the loss itself.
+    """Base class of the methods whose perturbation ascends the task's loss.
 
     Raises:
-        ValueError: an option is out of range, or the task has no objective here.
+        ValueError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: PerturbationConfig
@@ -110,7 +110,7 @@ class AdversarialMethod(Method):
 
     @property
     def is_plain(self) -> bool:
-        """Whether delta is 0 in every pass: the update is plain training's, to the bit in any precision."""
+        """Whether delta is 0 in every pass; the update is then bitwise identical to a standard one."""
         return self.cfg.adv_steps == 1 and self.cfg.adv_init_mag == 0
 
     def step(self, batch: MiniBatch) -> Log:
@@ -127,8 +127,8 @@ class AdversarialMethod(Method):
     def check_before_training(self, model: nn.Module) -> None:
         warn_of_rounding(
             model,
-            "in half precision a small delta is rounded away. Is adv_loss_last no larger than "
-            "adv_loss_first? Then use a larger one, --amp, or fp32.",
+            "in half precision a small delta is rounded away. If adv_loss_last is no larger than "
+            "adv_loss_first, use a larger delta, --amp, or fp32.",
         )
         super().check_before_training(model)
 
@@ -141,11 +141,11 @@ class AdversarialMethod(Method):
             return
         ratio = sum(log["adv_ratio"] for log in measured) / examples
         if math.isfinite(ratio) and not USUAL_RATIOS[0] <= ratio <= USUAL_RATIOS[1]:
-            logger.warning(ratio_advice(self.cfg, ratio))  # fairseq logs it on its first worker alone
+            logger.warning(ratio_advice(self.cfg, ratio))  # fairseq shows it on the first worker only
             self._warned_of_ratio = True
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:
-        """delta of the mini-batch, which starts at the noise of ``update`` (the batch's own if ``None``)."""
+        """delta of the mini-batch; ``update`` seeds its random start (``None``: the batch's own update)."""
         cfg, groups = self.cfg, self.objective.groups(batch.sample)
         return Perturbation(
             batch.embedding,
@@ -158,7 +158,7 @@ class AdversarialMethod(Method):
         )
 
     def start(self, batch: MiniBatch, groups: Optional[Groups], update: int) -> Start:
-        """delta_0 of a mini-batch; its noise is that of ``update``."""
+        """The function that makes delta_0 of a mini-batch; ``update`` seeds its noise."""
         ids = self.objective.row_ids(batch.sample)
         return partial(
             geometry.uniform_start,
@@ -169,7 +169,7 @@ class AdversarialMethod(Method):
         )
 
     def replay(self, batch: MiniBatch) -> DropoutReplay:
-        """Entered in every pass of the mini-batch: repeats the dropout masks of the first."""
+        """A context manager for every pass of the mini-batch: repeats the dropout masks of the first."""
         return DropoutReplay(batch.device, enabled=not self.cfg.no_adv_share_dropout)
 
     def adversarial_log(
@@ -179,19 +179,19 @@ class AdversarialMethod(Method):
         """The log of one mini-batch.
 
         Args:
-            predictions: of the first pass.
-            losses: detached summed loss of each pass, in order, in nats.
+            predictions: those of the first pass.
+            losses: the detached, summed loss of each pass, in order, in nats.
             loss: what the update descends on, summed over the batch.
-            delta: as the last pass used it.
+            delta: as used in the last pass.
             sample: the batch.
-            more: numbers of the method's own that :attr:`logs` declares.
+            more: further numbers that :attr:`logs` declares.
         """
         ends = {"adv_loss_first": losses[0], "adv_loss_last": losses[-1]}
         return self.log(predictions, loss, sample, **ends, **sizes_of(delta), **more)
 
 
 def ratio_advice(cfg: PerturbationConfig, ratio: float) -> str:
-    """What to change where delta is ``ratio`` of the embeddings, which is not usual."""
+    """What to change if ``adv_ratio`` is outside the usual range."""
     least, most = USUAL_RATIOS
     is_bounded = 0 < cfg.adv_max_norm <= cfg.adv_steps * cfg.adv_lr + cfg.adv_init_mag
     words = ("larger", "smaller") if ratio > most else ("smaller", "larger")
@@ -204,7 +204,7 @@ def ratio_advice(cfg: PerturbationConfig, ratio: float) -> str:
         )
     return (
         f"adv_ratio is {ratio:.2g}: the perturbation is {words[0]} than the usual {least:g} to {most:g} of "
-        f"the embeddings of this encoder. {advice}"
+        f"the norm of this encoder's embeddings. {advice}"
     )
 
 

@@ -1,7 +1,8 @@
 """ALUM: Adversarial Training for Large Neural Language Models (Liu et al., arXiv 2004.08994).
 
-Virtual adversarial training: beside the task's loss, the model's predictions shall not change when the word
-embeddings move by delta, where delta is the small move that changes them most. It needs no labels.
+Virtual adversarial training: in addition to the task's loss, it minimises the change in the model's
+predictions when the word embeddings move by delta, the small move that changes them most. This second term
+needs no labels.
 """
 
 import math
@@ -36,7 +37,7 @@ class ALUMConfig(MethodConfig):
     vat_alpha: float = field(
         default=1.0,
         metadata={
-            "help": "alpha, weight of the divergence; the paper has 10 for pre-training, 1 for fine-tuning"
+            "help": "alpha, weight of the divergence; the paper uses 10 for pre-training, 1 for fine-tuning"
         },
     )
     vat_steps: int = field(default=1, metadata={"help": "K, ascent steps on delta"})
@@ -59,14 +60,15 @@ class ALUMConfig(MethodConfig):
     vat_divergence: DIVERGENCE_CHOICES = field(  # type: ignore[valid-type]
         default="symmetric-kl",
         metadata={
-            "help": "between clean and perturbed predictions: kl(clean || perturbed), symmetric-kl (both "
-            "directions, each with its target held constant), js; a regression has the squared difference"
+            "help": "divergence between clean and perturbed predictions: kl(clean || perturbed), "
+            "symmetric-kl (both directions, each with its target held constant), or js; a regression uses "
+            "the squared difference"
         },
     )
     vat_projection: PROJECTION_CHOICES = field(  # type: ignore[valid-type]
         default="smart",
         metadata={
-            "help": "the ascent step: smart: delta + eta g/max|g| per example, clamped to +-epsilon (SMART, "
+            "help": "the ascent step. smart: delta + eta g/max|g| per example, clamped to +-epsilon (SMART, "
             "Algorithm 1); clamp: delta + eta g, clamped (ALUM, Algorithm 1); unit: delta + eta g, each "
             "token divided by its largest entry (mt-dnn's code); l2: delta + eta g/||g||, into the L2 ball "
             "of each example"
@@ -75,15 +77,16 @@ class ALUMConfig(MethodConfig):
     vat_relative: bool = field(
         default=False,
         metadata={
-            "help": "--vat-step-size and --vat-epsilon are shares of the size of an example's embeddings: of "
-            "their root mean square entry (l2: of their L2 norm); --vat-init-std of the former"
+            "help": "--vat-step-size and --vat-epsilon are shares of the size of an example's embeddings: "
+            "of their root mean square entry (l2: of their L2 norm); --vat-init-std is always a share of "
+            "the former"
         },
     )
     vat_share_dropout: str = field(
         default="true",
         metadata={
             "help": "true: every pass of an update repeats the dropout masks of the first; false, as "
-            "published: each draws its own, and the divergence is mostly theirs",
+            "published: each pass draws its own, and most of the divergence comes from them",
             "argparse_const": "true",
         },
     )
@@ -93,10 +96,10 @@ class ALUMConfig(MethodConfig):
 class ALUMCriterion(Method):
     """ALUM, eq. 3 and Algorithm 1. Descends on l(f(x), y) + alpha * divergence(f(x), f(x + delta_K)).
 
-    K + 2 forward passes, K backward passes to the embeddings only, one backward of the sum.
+    K + 2 forward passes, K backward passes to the embeddings only, one backward pass of the sum.
 
     Raises:
-        ValueError: an option is out of range, or the task has no objective here.
+        ValueError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: ALUMConfig
@@ -144,8 +147,8 @@ class ALUMCriterion(Method):
     def check_before_training(self, model: nn.Module) -> None:
         warn_of_rounding(
             model,
-            f"a --vat-epsilon of {self.cfg.vat_epsilon:g} may be rounded away in half precision. Is "
-            "vat_divergence 0? Then use a larger one, --amp, or fp32.",
+            f"a --vat-epsilon of {self.cfg.vat_epsilon:g} may be rounded away in half precision. If "
+            "vat_divergence is 0, use a larger one, --amp, or fp32.",
         )
         super().check_before_training(model)
 
@@ -153,7 +156,7 @@ class ALUMCriterion(Method):
         self, batch: MiniBatch, clean: Tensor, perturbed: Tensor, usable: Tensor, replay: DropoutReplay,
         measured: Log,
     ) -> Tensor:  # fmt: skip
-        """Eq. 3, summed over the batch, in nats; its terms go into ``measured``."""
+        """Eq. 3, summed over the batch, in nats; adds its terms to ``measured``."""
         task_loss = self.objective.loss(clean, batch.sample)
         divergence = self._divergence(clean, perturbed, batch.sample)
         divergence = torch.where(usable, divergence, torch.zeros_like(divergence))
@@ -167,7 +170,7 @@ class ALUMCriterion(Method):
     def other_terms(
         self, batch: MiniBatch, clean: Tensor, replay: DropoutReplay
     ) -> dict[str, tuple[float, Tensor]]:
-        """Further terms of the loss by their name in the log: weight, and value summed over the batch."""
+        """Further terms of the loss: name in the log, weight, and value summed over the batch."""
         return {}
 
     def _ascend(
@@ -176,7 +179,7 @@ class ALUMCriterion(Method):
         """Algorithm 1, lines 5 to 8: moves delta by K steps.
 
         Returns:
-            false if a gradient was not finite (delta is then 0), and what is logged about delta.
+            whether all gradients were finite (else delta is 0), and what is logged about delta.
         """
         groups = delta.groups
         step = vat_step(str(self.cfg.vat_projection), self.cfg.vat_step_size, self.cfg.vat_epsilon, groups)
@@ -186,7 +189,7 @@ class ALUMCriterion(Method):
                 with delta.applied():
                     perturbed = self.objective.predict(batch.model, batch.sample)
                 divergence, scale = self.backward_to_delta(clean, perturbed, batch.sample)
-            del perturbed  # two graphs alive at a time: the clean one and one other
+            del perturbed  # only two graphs are alive at a time: the clean one and one other
             if k == 0:
                 start = divergence
             gradient = delta.gradient() / scale
@@ -205,11 +208,14 @@ class ALUMCriterion(Method):
         }
 
     def backward_to_delta(self, clean: Tensor, perturbed: Tensor, sample: Sample) -> tuple[Tensor, Tensor]:
-        """The divergence, and the factor by which the gradient that it leaves in delta is too large.
+        """Propagates the divergence back to delta.
 
-        The gradient at the predictions is brought to a largest entry of 1 to 2 before it goes back through
-        the model: near delta = 0 it is so small that half precision would round it to 0. A factor of a power
-        of two changes no digit in fp32.
+        The gradient at the predictions is scaled first, so that its largest entry is between 1 and 2: near
+        delta = 0 it is so small that half precision would round it to 0. The factor is a power of two, which
+        is exact in fp32.
+
+        Returns:
+            the divergence, and the factor by which delta's gradient is too large.
         """
         leaf = perturbed.detach().float().requires_grad_()
         divergence = self._divergence(clean, leaf, sample, detach_targets=False)
@@ -221,14 +227,14 @@ class ALUMCriterion(Method):
         return divergence.detach(), scale
 
     def _divergence_without_delta(self, batch: MiniBatch, clean: Tensor, replay: DropoutReplay) -> Log:
-        """What dropout alone changes, measured in the updates that fairseq logs: a forward without a graph.
+        """The divergence that dropout alone causes: another forward pass, in the updates that fairseq logs.
 
-        0 where the masks are shared. Draws no random number of the run's, so that logging changes nothing.
+        It is 0 if the masks are shared. The run's random state is restored, so that logging changes nothing.
         """
         if (batch.update + 1) % max(self.cfg.log_interval, 1):
             return {}
         devices = [clean.device] if clean.is_cuda else []
-        # Frozen, because autocast would keep weights that were cast without a graph.
+        # Frozen, because autocast would otherwise cache weights that were cast without a graph.
         with torch.random.fork_rng(devices=devices), torch.no_grad(), batch.frozen_parameters(), replay:
             again = self.objective.predict(batch.model, batch.sample)
             divergence = self._divergence(clean, again, batch.sample)
@@ -254,7 +260,9 @@ def check_vat_options(cfg: ALUMConfig) -> None:
     if not (math.isfinite(cfg.vat_alpha) and cfg.vat_alpha >= 0):
         refuse("vat-alpha", cfg.vat_alpha, "pass a finite weight of 0 or more")
     if cfg.vat_steps < 1:
-        refuse("vat-steps", cfg.vat_steps, "pass 1 or more; --criterion standard trains without a step")
+        refuse(
+            "vat-steps", cfg.vat_steps, "pass 1 or more; for training without a step use --criterion standard"
+        )
     for option, value, wanted in (
         ("vat-step-size", cfg.vat_step_size, "length above 0, such as 1e-3"),
         ("vat-epsilon", cfg.vat_epsilon, "radius above 0, such as 1e-5"),

@@ -1,7 +1,7 @@
 """CreAT: Toward Adversarial Training on Contextualized Language Representation (Wu et al., ICLR 2023).
 
-The perturbation climbs the loss, and at the same time away from what the encoder makes of the clean text. The
-model descends on the mean of the clean loss and the one that the perturbation has reached.
+The perturbation increases the loss and at the same time moves the encoder's states away from those of the
+clean text. The model descends on the mean of the clean loss and the loss at the final perturbation.
 """
 
 import math
@@ -29,19 +29,20 @@ class CreATConfig(PerturbationConfig):
 
     adv_steps: int = field(
         default=2,
-        metadata={"help": "K: K - 1 ascent steps, after a clean pass and before one at the last delta"},
+        metadata={"help": "K: a clean pass, K - 1 ascent steps, and a pass at the final delta"},
     )
     adv_max_norm: float = field(
         default=0.1,
         metadata={
-            "help": "epsilon, radius of the ball that each step ends in, per example; <= 0: no projection"
+            "help": "epsilon, radius of the ball onto which each step is projected, per example; <= 0: no "
+            "projection"
         },
     )
     creat_tau: float = field(
         default=1.0,
         metadata={
-            "help": "tau, weight of the cosine of the encoder's states with and without delta, in the "
-            "objective of the ascent"
+            "help": "tau, weight, in the ascent's objective, of the cosine between the encoder's states "
+            "with and without delta"
         },
     )
     creat_init_std: float = field(
@@ -51,21 +52,21 @@ class CreATConfig(PerturbationConfig):
     creat_sum_similarity: bool = field(
         default=False,
         metadata={
-            "help": "tau times the size of the mini-batch, as in the authors' code: the mean loss less the "
-            "sum of the cosines"
+            "help": "multiply tau by the size of the mini-batch, as in the authors' code: the mean loss "
+            "minus the sum of the cosines"
         },
     )
 
 
 @register_criterion("creat", dataclass=CreATConfig)
 class CreATCriterion(AdversarialMethod):
-    """Descends on (L(x) + L(x + delta)) / 2; delta climbs L(x + delta) - tau cos(h(x + delta), h(x)).
+    """Descends on (L(x) + L(x + delta)) / 2; delta ascends L(x + delta) - tau cos(h(x + delta), h(x)).
 
     h is the last layer's state of the first token of each row. K + 1 forward passes, K - 1 backward passes to
-    the embeddings only, one backward of the sum.
+    the embeddings only, one backward pass of the sum.
 
     Raises:
-        ValueError: an option is out of range, or the task has no objective here.
+        ValueError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: CreATConfig
@@ -78,12 +79,12 @@ class CreATCriterion(AdversarialMethod):
 
     @property
     def is_plain(self) -> bool:
-        return False  # its last pass has noise at least
+        return False  # the last pass has at least the noise of the start
 
     def check_before_training(self, model: nn.Module) -> None:
         super().check_before_training(model)
         with self.objective.first_states(model):
-            pass  # it finds them
+            pass  # raises an error if the encoder has none
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         delta, replay = self.perturbation(batch), self.replay(batch)
@@ -101,7 +102,7 @@ class CreATCriterion(AdversarialMethod):
         return {**log, "creat_similarity": similarity, "creat_rows": len(target)}
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:
-        """delta of the mini-batch, at its normal start. Its steps are projected, the start is not."""
+        """delta of the mini-batch, with a normally distributed start, which is not projected."""
         norm_type, relative = str(self.cfg.adv_norm_type), self.cfg.adv_relative
         return random_delta(
             batch, self.cfg.seed, "normal", self.cfg.creat_init_std, by_length=relative and norm_type == "l2",
@@ -133,9 +134,9 @@ def _similarity(states: Tensor, target: Tensor) -> Tensor:
 def check_creat_options(cfg: CreATConfig) -> None:
     """Raises ValueError, naming the option and the fix, if an option is out of range."""
     if cfg.adv_steps < 2:
-        refuse("adv-steps", cfg.adv_steps, "pass 2 or more: creat makes one ascent step less")
+        refuse("adv-steps", cfg.adv_steps, "pass 2 or more: creat makes K - 1 ascent steps")
     if cfg.adv_init_mag != 0:
-        refuse("adv-init-mag", cfg.adv_init_mag, "leave it out: creat's start has --creat-init-std")
+        refuse("adv-init-mag", cfg.adv_init_mag, "leave it out; creat uses --creat-init-std instead")
     if not (math.isfinite(cfg.creat_tau) and cfg.creat_tau >= 0):
         refuse("creat-tau", cfg.creat_tau, "pass a finite weight of 0 or more")
     if not (math.isfinite(cfg.creat_init_std) and cfg.creat_init_std >= 0):

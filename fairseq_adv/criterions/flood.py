@@ -1,6 +1,6 @@
-"""Flooding (Ishida et al., ICML 2020) as an option of the seam, and its flood level (Flooding-X, ACL 2022).
+"""Flooding (Ishida et al., ICML 2020; Flooding-X, Liu et al., ACL 2022) as an option of every method.
 
-Below the flood level b the model climbs instead of descending: it learns on |J - b| + b, J the mean loss.
+Training minimises |J - b| + b, where J is the mean loss: below the flood level b, the model ascends.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from fairseq_adv.objectives.parallel import sum_over_workers
 
 
 class Flood:
-    """Descends on |J - b| + b, J the mean training loss of the method in nats. Training only.
+    """Minimises |J - b| + b, where J is the method's mean loss in nats. Applies to training only.
 
-    The gradient of |J - b| + b is that of J, with its sign changed where J < b. With ``--flood-scope update``
-    J is the mean over all workers and micro-batches of the update, known when all of them are done: so the
-    sign is put on the accumulated gradient, just before the optimizer's step. Its size, which clipping looks
-    at, does not depend on the sign.
+    The gradient of |J - b| + b is that of J, with its sign changed if J < b. With ``--flood-scope update``, J
+    is the mean over all workers and micro-batches of the update and is only known when all of them are done,
+    so the sign of the accumulated gradient is changed just before the optimizer's step. Gradient clipping is
+    not affected: the sign does not change the norm.
 
     Args:
         cfg: the options.
-        task: whose training split the accordance is measured on.
-        objective: what is learned.
+        task: the accordance is measured on its training split.
+        objective: the objective to train on.
 
     Raises:
-        ValueError: the accordance is to be measured, and the objective has no classes.
+        ValueError: ``--accordance-interval`` is given, but the objective has no classes.
     """
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask, objective: Objective) -> None:
@@ -51,24 +51,24 @@ class Flood:
             self.search.begin_epoch(epoch, model)
 
     def begin(self, model: nn.Module, optimizer: Any) -> None:
-        """A mini-batch comes.
+        """Called before each mini-batch; J starts from zero if the model has no gradient.
 
-        It is an update's first if the model has no gradient. That is so wherever the trainer drops what it
-        has accumulated, and J must forget it too: after an update, an overflow, and out of memory.
+        That is the case when the trainer has dropped what it had accumulated: after an update, after an
+        overflow, and after running out of memory.
         """
         self.level.keep_in(optimizer)
         if all(parameter.grad is None for parameter in model.parameters()):
             self._sums = []
 
     def flooded(self, loss: Tensor, size: int) -> Tensor:
-        """:func:`flooded_sum` at the present level; a mini-batch without an example is left as it is."""
+        """:func:`flooded_sum` at the current level; a mini-batch without examples keeps its loss."""
         return flooded_sum(loss, size, self.level.value) if size else loss
 
     def add(self, log: Log, ignore_grad: bool) -> None:
-        """A mini-batch is done: keeps what J is made of.
+        """Called after each mini-batch: stores its contribution to J.
 
-        J is the loss that fairseq logs. Of a worker whose last mini-batch of an update is a dummy (uneven
-        shards) it counts nothing, its other mini-batches neither (fairseq/trainer.py, ``is_dummy_batch``).
+        J is the loss that fairseq logs. If a worker's last mini-batch of an update is a dummy (uneven
+        shards), fairseq counts none of that worker's mini-batches (fairseq/trainer.py, ``is_dummy_batch``).
         """
         self._ends_in_dummy = ignore_grad
         loss, size = log["loss"], log["sample_size"]
@@ -78,7 +78,7 @@ class Flood:
             self._sums.append(sums)
 
     def optimizer_step(self, plain: Any, optimizer: Any, model: nn.Module, update_num: int) -> None:
-        """The task's own step, before it the sign, after it the measurement of the accordance."""
+        """Changes the sign if J < b, calls the task's own step, then measures the accordance."""
         loss, size, flooded, batches = self.totals(model)
         level = self.level.value
         if not self.is_per_micro_batch:
@@ -103,14 +103,14 @@ class Flood:
         return totals.tolist()  # type: ignore[no-any-return]
 
     def reduce_metrics(self, logs: list[Log]) -> None:
-        """Logs the loss in nats, in which b is given."""
+        """Logs the loss in nats, the unit of b."""
         size = sum(log.get("sample_size", 0) for log in logs)
         loss = sum(log.get("loss", 0) for log in logs)
         metrics.log_scalar("loss_nats", loss / size, size, round=6)
 
 
 def flooded_sum(loss: Tensor, size: int, level: float) -> Tensor:
-    """n (|S/n - b| + b): what replaces the summed loss S of n samples. At S/n = b it descends.
+    """n (|S/n - b| + b), which replaces the summed loss S of n samples. At S/n = b the sign does not change.
 
     Args:
         loss: S, a scalar in nats.

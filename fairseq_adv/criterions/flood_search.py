@@ -25,13 +25,13 @@ logger = logging.getLogger("fairseq_cli.train.flooding")
 
 
 class FloodSearch:
-    """Measures every ``--accordance-interval`` updates (a sub-epoch), and logs the results.
+    """Measures the accordance every ``--accordance-interval`` updates (a sub-epoch), and logs it.
 
     Args:
         cfg: the options.
-        task: whose training split the probe batches are drawn from.
+        task: the probe batches are drawn from its training split.
         level: receives each measurement.
-        objective: what is learned.
+        objective: the objective to train on.
 
     Raises:
         ValueError: the objective has no classes to measure accordance between.
@@ -94,7 +94,7 @@ class FloodSearch:
             metrics.log_scalar(name, value, weight=0)  # weight 0: logs the last value, not a mean
 
     def _begin(self) -> None:
-        """Warns of what the log or the checkpoints will lack, and registers the message for a failed
+        """Warns about what the log or the checkpoints will lack, and registers the message for a failed
         search."""
         if self.cfg.log_interval > self.cfg.accordance_interval:
             logger.warning(

@@ -31,7 +31,7 @@ class FloodingCriterion(Method):
     """``--criterion standard`` with a required ``--flood-level``.
 
     Raises:
-        ValueError: an option is out of range, or the task has no objective here.
+        ValueError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: FloodingConfig
@@ -45,7 +45,7 @@ class FloodingCriterion(Method):
         super().__init__(cfg, task)
 
     def check_before_training(self, model: nn.Module) -> None:
-        """Checked here and not earlier, so that a checkpoint trained with --base-method can still be
+        """Refuses ``--base-method`` here and not earlier, so that a checkpoint trained with it can still be
         validated."""
         if self.cfg.base_method != "standard":
             raise ValueError(

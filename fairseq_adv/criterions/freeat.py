@@ -1,8 +1,8 @@
 """FreeAT: Adversarial Training for Free! (Shafahi et al., NeurIPS 2019), on word embeddings, as in FreeLB's
 paper.
 
-Each group of mini-batches is replayed K times. Every replay updates the weights, and its backward pass also
-gives the gradient of the perturbation, which takes a step before the next replay.
+Each group of mini-batches is replayed K times. Every replay updates the weights. Its backward pass also
+gives the gradient of the perturbation, which moves along it before the next replay.
 """
 
 import logging
@@ -39,9 +39,9 @@ class FreeATConfig(PerturbationConfig):
         default="passes",
         metadata={
             "help": "what counts as an update for --max-update, the learning-rate schedule and fairseq's "
-            "intervals. passes: each of the K replays, so --max-update N makes N passes over the network, "
-            "the cost of N standard updates (the paper); groups: the K replays of a group together (the "
-            "authors' code)"
+            "intervals. passes: each of the K replays, so --max-update N makes N passes over the network "
+            "and costs as much as N standard updates (the paper); groups: the K replays of a group together "
+            "(the authors' code)"
         },
     )
     # The criterion needs these to stop at --max-update in the middle of a group, and to warn. They are set by
@@ -59,7 +59,7 @@ class FreeATCriterion(AdversarialMethod):
     Checkpoints are written between groups (and at --max-update), so no delta has to survive a restart.
 
     Raises:
-        ValueError: an option is out of range or has no effect, or the task has no objective here.
+        ValueError: an option is out of range or has no effect, or no objective is registered for the task.
     """
 
     cfg: FreeATConfig
@@ -101,7 +101,7 @@ class FreeATCriterion(AdversarialMethod):
                         delta.ascend(self.cfg.adv_lr)
                 if not self._counts_passes and group.replays < self.cfg.adv_steps:
                     trainer.set_num_updates(begin)  # the schedule doesn't advance until the last replay
-                    trainer.optimizer.set_lr(rate)  # except that of `manual`
+                    trainer.optimizer.set_lr(rate)  # the schedule `manual` may not restore it
         finally:
             self._group = None
         if logged is not None and trainer.get_num_updates() < end:
@@ -110,7 +110,7 @@ class FreeATCriterion(AdversarialMethod):
         return logged
 
     def begin_update(self) -> None:
-        """The first mini-batch of the group comes next, also if ``--amp`` repeats an update."""
+        """The next mini-batch is the first of the group, even if ``--amp`` repeats an update."""
         if self._group is not None:
             self._group.next_batch = 0
 
@@ -119,10 +119,10 @@ class FreeATCriterion(AdversarialMethod):
         if group is None:  # not called from a trainer
             return self._descend(batch, self.perturbation(batch), is_last=False)
         index = group.next_batch
-        group.next_batch = (index + 1) % group.size  # fairseq goes through them again to look for a NaN
+        group.next_batch = (index + 1) % group.size  # fairseq repeats them to look for a NaN
         if index == 0 and group.replays and not self._counts_passes:
-            # fairseq seeds by the update number, which doesn't change here. Negative, unlike any row's id:
-            # the noise of the rows has its own seeds.
+            # fairseq seeds by the update number, which doesn't change here. The id is negative, unlike any
+            # row's, because the noise of the rows has its own seeds.
             utils.set_torch_seed(geometry.row_seeds(self.cfg.seed, group.update, [-group.replays])[0])
         if index not in group.deltas:
             group.deltas[index] = self.perturbation(batch, group.update)
@@ -150,7 +150,7 @@ class _Group:
     Attributes:
         replays: number of finished replays.
         next_batch: index of the next mini-batch.
-        deltas: of the mini-batches seen so far, each kept from one replay to the next.
+        deltas: the perturbations of the mini-batches seen so far, kept from one replay to the next.
     """
 
     def __init__(self, update: int, size: int) -> None:
@@ -173,27 +173,28 @@ def check_freeat_options(cfg: FreeATConfig) -> None:
     if str(cfg.freeat_schedule) == "passes" and cfg.adv_start_update % max(cfg.adv_steps, 1):
         refuse(
             "adv-start-update", cfg.adv_start_update,
-            f"pass a multiple of --adv-steps {cfg.adv_steps}, or --freeat-schedule groups; fairseq would "
-            "miss its intervals, which it checks once a group",
+            f"pass a multiple of --adv-steps {cfg.adv_steps}, or --freeat-schedule groups; otherwise "
+            "fairseq would miss its intervals, which it checks once per group",
         )  # fmt: skip
 
 
 def costs_and_intervals(cfg: FreeATConfig) -> list[str]:
-    """What a user of the schedule ``passes`` may not expect, one sentence each."""
+    """What may surprise a user of the schedule ``passes``, one message each."""
     k = cfg.adv_steps
     if str(cfg.freeat_schedule) != "passes" or k == 1:
         return []
     texts = []
     if not cfg.max_update:
         texts.append(
-            f"freeat makes {k} updates per group of mini-batches, so an epoch costs {k} standard epochs. For "
-            f"the cost of standard training divide its --max-epoch by {k}, or pass the same --max-update"
+            f"freeat makes {k} updates per group of mini-batches, so an epoch costs as much as {k} standard "
+            f"epochs. For the cost of standard training, divide its --max-epoch by {k}, or pass the same "
+            "--max-update"
         )
     for option in ("log_interval", "save_interval_updates", "validate_interval_updates"):
         every = getattr(cfg, option)
         if every % k:
             texts.append(
                 f"--{option.replace('_', '-')} {every}: fairseq checks once per group of {k} updates, so "
-                f"this happens every {math.lcm(every, k)}; pass a multiple of {k}"
+                f"the actual interval is {math.lcm(every, k)}; pass a multiple of {k}"
             )
     return texts

@@ -1,7 +1,7 @@
 """FreeLB: Enhanced Adversarial Training for Natural Language Understanding (Zhu et al., ICLR 2020).
 
-Each update makes K forward-backward passes. Each backward pass gives the gradient of the weights, which is
-averaged over the passes, and also that of the perturbation, which takes the next ascent step.
+Each update makes K forward-backward passes. Each backward pass gives two gradients: that of the weights,
+which is averaged over the passes, and that of the perturbation, which is used for the next ascent step.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class FreeLBCriterion(AdversarialMethod):
         return log
 
     def observed(self, batch: MiniBatch) -> ContextManager[Any]:
-        """Context manager around each pass. The value that it yields is passed to :meth:`ascend`."""
+        """Context manager around each pass. The value it yields is passed to :meth:`ascend`."""
         return nullcontext()
 
     def whole_loss(

@@ -36,24 +36,24 @@ class InfoBERTConfig(PerturbationConfig):
 
     infobert_alpha: float = field(
         default=5e-3,
-        metadata={"help": "alpha, weight of the lower bound between anchored tokens and sentence"},
+        metadata={"help": "alpha, weight of the lower bound, between anchored tokens and the sentence"},
     )
     infobert_beta: float = field(
         default=5e-3,
-        metadata={"help": "beta, weight of the upper bound between tokens of the embedding layer"},
+        metadata={"help": "beta, weight of the upper bound, between tokens in the embedding layer"},
     )
     infobert_low: float = field(
         default=0.5,
-        metadata={"help": "c_l: this share of a sentence's words has gradients too small to be anchored"},
+        metadata={"help": "c_l: words ranked below this fraction by gradient norm are not anchored"},
     )
     infobert_high: float = field(
         default=0.9,
-        metadata={"help": "c_h: words beyond this share have gradients too large to be anchored"},
+        metadata={"help": "c_h: words ranked above this fraction by gradient norm are not anchored"},
     )
 
 
 class Seen:
-    """What a pass stores for the regularisers, and they for the next step and the log."""
+    """What a pass stores for the regularisers, and what these store for the next step and the log."""
 
     def __init__(self, states: EncoderStates) -> None:
         self.states = states
@@ -65,11 +65,11 @@ class Seen:
 class InfoBERTCriterion(FreeLBCriterion):
     """InfoBERT with adversarial training. Each pass descends on L + beta I_upper - alpha I_lower.
 
-    delta ascends L + beta I_upper. The network of the lower bound is a parameter of this criterion: the
-    trainer saves it, casts it and optimizes it with the model.
+    delta ascends L + beta I_upper. The network of the lower bound is part of this criterion: the trainer
+    saves, casts and optimizes it with the model.
 
     Raises:
-        ValueError: an option is out of range, or the task has no objective here.
+        ValueError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: InfoBERTConfig
@@ -87,14 +87,14 @@ class InfoBERTCriterion(FreeLBCriterion):
         let_criterions_see_the_model()
 
     def see_model(self, model: nn.Module) -> None:
-        """Builds the network that compares two states, with weights that depend on the seed alone."""
+        """Builds the network that compares two states, with weights that depend only on the seed."""
         width = getattr(find_layers(model)[0], "embed_dim", None)
         if width is None:
             raise ValueError(
                 f"--criterion infobert needs an encoder made of fairseq's layers: those of "
                 f"{type(model).__name__} have no embed_dim. Choose another --criterion"
             )
-        with torch.random.fork_rng([]):  # leaves the run's other weights and masks as they are
+        with torch.random.fork_rng([]):  # so that the run's other weights and masks stay the same
             torch.default_generator.manual_seed(self.cfg.seed)  # CPU only
             self.estimate = information.InfoNCE(int(width))
 
@@ -115,14 +115,16 @@ class InfoBERTCriterion(FreeLBCriterion):
         super().check_before_training(model)
 
     def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
-        """A new run starts with a network of its own, not with that of the checkpoint that it starts from."""
+        """A new run starts with a new network, even if it starts from a checkpoint that has one."""
         super().read_checkpoint(state, trainer, reset_optimizer)
         if reset_optimizer or not state.get("criterion"):
             state["criterion"] = self.state_dict()
 
     def all_reduce_grads(self) -> None:
-        """Averages the network's gradient over the workers. fairseq calls it once per update unless the
-        wrapper of ``legacy_ddp`` does it: torch's DDP only reduces what passes through its own forward.
+        """Averages the network's gradient over the workers.
+
+        fairseq calls it once per update, except with ``legacy_ddp``, whose wrapper does this itself. torch's
+        DDP does not: it only reduces what passes through its own forward.
         """
         if not (distributed.is_available() and distributed.is_initialized()):
             return
@@ -134,7 +136,7 @@ class InfoBERTCriterion(FreeLBCriterion):
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         first = self.objective.row_ids(batch.sample)[0]
-        # Negative, unlike any row's id: the noise of the rows has its own seeds.
+        # The id is negative, unlike any row's, because the noise of the rows has its own seeds.
         (seed,) = geometry.row_seeds(self.cfg.seed, batch.update, [-1 - first])
         self._draws = torch.Generator(batch.device).manual_seed(seed)
         return super().adversarial_step(batch)
@@ -178,7 +180,7 @@ class InfoBERTCriterion(FreeLBCriterion):
         return seen.bounds
 
     def ascend(self, batch: MiniBatch, delta: Perturbation, seen: Seen) -> None:
-        """Uses the gradient without that of the lower bound, as the authors' code does."""
+        """Uses the gradient without the lower bound's part, as the authors' code does."""
         delta.ascend(self.cfg.adv_lr, seen.gradient)
 
 

@@ -20,7 +20,7 @@ def upper_bound(states: Tensor, mask: Tensor, draws: Generator) -> Tensor:
     Args:
         states: (rows, tokens, dim), of the embedding layer.
         mask: (rows, tokens) bool, true on real tokens.
-        draws: for the permutation, on the device of ``states``.
+        draws: the generator for the permutation, on the device of ``states``.
 
     Returns:
         a scalar in fp32; 0 if there are no tokens.
@@ -71,12 +71,12 @@ class InfoNCE(nn.Module):
         self.last = nn.Linear(HIDDEN, 1)
 
     def forward(self, x: Tensor, y: Tensor, real: Tensor) -> Tensor:
-        """The mean over the chunks of mean T(x_a, y_a) - mean log mean_b exp T(x_b, y_a).
+        """The mean over the chunks of ``mean_a T(x_a, y_a) - mean_a log mean_b exp T(x_b, y_a)``.
 
         Args:
             x: (chunks, size, dim).
             y: (chunks, size, dim).
-            real: (chunks, size) bool; false pairs are ignored, and so are chunks of false pairs alone.
+            real: (chunks, size) bool; pairs that are false are ignored, and so are chunks without a true one.
 
         Returns:
             a scalar in fp32; 0 if there are no pairs.
@@ -105,7 +105,7 @@ def lower_bound(
         whole: (rows, dim), of the first token in the last layer.
         chosen: (rows, tokens) bool.
         most: upper limit on the number of chosen tokens per row.
-        draws: for the shuffle, on the device of ``local``.
+        draws: the generator for the shuffle, on the device of ``local``.
 
     Returns:
         a scalar in fp32; 0 if nothing is chosen.

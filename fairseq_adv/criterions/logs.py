@@ -26,8 +26,8 @@ class Logged:
         name: its key in the log of a mini-batch, where it is a sum, and in fairseq's meters.
         per: the key of the count that the sum is divided by; ``None``: the sum itself is logged.
         in_bits: a loss in nats, logged in bits as fairseq logs losses.
-        digits: decimals that are logged.
-        always: logged also before ``--adv-start-update``, when ``nexamples`` is 0.
+        digits: number of decimals.
+        always: also logged before ``--adv-start-update``, when ``nexamples`` is 0.
     """
 
     name: str
@@ -41,8 +41,8 @@ def complete(log: Log, declared: Sequence[Logged], measured: Log) -> Log:
     """``log`` with all declared numbers. Every update needs the same keys, since fairseq adds up logs by key.
 
     Args:
-        log: of the objective; its ``loss`` is a scalar on the model's device.
-        declared: of the method.
+        log: the objective's log; its ``loss`` is a scalar on the model's device.
+        declared: the numbers that the method declares.
         measured: the values measured in this update; the others are 0.
     """
     zero: Tensor = log["loss"].new_zeros(())
@@ -56,7 +56,7 @@ def complete(log: Log, declared: Sequence[Logged], measured: Log) -> Log:
 
 
 def sizes_of(delta: Perturbation) -> Log:
-    """The sums of delta's norm and of its share of the embeddings, and the number of examples."""
+    """The sums over the examples of ||delta|| and of ||delta|| / ||X||, and the number of examples."""
     norm = delta.norm()
     return {
         "adv_norm": norm.sum(),
@@ -92,7 +92,7 @@ def reduce_logs(logs: Sequence[Log], declared: Sequence[Logged]) -> None:
 
     Args:
         logs: one per mini-batch, or one with the sums over several.
-        declared: of the method.
+        declared: the numbers that the method declares.
     """
 
     def total(key: str) -> Any:

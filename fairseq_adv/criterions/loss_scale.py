@@ -9,7 +9,7 @@ from torch import nn
 
 
 def loss_scale(optimizer: Any) -> float:
-    """The factor that ``optimizer.backward`` multiplies the loss by; 1 if it doesn't scale."""
+    """The factor by which ``optimizer.backward`` multiplies the loss; 1 if it doesn't scale it."""
     scaler = getattr(optimizer, "scaler", None)
     if scaler is None:
         return 1.0
@@ -19,7 +19,7 @@ def loss_scale(optimizer: Any) -> float:
 def try_step(step: Any, optimizer: Any, model: nn.Module, update_num: int) -> bool:
     """Calls ``step``, the task's own ``optimizer_step``, and returns whether it changed the weights.
 
-    Under AMP it does not where the gradient is not finite; the trainer then makes the update again.
+    Under AMP it does not if the gradient is not finite; the trainer then repeats the update.
     """
     scale = loss_scale(optimizer)
     step(optimizer, model=model, update_num=update_num)

@@ -29,26 +29,27 @@ StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as in
 
 
 class Method(FairseqCriterion):
-    """A way to train on the objective of the task: one function of a mini-batch, :meth:`step`.
+    """A training method: a function of a mini-batch, :meth:`step`, that trains on the task's objective.
 
-    Methods such as FreeLB make several backward passes per update; ``FairseqTask.train_step`` makes one. So
-    :meth:`train_step` replaces that method on the task instance, here, once for all methods.
+    Methods such as FreeLB make several backward passes per update; ``FairseqTask.train_step`` makes one.
+    :meth:`train_step` therefore replaces that method on the task instance, in this class for all methods.
     :meth:`forward` is the unperturbed objective, which validation uses.
 
     Args:
         cfg: the options; each subclass has its own dataclass.
-        task: the task; gets this method's training step.
+        task: the task; its training step is replaced by this method's.
 
     Attributes:
         logs: what the method logs in addition to the loss.
-        descends_once: whether a mini-batch's gradient is that of one loss, by :meth:`MiniBatch.descend`.
-        freezes_parameters: whether some passes compute only the gradient of delta.
+        descends_once: whether a mini-batch's gradient is that of a single loss, passed to
+            :meth:`MiniBatch.descend`.
+        freezes_parameters: whether some passes compute the gradient of delta only.
         freezes_inference_copies: see :mod:`fairseq_adv.fairseq_patches.inference_copies`.
-        flood: flooding, an option of every method; ``None``: neither flooded nor measured.
+        flood: flooding, an option of every method; ``None``: nothing is flooded or measured.
 
     Raises:
-        ValueError: an option is out of range, or the task has no objective here, or has its own training
-            step.
+        ValueError: an option is out of range, no objective is registered for the task, or the task has its
+            own training step.
     """
 
     cfg: MethodConfig
@@ -130,16 +131,16 @@ class Method(FairseqCriterion):
         """The log of one training step.
 
         Args:
-            predictions: of the first pass; the scores (accuracy, …) are computed from them.
+            predictions: those of the first pass; the scores (accuracy, …) are computed from them.
             loss: the loss that the update descends on, summed over the batch, in nats.
             sample: the batch.
-            measured: numbers that :attr:`logs` declares, and their counts.
+            measured: the numbers that :attr:`logs` declares, and their counts.
         """
         log = self._objective_log(predictions.detach(), loss, sample, gather=False)
         return complete(log, self.logs, measured)
 
     def zeros(self) -> Log | None:
-        """A log in which every number is 0; ``None`` before the first mini-batch."""
+        """The last log, as a template for a log of zeros; ``None`` before the first mini-batch."""
         return self._last_log
 
     def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
@@ -147,7 +148,7 @@ class Method(FairseqCriterion):
 
         Args:
             state: the checkpoint's contents; changed in place.
-            trainer: fairseq's.
+            trainer: fairseq's trainer.
             reset_optimizer: a new run starts (``--finetune-from-model``, ``--reset-optimizer``). Otherwise
                 the checkpoint's run resumes, which may have used an earlier version of this project.
 
@@ -161,7 +162,7 @@ class Method(FairseqCriterion):
             drop_inference_copies(optimizer_state, trainer.get_model())
         if history and history[-1]["criterion_name"] == "FloodingCriterion":
             base = getattr(getattr(state.get("cfg"), "criterion", None), "base_method", "standard")
-            if base == self.cfg._name:  # what --criterion flooding --base-method was, --flood-level is now
+            if base == self.cfg._name:  # --flood-level replaced --criterion flooding --base-method
                 history[-1]["criterion_name"] = type(self).__name__
 
     def check_before_training(self, model: nn.Module) -> None:
@@ -172,7 +173,7 @@ class Method(FairseqCriterion):
                 f"--restore-file {path}: no such file. fairseq would train from random weights; pass the "
                 "path of the pre-trained checkpoint, or leave the option out to train from scratch."
             )
-        if not self._checked_data:  # only once: fairseq itself reports later shards that lack something
+        if not self._checked_data:  # only once: fairseq itself reports what later shards lack
             self.objective.check_data()
             self._checked_data = True
         self.objective.check_model(model)
@@ -180,7 +181,7 @@ class Method(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """Every logging output is a sum, or a vector that can be summed."""
+        """True: every logging output is a sum, or a vector that can be summed."""
         return True
 
     @classmethod
@@ -189,7 +190,7 @@ class Method(FairseqCriterion):
         reduce_logs(logging_outputs, cls.logs)
 
     def _bind(self, task: FairseqTask) -> None:
-        """The only place where methods of the task are replaced; the replacements call the originals."""
+        """Replaces methods of the task; except for ``train_step``, the replacements call the originals."""
         if type(task).train_step is not FairseqTask.train_step:
             raise ValueError(
                 f"{type(task).__name__} has its own training step, which --criterion {self.cfg._name} "
@@ -215,8 +216,8 @@ class Method(FairseqCriterion):
             self.flood.begin_epoch(epoch, model)
 
     def _reduce_metrics(self, reduce_metrics: Any, logging_outputs: list[Log], criterion: Any) -> None:
-        """fairseq reduces logs with a class method of the criterion, which has no objective; so that is done
-        here."""
+        """Logs the objective's metrics too: fairseq reduces logs with a class method of the criterion, which
+        has no access to the objective."""
         logging_outputs = on_host(logging_outputs)
         reduce_metrics(logging_outputs, criterion)
         if sum(log.get("sample_size", 0) for log in logging_outputs):
@@ -235,9 +236,9 @@ class Method(FairseqCriterion):
 
 
 def _refuse_checkpointing_under_torchs_ddp(backend: str, model: nn.Module) -> None:
-    """fairseq 0.12.2 has two limits that clash: checkpointed layers need each weight to be used in one
-    backward pass only, and the unused copies in its layers need a search for unused weights, which mistakes
-    checkpointed ones for unused.
+    """Two limitations of fairseq 0.12.2 conflict. With activation checkpointing each weight may be used in
+    only one backward pass. The unused copies in fairseq's layers require DDP's search for unused weights,
+    which mistakes checkpointed weights for unused ones.
     """
     recomputed = any(hasattr(module, "precheckpoint_forward") for module in model.modules())
     if workers() > 1 and recomputed and backend in ("pytorch_ddp", "c10d"):

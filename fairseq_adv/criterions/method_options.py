@@ -17,7 +17,7 @@ GROUP_CHOICES = ChoiceEnum(list(GROUPS))
 
 @dataclass
 class ObjectiveConfig(FairseqDataclass):
-    """Options of the objectives. Tasks read the first two here, as in fairseq's ``sentence_prediction``."""
+    """Options of the objectives; tasks read the first two here, as in fairseq's ``sentence_prediction``."""
 
     classification_head_name: str = field(
         default="sentence_classification_head",
@@ -29,7 +29,7 @@ class ObjectiveConfig(FairseqDataclass):
     )
     positive_label: str = field(
         default="1",
-        metadata={"help": "log the F1 of this label, as written in label/dict.txt, if it is there"},
+        metadata={"help": "log the F1 of this label, as written in label/dict.txt, if it is listed there"},
     )
     # The criterion needs these for checks and seeds. They are set by fairseq's own options of the same names.
     restore_file: str = II("checkpoint.restore_file")
@@ -53,8 +53,8 @@ class MethodConfig(ObjectiveConfig):
     flood_scope: SCOPE_CHOICES = field(  # type: ignore[valid-type]
         default="update",
         metadata={
-            "help": "mean loss to compare with b: update: over all workers and micro-batches of the update; "
-            "micro-batch: of each micro-batch on each worker, as in the authors' code"
+            "help": "which mean loss is compared with b. update: over all workers and micro-batches of the "
+            "update; micro-batch: of each micro-batch on each worker, as in the authors' code"
         },
     )
     accordance_interval: int = field(
@@ -93,8 +93,8 @@ class MethodConfig(ObjectiveConfig):
         default="all",
         metadata={"help": "parameters whose accordance must cross zero: all (the paper), encoder or head"},
     )
-    # The criterion needs these to leave out the rows that training leaves out, and to warn of what a restart
-    # or the log loses. They are set by fairseq's own options of the same names.
+    # The criterion needs these to skip the rows that training skips, and to warn about what the log or a
+    # restarted run will lack. They are set by fairseq's own options of the same names.
     max_tokens: Optional[int] = II("dataset.max_tokens")
     log_interval: int = II("common.log_interval")
     no_save: bool = II("checkpoint.no_save")
@@ -130,7 +130,7 @@ def check_flood_options(cfg: MethodConfig, descends_once: bool) -> None:
 
     Args:
         cfg: the options.
-        descends_once: of the method, see :class:`fairseq_adv.criterions.method.Method`.
+        descends_once: see :class:`fairseq_adv.criterions.method.Method`.
     """
 
     choices = {"flood-scope": SCOPES, "flood-crossing": DIRECTIONS, "flood-crossing-group": GROUPS}

@@ -19,7 +19,7 @@ from fairseq_adv.perturbation.passes import frozen_parameters, no_sync
 
 
 class ModelParts:
-    """Modules and weights of a model, found once per run: walking over 24 layers takes milliseconds.
+    """Modules and weights of a model, found once per run, since searching 24 layers takes milliseconds.
 
     Args:
         model: its modules and weights must stay the same objects.
@@ -47,13 +47,13 @@ class MiniBatch:
     """The argument of a method's ``step``.
 
     Args:
-        objective: what is learned.
+        objective: the objective to train on.
         sample: the mini-batch, already on the model's device.
-        parts: of the model, which the trainer may have wrapped for distributed training.
+        parts: the parts of the model, which the trainer may have wrapped for distributed training.
         optimizer: the trainer's ``FairseqOptimizer``; its ``backward`` applies the loss scale.
         update: number of updates made before this one.
         ignore_grad: the batch is a dummy that only keeps this worker in step with the others.
-        average: the parts of the averaged model, if the task asks for one (``uses_ema``).
+        average: the parts of the averaged model, if the task requests one (``uses_ema``).
         flood: changes the loss passed to :meth:`descend`.
     """
 
@@ -101,8 +101,10 @@ class MiniBatch:
             self.optimizer.backward(loss * 0 if self.ignore_grad else loss)
 
     def descend(self, loss: Tensor) -> None:
-        """:meth:`backward` of the complete loss, once per mini-batch: ``--flood-scope micro-batch`` floods
-        it."""
+        """:meth:`backward` for the complete loss, called once per mini-batch.
+
+        With ``--flood-scope micro-batch`` the loss is flooded first.
+        """
         if self._flood is not None and self._flood.is_per_micro_batch:
             loss = self._flood.flooded(loss, self.objective.sample_size(self.sample))
         self.backward(loss)

@@ -1,4 +1,4 @@
-"""Noise on the embeddings, uniform in NEFTune (Jain et al., ICLR 2024).
+"""Noise on the embeddings: uniform noise is NEFTune (Jain et al., ICLR 2024).
 
 Normal noise is the baseline of Flooding-X (Liu et al., ACL 2022, Figure 1).
 """
@@ -28,14 +28,15 @@ class NoiseConfig(MethodConfig):
     noise_kind: NOISE_CHOICES = field(  # type: ignore[valid-type]
         default="uniform",
         metadata={
-            "help": "uniform: U(-1, 1) * size/sqrt(L*D) in each entry, L tokens of D dimensions (NEFTune); "
-            "normal: N(0, size^2)"
+            "help": "uniform: U(-1, 1) * size/sqrt(L*D) in each entry, for L tokens of D dimensions "
+            "(NEFTune); normal: N(0, size^2)"
         },
     )
     noise_size: float = field(
         default=5.0,
         metadata={
-            "help": "alpha of NEFTune, which has 5, 10 and 15 for LLaMA; or the standard deviation; 0: none"
+            "help": "uniform: alpha of NEFTune, which uses 5, 10 and 15 for LLaMA; normal: the standard "
+            "deviation; 0: no noise"
         },
     )
     noise_relative: bool = field(
@@ -49,10 +50,10 @@ class NoiseConfig(MethodConfig):
 
 @register_criterion("noise", dataclass=NoiseConfig)
 class NoiseCriterion(Method):
-    """One pass at X + noise, which is new in each update.
+    """One pass at X + noise, with new noise in each update.
 
     Raises:
-        ValueError: an option is out of range, or the task has no objective here.
+        ValueError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: NoiseConfig
@@ -83,16 +84,16 @@ def random_delta(
     batch: MiniBatch, seed: int, kind: str, size: float, *, by_length: bool, relative: bool,
     norm_type: str = "l2",
 ) -> Perturbation:  # fmt: skip
-    """A perturbation of the mini-batch that is noise, the same however the batch is padded, cut or spread.
+    """Random noise as a perturbation. It does not depend on how a batch is padded, split or distributed.
 
     Args:
         batch: its update and the ids of its rows seed the noise.
-        seed: the run's.
+        seed: the run's seed.
         kind: ``uniform``, U(-size, size) in each entry, or ``normal``, N(0, size^2); zero on padding.
         size: of the noise.
         by_length: divide by sqrt(L*D), L tokens of an example (of a question's candidates together).
-        relative, norm_type: as :class:`fairseq_adv.perturbation.Perturbation` has them; relative ``l2`` needs
-            ``by_length``, and relative ``linf`` its opposite, for a share of the root mean square entry.
+        relative, norm_type: see :class:`fairseq_adv.perturbation.Perturbation`. For a relative ``size`` to be
+            a share of the root mean square entry, pass ``by_length`` with ``l2`` but not with ``linf``.
     """
     objective = batch.objective
     groups = objective.groups(batch.sample)

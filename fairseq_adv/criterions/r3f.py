@@ -1,7 +1,7 @@
 """R3F: Better Fine-Tuning by Reducing Representational Collapse (Aghajanyan et al., ICLR 2021).
 
-Beside the task's loss, the model's predictions shall not change under a little noise on the word embeddings.
-With fairseq's ``--spectral-norm-classification-head`` it is R4F.
+In addition to the task's loss, it minimises the change in the model's predictions under a little noise on
+the word embeddings. With fairseq's ``--spectral-norm-classification-head`` it is R4F.
 """
 
 import math
@@ -45,8 +45,8 @@ class R3FConfig(MethodConfig):
     r3f_share_dropout: bool = field(
         default=False,
         metadata={
-            "help": "the noised pass repeats the dropout masks of the clean one; otherwise, as published, "
-            "it draws its own, and the divergence is mostly theirs"
+            "help": "repeat the dropout masks of the clean pass in the noised one; otherwise, as published, "
+            "the noised pass draws its own, and most of the divergence comes from them"
         },
     )
 
@@ -55,10 +55,10 @@ class R3FConfig(MethodConfig):
 class R3FCriterion(Method):
     """Descends on L(f(x), y) + lambda * (KL(f(x) || f(x + z)) + KL(f(x + z) || f(x))), z the noise.
 
-    Both sides of the divergence are trained. Two forward passes, one backward of the sum.
+    Both sides of the divergence are trained. Two forward passes, one backward pass of the sum.
 
     Raises:
-        ValueError: an option is out of range, or the task has no objective here.
+        ValueError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: R3FConfig
@@ -102,7 +102,7 @@ class R3FCriterion(Method):
     def check_before_training(self, model: nn.Module) -> None:
         warn_of_rounding(
             model,
-            f"an --r3f-epsilon of {self.cfg.r3f_epsilon:g} may be rounded away in half precision. Then use a "
-            "larger one, --amp, or fp32.",
+            f"an --r3f-epsilon of {self.cfg.r3f_epsilon:g} may be rounded away in half precision; if so, "
+            "use a larger one, --amp, or fp32.",
         )
         super().check_before_training(model)

@@ -21,7 +21,7 @@ from fairseq_adv.data.errors import DataError
 
 NAMES = {"criterion": "--criterion", "task": "--task", "model": "--arch"}
 FOLDERS = ("data", "tokenizer_dir")
-# Options of the layers' memory use, and of what is read from another checkpoint.
+# Options that only affect memory use, or what is read from another checkpoint.
 HARMLESS = {
     "checkpoint_activations", "offload_activations", "min_params_to_wrap", "load_checkpoint_heads",
 }  # fmt: skip
@@ -35,7 +35,7 @@ def refuse_other_run(state: Mapping[str, Any], trainer: Trainer) -> None:
 
     Args:
         state: the checkpoint's contents.
-        trainer: fairseq's, of this run.
+        trainer: fairseq's trainer, of this run.
 
     Raises:
         DataError: lists the differences and what to do.

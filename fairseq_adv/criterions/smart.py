@@ -31,8 +31,8 @@ class SMARTConfig(ALUMConfig):
     smart_mu: float = field(
         default=1.0,
         metadata={
-            "help": "mu, weight of the proximal term to the average of the weights (--store-ema, --ema-decay "
-            "beta)"
+            "help": "mu, weight of the proximal term, the divergence from the averaged model (--store-ema; "
+            "--ema-decay is beta)"
         },
     )
     # The criterion needs these for checks. They are set by fairseq's own options of the same names.
@@ -48,7 +48,7 @@ class SMARTConfig(ALUMConfig):
 class SMARTCriterion(ALUMCriterion):
     """SMART. Descends on L + lambda_s R_s + mu D(theta, theta~).
 
-    lambda_s is ``--vat-alpha``; theta~ the average of the weights (``--ema-decay`` is beta). The averaged
+    lambda_s is ``--vat-alpha``, theta~ is the average of the weights (``--ema-decay`` is beta). The averaged
     model gets the clean batch, with the same dropout masks if masks are shared.
 
     Raises:

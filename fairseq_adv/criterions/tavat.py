@@ -33,8 +33,8 @@ class TAVATConfig(PerturbationConfig):
     tavat_variant: VARIANT_CHOICES = field(  # type: ignore[valid-type]
         default="paper",
         metadata={
-            "help": "paper: a word's perturbation starts from its row of the table, the row is then set to "
-            "its final value, and the K passes are averaged; released: the authors' code, which divides the "
+            "help": "paper: a word's perturbation starts from its row of the table, its final value becomes "
+            "the new row, and the K passes are averaged; released: the authors' code, which divides the "
             "perturbations of a mini-batch by their joint norm, adds them to the table, and sums the passes"
         },
     )
@@ -45,7 +45,7 @@ class TAVATCriterion(FreeLBCriterion):
     """TAVAT, Algorithm 1. Descends on the mean loss over X + delta_t + eta_t, t = 0 … K - 1.
 
     Raises:
-        ValueError: an option is out of range, or the task has no objective here.
+        ValueError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: TAVATConfig
@@ -92,7 +92,7 @@ class TAVATCriterion(FreeLBCriterion):
         )
 
     def finish(self, batch: MiniBatch, delta: Perturbation) -> None:
-        """Records the final perturbations of the words: eta_K; released: eta_{K-1}."""
+        """Records the final perturbations of the words: eta_K, or eta_{K-1} in the variant ``released``."""
         assert isinstance(delta, TokenAwarePerturbation)  # for mypy
         if self.uses_last_gradient:
             delta.ascend(self.cfg.adv_lr)
@@ -100,7 +100,7 @@ class TAVATCriterion(FreeLBCriterion):
             self.table.note(delta.tokens, delta.mask, delta.of_words())
 
     def _optimizer_step(self, plain: Any, optimizer: Any, model: nn.Module, update_num: int) -> None:
-        """The task's own step, then the table's, once per update."""
+        """The task's own step, then the update of the table."""
         if try_step(plain, optimizer, model, update_num):
             self.table.update(optimizer, self._parts_of(model).embedding, adds=self.is_released)
 

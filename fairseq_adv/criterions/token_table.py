@@ -1,4 +1,4 @@
-"""The table of TAVAT, and how it survives a restart: a perturbation for each word of the vocabulary."""
+"""TAVAT's table, which has a perturbation for each word of the vocabulary, and how it survives a restart."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _NO_ROW = -1  # seeds the table; no row of a data set has this id
 
 
 class TokenTable:
-    """(words, dim) in fp32, the same on all workers.
+    """A table of perturbations, (words, dim) in fp32, the same on all workers.
 
-    It lies with the optimizer's settings (lr, betas, …), as the flood level does: fairseq saves them in every
-    checkpoint, hands them to every worker when training resumes, and leaves them in fp32. A parameter of the
-    criterion would be cast to half precision, wrapped in a DDP that refuses it, and demanded of checkpoints
-    that have none.
+    It is stored with the optimizer's settings (lr, betas, …), like the flood level: fairseq saves these in
+    every checkpoint, restores them on every worker when training resumes, and leaves them in fp32. As a
+    parameter of the criterion, the table would be cast to half precision and wrapped in DDP, which refuses
+    it, and loading a checkpoint without a table would fail.
 
     Args:
-        seed: of the first values, the run's.
-        magnitude: m of these, which are U(-m, m) / sqrt(dim).
+        seed: the run's seed.
+        magnitude: m; the initial values are U(-m, m) / sqrt(dim).
     """
 
     def __init__(self, seed: int, magnitude: float) -> None:
@@ -36,10 +36,10 @@ class TokenTable:
         self._noted: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def rows(self, optimizer: Any, embedding: nn.Module) -> Tensor:
-        """The table as this update finds it; made in the first one.
+        """The table before this update; created in the first one.
 
         Args:
-            optimizer: the trainer's, which may be another one after a checkpoint was read.
+            optimizer: the trainer's; reading a checkpoint may have replaced it.
             embedding: the model's token embedding.
         """
         kept, weight = optimizer.param_groups[0], embedding.weight
@@ -49,7 +49,7 @@ class TokenTable:
         return table
 
     def note(self, tokens: Tensor, mask: Tensor, values: Tensor) -> None:
-        """Where the words of a mini-batch ended.
+        """Records the final perturbations of a mini-batch's words.
 
         Args:
             tokens: (rows, tokens) int64.
@@ -59,17 +59,18 @@ class TokenTable:
         self._noted.append((tokens.flatten(), mask.flatten().float(), values.flatten(0, 1)))
 
     def forget(self) -> None:
-        """Drops what was noted of an update that was not made."""
+        """Drops the records of an update that was not made."""
         self._noted = []
 
     def update(self, optimizer: Any, embedding: nn.Module, adds: bool) -> None:
-        """A word's row becomes the mean over its occurrences in all mini-batches of the update, on all
-        workers. Other rows stay.
+        """Sets a word's row to the mean over its occurrences in all mini-batches of the update.
+
+        This includes the mini-batches of other workers. The rows of other words do not change.
 
         Args:
             optimizer: see :meth:`rows`.
             embedding: see :meth:`rows`.
-            adds: the sum over the occurrences is added to the row instead.
+            adds: add the sum over the occurrences to the row instead.
         """
         table = self.rows(optimizer, embedding)
         counts = table.new_zeros(len(table))
@@ -92,15 +93,15 @@ class TokenTable:
     def _first(self, embedding: nn.Module) -> Tensor:
         dim = int(embedding.embedding_dim)  # type: ignore[arg-type]
         (seed,) = geometry.row_seeds(self.seed, 0, [_NO_ROW])
-        generator = torch.Generator().manual_seed(seed)  # the CPU's: the same wherever the model computes
+        generator = torch.Generator().manual_seed(seed)  # on the CPU: the same for every device
         noise = torch.rand(int(embedding.num_embeddings), dim, generator=generator)  # type: ignore[arg-type]
         return noise.mul_(2).sub_(1).mul_(self.magnitude / dim**0.5)
 
 
 def warn_of_a_lost_table(cfg: MethodConfig) -> None:
-    """Warns where checkpoints will not hold the table."""
+    """Warns if checkpoints will not contain the table."""
     if cfg.no_save_optimizer_state and not cfg.no_save:
         logger.warning(
-            "--no-save-optimizer-state: checkpoints will not hold the table of --criterion tavat, and a run "
-            "that resumes from one begins with a new table. Leave it out where a run may be restarted."
+            "--no-save-optimizer-state: checkpoints won't contain the table of --criterion tavat, so a run "
+            "that resumes from one starts with a new table. Leave it out if a run may be restarted."
         )

@@ -1,8 +1,9 @@
 """YOPO-m-n: You Only Propagate Once (Zhang et al., NeurIPS 2019), on word embeddings, as in FreeLB's
 comparison.
 
-m full forward-backward passes, like FreeLB's. Between two of them the perturbation takes n steps through the
-first Transformer layer alone, using the gradient p at that layer's output from the full pass.
+Each update makes m full forward-backward passes, like FreeLB. After each of them except the last, the
+perturbation takes n steps through the first Transformer layer alone, using the gradient p at that layer's
+output from the full pass.
 """
 
 from collections.abc import Iterator
@@ -29,8 +30,8 @@ class YOPOConfig(PerturbationConfig):
     yopo_steps: int = field(
         default=2,
         metadata={
-            "help": "n of YOPO-m-n: shallow ascent steps after each of the m = --adv-steps full passes but "
-            "the last"
+            "help": "n in YOPO-m-n: shallow ascent steps after each of the m = --adv-steps full passes "
+            "except the last"
         },
     )
     yopo_full_step: bool = field(
@@ -47,7 +48,7 @@ class YOPOCriterion(FreeLBCriterion):
     """YOPO-m-n with the first Transformer layer as f_0. With n = 1 it is FreeLB.
 
     Raises:
-        ValueError: an option is out of range, or the task has no objective here.
+        ValueError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: YOPOConfig
@@ -64,7 +65,7 @@ class YOPOCriterion(FreeLBCriterion):
 
     @contextmanager
     def observed(self, batch: MiniBatch) -> Iterator[tuple[FirstLayer, DropoutReplay]]:
-        """Keeps p, and the full pass's dropout masks for the shallow passes."""
+        """Stores p, and the full pass's dropout masks for the shallow passes."""
         first, masks = FirstLayer(batch.model), DropoutReplay(batch.device)
         with masks, first.observed():
             yield first, masks

@@ -1,7 +1,7 @@
 """Gradient accordance (Flooding-X): do the classes pull the weights in the same direction?
 
-``probe.py`` measures it on a model, ``sums.py`` has its closed form, ``crossing.py`` finds where its curve
-changes sign. This package depends on no criterion and no trainer.
+``probe.py`` measures it on a model, ``sums.py`` has its closed form, and ``crossing.py`` finds where its
+curve changes sign. This package does not depend on criterions or the trainer.
 """
 
 from fairseq_adv.flooding_x.crossing import DIRECTIONS, Crossing, changes_sign, crossings

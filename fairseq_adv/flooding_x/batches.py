@@ -1,4 +1,4 @@
-"""The probe batches: drawn once, the same for all measurements of a run, divided among its workers."""
+"""The probe batches: drawn once, used for all measurements of a run, and divided among its workers."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def draw_rows(
     """The rows of each batch, drawn without replacement.
 
     Args:
-        examples: of the split.
+        examples: number of examples in the split.
         batches: at least 2; fewer are drawn if the split has too few examples.
         size: examples per batch.
         seed: for drawing.
-        split: its name, for the message.
-        options: common prefix of the options' names, for the message.
+        split: its name, for messages.
+        options: common prefix of the options' names, for messages.
 
     Raises:
         ValueError: a number is out of range, or there are not enough examples for two batches.
@@ -76,7 +76,7 @@ def draw_rows(
 def read_batches(
     objective: Objective, task: FairseqTask, split: str, rows: list[list[int]], rank: int, workers: int
 ) -> tuple[list[ProbeBatch], Tensor]:
-    """The batches of worker ``rank``, every ``workers``-th one, and the distinct words of all, sorted.
+    """The batches of worker ``rank`` (every ``workers``-th), and the distinct words of all batches, sorted.
 
     Raises:
         ValueError: the split has no labels.

@@ -1,5 +1,4 @@
-"""Where the gradient accordance changes sign, which Flooding-X interprets as the beginning of
-over-fitting."""
+"""Where the gradient accordance changes sign, which Flooding-X takes as the onset of overfitting."""
 
 from __future__ import annotations
 

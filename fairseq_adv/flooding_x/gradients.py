@@ -1,8 +1,8 @@
-"""Gradients in the form in which accordance sums them: with a compact gradient of the word embeddings.
+"""The gradients that accordance is computed from, with a compact gradient of the word embeddings.
 
-A look-up gives no gradient to words that are not in the batch. Autograd nevertheless builds a whole table in
-every pass: in a small encoder half of all numbers, to be set to 0, measured and added. Here the gradient is
-taken at the output of the look-up, and summed for the probe's own words.
+Words that are not in the batch get no gradient. Autograd nevertheless builds a whole table in every pass,
+which in a small encoder is half of all numbers to clear, measure and add. Here the gradient is taken at the
+output of the look-up instead, and summed only for the words of the probe batches.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class PassGradients:
         words: (words,) int64, sorted, distinct: the words of all probe batches.
 
     Attributes:
-        named: describes what :meth:`take` returns: names, and tensors of the gradients' shapes, types and
-            devices.
+        named: describes what :meth:`take` returns: names, and tensors with the shapes, types and devices of
+            the gradients.
     """
 
     def __init__(self, model: nn.Module, words: Tensor) -> None:
@@ -49,9 +49,9 @@ class PassGradients:
             yield
 
     def take(self) -> list[Tensor | None]:
-        """Returns the gradients since the last call, in the order of :attr:`named`, and clears them.
+        """Returns the gradients since the last call, in the order of :attr:`named`.
 
-        So the next backward pass doesn't add to them.
+        It clears them, so that the next backward pass doesn't add to them.
         """
         gradients: list[Tensor | None] = [_taken(parameter) for parameter in self._others]
         return gradients if self._lookup is None else [*gradients, *self._lookup.take()]
@@ -81,7 +81,7 @@ class _Lookup:
     def take(self) -> tuple[Tensor | None, Tensor | None]:
         """The gradient of the probe's words, (words, dim), and of the other rows of the table, (all, dim).
 
-        The second is None, unless the model uses its table in another way too, or looks up other words.
+        The second is ``None`` unless the model uses its table in another way too, or looks up other words.
         """
         rows, other = _zeros(len(self._words), self.table), _taken(self.table)
         calls, self._calls = [call for call in self._calls if call[1].grad is not None], []
@@ -101,7 +101,7 @@ class _Lookup:
 
 
 def _find_lookup(model: nn.Module, words: Tensor) -> _Lookup | None:
-    """None: the table's gradient is treated like any other."""
+    """The model's look-up; ``None`` if its table's gradient has to be treated like any other."""
     try:
         layer = find_token_embedding(model)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Accordance of groups of parameters, from the same gradients: the groups cross zero at different times."""
+"""Accordance of several groups of parameters, from the same gradients: they cross zero at different times."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ class GroupedSums:
                 self._sums[group].add(index, [gradients[i] for i in members], norm, last)
 
     def end_batch(self) -> None:
-        """The next gradient belongs to another batch."""
+        """Ends the current batch: the next gradient belongs to another one."""
         for sums in self._sums.values():
             sums.end_batch()
 
     def reduce(self, all_reduce: Reduce) -> None:
-        """Adds the sums of the other workers, who have other batches. All workers must call it together."""
+        """Adds the sums of the other workers, for their batches. All workers must call it together."""
         for sums in self._sums.values():
             sums.reduce(all_reduce)
 
     @property
     def pairs(self) -> int:
-        """The number of pairs of gradients; the largest over the groups, if one has gradients of zero."""
+        """The number of pairs of gradients: the largest over the groups, since some gradients may be zero."""
         return max(sums.pairs for sums in self._sums.values())
 
     def cosines(self) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """Measures the gradient accordance of a model (Flooding-X, Liu et al., ACL 2022, eq. 11 to 13).
 
 The paper does not specify how many batches a sub-epoch has, whether the weights change during it, or whether
-dropout is on. Here the weights are fixed, dropout is off by default, and the batches are drawn once, so a
-curve over the training shows only the effect of the weights, not of the draw.
+dropout is on. Here the weights are fixed, dropout is off by default, and the batches are drawn only once, so
+that a curve over the course of training shows only the effect of the weights.
 """
 
 from __future__ import annotations
@@ -51,20 +51,19 @@ class Accordance:
 
 
 class AccordanceProbe:
-    """Draws the probe batches and measures on them; of W workers, worker r takes batches r, r + W and so on.
+    """Draws the probe batches and measures on them. Of W workers, worker r takes batches r, r + W and so on.
 
-    With k classes and P parameters that get a gradient (of the word table only the probe's words count), a
+    With k classes and P parameters that get a gradient (of the word table, only the probe's words count), a
     measurement stores (k + 1) P floats in addition to the gradient of a pass. ``all`` and ``encoder`` need
-    separate
-    sums: together 2 (k + 1) P, or (2 k + 1) P with two classes. ``head`` is small.
+    separate sums: together 2 (k + 1) P, or (2 k + 1) P with two classes. ``head`` is small.
 
     Args:
-        objective: what is learned; it must have classes.
+        objective: the objective; it must have classes.
         task: has loaded ``split``.
         split: split to draw examples from.
         batches: N, 2 or more; fewer are drawn if the split has too few examples.
         batch_size: examples per batch.
-        seed: for drawing, which is without replacement, and for the dropout masks.
+        seed: for drawing (without replacement) and for the dropout masks.
         dropout: measure with dropout. The masks depend on the batch and the class, not on the worker.
         groups: one or more of :data:`GROUPS`.
         max_positions: longer rows are not drawn, since training drops them
@@ -101,10 +100,10 @@ class AccordanceProbe:
         """Makes N k forward-backward passes, each for one class of one batch, with the model's current
         weights.
 
-        All workers must call it together, and all get the same numbers. The training is not affected.
+        All workers must call it together, and all get the same numbers. Training is not affected.
 
         Args:
-            model: as the trainer holds it; may be wrapped for distributed training.
+            model: the trainer's model; may be wrapped for distributed training.
             loss_scale: factor of the loss that keeps fp16 gradients from underflowing.
             autocast: compute as with ``--amp``.
         """

@@ -1,4 +1,4 @@
-"""Gradient accordance in one stream (Flooding-X, Liu et al., ACL 2022, eq. 11 to 13).
+"""Gradient accordance from running sums (Flooding-X, Liu et al., ACL 2022, eq. 11 to 13).
 
 With a_s^i = g_s^i / ||g_s^i||, the direction of the gradient of batch s on its samples of class i, eq. 13
 sums the cosines a_s^i . a_t^j over all pairs of two batches and two classes. With A_i, the sum of a_s^i over
@@ -30,7 +30,7 @@ class AccordanceSums:
 
     Args:
         classes: k.
-        parameters: for the shapes and devices of their gradients. Sums are stored in fp32 (fp64 for fp64
+        parameters: the gradients have their shapes and devices. Sums are stored in fp32 (fp64 for fp64
             parameters), and only for parameters that have had a gradient.
     """
 
@@ -66,13 +66,13 @@ class AccordanceSums:
         self._batches_with[index] += 1
 
     def end_batch(self) -> None:
-        """The next gradient belongs to another batch."""
+        """Ends the current batch: the next gradient belongs to another one."""
         self._in_batch = 0
         if len(self._sums) == 2:
             self._batch = [None] * len(self._parameters)
 
     def reduce(self, all_reduce: Reduce) -> None:
-        """Adds the sums of the other workers, who have other batches. All workers must call it together."""
+        """Adds the sums of the other workers, for their batches. All workers must call it together."""
         if not self._parameters:
             return
         device = self._parameters[0].device
@@ -126,8 +126,8 @@ class AccordanceSums:
 def products(left: Gradients, right: Gradients) -> list[float]:
     """The scalar product of the two gradients of each parameter; 0 if one of them is missing.
 
-    Computed in fp32, or in fp64 if both are. A long sum in fp32 loses precision (a norm of 12 million numbers
-    5e-4 of its value, on a CPU), so it is split into parts, which are added up in fp64.
+    Computed in fp32, or in fp64 if both are. A long sum in fp32 loses precision (on a CPU, the norm of 12
+    million numbers is off by 5e-4 of its value), so it is split into parts, which are added up in fp64.
     """
     parts: list[Tensor] = []
     owners: list[int] = []
@@ -144,7 +144,7 @@ def products(left: Gradients, right: Gradients) -> list[float]:
     return found
 
 
-_PART = 2**17  # on some processors BLAS has an error of 8e-6 for 2**20 numbers
+_PART = 2**17  # with 2**20 numbers, BLAS has an error of 8e-6 on some processors
 
 
 def dot(left: Gradients, right: Gradients) -> float:

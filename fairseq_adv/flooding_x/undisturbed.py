@@ -1,4 +1,4 @@
-"""Runs a probe during training without changing the training."""
+"""Runs a probe during training without affecting it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FLAGS = ("training", "ever_training")
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Restores everything afterwards, also after an error: gradients, buffers, modules' flags, random
+    """Restores everything afterwards, even after an error: gradients, buffers, modules' flags and random
     numbers.
 
     Inside, no parameter has a gradient: existing ones are set aside.

@@ -5,10 +5,10 @@ The word embeddings have their own width E, and a linear layer projects them to 
 the same parts as in RoBERTa: ``encoder.sentence_encoder``, ``encoder.lm_head`` and classification heads.
 
 - The adversarial methods perturb ``embed_tokens``: words of width E, before positions, LayerNorm and the
-projection
-  to H. FreeLB's magnitudes for ALBERT are for that space. Only there does a perturbation move words alone:
-  after the projection it would move positions too.
-- fairseq has no segments. As for BERT, fairseq-adv convert adds segment A's row to every position's.
+  projection to H. FreeLB's magnitudes for ALBERT are for that space. After the projection, a perturbation
+  would move positions as well as words.
+- fairseq has no segments. As for BERT, ``fairseq-adv convert`` adds segment A's row to the row of every
+  position.
 - Dropout after the feed-forward network, which transformers' ALBERT lacks, follows the authors' code.
 """
 
@@ -38,7 +38,7 @@ MOST_LAYERS = 1000
 
 
 class SharedLayers(nn.ModuleList):
-    """Stands in for a list of ``times`` layers: one layer, listed ``times`` times, whose weights exist once.
+    """Stands in for a list of ``times`` layers that are all the same one, so its weights exist only once.
 
     Args:
         layer: the layer.
@@ -69,8 +69,8 @@ class AlbertTransformer(TransformerEncoderBase):
 
     Args:
         cfg: fairseq's Transformer options; ``encoder.embed_dim`` is H.
-        dictionary: of the words.
-        embed_tokens: with width E.
+        dictionary: the vocabulary.
+        embed_tokens: the word embeddings, of width E.
     """
 
     layers: nn.ModuleList
@@ -102,7 +102,7 @@ class AlbertLMHead(RobertaLMHead):
 
 
 class AlbertEncoder(RobertaEncoder):
-    """RoBERTa's encoder, with some of its parts replaced by those above."""
+    """RoBERTa's encoder, with the parts above in place of its own."""
 
     def __init__(self, args: Any, dictionary: Any) -> None:
         super().__init__(args, dictionary)
@@ -123,7 +123,7 @@ class AlbertEncoder(RobertaEncoder):
     def build_lm_head(
         self, embed_dim: int, output_dim: int, activation_fn: str, weight: nn.Parameter | None
     ) -> AlbertLMHead:
-        """The masked-LM head; its output matrix is ``weight``, or its own."""
+        """The masked-LM head; its output matrix is ``weight``, or a new one if that is ``None``."""
         return AlbertLMHead(embed_dim, self.args.encoder_input_dim, output_dim, activation_fn, weight)
 
 
@@ -147,7 +147,7 @@ class AlbertModel(RobertaModel):
         """A model with new weights.
 
         Raises:
-            DataError: an option is invalid; names it.
+            DataError: an option is invalid; the message names it.
         """
         if OmegaConf.is_config(args):
             OmegaConf.set_struct(args, False)
@@ -165,7 +165,7 @@ class AlbertModel(RobertaModel):
         cls, model_name_or_path: str, checkpoint_file: str = "model.pt", data_name_or_path: str = ".",
         bpe: str = "albert", **kwargs: Any,
     ) -> Any:  # fmt: skip
-        """Like RoBERTa's; ``bpe_albert_model`` is the encoder's spiece.model."""
+        """Like RoBERTa's; ``bpe_albert_model`` is the path of the encoder's ``spiece.model``."""
         return super().from_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, bpe=bpe, **kwargs
         )
@@ -175,12 +175,12 @@ def check_options(args: Any) -> None:
     """Checks the sizes.
 
     Raises:
-        DataError: a size is invalid, or is for layers that are not shared.
+        DataError: a size is invalid, or only makes sense for layers that are not shared.
     """
     if args.encoder_layers_to_keep:
         raise DataError(
-            "--encoder-layers-to-keep: all layers of an albert are the same one. Leave it out, and pass the "
-            "number of layers as --encoder-layers"
+            "--encoder-layers-to-keep: all layers of an albert model are the same layer. Leave it out, and "
+            "pass the number of layers as --encoder-layers"
         )
     for name in ("encoder_layers", "encoder_input_dim", "encoder_embed_dim", "encoder_attention_heads"):
         value, most = getattr(args, name), MOST_LAYERS if name == "encoder_layers" else None

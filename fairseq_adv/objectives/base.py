@@ -18,8 +18,8 @@ Sample = dict[str, Any]  # a mini-batch as fairseq's data sets collate it
 class Objective(ABC):
     """Turns a mini-batch into predictions, a loss and metrics; independent of perturbations.
 
-    Subclasses must define :meth:`predict`, :meth:`loss` and :meth:`log_probabilities`, and may override
-    :meth:`groups`, :meth:`logging_output` with :meth:`reduce_metrics`, and the others if a task needs them.
+    Subclasses must define :meth:`predict`, :meth:`loss` and :meth:`log_probabilities`. They may override the
+    other methods if the task needs it; :meth:`logging_output` and :meth:`reduce_metrics` go together.
 
     Args:
         cfg: the criterion's options.
@@ -36,17 +36,17 @@ class Objective(ABC):
         """Raises ValueError if ``model`` can't be trained with this objective; called before training."""
 
     def check_files(self) -> None:  # noqa: B027 - most tasks check what they read when they load it
-        """Raises DataError for files whose errors fairseq would find too late; called before data are
+        """Raises DataError for files with errors that fairseq would find too late; called before any data is
         read."""
 
     def check_data(self) -> None:  # noqa: B027 - most tasks check what they read when they load it
-        """Raises DataError for training data whose errors fairseq would only find later; called before
+        """Raises DataError for training data with errors that fairseq would find too late; called before
         training.
         """
 
     @abstractmethod
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
-        """The model's outputs for the batch, in the shape that :meth:`loss` takes."""
+        """The model's outputs for the batch, in the shape that :meth:`loss` expects."""
 
     @abstractmethod
     def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
@@ -57,7 +57,7 @@ class Objective(ABC):
         """(examples, columns) fp32: log-probabilities of the classes or choices, -inf for missing columns.
 
         For a regression: its values. For WSC: mean log-probabilities of the query (column 0) and the
-            candidates.
+        candidates.
         """
 
     def shared(self, sample: Sample) -> Any:
@@ -69,8 +69,8 @@ class Objective(ABC):
         return self._shared[1]
 
     def make_shared(self, sample: Sample) -> Any:
-        """What :meth:`predict` and :meth:`loss` need from a mini-batch, if getting it would wait for the
-        GPU."""
+        """What :meth:`predict` and :meth:`loss` need from a mini-batch but can't compute without waiting
+        for the GPU."""
         return None
 
     def divergence(
@@ -99,7 +99,7 @@ class Objective(ABC):
     def first_states(self, model: nn.Module) -> ContextManager[list[Tensor]]:
         """The encoder's state for each row, which CreAT compares: the last layer's output at its first token.
 
-        Each forward pass in this context appends its (rows, dim) to the list.
+        Each forward pass in this context appends a tensor of shape (rows, dim) to the list.
 
         Raises:
             ValueError: the encoder is not one of fairseq's Transformer encoders.
@@ -119,7 +119,8 @@ class Objective(ABC):
             gather: also return the individual predictions, for metrics that can't be computed from sums.
 
         Returns:
-            in training the same keys for every batch, since fairseq adds them up over workers by key.
+            the sums by name; in training, the names must be the same for every batch, since fairseq adds the
+            sums up over workers by name.
         """
         return {}
 
@@ -135,7 +136,7 @@ class Objective(ABC):
         """The number of classes, at least 2.
 
         Raises:
-            ValueError: there are none, as in every objective that does not override this.
+            ValueError: there are none, which is the default.
         """
         raise self._without_classes("this task has none")
 
@@ -143,7 +144,7 @@ class Objective(ABC):
         """The batch's examples of one class, as a mini-batch; ``None`` if there are none.
 
         Raises:
-            ValueError: as :meth:`classes`.
+            ValueError: see :meth:`classes`.
         """
         raise self._without_classes("this task has none")
 

@@ -14,8 +14,8 @@ def best_spans(predictions: Tensor, longest: int, most: int) -> tuple[Tensor, Te
 
     Args:
         predictions: from :meth:`fairseq_adv.objectives.spans.Spans.predict`.
-        longest: most tokens of a span.
-        most: number of spans; there are fewer in a short context.
+        longest: maximum number of tokens in a span.
+        most: maximum number of spans; a short context has fewer.
 
     Returns:
         their scores, begin + end logit, (windows, spans) fp32, -inf after the last one; and their positions,
@@ -32,5 +32,5 @@ def best_spans(predictions: Tensor, longest: int, most: int) -> tuple[Tensor, Te
 
 
 def null_scores(predictions: Tensor) -> Tensor:
-    """(windows,) fp32: begin + end logit of no answer."""
+    """(windows,) fp32: the score of no answer, begin + end logit of ``<s>``."""
     return predictions[:, :, 0].float().sum(dim=1)

@@ -1,7 +1,7 @@
 """How much two predictions of the same examples differ (ALUM eq. 3: l; SMART section 2.1: l_s).
 
-A divergence here is one of probabilities, computed from log-probabilities in fp32. It is never negative, and
-0 for equal predictions; unlike mt-dnn's ``stable_kl``, which is negative for half of all pairs.
+Divergences are computed in fp32 from log-probabilities. They are never negative, and 0 for equal predictions,
+unlike mt-dnn's ``stable_kl``, which is negative for half of all pairs.
 """
 
 from __future__ import annotations
@@ -57,9 +57,8 @@ def _kl(target: Tensor, other: Tensor) -> Tensor:
 class _SymmetricKL(torch.autograd.Function):
     """KL(p || q) + KL(q || p): the sum of (q - p) d with d = log q - log p.
 
-    No term is negative and no terms cancel: the divergence of two nearly equal predictions, 1e-9 at the
-        paper's
-    epsilon, would be lost in the rounding of the terms of p log p. The gradient is implemented by hand
+    No term is negative and no terms cancel. With terms of p log p, rounding would hide the divergence of two
+    nearly equal predictions, which is 1e-9 at the paper's epsilon. The gradient is implemented by hand
     because over a vocabulary autograd's many passes through memory take longer than the model itself.
     """
 

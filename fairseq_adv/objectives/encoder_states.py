@@ -1,4 +1,4 @@
-"""The encoder's states that CreAT and InfoBERT compare, which the model does not return."""
+"""States of the encoder that CreAT and InfoBERT need and that the model does not return."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _encoders: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 
 @contextmanager
 def first_states(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Each forward pass in here adds the encoder's output for the first token, (rows, dim), to the list.
+    """Each forward pass in this context appends the first token's output, (rows, dim), to the list.
 
     Raises:
-        ValueError: the model's encoder is none of fairseq's Transformer encoders.
+        ValueError: the model's encoder is not one of fairseq's Transformer encoders.
     """
     if model not in _encoders:
         _encoders[model] = _find_encoder(model)
@@ -40,8 +40,9 @@ def _find_encoder(model: nn.Module) -> nn.Module:
             encoder: nn.Module = module
             return encoder
     raise ValueError(
-        f"{type(model).__name__} has none of fairseq's Transformer encoders, whose last state of the first "
-        "token --criterion creat compares. Choose an --arch such as roberta_base, or another --criterion."
+        f"{type(model).__name__} has none of fairseq's Transformer encoders. --criterion creat compares "
+        "such an encoder's last states of the first token. Choose an --arch such as roberta_base, or "
+        "another --criterion."
     )
 
 
@@ -54,8 +55,8 @@ class EncoderStates:
     Attributes:
         embedded: (rows, tokens, dim), the input of the first layer that was run: token embeddings with
             positions, after layer norm and dropout. ``None``: LayerDrop left no layer.
-        first_token: (rows, dim), the first token's output of the last layer that was run; likewise. An
-            encoder's final layer norm (``--encoder-normalize-before``) comes later.
+        first_token: (rows, dim), the output for the first token of the last layer that was run, before any
+            final layer norm (``--encoder-normalize-before``). ``None`` if LayerDrop left none.
 
     Raises:
         ValueError: the model's layers cannot be found.
@@ -68,14 +69,14 @@ class EncoderStates:
 
     @contextmanager
     def observed(self) -> Iterator[None]:
-        """A forward pass in here leaves its states."""
+        """A forward pass in this context stores its states."""
         with ExitStack() as hooks:
             for layer in self.layers:
                 hooks.enter_context(layer.register_forward_hook(self._note))
             yield
 
     def _note(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
-        """fairseq's layers have (tokens, rows, dim)."""
+        """A hook of fairseq's layers, whose tensors are (tokens, rows, dim)."""
         if self.embedded is None:
             self.embedded = inputs[0].transpose(0, 1)
         self.first_token = (output[0] if isinstance(output, tuple) else output)[0]

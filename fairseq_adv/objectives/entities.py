@@ -1,4 +1,4 @@
-"""Counts entities in tags: correct ones, predicted ones and those of the data.
+"""Counts the entities in tags: those that are correct, predicted, and in the data.
 
 The rules are conlleval's (CoNLL-2000): both boundaries and type must be correct, and an I- tag begins an
 entity if no entity of its type is open. Tags are numbered as in
@@ -34,13 +34,13 @@ def count_entities(
 
 
 def _entities(tags: Tensor, sentence: Tensor, strict: bool) -> tuple[Tensor, Tensor]:
-    """For each word the type, from 1, of the entity that begins there, or 0; and the number of its words."""
+    """For each word: the type of the entity that begins there, from 1, or 0; and its number of words."""
     kind = (tags + 1) // 2
     goes_on = torch.zeros_like(tags, dtype=torch.bool)
     goes_on[1:] = (
         (tags[1:] % 2 == 0) & (tags[1:] > 0) & (kind[1:] == kind[:-1]) & (sentence[1:] == sentence[:-1])
     )
-    piece = (~goes_on).cumsum(0) - 1  # words outside entities are pieces of one word
+    piece = (~goes_on).cumsum(0) - 1  # each word outside entities is a piece of its own
     length = torch.zeros_like(tags).index_add(0, piece, torch.ones_like(tags))[piece]
     begins = (~goes_on) & (tags % 2 == 1) if strict else ~goes_on
     return torch.where(begins, kind, torch.zeros_like(kind)), length

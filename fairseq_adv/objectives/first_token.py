@@ -1,7 +1,7 @@
-"""Computes the last Transformer layer for ``<s>`` only, if that is all that the classification head reads.
+"""Computes the last Transformer layer for ``<s>`` only, if the classification head reads nothing else.
 
-The head of fairseq's RoBERTa uses the features of the first token. For these the last layer needs the keys
-and values of all tokens, but the query, the feed-forward network and the layer norms of the first one only,
+The head of fairseq's RoBERTa uses the features of the first token. For these, the last layer needs the keys
+and values of all tokens, but the query, the feed-forward network and the layer norms only of the first one,
 which saves 5/6 of its matrix products. Scores and gradients are the same up to rounding. The layer draws
 dropout masks for one token, so with dropout a run is not bitwise identical to one with fairseq's whole layer.
 """
@@ -22,11 +22,10 @@ _last_layers: WeakKeyDictionary[nn.Module, nn.Module | None] = WeakKeyDictionary
 
 
 def passes_for_a_head(task: Any) -> Callable[[nn.Module], ContextManager[None]]:
-    """:func:`last_layer_at_first_token`, for tasks with ``--whole-last-layer``, if that is off.
+    """:func:`last_layer_at_first_token`, for tasks with the option ``--whole-last-layer``, if it is off.
 
-    Called once per run: a configuration without the option raises internally, and the exception would keep
-        the frames
-    of a training step alive, with its whole graph, until Python collects cycles.
+    Call this only once per run: a configuration without the option raises an exception internally. In a
+    training step, that would keep the step's frames and its whole graph alive until Python collects cycles.
     """
     if getattr(task.cfg, "whole_last_layer", True):
         return lambda model: nullcontext()
@@ -56,7 +55,7 @@ def last_layer_at_first_token(model: nn.Module) -> Iterator[None]:
     def add_first(x: Tensor, residual: Tensor) -> Tensor:
         return residual[:1] + x
 
-    # On the instances; their classes keep their methods.
+    # Replaced on the instances; the classes keep their methods.
     attention.forward, layer.residual_connection = attend_from_first, add_first  # type: ignore[assignment]
     try:
         yield

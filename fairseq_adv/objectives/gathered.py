@@ -1,4 +1,4 @@
-"""A meter for metrics that can't be computed from sums: it collects the parts of a validation."""
+"""A meter for metrics that can't be computed from sums: it collects the results of all batches."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from fairseq.logging.meters import MetersDict
 
 
 class GatheredMeter(MetersDict._DerivedMeter):
-    """Collects parts. It derives from fairseq's derived meters, since those are not saved in checkpoints, and
-    a restart could not read any other meter that is not fairseq's own.
+    """Collects parts, such as the predictions of each batch.
+
+    It is a subclass of fairseq's derived meters, because these are not saved in checkpoints; a restart could
+    not read a saved meter that is not fairseq's own.
 
     Attributes:
         parts: in order of arrival.

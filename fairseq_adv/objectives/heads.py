@@ -1,4 +1,4 @@
-"""Checks of a model's classification heads, made before training starts."""
+"""Checks of a model's heads, made before training starts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from torch import nn
 
 
 def check_classification_head(model: nn.Module, name: str) -> None:
-    """Raises ValueError if ``model`` lacks the head, or has an option that only its ``forward`` would
-    apply.
-    """
+    """Raises ValueError if ``model`` lacks the head, or has an option that only fairseq's criterions use."""
     heads = getattr(model, "classification_heads", None)
     if heads is None or name not in heads:
         raise ValueError(
@@ -20,8 +18,8 @@ def check_classification_head(model: nn.Module, name: str) -> None:
 
 
 def check_masked_lm_head(model: nn.Module) -> None:
-    """Raises ValueError if ``model`` has no masked-LM head, or has an option that only its ``forward`` would
-    apply.
+    """Raises ValueError if ``model`` lacks a masked-LM head, or has an option that only fairseq's criterions
+    use.
     """
     if not hasattr(getattr(model, "encoder", None), "lm_head"):
         raise ValueError(
@@ -32,7 +30,7 @@ def check_masked_lm_head(model: nn.Module) -> None:
 
 
 def refuse_pruning_options(model: nn.Module) -> None:
-    """Raises ValueError for the regularisers that only fairseq's own criterions add to the loss."""
+    """Raises ValueError for regularisers that only fairseq's own criterions add to the loss."""
     args = getattr(model, "args", None)
     for option in ("mha_reg_scale_factor", "ffn_reg_scale_factor"):
         if getattr(args, option, 0.0):

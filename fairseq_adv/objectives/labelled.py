@@ -1,4 +1,4 @@
-"""The base of objectives for the project's own data sets, in which a label or an answer may be unknown."""
+"""Base classes for objectives of this project's own data sets, where a label or an answer may be unknown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNKNOWN = -1  # the target of an example without a label or an answer
 class Labelled(Objective):
     """Each prediction is a softmax over its columns, one of which is correct.
 
-    The update is divided by ``nlabelled``, the number of examples in a mini-batch that have a target.
+    The gradient is divided by ``nlabelled``, the number of examples in a mini-batch that have a target.
     """
 
     def check_data(self) -> None:
@@ -39,7 +39,7 @@ class Labelled(Objective):
 
 
 class AtTokens(Labelled):
-    """For models with a head at every token, which the task has added and named."""
+    """For models whose head has outputs at every token; the task adds the head."""
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         super().__init__(cfg, task)
@@ -49,7 +49,7 @@ class AtTokens(Labelled):
         check_classification_head(model, self.head)
 
     def at_tokens(self, model: nn.Module, sample: Sample) -> Tensor:
-        """(rows, tokens, outputs) of the head."""
+        """The head's outputs, (rows, tokens, outputs)."""
         outputs: Tensor
         outputs, _ = model(**sample["net_input"], features_only=True, classification_head_name=self.head)
         return outputs

@@ -27,10 +27,10 @@ from fairseq_adv.objectives.registry import register_objective
 
 @register_objective(MaskedLMTask)
 class MaskedLM(Objective):
-    """Predicts the words under the masks. A row of the batch, with all its masked positions, is one example.
+    """Predicts the masked words. A row of the batch, with all its masked positions, is one example.
 
     Raises:
-        DataError: the initial checkpoint has a different dictionary than the corpus.
+        DataError: the dictionary of the initial checkpoint differs from that of the corpus.
     """
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
@@ -107,8 +107,8 @@ class MaskedLM(Objective):
     def make_shared(self, sample: Sample) -> _Masked:
         """The positions of the logits: the masked positions, or a single one if there are none.
 
-        fairseq's criterion computes logits at all positions in that case; with none at all the weights would
-        have no gradient, and distributed training would wait for it.
+        In the latter case fairseq's criterion computes logits at all positions. Without any, the weights
+        would have no gradient, and distributed training would wait for one.
         """
         masked: Tensor = sample["target"].ne(self.padding_idx)
         first = torch.zeros_like(masked)

@@ -14,7 +14,7 @@ _Class = TypeVar("_Class", bound=type[Objective])
 
 
 def register_objective(task_class: type[FairseqTask]) -> Callable[[_Class], _Class]:
-    """Class decorator: the objective for ``task_class`` and its subclasses, unless they have their own.
+    """Class decorator: registers the objective of a task and of its subclasses without one of their own.
 
     Raises:
         ValueError: the task already has another objective.
@@ -34,7 +34,7 @@ def build_objective(cfg: Any, task: FairseqTask) -> Objective:
 
     Args:
         cfg: the criterion's options.
-        task: fairseq's.
+        task: the fairseq task.
 
     Raises:
         ValueError: there is no objective for this task, or the options don't match the task.

@@ -1,4 +1,4 @@
-"""Selects a part of a mini-batch as a mini-batch."""
+"""Makes a mini-batch of some rows of another one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fairseq_adv.objectives.base import Sample
 
 
 def select_rows(sample: Sample, chosen: Tensor) -> Sample | None:
-    """The chosen sentences, without columns that only others fill; ``None`` if none is chosen.
+    """The chosen sentences, without columns that contain only padding; ``None`` if none is chosen.
 
     Args:
-        sample: a batch of fairseq's ``sentence_prediction``: every tensor has one row per sentence, and those
-            of ``net_input`` that have columns have one per token, padded on the right.
+        sample: a batch of fairseq's ``sentence_prediction``. Every tensor has one row per sentence; tensors
+            of ``net_input`` with columns have one per token, padded on the right.
         chosen: (sentences,) bool.
     """
     rows = chosen.nonzero().view(-1)

@@ -1,7 +1,8 @@
 """Sentence (pair) classification and regression with fairseq's ``sentence_prediction`` task.
 
 The loss is bitwise identical to that of fairseq's own ``sentence_prediction`` criterion. The metrics are
-GLUE's: accuracy, F1 and Matthews for classes, Pearson and Spearman for a regression, over the whole split.
+GLUE's, over the whole split: accuracy, F1 and Matthews correlation for classes, Pearson and Spearman
+correlation for a regression.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class SentencePrediction(Objective):
     Options: ``classification_head_name``, ``regression_target``, ``positive_label``.
 
     Raises:
-        ValueError: ``label/dict.txt`` does not list ``--num-classes`` labels.
+        ValueError: the number of labels in ``label/dict.txt`` is not ``--num-classes``.
     """
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
@@ -93,7 +94,7 @@ class SentencePrediction(Objective):
         if self.is_regression:
             raise self._without_classes("a regression has none")
         if self.task.cfg.num_classes < 2:
-            raise self._without_classes("there is one class only")
+            raise self._without_classes("there is only one class")
         return int(self.task.cfg.num_classes)
 
     def of_class(self, sample: Sample, index: int) -> Sample | None:
@@ -138,8 +139,9 @@ class SentencePrediction(Objective):
     def _gathered(self, predictions: Tensor, targets: Tensor, ids: Tensor) -> dict[str, Any]:
         """The individual predictions, because ranks can't be computed from sums.
 
-        Over several workers they are sent in vectors as long as the data set, each prediction at its row,
-        which fairseq sums; its own gathering of Python objects needs a GPU and limits their size.
+        With several workers, they are sent in vectors as long as the data set, with each prediction at its
+        row, and fairseq sums the vectors. Its own gathering of Python objects needs a GPU and limits their
+        size.
         """
         if workers() == 1:
             return {"predictions": Predictions(predictions, targets)}
@@ -175,7 +177,7 @@ class SentencePrediction(Objective):
 
 
 def _count(labels: Tensor, classes: int) -> Tensor:
-    """The count of each class; unlike bincount it does not wait for the GPU."""
+    """The count of each class; unlike ``bincount``, this does not wait for the GPU."""
     return (labels.unsqueeze(1) == torch.arange(classes, device=labels.device)).sum(dim=0)
 
 

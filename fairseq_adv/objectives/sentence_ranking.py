@@ -1,7 +1,7 @@
 """Ranks the candidates of a question with a softmax over their scores (FreeLB, 4.2 and A.1).
 
-The candidates of all questions of a batch go through the model as the rows of one batch, whatever their
-number. A question with its candidates is one example: the norm of a perturbation is taken over all of them.
+The candidates of all questions in a batch, however many they are, go through the model as the rows of one
+batch. A question with its candidates is one example: the norm of a perturbation is taken over all of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SentenceRanking(Labelled):
         check_classification_head(model, self.cfg.classification_head_name)
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
-        """(questions, most choices) scores, -inf for choices that a question does not have."""
+        """(questions, max_choices) scores, -inf for choices that a question does not have."""
         with self.passes(model):
             scores, _ = model(
                 **sample["net_input"],
@@ -65,7 +65,7 @@ class SentenceRanking(Labelled):
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        """Logs ``accuracy``, and ``accuracy_<data set>`` for each if there are several."""
+        """Logs ``accuracy``, and ``accuracy_<data set>`` for each data set if there are several."""
         logs = [log for log in logging_outputs if "nquestions" in log]
         if not logs:
             return
@@ -87,7 +87,7 @@ class SentenceRanking(Labelled):
 
 
 class _Accuracy:
-    """Accuracy x 100 over the whole split, from meters that sum."""
+    """Accuracy x 100 over the whole split, from summing meters."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -1,8 +1,8 @@
-"""EM and F1 of whole questions in validation, whose windows may be in different batches and on different
+"""EM and F1 of whole questions in validation; their windows may be in different batches and on different
 workers.
 
-Each window's best answer is scored on its worker, and only a short record of the window is exchanged. Of the
-windows of a question, the one with the best score gives the answer, on whichever worker it was.
+Each window's best answer is scored on its worker, and only a short record of the window is exchanged. The
+answer to a question is that of its best-scoring window on any worker.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _COLUMNS = ("question", "score", "exact", "f1", "null", "impossible", "has_impos
 def gathered(predictions: Tensor, sample: Sample, task: FairseqTask) -> dict[str, Any]:
     """The records of a batch, for :func:`reduce`.
 
-    Over several workers they are sent in an array as long as the largest data set, each record at its row,
-    which fairseq sums; its own gathering of Python objects needs a GPU and limits their size.
+    With several workers, they are sent in an array as long as the largest data set, with each record at its
+    row, and fairseq sums the arrays. Its own gathering of Python objects needs a GPU and limits their size.
 
     Args:
         predictions: of a batch.
@@ -57,7 +57,7 @@ def reduce(logs: list[dict[str, Any]]) -> None:
     """Logs ``accuracy``, and from the records ``em`` and ``f1``; if some questions have no answer also
     ``best_em`` and ``best_f1``, at the best threshold, and ``f1_answerable`` and ``f1_unanswerable``.
 
-    ``em`` and ``f1`` use no threshold: the answer is empty if that scores higher than the best span.
+    ``em`` and ``f1`` use no threshold: the answer is empty if its score is higher than that of the best span.
     """
     if not sum(log["nwindows"] for log in logs):
         return  # a split without answers
@@ -109,7 +109,7 @@ class _Score:
 
 
 def of_questions(batches: list[Records]) -> dict[str, float]:
-    """The scores of all questions, x 100, from the records of all their windows; NaN if a logit was."""
+    """The scores of all questions, x 100, from the records of all their windows; NaN if a logit was NaN."""
     records = np.concatenate(batches)
     question, score, exact, f1, null, impossible, has_impossible = records.T
     if np.isnan(records).any():

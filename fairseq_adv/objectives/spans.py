@@ -1,8 +1,8 @@
-"""Spans of a context (ALUM, Tables 2 to 4: SQuAD): a softmax for where the answer begins, and one for its
-end.
+"""Answers that are spans of a context (ALUM, Tables 2 to 4: SQuAD): one softmax for where the answer begins,
+and one for its end.
 
-A window of a context is one example. ``<s>`` stands for no answer: it is the target of a window that does not
-contain the whole answer, even if every question has an answer.
+A window of a context is one example. ``<s>`` stands for no answer: it is the target of every window that does
+not contain the whole answer, even if every question has an answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairseq_adv.tasks.span_qa import SpanQATask
 
 @register_objective(SpanQATask)
 class Spans(AtTokens):
-    """Begin and end of the answer; batches from
+    """Where the answer begins and ends; batches from
     :class:`~fairseq_adv.data.spans.spans_dataset.SpansDataset`.
     """
 

@@ -75,7 +75,7 @@ class Tags(AtTokens):
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Logs ``accuracy`` of the words; in validation ``precision``, ``recall`` and ``f1`` of the
-        entities, and each with ``_TYPE`` if there are several types.
+        entities, and also of each type, as ``f1_TYPE`` etc., if there are several.
         """
         logs = [log for log in logging_outputs if "nwords" in log]
         if not sum(log["nwords"] for log in logs):
@@ -94,7 +94,7 @@ class Tags(AtTokens):
 
 
 class _Score:
-    """Precision, recall or F1 over the whole split, from meters that sum; NaN if a logit was NaN."""
+    """Precision, recall or F1 over the whole split, from summing meters; NaN if a logit was NaN."""
 
     def __init__(self, number: int, types: list[str]) -> None:
         self.number, self.types = number, types

@@ -44,7 +44,7 @@ class WSC(Labelled):
         check_masked_lm_head(model)
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
-        """(sentences, 1 + most candidates) fp32 scores: the query's, then the candidates'; -inf for missing
+        """(sentences, 1 + max_candidates) fp32 scores: the query's, then the candidates'; -inf for missing
         ones.
 
         Logits are computed only at the masked positions.
@@ -66,8 +66,8 @@ class WSC(Labelled):
         return row, sample["net_input"]["src_tokens"][row, column]
 
     def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
-        """Summed over the sentences whose query is correct; a batch without one gives 0, but connected to the
-        weights.
+        """Summed over the sentences whose query is correct; 0, but connected to the weights, if there are
+        none.
         """
         there = predictions != ABSENT  # a NaN score counts, and makes the loss NaN
         right = sample["target"] == 1
@@ -92,7 +92,7 @@ class WSC(Labelled):
     def row_divergence(
         self, clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool = True
     ) -> Tensor:
-        """(sentences,): over the softmax of the scores of the query and its candidates, as in the loss."""
+        """(sentences,): of the softmax over the scores of the query and its candidates, as in the loss."""
         return divergence(
             F.log_softmax(clean, dim=-1), F.log_softmax(perturbed, dim=-1), kind, detach_targets
         )

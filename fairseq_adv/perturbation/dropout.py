@@ -16,11 +16,11 @@ from torch import Tensor
 class DropoutReplay:
     """A context manager entered once per pass; every pass after the first repeats its random draws.
 
-    After the last pass the generators are where a single pass would have left them. Draws between the passes
-    must use generators of their own.
+    After the last pass the generators are where a single pass would have left them. Draws between passes must
+    use separate generators.
 
     Args:
-        device: the device of the model. The CPU's generator is replayed too: LayerDrop draws there.
+        device: the device of the model. The CPU's generator is replayed too, since LayerDrop uses it.
         enabled: false gives each pass its own masks.
     """
 

@@ -20,7 +20,7 @@ from fairseq_adv.perturbation.vat_steps import normalized_step
 
 
 def find_token_embedding(model: nn.Module) -> nn.Module:
-    """The one layer that embeds the encoder's tokens, also inside DDP and fairseq's wrappers.
+    """The one layer that embeds the encoder's tokens, even if DDP or fairseq wraps the model.
 
     Raises:
         ValueError: the model has no such layer, more than one, or one that a decoder uses too.
@@ -54,14 +54,14 @@ class Perturbation:
     Args:
         embedding: the layer, called with (rows, tokens) int64 and returning (rows, tokens, dim).
         padding_idx: the token that is never perturbed.
-        start: makes delta_0, (rows, tokens, dim) fp32, from a mask (rows, tokens) that is true on
-            real tokens, and dim.
+        start: makes delta_0, (rows, tokens, dim) fp32, from two arguments: a mask (rows, tokens) that is true
+            on real tokens, and dim.
         norm_type: ``l2`` or ``linf``; the norm of the step and of the ball.
         radius: epsilon of the ball; 0 or less: no ball.
         groups: the rows of each example; ``None``: every row is an example.
         relative: sizes (of start, step and radius) are relative to the example's clean embeddings: to ||X||_F
-            for ``l2``, to their root mean square for ``linf``. delta moves as it would if the embeddings were
-            divided by that number and the model multiplied them by it.
+            for ``l2``, to their root mean square for ``linf``. delta moves as if the embeddings were divided
+            by that number and the model multiplied them by it again.
 
     Attributes:
         delta: the perturbation, ``None`` before the first pass.
@@ -101,7 +101,7 @@ class Perturbation:
         """In this context the layer returns X + delta; the layer must be called exactly once.
 
         Args:
-            differentiable: keep what :meth:`ascend` needs after a backward pass.
+            differentiable: let a backward pass compute the gradient that :meth:`ascend` needs.
 
         Raises:
             RuntimeError: the layer was not called, or called more than once.
@@ -133,7 +133,7 @@ class Perturbation:
 
         Args:
             step_size: alpha.
-            gradient: another g, (rows, tokens, dim).
+            gradient: a different g, (rows, tokens, dim).
 
         Raises:
             RuntimeError: no gradient has reached delta.

@@ -68,7 +68,7 @@ class FirstLayer:
         """Back-propagates <p, f_0> (YOPO, Algorithm 1), with p held constant.
 
         Args:
-            forward: starts a forward pass of the model, which ends at f_0.
+            forward: runs a forward pass of the model, which is stopped at f_0.
 
         Raises:
             RuntimeError: there is no p, or the pass ran no layer.

@@ -149,8 +149,8 @@ def _noise(draw: Callable[..., Tensor], mask: Tensor, dim: int, seeds: Sequence[
 def ascent_direction(grad: Tensor, norm_type: str = "l2", groups: Groups | None = None) -> Tensor:
     """g / ||g|| per example; zero for an example whose gradient is zero or not finite.
 
-    A zero gradient has no direction, and neither has one that overflowed under a loss scale. Such an example
-    does not move, and the rest of the batch does.
+    A zero gradient has no direction, and neither does one that overflowed under a loss scale. Such an example
+    does not move; the rest of the batch does.
 
     Args:
         grad: (rows, tokens, dim), any floating type, under any loss scale (it cancels).
@@ -224,12 +224,12 @@ def project(delta: Tensor, radius: float, norm_type: str = "l2", groups: Groups 
 def row_seeds(seed: int, update: int, ids: Sequence[int], groups: Groups | None = None) -> list[int]:
     """Well-mixed 63-bit seeds for the rows of a batch, from the run's seed, the update and the row's id.
 
-    Rows of one example (the candidates of a question) get different seeds by their order. Examples with the
-    same id, such as a question drawn twice in an epoch, get the same seeds, since it depends on the batching
-    of the epoch which of them share a batch.
+    Rows of one example (the candidates of a question) get different seeds, according to their order. Examples
+    with the same id, such as a question drawn twice in an epoch, get the same seeds, because whether they are
+    in the same batch depends on how the epoch is split into batches.
 
     Args:
-        seed: the run's.
+        seed: the run's seed.
         update: number of updates made.
         ids: of each row, in the data set's numbering.
         groups: the rows of each example; ``None``: every row is an example.

@@ -1,4 +1,4 @@
-"""Helpers for passes other than the training step's own: to the embeddings only, a probe, an attack."""
+"""Helpers for passes that an ordinary training step doesn't make: ascent steps, probes, attacks."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def frozen_parameters(weights: Iterable[nn.Parameter]) -> Iterator[None]:
     """In this context backward passes compute the gradient of the perturbation, but not of the model's
     weights.
 
-    Weights are frozen, instead of using ``autograd.grad``, so that loss scaling and activation checkpointing
-    (``--checkpoint-activations``) work as in any other backward pass.
+    It freezes the weights instead of using ``autograd.grad``, so that loss scaling and activation
+    checkpointing (``--checkpoint-activations``) work as in any other backward pass.
     """
     trainable = [p for p in weights if p.requires_grad]
     for parameter in trainable:

@@ -1,8 +1,9 @@
 """Keeps the embeddings in fp32 up to their layer norm, so that a small perturbation survives half precision.
 
-An fp16 embedding lies on fp16's grid. A perturbation of 1e-5 is less than half the distance to the next grid
-point for 9 of 10 entries: added in fp16 it is rounded away entirely. Summed in fp32 with the positions and
-normalised there, it is rounded only once, when the sum may lie anywhere between two grid points.
+An fp16 embedding lies on fp16's grid. For 9 of 10 entries, a perturbation of 1e-5 is less than half the
+distance to the next grid point: if it is added in fp16, it is rounded away entirely. If it is added and
+normalised in fp32, together with the positions, rounding happens only once, when the sum may lie anywhere
+between two grid points.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ logger = logging.getLogger(__name__)
 def float32_embedding(model: nn.Module, embedding: nn.Module) -> Iterator[None]:
     """In this context ``embedding`` returns fp32, and the layer norm after it computes in fp32.
 
-    Only for a model in fp16 or bf16 whose encoder has a ``layernorm_embedding``, like RoBERTa; others are not
-    changed. All passes that are compared with each other must run inside.
+    This only affects a model in fp16 or bf16 whose encoder has a ``layernorm_embedding``, like RoBERTa's. All
+    passes that are compared with each other must run in this context.
 
     Args:
         model: contains the embedding; may be wrapped.

@@ -15,7 +15,7 @@ from fairseq_adv.perturbation.geometry import Groups
 class TokenAwarePerturbation(Perturbation):
     """delta + eta of TAVAT (Li and Qiu, AAAI 2021), for one mini-batch, in the L2 norm.
 
-    Both parts get the same gradient, since the model gets their sum. delta steps along the gradient of its
+    Both parts get the same gradient, since the model uses their sum. delta steps along the gradient of its
     example, eta along that of each token. Then eta is scaled by the token's share of the largest norm in the
     example, and both parts together are scaled back into the ball.
 

@@ -1,7 +1,8 @@
 """The ascent steps of virtual adversarial training in ALUM, mt-dnn and SMART.
 
-Each maps (delta, g) to the next delta, all (rows, tokens, dim) fp32. Papers and code differ in what they call
-the projection, by five orders of magnitude in the size of delta; docs/methods.md compares them.
+Each maps (delta, g) to the next delta, all (rows, tokens, dim) fp32. Papers and code mean different
+things by the projection, and the sizes of their deltas differ by five orders of magnitude; docs/methods.md
+compares them.
 """
 
 from __future__ import annotations

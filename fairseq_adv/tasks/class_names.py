@@ -15,18 +15,18 @@ def keep_class_names(cfg: Any, names: Sequence[str]) -> None:
 
     Args:
         cfg: the task's options.
-        names: those of the data, in the order of the head's outputs.
+        names: the data's class names, in the order of the head's outputs.
 
     Raises:
-        DataError: the checkpoint has other names.
+        DataError: the checkpoint has different names.
     """
     known = cfg.class_names
     if known is not None and list(known) != list(names):
         raise DataError(
             f"{cfg.data}/label/dict.txt: lists the classes {', '.join(names)}, but the checkpoint was "
-            f"trained with {', '.join(known)}, in this order. Prepare the data with the same training file."
+            f"trained with {', '.join(known)}, in that order. Prepare the data with the same training file."
         )
-    # A task gets a copy of its options (fairseq/dataclass/utils.py, merge_with_parent), and the trainer saves
+    # A task gets a copy of its options (fairseq/dataclass/utils.py, merge_with_parent), but the trainer saves
     # the configuration that they were copied from.
     root = cfg._get_parent() if OmegaConf.is_config(cfg) else None
     for options in (cfg, *([] if root is None else [root.task])):

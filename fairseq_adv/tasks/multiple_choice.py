@@ -1,6 +1,4 @@
-"""What the multiple-choice tasks share: several data sets in one task, rows made from questions, a ranking
-head.
-"""
+"""What the multiple-choice tasks share: several data sets, rows made from questions, and a ranking head."""
 
 # No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
 
@@ -45,14 +43,15 @@ class MultipleChoiceConfig(TokenizerTaskConfig):
     sampling_weights: Optional[str] = field(
         default=None,
         metadata={
-            "help": "how often an example of each data set occurs per epoch, joined by colons: 1:1:0.5 "
-            "(default: once)"
+            "help": "how often an example of each data set occurs per epoch, numbers joined by colons, such "
+            "as 1:1:0.5 (default: once)"
         },
     )
     max_positions: int = field(
         default=512,
         metadata={
-            "help": "most tokens per candidate; only documents are truncated to fit, not questions or answers"
+            "help": "maximum number of tokens per candidate; only documents are truncated to fit, not "
+            "questions or answers"
         },
     )
     tokens_per_sample: Optional[int] = field(
@@ -69,8 +68,8 @@ class MultipleChoiceConfig(TokenizerTaskConfig):
             "only reads the first one"
         },
     )
-    # Not interpolated from the criterion's option: fairseq-validate, whose criterion may lack it, could not
-    # resolve it. On the command line one option sets both.
+    # Not interpolated from the criterion's option, which fairseq-validate could not resolve if its criterion
+    # lacks it. On the command line one option sets both.
     classification_head_name: str = field(
         default="sentence_classification_head",
         metadata={"help": "name of the head that scores candidates; the same for task and criterion"},
@@ -81,7 +80,7 @@ class MultipleChoiceTask(TokenizerTask):
     """Questions with any number of choices, scored by a head with one output.
 
     Raises:
-        DataError: an option is wrong, or a file can't be used; before training starts.
+        DataError: an option or a file is invalid; raised before training starts.
     """
 
     def __init__(self, cfg: MultipleChoiceConfig, tokenizer: TokenToIds) -> None:
@@ -113,7 +112,8 @@ class MultipleChoiceTask(TokenizerTask):
         """Reads, checks and tokenises a split of all data sets.
 
         Raises:
-            DataError: naming file and line, or a question of the training or validation split has no answer.
+            DataError: a file is invalid, or a question of the training or validation split has no answer;
+                names file and line.
         """
         training = split.startswith("train")
         questions: List[Question] = []
@@ -147,7 +147,7 @@ class MultipleChoiceTask(TokenizerTask):
             weights: how often a question of each data set occurs per epoch; ``None``: not for training.
 
         Raises:
-            DataError: naming file and line: a question with its answer is too long.
+            DataError: a question with its answer is too long; names file and line.
         """
         table = SegmentTable()
         rows = np.array(
@@ -180,7 +180,7 @@ class MultipleChoiceTask(TokenizerTask):
         return model
 
     def _training_weights(self) -> List[float]:
-        """Checked only here: a checkpoint's weights do no harm if it is only evaluated."""
+        """Checks the weights only for training, since a checkpoint's weights don't matter in evaluation."""
         weights = self.weights or [1.0] * len(self.folders)
         if len(weights) != len(self.folders):
             raise DataError(
@@ -190,15 +190,15 @@ class MultipleChoiceTask(TokenizerTask):
         return weights
 
     def _folders_with(self, split: str) -> List[Optional[Path]]:
-        """The data sets; ``None`` for those that lack a split that is not for training."""
+        """The data sets; ``None`` for those without this split, unless it is a training split."""
         if split.startswith("train") or len(self.folders) == 1:
             return list(self.folders)
         found = [folder if has_split(folder, split) else None for folder in self.folders]
         if not any(found):
-            find_split(self.folders[0], split)  # raises, with the names that it looked for
+            find_split(self.folders[0], split)  # raises an error that names the files it looked for
         for folder, there in zip(self.folders, found):
             if there is None:
-                logger.warning("%s has no split %r, so that split is left out there", folder, split)
+                logger.warning("%s has no split %r, so this data set is left out of it", folder, split)
         return found
 
 

@@ -1,5 +1,5 @@
-"""QNLI as pairwise ranking: ``<s> Q: question </s> A: sentence </s>``, the entailed sentence is the right
-choice.
+"""QNLI as pairwise ranking: ``<s> Q: question </s> A: sentence </s>``, the entailed sentence is the
+correct choice.
 
 The pairs are made by ``fairseq-adv prepare qnli-ranking``.
 """
@@ -20,7 +20,7 @@ class QNLIRankingConfig(MultipleChoiceConfig):
 
 @register_task("qnli_ranking", dataclass=QNLIRankingConfig)
 class QNLIRankingTask(MultipleChoiceTask):
-    """Two sentences per question; a question without a pair has one, and is only for prediction."""
+    """Two sentences per question. A question with only one sentence can only be used for prediction."""
 
     def texts(self, question: Question, choice: Choice) -> Tuple[str, ...]:
         return "", f"Q: {question.stem}", f"A: {choice.text}"

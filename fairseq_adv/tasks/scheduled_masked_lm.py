@@ -25,8 +25,8 @@ class ScheduledMaskedLMConfig(MaskedLMConfig):
     mask_prob_schedule: Optional[str] = field(
         default=None,
         metadata={
-            "help": "masking rates in training, RATE,RATE,…: equal steps over --max-epoch epochs, or "
-            "RATE@EPOCH,…: each starting at its epoch. With shards joined by colons an epoch is one shard. "
+            "help": "masking rates in training: RATE,RATE,… in equal steps over --max-epoch epochs, or "
+            "RATE@EPOCH,… each starting at its epoch. With shards joined by colons an epoch is one shard. "
             "Validation always uses --mask-prob (default: --mask-prob in training too)"
         },
     )
@@ -42,7 +42,7 @@ class ScheduledMaskedLMTask(MaskedLMTask):
     Validation masks ``--mask-prob`` of the tokens in every epoch, so that its losses can be compared.
 
     Raises:
-        DataError: the schedule can't be read or doesn't fit the run; before training starts.
+        DataError: the schedule can't be read or doesn't fit the run; raised before training starts.
     """
 
     def __init__(self, cfg: ScheduledMaskedLMConfig, dictionary: Dictionary) -> None:
@@ -54,7 +54,7 @@ class ScheduledMaskedLMTask(MaskedLMTask):
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Loads a split, from the shard of the epoch.
 
-        It wraps the result of fairseq's own method: a copy of that method with another masking class would
+        This wraps the result of fairseq's own method; a copy of that method with another masking class would
         have to follow fairseq's changes.
         """
         super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)

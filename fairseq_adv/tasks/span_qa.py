@@ -25,14 +25,16 @@ class SpanQAConfig(TokenTaskConfig):
     window_tokens: Optional[int] = field(
         default=None,
         metadata={
-            "help": "most tokens of a window with its question; longer contexts are split into several "
-            "windows (default: --max-positions)"
+            "help": "maximum number of tokens in a window, including the question; longer contexts are split "
+            "into several windows (default: --max-positions)"
         },
     )
     window_overlap: int = field(
         default=128, metadata={"help": "tokens of the context shared by consecutive windows"}
     )
-    max_answer_tokens: int = field(default=30, metadata={"help": "most tokens of a predicted answer"})
+    max_answer_tokens: int = field(
+        default=30, metadata={"help": "maximum number of tokens in a predicted answer"}
+    )
 
 
 @register_task("span_qa", dataclass=SpanQAConfig)
@@ -40,7 +42,7 @@ class SpanQATask(TokenTask):
     """Windows of ``<s> question </s></s> context </s>``; the head predicts where the answer begins and ends.
 
     Raises:
-        DataError: an option is wrong, or a file can't be used; before training starts.
+        DataError: an option or a file is invalid; raised before training starts.
     """
 
     def __init__(self, cfg: SpanQAConfig, tokenizer: TokenToIds) -> None:
@@ -60,7 +62,7 @@ class SpanQATask(TokenTask):
         """Reads, checks and tokenises a split.
 
         Raises:
-            DataError: naming the file and the question.
+            DataError: a file is invalid; names the file and the question.
         """
         path = find_squad(self.folder, split)
         squad = read_squad(path, answered=not split.startswith("test"))

@@ -47,7 +47,7 @@ class TaggingTask(TokenTask):
         types: of the entities, sorted; tag 2k + 1 is B- of type k, tag 2k + 2 is I-.
 
     Raises:
-        DataError: a file can't be used; before training starts.
+        DataError: a file is invalid; raised before training starts.
     """
 
     def __init__(self, cfg: TaggingConfig, tokenizer: TokenToIds) -> None:
@@ -61,7 +61,9 @@ class TaggingTask(TokenTask):
             path = find_columns(Path(cfg.data), "train")
             types = types_of([sentence.tags or () for sentence in read_columns(path)])
             if not types:
-                raise DataError(f"{path}: every tag is O: nothing to learn. Is it the right file?")
+                raise DataError(
+                    f"{path}: every tag is O, so there is nothing to learn. Is it the right file?"
+                )
             keep_class_names(cfg, tag_names(types))
         return cls(cfg, load_tokenizer(cfg.tokenizer_dir, cfg.data))
 
@@ -69,7 +71,7 @@ class TaggingTask(TokenTask):
         """Reads, checks and tokenises a split.
 
         Raises:
-            DataError: naming file and line.
+            DataError: a file is invalid; names file and line.
         """
         path = find_columns(self.folder, split)
         sentences = read_columns(path, tagged=not split.startswith("test"))
@@ -81,7 +83,7 @@ class TaggingTask(TokenTask):
         """A data set of sentences, for training or evaluation.
 
         Raises:
-            DataError: one is too long, or has a tag that is not in the training data; names the line.
+            DataError: a sentence is too long, or has a tag that is not in the training data; names the line.
         """
         rows = tokenised(sentences, self.tokenizer, self.cfg.max_positions)
         numbers = {tag: number for number, tag in enumerate(self.tags)}

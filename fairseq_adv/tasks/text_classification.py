@@ -1,5 +1,5 @@
-"""Classes or numbers for texts and pairs of texts: fairseq's ``sentence_prediction`` with mini-batches of
-similar length.
+"""Classes or numbers for texts and pairs of texts: fairseq's ``sentence_prediction``, with texts of similar
+length in a mini-batch.
 """
 
 # No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
@@ -19,7 +19,7 @@ from fairseq_adv.tasks.class_names import keep_class_names
 
 @dataclass
 class TextClassificationConfig(SentencePredictionConfig):
-    """Options of ``--task text_classification``: those of ``sentence_prediction``, and three more."""
+    """Options of ``--task text_classification``: those of ``sentence_prediction``, and these."""
 
     no_group_by_length: bool = field(
         default=False,
@@ -38,13 +38,13 @@ class TextClassificationConfig(SentencePredictionConfig):
 
 @register_task("text_classification", dataclass=TextClassificationConfig)
 class TextClassificationTask(SentencePredictionTask):
-    """Reads the data of ``sentence_prediction``, and has the same heads.
+    """Has the same data and heads as ``sentence_prediction``.
 
     A checkpoint stores the names of the classes in their order, ``cfg.task.class_names``; ``None`` for a
     regression.
 
     Raises:
-        DataError: the checkpoint's classes are not those of the data.
+        DataError: the checkpoint's classes differ from those of the data.
     """
 
     @classmethod
@@ -57,7 +57,7 @@ class TextClassificationTask(SentencePredictionTask):
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
         dataset = super().load_dataset(split, combine, **kwargs)
         if not (self.cfg.no_group_by_length or self.cfg.no_shuffle):
-            nested = dataset.dataset  # without the order that fairseq has drawn, the same for all epochs
+            nested = dataset.dataset  # without fairseq's order, which is the same in all epochs
             seed = self.cfg.seed if split.startswith("train") else None
             dataset = self.datasets[split] = GroupedByLength(nested, nested.sizes[0], seed)
         return dataset

@@ -1,4 +1,4 @@
-"""What the tasks with outputs at tokens share: one data set, its tokenizer, a head at every token."""
+"""What ``tagging`` and ``span_qa`` share: one data set, and a head with outputs at every token."""
 
 # No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
 
@@ -15,7 +15,7 @@ from fairseq_adv.tasks.tokenizer_task import TokenizerTask, TokenizerTaskConfig
 
 @dataclass
 class TokenTaskConfig(TokenizerTaskConfig):
-    """Options of both tasks."""
+    """Options of ``tagging`` and ``span_qa``."""
 
     classification_head_name: str = field(
         default="token_head", metadata={"help": "name of the head, which has outputs at every token"}
@@ -27,8 +27,8 @@ class TokenTask(TokenizerTask):
 
     Args:
         cfg: the options.
-        tokenizer: of the encoder.
-        outputs: of the head, per token.
+        tokenizer: the encoder's tokenizer.
+        outputs: number of the head's outputs per token.
     """
 
     def __init__(self, cfg: TokenTaskConfig, tokenizer: TokenToIds, outputs: int) -> None:

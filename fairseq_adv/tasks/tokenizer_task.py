@@ -1,4 +1,4 @@
-"""What the tasks share that tokenise text themselves, with the encoder's own tokenizer."""
+"""What is shared by the tasks that tokenise text themselves, with the encoder's own tokenizer."""
 
 # No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
 
@@ -16,7 +16,7 @@ from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
 
 @dataclass
 class TokenizerTaskConfig(FairseqDataclass):
-    """Options of these tasks."""
+    """Options of the tasks that tokenise text themselves."""
 
     data: str = field(default=MISSING, metadata={"help": "folder of the data set"})
     tokenizer_dir: Optional[str] = field(
@@ -26,7 +26,7 @@ class TokenizerTaskConfig(FairseqDataclass):
             "vocab.bpe (GPT-2 BPE), or spiece.model (ALBERT); default: the data folder"
         },
     )
-    max_positions: int = field(default=512, metadata={"help": "most tokens per row that the model reads"})
+    max_positions: int = field(default=512, metadata={"help": "maximum number of tokens in a row"})
     no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
     no_group_by_length: bool = field(
         default=False, metadata={"help": "shuffle without grouping by length; mini-batches have more padding"}
@@ -39,7 +39,7 @@ class TokenizerTask(FairseqTask):
 
     Args:
         cfg: the options.
-        tokenizer: of the encoder.
+        tokenizer: the encoder's tokenizer.
 
     Attributes:
         mask_index: the id of ``<mask>``, which the encoder has but its dictionary file does not.
@@ -56,11 +56,11 @@ class TokenizerTask(FairseqTask):
         return cls(cfg, load_tokenizer(cfg.tokenizer_dir, cfg.data))
 
     def max_positions(self) -> int:
-        """Most tokens of a row."""
+        """The maximum number of tokens in a row."""
         return int(self.cfg.max_positions)
 
     def has_sharded_data(self, split: str) -> bool:
-        """False: in fairseq a colon joins shards, of which each epoch loads one; here it does not."""
+        """False: in fairseq, colons join shards, one of which is loaded per epoch; here they don't."""
         return False
 
     @property

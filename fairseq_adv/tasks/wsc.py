@@ -34,10 +34,12 @@ class WSCConfig(TokenizerTaskConfig):
     data: str = field(
         default=MISSING, metadata={"help": "folder with train.jsonl, valid.jsonl or val.jsonl, test.jsonl"}
     )
-    max_positions: int = field(default=512, metadata={"help": "most tokens of a sentence"})
+    max_positions: int = field(default=512, metadata={"help": "maximum number of tokens in a sentence"})
     wsc_cross_entropy: bool = field(
         default=False,
-        metadata={"help": "use the cross-entropy of the query among the candidates, not the margin loss"},
+        metadata={
+            "help": "instead of the margin loss, use the cross-entropy of the query among the candidates"
+        },
     )
     wsc_margin_alpha: float = field(
         default=1.0,
@@ -53,7 +55,7 @@ class WSCTask(TokenizerTask):
     """Sentences with a pronoun that refers to the query, or does not.
 
     Raises:
-        DataError: an option is wrong, or a file can't be used; before training starts.
+        DataError: an option or a file is invalid; raised before training starts.
     """
 
     def __init__(self, cfg: WSCConfig, tokenizer: TokenToIds) -> None:
@@ -67,7 +69,7 @@ class WSCTask(TokenizerTask):
         """Reads, checks and tokenises a split.
 
         Raises:
-            DataError: naming file and line.
+            DataError: a file is invalid; names file and line.
         """
         examples = read_wsc(find_split(Path(self.cfg.data), split))
         rows = [self._rows(detokenised(example)) for example in examples]
@@ -109,11 +111,10 @@ class WSCTask(TokenizerTask):
         return rows
 
     def _row(self, example: PronounExample, phrase: str, column: int) -> MaskedRow:
-        """The phrase in the pronoun's place; its tokens are those that the text gains over the text before
-        it.
+        """The row with the phrase in the pronoun's place.
 
-        GPT-2's BPE merges the space before a word into the word, so the space belongs to the phrase
-        (fairseq's recipe).
+        The phrase's tokens are those that follow the tokens of the text before it. GPT-2's BPE merges the
+        space before a word into the word, so the space belongs to the phrase (fairseq's recipe).
         """
         before = example.prefix.rstrip()
         space = example.prefix[len(before) :]
@@ -136,7 +137,7 @@ class WSCTask(TokenizerTask):
 
 
 def _common(whole: "np.ndarray[Any, Any]", part: "np.ndarray[Any, Any]") -> int:
-    """The number of leading tokens that the two have in common."""
+    """The number of leading tokens that both have in common."""
     n = min(len(whole), len(part))
     differing = np.flatnonzero(whole[:n] != part[:n])
     return int(differing[0]) if len(differing) else n

@@ -197,7 +197,7 @@ def test_an_encoder_without_such_a_state_is_refused_before_training(folders: dic
     ("option", "value", "message"),
     [
         ("--adv-steps", "1", "--adv-steps 1: pass 2 or more"),
-        ("--adv-init-mag", "0.1", "--adv-init-mag 0.1: leave it out: creat's start has --creat-init-std"),
+        ("--adv-init-mag", "0.1", "--adv-init-mag 0.1: leave it out; creat uses --creat-init-std instead"),
         ("--creat-tau", "-1", "--creat-tau -1.0: pass a finite weight of 0 or more"),
         ("--creat-tau", "nan", "--creat-tau nan"),
         ("--creat-init-std", "-1", "--creat-init-std -1.0: pass a finite standard deviation"),

@@ -311,8 +311,8 @@ def test_what_has_no_effect_or_costs_more_than_it_seems_is_said(
 
     saving = ["--save-interval-updates", "100"]
     text = warnings(*saving, "--validate-interval-updates", "6", "--log-interval", "3")
-    assert "an epoch costs 3 standard epochs" in text and "--max-update" in text
-    assert "--save-interval-updates 100" in text and "happens every 300; pass a multiple of 3" in text
+    assert "an epoch costs as much as 3 standard epochs" in text and "--max-update" in text
+    assert "--save-interval-updates 100" in text and "interval is 300; pass a multiple of 3" in text
     assert "--validate-interval-updates 6" not in text and "--log-interval 3" not in text
     assert "an epoch costs" not in warnings("--max-update", "12")
     assert "freeat" not in warnings(*saving, *GROUPS)

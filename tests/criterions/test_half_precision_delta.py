@@ -18,9 +18,9 @@ WSC = ["--adv-steps", "3", "--adv-lr", "0.005", "--adv-max-norm", "0.01", "--adv
 SCALE = 0.15  # standard deviation of an entry of RoBERTa's word embeddings
 ROWS = list(range(16))
 ADVICE = {
-    "freelb": "in half precision a small delta is rounded away. Is adv_loss_last",
-    "r3f": "an --r3f-epsilon of 1e-05 may be rounded away in half precision. Then",
-    "alum_vat": "a --vat-epsilon of 1e-05 may be rounded away in half precision. Is vat_divergence 0?",
+    "freelb": "in half precision a small delta is rounded away. If adv_loss_last",
+    "r3f": "an --r3f-epsilon of 1e-05 may be rounded away in half precision; if so",
+    "alum_vat": "a --vat-epsilon of 1e-05 may be rounded away in half precision. If vat_divergence is 0",
 }
 EXTRA = {"freeat": ["--adv-steps", "1"]}
 

@@ -18,10 +18,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "advice"),
     [
-        (["freelb", *LARGE], "larger than the usual 0.001 to 0.1 of the embeddings of this encoder. Pass a "
-         "smaller --adv-max-norm, or sizes as shares of the embeddings: --adv-relative"),
-        (["pgd", "--adv-lr", "1e-6"], "smaller than the usual 0.001 to 0.1 of the embeddings of this "
-         "encoder. Pass a larger --adv-lr, or sizes"),
+        (["freelb", *LARGE], "larger than the usual 0.001 to 0.1 of the norm of this encoder's embeddings. "
+         "Pass a smaller --adv-max-norm, or sizes as shares of the embeddings: --adv-relative"),
+        (["pgd", "--adv-lr", "1e-6"], "smaller than the usual 0.001 to 0.1 of the norm of this "
+         "encoder's embeddings. Pass a larger --adv-lr, or sizes"),
         (["creat", *CREATIVE], "--adv-relative --adv-max-norm 0.01 --adv-lr 0.0033 --creat-init-std 0.005"),
         (["yopo", "--adv-relative", "--adv-lr", "0.3"], "Pass a smaller --adv-lr"),
         (["freelb", "--adv-relative", "--adv-lr", "0.0033", "--adv-max-norm", "0.01"], ""),

@@ -218,7 +218,7 @@ def test_checkpoints_without_the_table_are_warned_of(data: Path, caplog: pytest.
     run.cfg.criterion.no_save = run.criterion.cfg.no_save = False
     with caplog.at_level(logging.WARNING):
         run.trainer.begin_epoch(1)
-    assert "checkpoints will not hold the table" in caplog.text
+    assert "checkpoints won't contain the table" in caplog.text
 
 
 @pytest.mark.parametrize("precision", [[], [FP16, "--optimizer", "adam"]], ids=["fp32", "fp16"])

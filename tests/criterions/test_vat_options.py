@@ -21,7 +21,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("--vat-alpha", "-1", "--vat-alpha -1.0: pass a finite weight"),
         ("--vat-alpha", "nan", "--vat-alpha nan"),
-        ("--vat-steps", "0", "--vat-steps 0: pass 1 or more; --criterion standard"),
+        ("--vat-steps", "0", "--vat-steps 0: pass 1 or more; for training without a step"),
         ("--vat-step-size", "0", "--vat-step-size 0.0: pass a finite length above 0"),
         ("--vat-step-size", "inf", "--vat-step-size inf"),
         ("--vat-epsilon", "0", "--vat-epsilon 0.0: pass a finite radius above 0"),

@@ -50,5 +50,5 @@ def test_a_class_that_is_not_there_is_none(tmp_path: Path) -> None:
 def test_one_class_is_no_difference_between_classes(tmp_path: Path) -> None:
     run = build(train_args(write_task(tmp_path, classes=3), None, "standard", classes=3))
     run.task.cfg.num_classes = 1
-    with pytest.raises(ValueError, match="there is one class only"):
+    with pytest.raises(ValueError, match="there is only one class"):
         run.criterion.objective.classes()

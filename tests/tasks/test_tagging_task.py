@@ -46,7 +46,7 @@ def test_a_row_and_the_places_of_its_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("train", "valid", "message"),
     [
-        ("w1\tO\n", None, r"train\.tsv: every tag is O\: nothing to learn"),
+        ("w1\tO\n", None, r"train\.tsv: every tag is O, so there is nothing to learn"),
         ("w1\tB-X\n", "w1\tO\nw2\tB-Z\n", r"valid\.tsv:2: entities of the type Z do not occur in the"),
         ("w1\tB-X\n\n" + "w2\tO\n" * 23, None, r"train\.tsv:3: the sentence has 25 tokens, more than --max-"),
         ("w1\tB-X\n", "w1\n", r"valid\.tsv:1: only one column"),
