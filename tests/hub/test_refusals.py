@@ -149,9 +149,7 @@ def test_bin_with_code_is_refused_and_not_run(bert: Path) -> None:
     (bert / "model.safetensors").unlink()
     mark = bert / "code-was-run"
     torch.save({**tensors, "extra": Payload(mark)}, bert / "pytorch_model.bin")
-    refused(
-        bert, r"pytorch_model.bin was not loaded: it names `posix.mkdir`.*Better: use the model's safetensors"
-    )
+    refused(bert, r"pytorch_model.bin was not loaded: it names `posix.mkdir`.*Use the model's safetensors")
     assert not mark.exists()
 
 
