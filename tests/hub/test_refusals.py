@@ -45,8 +45,11 @@ def refused(folder: Path, message: str) -> None:
         ({"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]"),
         ({"num_hidden_layers": 1_000_000_000}, "num_hidden_layers is 1000000000, expected a whole number"),
         ({"num_hidden_layers": 10_000_000}, "num_hidden_layers 10000000; at most 1000 are supported"),
-        ({"hidden_dropout_prob": "much"}, "hidden_dropout_prob is 'much', expected a number from 0"),
-        ({"hidden_dropout_prob": float("nan")}, "hidden_dropout_prob is nan, expected a number from 0"),
+        ({"hidden_dropout_prob": "much"}, "hidden_dropout_prob is 'much', expected a number of at least 0"),
+        (
+            {"hidden_dropout_prob": float("nan")},
+            "hidden_dropout_prob is nan, expected a number of at least 0",
+        ),
         ({"is_decoder": True}, "is_decoder or add_cross_attention is set"),
         ({"vocab_size": 7}, r"the tokenizer has \d+ tokens but config.json has vocab_size 7"),
         (
