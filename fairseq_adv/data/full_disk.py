@@ -31,7 +31,7 @@ class FullDisk(OSError):
 
 @contextmanager
 def full_disk_named(path: Path) -> Iterator[None]:
-    """Turns every error of the block that is due to a full disk into one that names an output.
+    """Turns every error in the block that is due to a full disk into one that names the output.
 
     Args:
         path: what the block writes, as the user knows it. The library's own error names no file, a temporary

@@ -26,7 +26,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.full_disk import full_disk_named
 
 LOCK = ".lock"
-"""The ending of a lock file's name."""
+"""The suffix of lock files."""
 CANNOT_LOCK = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of a network file system without locks."""
 _BLOCK = 1 << 20
@@ -37,8 +37,7 @@ _JSON_NAMES: Dict[type, str] = {dict: "object", list: "array", str: "string"}
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file for writing that gets the name ``path`` at the end; after an error, no trace of it is
-    left.
+    """Opens a file for writing that is renamed to ``path`` at the end; after an error nothing is left of it.
 
     It is written next to ``path`` and flushed to the disk before it is renamed.
 
@@ -72,7 +71,7 @@ def write_whole(path: Path, content: Union[str, bytes]) -> None:
 
 @contextmanager
 def whole_folder(out: Path) -> Iterator[Path]:
-    """A scratch folder next to ``out`` that gets its name at the end, or is removed after an error.
+    """A scratch folder next to ``out`` that is renamed to it at the end, or removed after an error.
 
     ``out`` is an absolute path that must not exist, or must be an empty folder. The only visible step is a
     rename within one file system.
@@ -98,10 +97,10 @@ def whole_folder(out: Path) -> Iterator[Path]:
 def locked(path: Path) -> Iterator[None]:
     """Keeps other processes from writing ``path``, with a file ``PATH.lock`` next to it, removed at the end.
 
-    On a network file system without locks nothing is kept out; files are still written atomically.
+    On a network file system without locks, no process is kept out; files are still written atomically.
 
     Raises:
-        DataError: another process holds the lock. A killed process does not hold it.
+        DataError: another process holds the lock. A killed process no longer does.
     """
     lock = FileLock(f"{path}{LOCK}")
     try:
@@ -119,7 +118,8 @@ def locked(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        Path(lock.lock_file).unlink(missing_ok=True)  # before the release: afterwards it may be another's
+        # Before the release: afterwards the file may belong to another process.
+        Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
 
@@ -160,7 +160,7 @@ def text_lines(path: Path) -> List[str]:
     Raises:
         DataError: not UTF-8; names the line.
     """
-    # str.splitlines would also split at U+2028 or U+0085, which can stand in tokens.
+    # str.splitlines would also split at U+2028 or U+0085, which tokens may contain.
     lines = decoded(path.read_bytes(), path).replace("\r\n", "\n").split("\n")
     return lines if lines[-1] else lines[:-1]
 
@@ -225,7 +225,7 @@ def json_lines(path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
 
 
 def field_of(row: Dict[str, Any], key: str, kind: type, where: str, prefix: str = "") -> Any:
-    """``row[key]``, which must be of type ``kind``; otherwise DataError names the place."""
+    """``row[key]``, which must be of type ``kind``; otherwise raises DataError, which names the place."""
     if key not in row:
         raise DataError(f"{where}: the key {prefix}{key} is missing. Its keys: {', '.join(row) or 'none'}.")
     if not isinstance(row[key], kind):
@@ -236,7 +236,7 @@ def field_of(row: Dict[str, Any], key: str, kind: type, where: str, prefix: str 
 
 
 def check_text(text: str, what: str) -> None:
-    """DataError, naming ``what``, if a text can't be encoded as UTF-8, such as JSON's \\ud800 alone."""
+    """Raises DataError, naming ``what``, if a text can't be encoded as UTF-8: JSON allows a lone \\ud800."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -244,7 +244,7 @@ def check_text(text: str, what: str) -> None:
 
 
 def breaks_a_line(text: str) -> bool:
-    """Whether it contains a control character, such as a tab or a line end, or half a surrogate pair."""
+    """Whether a text contains a control character, such as a tab or a line break, or a lone surrogate."""
     return any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in text)
 
 

@@ -1,6 +1,6 @@
 """Reads back JSON that this project wrote, and finds what a user or a broken disk has changed in it.
 
-Such files contain no NaN, no infinite number and no half surrogate pair. Imports neither torch nor fairseq.
+Such files contain no NaN, no infinite number and no lone surrogate. Imports neither torch nor fairseq.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ Kind = Tuple[str, Callable[[Any], bool]]
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number; a bool is not a number."""
+    """Whether ``value`` is a finite number; a bool is not a number."""
     return type(value) in (int, float) and math.isfinite(value)
 
 
 COUNT: Kind = ("a whole number of 0 or more", lambda value: type(value) is int and value >= 0)
 SIZE: Kind = ("a number of 0 or more", lambda value: is_number(value) and value >= 0)
 FLAG: Kind = ("true or false", lambda value: isinstance(value, bool))
-TEXT: Kind = ("a text", lambda value: isinstance(value, str))
+TEXT: Kind = ("a string", lambda value: isinstance(value, str))
 OBJECT: Kind = ("an object", lambda value: isinstance(value, dict))
-TEXTS: Kind = ("a list of texts", lambda value: isinstance(value, list) and all(map(TEXT[1], value)))
+TEXTS: Kind = ("a list of strings", lambda value: isinstance(value, list) and all(map(TEXT[1], value)))
 
 
 def parsed(text: str) -> Any:
     """Parses a JSON text.
 
     Raises:
-        ValueError: it is not JSON, is nested too deeply, or contains half a surrogate pair or a number that
-            is not finite.
+        ValueError: it is not JSON, is nested too deeply, or contains a lone surrogate or a number that is not
+            finite.
     """
     try:
         value = json.loads(text)

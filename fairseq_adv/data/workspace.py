@@ -1,4 +1,4 @@
-"""An output folder that is written atomically, and whose making can be resumed.
+"""An output folder that is written atomically, and whose creation can be resumed.
 
 Everything is written to ``OUT.partial`` next to ``OUT``; each file gets its name there only when it is
 complete. At the end the folder is renamed. A manifest in it records what the folder is made from: a folder
@@ -121,7 +121,7 @@ def workspace(out: Path, made_from: Mapping[str, Any]) -> Iterator[Workspace]:
 
 @contextmanager
 def _folder_with_content(folder: Path) -> Iterator[None]:
-    """Makes the folder, and removes it at the end if it is empty."""
+    """Creates the folder, and removes it at the end if it is empty."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield

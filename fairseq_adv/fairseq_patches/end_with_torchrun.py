@@ -38,6 +38,6 @@ def _is_listening() -> bool:
         socket.create_connection(address, timeout=5).close()
     except ConnectionRefusedError:
         return False
-    except OSError:  # a slow network: torch will find out
+    except OSError:  # a slow network: torch will notice
         pass
     return True

@@ -1,7 +1,7 @@
-"""fairseq's commands report a user error after a traceback of thirty lines.
+"""fairseq's commands print a user's mistake below a traceback of thirty lines.
 
 Python's ``sys.excepthook`` prints it. In ``fairseq-train`` and ``fairseq-validate`` the patched hook prints a
-single line for errors that this project reports to users, and is unchanged for all others.
+single line for errors that this project reports to users; other errors are printed as before.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 fairseq/trainer.py, line 780, ``train_step``. A group is what one update of fairseq gets: the mini-batches of
 ``--update-freq``. fairseq has no hook for this: its command line calls ``Trainer.train_step`` once per group,
 and everything that belongs to an update (all-reduce, loss scale, clipping, recovery, logs) happens inside. So
-that method is called repeatedly, for a trainer whose task has a ``group_replay``; for all others nothing
+this patch calls that method repeatedly if the trainer's task has a ``group_replay``; for all others nothing
 changes.
 """
 
@@ -29,7 +29,7 @@ class GroupReplay(Protocol):
         """Makes the updates of one group by calling ``update``, and returns the log."""
 
     def begin_update(self) -> None:
-        """Called when an update begins: one of those, or one that ``--amp`` repeats after an overflow."""
+        """Called when an update begins, also when ``--amp`` repeats it after an overflow."""
 
 
 def replay_groups(task: FairseqTask, method: GroupReplay) -> None:

@@ -1,14 +1,14 @@
 """Makes data-loading processes leave signals to the training process, and end with their epoch.
 
 fairseq/data/iterators.py, line 499. A scheduler's signal, or Ctrl-C in a terminal, reaches these processes
-too. torch lets them die, and then the update fails that fairseq_patches/stop_on_a_signal.py wants to
-complete. So here only a SIGTERM from the training process ends them.
+too. By default it kills them, and the update that fairseq_patches/stop_on_a_signal.py wants to complete
+fails. With this patch, only a SIGTERM from the training process ends them.
 
 fairseq asks for processes that outlive their epoch, but starts new ones for the next: those of each
-validation are left to Python's garbage collector, which closes their queues before torch has told them to
-end. Training then waits 5 seconds for them. Here they end when their data end.
+validation are left to Python's garbage collector, which closes their queues before torch has asked them to
+exit. Training then waits 5 seconds for them. With this patch, they exit when they have loaded their data.
 
-The loaded data are the same for every criterion.
+The data are loaded as before, with any criterion.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes ``legacy_ddp`` reduce gradients again after an error.
 
 fairseq/distributed/legacy_distributed_data_parallel.py, line 66: ``no_sync`` has no ``try``, so an error
-inside it leaves it on forever. After an out-of-memory error that the trainer recovers from, in an early
+inside it leaves it on for good. After an out-of-memory error that the trainer recovers from, in an early
 mini-batch of ``--update-freq``, that worker would never reduce its gradients again, and the others would wait
 for it. Without an error nothing changes, for any criterion.
 """

@@ -1,5 +1,4 @@
-"""Refuses two runs that write checkpoints to one folder, and checks that all nodes of a run see the same
-folder.
+"""Refuses a second run that writes checkpoints to the same folder, and checks that all nodes see that folder.
 
 fairseq/checkpoint_utils.py, line 188, ``load_checkpoint``, which each run calls before its first update.
 fairseq 0.12.2 checks neither: two jobs with the same ``--save-dir`` overwrite each other's checkpoints, and
@@ -60,7 +59,8 @@ def _locked_by_rank_0(folder: Path, trainer: Any) -> tuple[str, str]:
     """The name that rank 0 has given to the run, and its host; the same on all workers.
 
     Raises:
-        DataError: on rank 0: another run has locked the folder. SystemExit: on the others.
+        DataError: on rank 0, if another run has locked the folder.
+        SystemExit: on the other workers, in the same case.
     """
     name, refused = uuid.uuid4().hex, ""
     if trainer.data_parallel_rank == 0:
@@ -79,7 +79,7 @@ def _lock(folder: Path, name: str) -> None:
         _held.pop().close()
     folder.mkdir(parents=True, exist_ok=True)
     path, job, begun = folder / NAME, os.environ.get("SLURM_JOB_ID"), time.monotonic()
-    file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - stays open as long as the process lives
+    file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - stays open until the process ends
     while not _is_locked(file):
         other = json_object_or_none(path) or {}
         is_same = job is not None and other.get("job") == job
@@ -88,8 +88,8 @@ def _lock(folder: Path, name: str) -> None:
             what = f"process {other.get('process')} on {other.get('host')}"
             what += f" (SLURM job {other['job']})" if other.get("job") else ""
             raise DataError(
-                f"{folder}: another run writes its checkpoints there, {what}. Wait until it has ended, or "
-                "pass another --save-dir (checkpoint.save_dir)."
+                f"{folder}: another run is writing its checkpoints there, {what}. Wait until it has ended, "
+                "or pass another --save-dir (checkpoint.save_dir)."
             )
         time.sleep(0.2)
     _held.append(file)
@@ -113,7 +113,7 @@ def _write(who: dict[str, Any]) -> None:
 
 
 def _is_locked(file: IO[str]) -> bool:
-    """Locks so that forks don't inherit the lock, and the kernel releases it however the process ends."""
+    """Takes a lock that forks don't inherit, and that the kernel releases however the process ends."""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

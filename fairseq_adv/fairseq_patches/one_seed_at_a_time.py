@@ -2,9 +2,9 @@
 
 fairseq/data/data_utils.py, line 127: ``numpy_seed`` seeds numpy's one global generator while a data set
 draws. With ``--num-workers 0``, batches are loaded ahead of training in a thread (fairseq/data/iterators.py,
-``BufferedIterator``). A validation in mid-epoch starts a second such thread, and each changes the masks that
-the other draws. Masked-LM runs then differ from each other, and a resumed run from an uninterrupted one. A
-lock around the block changes nothing if there is only one thread.
+``BufferedIterator``). A validation within an epoch starts a second such thread, and each changes the masks
+that the other draws. Masked-LM runs then differ from each other, and a resumed run from an uninterrupted one.
+A lock around the block changes nothing if there is only one thread.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ def replace(
 
     Args:
         owner: a class or module of fairseq.
-        name: of a method, static method or function.
-        make: takes the function and returns its replacement; one for each file of patches.
+        name: the name of a method, static method or function.
+        make: takes the function and returns its replacement; each file of patches has its own.
     """
     plain = getattr(owner, name)
     before: tuple[str, ...] = getattr(plain, _MARK, ())

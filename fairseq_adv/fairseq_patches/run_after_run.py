@@ -4,7 +4,7 @@ The jobs of a hydra sweep share a process. fairseq/checkpoint_utils.py, line 42,
 attribute of a function, and so does fairseq_cli/train.py, line 227, for ``--patience``: a second job would be
 compared with the best score of the first, and might never write its ``checkpoint_best.pt``. The handlers of
 ``--log-file`` are never removed (fairseq_cli/train.py, line 65; fairseq/logging/progress_bar.py, line 47):
-the first job's log would get the lines of all later ones. And a log in a folder that does not exist yet
+the first job's log would receive the lines of all later ones. And a log in a folder that does not exist yet
 causes a ``FileNotFoundError`` after all of fairseq's imports. For a single run nothing else changes.
 
 fairseq calls ``add_defaults`` with the configuration before it opens the log.

@@ -1,4 +1,4 @@
-"""Makes checkpoints loadable whose classification head has a spectral norm.
+"""Makes checkpoints loadable if their classification head has spectral normalisation.
 
 fairseq/models/roberta/model.py, line 415: fairseq counts the classes of each head in a checkpoint by its
 ``out_proj.weight``. With ``--spectral-norm-classification-head`` torch saves ``out_proj.weight_orig``
@@ -32,7 +32,7 @@ def _with_weight(plain: Callable[..., Any]) -> Callable[..., Any]:
         }
         state_dict.update(counted)
         plain(self, state_dict, name)
-        for key in counted:  # the model has no parameters of these names
+        for key in counted:  # the model has no parameters with these names
             state_dict.pop(key, None)
 
     return upgrade

@@ -40,7 +40,7 @@ _SAME_KEY = 1.0  # seconds: torchrun forwards a Ctrl-C that its workers already 
 
 
 class _Stop:
-    """The signal that this process received, and what all workers know from the last sum."""
+    """The signal that this process received, and the sum over all workers in the last update."""
 
     sent = 0
     since = 0.0

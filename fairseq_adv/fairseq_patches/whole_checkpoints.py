@@ -1,14 +1,14 @@
-"""Writes and copies checkpoints atomically; after an error on a full disk no partial file is left.
+"""Writes and copies checkpoints atomically; no partial file is left when the disk is full.
 
 fairseq/checkpoint_utils.py, line 125: when several checkpoints are due, fairseq writes the first to a
 temporary file and renames it, but copies it directly over the others (fairseq/file_io.py, line 71). A job
-killed during that copy leaves an unreadable ``checkpoint_last.pt``, and does not start again.
+killed during that copy leaves an unreadable ``checkpoint_last.pt`` and can't resume.
 
 fairseq/checkpoint_utils.py, line 549: if the first can't be written, fairseq tries three times on the same
-open file, appending to what is there already, logs a traceback that names no file, and leaves a ``.pt.tmp``
-of the size of a checkpoint.
+open file, appending to what is already there, logs a traceback that names no file, and leaves a ``.pt.tmp``
+as large as a checkpoint.
 
-The contents are the same for every criterion.
+The contents of checkpoints don't change, with any criterion.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _beside(plain: Callable[..., Any]) -> Callable[..., Any]:
     def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
         if not overwrite or not PathManager.supports_rename(dst_path):
             return plain(src_path, dst_path, overwrite)
-        target = os.path.realpath(dst_path)  # keeps a link a link
+        target = os.path.realpath(dst_path)  # a symbolic link stays one
         beside = f"{target}.tmp"
         try:
             with full_disk_named(Path(dst_path)):

@@ -2,7 +2,7 @@
 
 fairseq/trainer.py, line 1411, ``_fast_stat_sync_sum``: such a worker has no logs of its update and sums fewer
 numbers over the workers than the others, which then hang or mix them up. It has to contribute zeros where the
-others contribute their logs. A criterion that can make them has a method ``zeros``; for all others nothing
+others contribute their logs. A criterion that can provide them has a method ``zeros``; for all others nothing
 changes.
 """
 

@@ -36,7 +36,7 @@ def byte_level_vocabulary(folder: Path) -> Vocabulary:
     """Reads ``vocab.json`` and ``merges.txt``, or both from ``tokenizer.json``.
 
     The result's files are ``encoder.json`` and ``vocab.bpe`` for fairseq's ``--bpe gpt2``. Rows whose token
-    is not the result of a merge (``madeupword0000``, added tokens) keep the token itself as their word.
+    is not the result of a merge (``madeupword0000``, added tokens) use the token itself as their word.
 
     Raises:
         DataError: a file is missing or unreadable, or the two do not belong together.
@@ -53,7 +53,7 @@ def byte_level_vocabulary(folder: Path) -> Vocabulary:
             _merge(entry, f"{source}: merge {number}") for number, entry in enumerate(fast["model"]["merges"])
         ]
     else:
-        raise DataError(f"{folder}: needs vocab.json and merges.txt, or a tokenizer.json of the type BPE")
+        raise DataError(f"{folder}: needs vocab.json and merges.txt, or a tokenizer.json of type BPE")
     tokens = tokens_in_order(add_tokens(folder, ranks, fast), source)
     encoder = gpt2_numbers(merges)
     _check_belonging(encoder, ranks, source)

@@ -30,7 +30,7 @@ from fairseq_adv.hub.wordpiece_vocabulary import wordpiece_vocabulary
 
 logger = logging.getLogger(__name__)
 
-# Increased whenever the same folder would be converted differently, so that old results are not reused.
+# Incremented whenever the same folder would be converted differently, so that old results are not reused.
 FORMAT = 1
 
 _FAMILIES: dict[str, tuple[Family, Callable[[Path], Vocabulary]]] = {
@@ -62,7 +62,7 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(
             f"{out}: exists and is not a complete, current conversion of {folder}. Remove it, or pass "
-            "another one"
+            "another folder"
         )
     with tqdm(total=4, desc="convert", unit="step") as bar:
         bar.set_postfix_str("vocabulary")

@@ -21,7 +21,7 @@ from fairseq_adv.hub.export_state import TrainedState, read_trained
 from fairseq_adv.hub.export_tokenizer import find_tokenizer, hf_tokenizer
 from fairseq_adv.hub.vocabulary import write_json
 
-# Increased whenever the same checkpoint would be exported differently, so that old results are not reused.
+# Incremented whenever the same checkpoint would be exported differently, so that old results are not reused.
 FORMAT = 1
 
 
@@ -32,7 +32,7 @@ class Exported:
     Attributes:
         reused: the folder existed and was made from the same input.
         model: the transformers AutoModel class that loads it.
-        classes: their names, in the order of the head's outputs; empty if it is not a classifier.
+        classes: the class names, in the order of the head's outputs; empty if it is not a classifier.
     """
 
     reused: bool
@@ -48,7 +48,7 @@ def export_checkpoint(
 
     Args:
         checkpoint: a checkpoint written by fairseq-train or ``fairseq-adv convert``.
-        out: the folder to make; an existing one that was made from the same input is kept.
+        out: the folder to create; an existing one that was made from the same input is kept.
         tokenizer_dir: folder of the tokenizer; None: next to the checkpoint or its data.
         labels: the class names, joined by commas, in the order of the head's outputs; None: those in the
             checkpoint or its data.
@@ -99,7 +99,7 @@ def _class_names(state: TrainedState, trained: Trained, labels: Optional[str]) -
     """The class names, in the order of the head's outputs.
 
     Raises:
-        DataError: there are more or fewer than outputs, a name is empty or occurs twice, or there are no
+        DataError: the head has more or fewer outputs, a name is empty or occurs twice, or the model has no
             classes.
     """
     if trained.kind not in (CLASSES, TAGS):

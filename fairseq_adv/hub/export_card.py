@@ -66,7 +66,7 @@ _ROWS = {
     "commonsense_qa": ('"Q: the question"', '"A: " + choice'),
     "qnli_ranking": ('"Q: the question"', '"A: " + choice'),
 }
-# Options that only matter to the training script, or say nothing here.
+# Options that only matter to the training script, or are not informative here.
 _LEFT_OUT = {"_name", "classification_head_name", "regression_target", "positive_label"}
 _OF_FLOODING = ("flood", "accordance")
 
@@ -79,7 +79,7 @@ def model_card(state: TrainedState, trained: Trained, classes: Sequence[str], fo
     Args:
         state: the checkpoint.
         trained: what it was trained for.
-        classes: their names, in the order of the head's outputs.
+        classes: the class names, in the order of the head's outputs.
         folder: the export's name.
     """
     criterion = _word(state.criterion.get("_name", "unknown"))
@@ -106,11 +106,11 @@ def model_card(state: TrainedState, trained: Trained, classes: Sequence[str], fo
             _use(state, trained, folder),
             "```",
             "",
-            f"A row has at most {trained.longest} tokens. `truncation=True` cuts longer ones, elsewhere than "
-            "fairseq.",
+            f"A row has at most {trained.longest} tokens. `truncation=True` cuts longer ones, but not where "
+            "fairseq does.",
             "",
             *([] if converted else _report(state)),
-            "## Made by",
+            "## Command",
             "",
             f"`fairseq-adv export {_base(str(state.path))} {_word(folder)}`",
             "",
@@ -152,7 +152,7 @@ def _training(state: TrainedState) -> dict[str, str]:
         ("learning rate", state.optimization, "lr"),
         ("mini-batch, examples", state.dataset, "batch_size"),
         ("mini-batch, tokens", state.dataset, "max_tokens"),
-        ("mini-batches an update", state.optimization, "update_freq"),
+        ("mini-batches per update", state.optimization, "update_freq"),
     ]
     for name, part, option in parts:
         if part.get(option) is not None:
@@ -172,10 +172,10 @@ def _scores(state: TrainedState) -> list[str]:
     metric = _word(state.checkpoint.get("best_checkpoint_metric", "loss"))
     unit = 1.0
     if metric == "loss":
-        metric, unit = "loss (nats)", math.log(2)  # fairseq keeps it in bits
+        metric, unit = "loss (nats)", math.log(2)  # fairseq stores it in bits
     found = {
         f"{metric} on the validation split": number(state.extra.get("val_loss")),
-        f"{metric}, the best of the training": number(state.extra.get("best")),
+        f"best {metric} during training": number(state.extra.get("best")),
     }
     rows = {name: f"{unit * value:.6g}" for name, value in found.items() if value is not None}
     return _table(rows) if rows else ["The checkpoint has no scores."]

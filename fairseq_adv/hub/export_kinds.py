@@ -35,7 +35,7 @@ CLASS_SUFFIX = {
     SPANS: "ForQuestionAnswering",
 }
 
-# fairseq's architectures of RoBERTa's form; the functions of these names only fill in defaults.
+# fairseq's architectures with RoBERTa's layout; their functions only fill in defaults.
 _ARCHITECTURES = ("roberta", "roberta_base", "roberta_large", "roberta_prenorm", "xlm")
 _ALBERTS = ("albert_base", "albert_large", "albert_xlarge", "albert_xxlarge")
 _HEADS = "classification_heads."
@@ -47,8 +47,8 @@ _NEEDED: dict[str, tuple[tuple[Any, ...], str]] = {
     "no_scale_embedding": ((True,), "scaled embeddings"),
     "encoder_learned_pos": ((True,), "positions that are not learned"),
     "no_token_positional_embeddings": ((False,), "no positions"),
-    "encoder_layers_to_keep": ((None, ""), "layers left out when it is loaded"),
-    "quant_noise_scalar": ((0, 0.0, None), "weights that are quantised when it runs"),
+    "encoder_layers_to_keep": ((None, ""), "layers dropped on loading"),
+    "quant_noise_scalar": ((0, 0.0, None), "weights quantised at run time"),
 }
 _NEEDED_OF_HEADS: dict[str, tuple[tuple[Any, ...], str]] = {
     "pooler_activation_fn": (("tanh",), "another activation in the head"),
@@ -63,11 +63,11 @@ class Trained:
     Attributes:
         kind: one of the constants above.
         head: the classification head's name; None for a masked LM.
-        outputs: of the head; 0 for a masked LM.
-        model: all options of its model.
+        outputs: the head's number of outputs; 0 for a masked LM.
+        model: all options of the model.
         init_token, separator_token: ids in fairseq's dictionary of the tokens before the first text and,
             after the ``</s>`` that ends the first, before the second.
-        longest: the most tokens of a row.
+        longest: the largest number of tokens in a row.
     """
 
     kind: str
@@ -157,13 +157,13 @@ def _tokens(state: TrainedState) -> Sequence[Optional[int]]:
     for option in ("init_token", "separator_token"):
         token = state.task.get(option)
         if token is not None and (not isinstance(token, int) or isinstance(token, bool) or token < 0):
-            raise DataError(f"{state.path}: {option} is {token!r}, not the id of a token")
+            raise DataError(f"{state.path}: {option} is {token!r}, not a token id")
         found.append(token)
     return found
 
 
 def _longest(state: TrainedState) -> int:
-    """The smallest of the task's limits and the number of positions of the model."""
+    """The smallest of the task's limits and the model's number of positions."""
     limits = [state.task.get("max_positions"), state.model.get("max_positions")]
     limits += [state.task.get("tokens_per_sample"), state.task.get("window_tokens")]
     known = [one for one in limits if isinstance(one, int) and not isinstance(one, bool) and one > 0]

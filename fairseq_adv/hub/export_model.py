@@ -4,15 +4,12 @@
 Up to rounding, transformers computes with them what fairseq computes:
 
 - both masked-LM heads are dense, activation, LayerNorm, and the word embeddings with a bias; RoBERTa's uses
-gelu
-  whatever the encoder uses;
+  gelu whatever the encoder uses;
 - fairseq's classification head is dense, tanh, and a linear layer on ``<s>``: RoBERTa's ``classifier``, and
-in other
-  models ``pooler`` and ``classifier``;
+  in other models ``pooler`` and ``classifier``;
 - the head for tags and spans is one linear layer in both;
 - LayerNorm's epsilon is fairseq's 1e-5 (in our ALBERT 1e-9), also for an encoder that came from BERT, since
-it was
-  trained that way;
+  it was trained that way;
 - fairseq has no segment embedding: both segments get zeros;
 - BERT numbers positions from 0, so fairseq's first two rows, which are for padding, are left out.
 """
@@ -49,7 +46,7 @@ _SEGMENTS = {
     "albert": 2,
     "bert": 2,
     "roberta": 1,
-}  # rows of zeros, as many as these models usually have
+}  # rows of zeros: as many as these models usually have
 
 
 def model_type(family: Family) -> str:
@@ -69,8 +66,8 @@ def sizes_of_tensors(
         path: the checkpoint, for messages.
 
     Raises:
-        DataError: it has no RoBERTa encoder, or an option is impossible: the number of heads does not divide
-            the width, or the number of layers of an ALBERT is not valid.
+        DataError: it has no RoBERTa encoder, or an option is invalid: the number of heads does not divide
+            the width, or the number of layers of an ALBERT is out of range.
     """
     try:
         vocabulary, input_width = tensors[_ENCODER + "embed_tokens.weight"].shape
@@ -101,15 +98,15 @@ def hf_config(
     trained: Trained, sizes: Sizes, family: Family, pad: int, dtype: torch.dtype, classes: Sequence[str],
     path: Path,
 ) -> dict[str, Any]:  # fmt: skip
-    """Builds the content of ``config.json``.
+    """Builds the contents of ``config.json``.
 
     Args:
         trained: what the model was trained for.
-        sizes: the encoder's.
+        sizes: the encoder's sizes.
         family: the family to export to.
         pad: the padding token's row.
-        dtype: of the weights.
-        classes: their names in the order of the head's outputs; empty if there are none.
+        dtype: the weights' dtype.
+        classes: the class names in the order of the head's outputs; empty if there are none.
         path: the checkpoint, for messages.
 
     Raises:
@@ -158,7 +155,7 @@ def hf_config(
 
 
 def _probability(model: Mapping[str, Any], option: str) -> float:
-    """A dropout probability, for further training of the export."""
+    """A dropout probability, for further training of the exported model."""
     value = number(model.get(option))
     return 0.1 if value is None else value
 
@@ -171,14 +168,14 @@ def hf_tensors(
     tensors: Mapping[str, torch.Tensor], trained: Trained, sizes: Sizes, family: Family,
     rows: Sequence[int], path: Path,
 ) -> dict[str, torch.Tensor]:  # fmt: skip
-    """Builds the content of ``model.safetensors``, in the dtypes of ``tensors``.
+    """Builds the contents of ``model.safetensors``, in the dtypes of ``tensors``.
 
     Args:
         tensors: fairseq's names -> tensors.
         trained: what the model was trained for; only this head is exported.
-        sizes: the encoder's.
+        sizes: the encoder's sizes.
         family: the family to export to.
-        rows: (words,) the row in the exported tables of each fairseq index.
+        rows: (words,), for each fairseq index its row in the exported tables.
         path: the checkpoint, for messages.
 
     Raises:
@@ -226,14 +223,14 @@ class _Source:
         return found
 
     def check(self, path: Path) -> None:
-        """Raises DataError if there were errors, or if there are tensors left that belong to no head."""
+        """Raises DataError if there were errors, or if tensors are left over that belong to no head."""
         heads = (_LM_HEAD, "classification_heads.")
         problems = self._problems + [
             f"{name}: not known" for name in self._left if not name.startswith(heads)
         ]
         if problems:
             more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
-            raise DataError(f"{path}: its tensors do not match such a model: {'; '.join(problems[:3])}{more}")
+            raise DataError(f"{path}: its tensors do not fit its options: {'; '.join(problems[:3])}{more}")
 
 
 def _encoder(source: _Source, sizes: Sizes, family: Family) -> dict[str, torch.Tensor]:
@@ -279,5 +276,5 @@ def _head_modules(trained: Trained, sizes: Sizes, family: Family) -> _Modules:
 
 
 def _unused(name: str) -> bool:
-    """Whether it is a copy that fairseq's layers keep for inference, or the version of the layout."""
+    """Whether a tensor is a copy that fairseq's layers keep for inference, or the layout's version."""
     return name == _ENCODER + "version" or (name.startswith(_ENCODER) and name.split(".")[-1] in COPIES)

@@ -33,12 +33,12 @@ class TrainedState:
 
     Attributes:
         path: the file.
-        sha256: of the file.
+        sha256: the file's SHA-256.
         tensors: fairseq's names -> tensors on the CPU, in the checkpoint's dtypes.
         task, model, criterion, checkpoint, dataset, optimization: the options of these parts of the
             configuration, by name; values that refer to other options are left out.
         extra: fairseq's ``extra_state``.
-        updates: number of updates that it was trained for.
+        updates: the number of updates it was trained for.
     """
 
     path: Path
@@ -86,7 +86,7 @@ def read_trained(path: Path, averaged: bool = False) -> TrainedState:
         raise DataError(f"{path}: not a checkpoint written by fairseq-train ({error!r})") from error
     if averaged:
         if not isinstance(extra.get("ema"), dict):
-            raise DataError(f"{path}: has no average of the weights. Leave --ema out.")
+            raise DataError(f"{path}: has no average of the weights. Leave out --ema.")
         tensors = dict(extra["ema"])
     odd = next((name for name, value in tensors.items() if not isinstance(value, torch.Tensor)), None)
     if odd is not None or not tensors:
@@ -100,8 +100,8 @@ def _sections(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
     if cfg is not None:
         whole = {str(name): _plain(part) for name, part in _plain(cfg).items()}
         parts = {name: whole.get(name, {}) for name in names}
-        # A criterion interpolates options of other groups, such as the seed, to read them. (What the task
-        # interpolates defines what it is trained for, and a model's part may contain the whole command line.)
+        # A criterion interpolates options of other groups, such as the seed, only to read them. (Those that a
+        # task interpolates define what it is trained for; a model's part may contain the whole command line.)
         others = [part for name, part in whole.items() if name not in ("criterion", "task", "model")]
         repeated = {option for part in others for option in part} - {"_name"}
         own = {option: value for option, value in parts["criterion"].items() if option not in repeated}

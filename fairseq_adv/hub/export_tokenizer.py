@@ -1,10 +1,10 @@
-"""The tokenizer of a trained model in Hugging Face's layout, which makes the ids that fairseq's task makes.
+"""The tokenizer of a trained model in Hugging Face's layout, which produces the same ids as fairseq's task.
 
 A WordPiece tokenizer becomes BERT's, with the rows of its own vocab.txt; ALBERT's has those of its
-spiece.model; GPT-2's BPE becomes RoBERTa's, with the rows of fairseq's dictionary. An ALBERT stays one with
-any of them. What stands before, between and after the texts is the task's: a pair is
-often ``[CLS] a [SEP] [SEP] b [SEP]``, which transformers' own BERT tokenizer would not make. So the class is
-``PreTrainedTokenizerFast``, which takes tokenizer.json as it is.
+spiece.model; GPT-2's BPE becomes RoBERTa's, with the rows of fairseq's dictionary. An ALBERT model remains an
+ALBERT with any of them. The tokens before, between and after the texts are those of the task: a pair is often
+``[CLS] a [SEP] [SEP] b [SEP]``, which transformers' own BERT tokenizer would not produce. So the class is
+``PreTrainedTokenizerFast``, which uses tokenizer.json unchanged.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from fairseq_adv.hub.vocabulary import (
 )
 from fairseq_adv.hub.wordpiece_vocabulary import SPECIALS as WORDPIECE_SPECIALS
 
-# What str.splitlines splits at: the multiple-choice tasks make a space of it.
+# What str.splitlines splits at; the multiple-choice tasks replace it with a space.
 _LINE_BREAKS = "\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
-# What str.strip removes, in the words of Oniguruma.
+# What str.strip removes, in Oniguruma's syntax.
 _AROUND = r"\A[\s\x1c-\x1f]+|[\s\x1c-\x1f]+\z"
 
 
 @dataclass(frozen=True)
 class HfTokenizer:
-    """A tokenizer as it is exported.
+    """An exported tokenizer.
 
     Attributes:
-        family: the models that it is for.
-        rows: the row in the exported tables of each index of fairseq's dictionary, (words,).
+        family: the family of models that it is for.
+        rows: (words,), for each index of fairseq's dictionary its row in the exported tables.
         pad: the padding token's row.
         files: name -> content.
     """
@@ -59,17 +59,17 @@ class HfTokenizer:
 
 
 def find_tokenizer(state: TrainedState, tokenizer_dir: Optional[Path]) -> TokenToIds:
-    """The tokenizer kept beside a checkpoint or its data.
+    """Finds the tokenizer stored with a checkpoint or its data.
 
-    Where none is kept: the checkpoint's own folder, if it is a converted encoder, or the folder that a
-    multiple-choice task read it from.
+    Otherwise it is read from the checkpoint's own folder, if that is a converted encoder, or from the folder
+    that a multiple-choice task read it from.
 
     Args:
         state: the checkpoint.
-        tokenizer_dir: a folder that the user names: looked into alone.
+        tokenizer_dir: the folder that the user named; no other is searched then.
 
     Raises:
-        DataError: there is none; names the option that says where it is.
+        DataError: there is none; names the option that sets its folder.
     """
     try:
         return kept_tokenizer(state.path, state.data, tokenizer_dir)
@@ -89,7 +89,7 @@ def find_tokenizer(state: TrainedState, tokenizer_dir: Optional[Path]) -> TokenT
 
 
 def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfTokenizer:
-    """Makes the files.
+    """Builds the tokenizer's files.
 
     Args:
         tokenizer: WordPiece, ALBERT's or GPT-2's BPE.
@@ -98,16 +98,16 @@ def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfToken
 
     Raises:
         DataError: tokenizer and model don't belong together, or the dictionary lacks tokens that the
-            tokenizer makes.
+            tokenizer produces.
     """
     symbols = list(tokenizer.dictionary.symbols)
     if FAIRSEQ_MASK not in symbols:
         symbols.append(FAIRSEQ_MASK)  # as tasks do
     if len(symbols) != words:
         raise DataError(
-            f"{tokenizer.files['dictionary']}: makes {len(symbols)} words (with fairseq's special ones and "
-            f"<mask>), but the model has embeddings for {words}. Name the tokenizer that it was trained with "
-            "by --tokenizer-dir."
+            f"{tokenizer.files['dictionary']}: has {len(symbols)} words (with fairseq's special ones and "
+            f"<mask>), but the model has embeddings for {words}. Pass the folder of the tokenizer that it "
+            "was trained with as --tokenizer-dir."
         )
     made = _byte_level if tokenizer.kind == "gpt2" else _compiled
     found = made(tokenizer, symbols, trained)
@@ -131,8 +131,8 @@ def _compiled(tokenizer: TokenToIds, symbols: Sequence[str], trained: Trained) -
     if set(row_of) != set(symbols):
         odd = sorted(set(row_of) ^ set(symbols))[0]
         raise DataError(
-            f"{tokenizer.files['dictionary']}: its words are not the tokens of {vocab}; {odd!r} is in one "
-            "alone. Name a folder whose files belong together by --tokenizer-dir."
+            f"{tokenizer.files['dictionary']}: its words are not the tokens of {vocab}; {odd!r} is in only "
+            "one of them. Pass a folder whose files belong together as --tokenizer-dir."
         )
     rows = tuple(row_of[symbol] for symbol in symbols)
     if trained.kind == CHOICES:
@@ -157,12 +157,12 @@ def _byte_level(tokenizer: TokenToIds, symbols: Sequence[str], trained: Trained)
     if lacking or len(vocabulary) != len(symbols):
         raise DataError(
             f"{tokenizer.files['dictionary']}: lacks {lacking[:1] or 'a token'} of "
-            f"{tokenizer.files['vocab_bpe']}, or holds one twice. Name a folder whose files belong together "
-            "by --tokenizer-dir."
+            f"{tokenizer.files['vocab_bpe']}, or has one twice. Pass a folder whose files belong together "
+            "as --tokenizer-dir."
         )
     engine = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>"))
     steps = [normalizers.Replace(Regex(_LINE_BREAKS), " ")] if trained.kind == CHOICES else []
-    if trained.kind != MASKED_LM:  # there the text is cut at <mask>, and the space behind it counts
+    if trained.kind != MASKED_LM:  # whose text is split at <mask>, where spaces matter
         steps.append(normalizers.Replace(Regex(_AROUND), ""))
     if steps:
         engine.normalizer = normalizers.Sequence(steps)
@@ -184,14 +184,14 @@ def _files(
     """tokenizer.json and tokenizer_config.json.
 
     Args:
-        engine: without special tokens and what stands around the texts; both are added to it.
+        engine: without special tokens and without the template around the texts; both are added to it.
         specials: fairseq's special symbols -> the tokens' names here.
-        settings: what else tokenizer_config.json says.
+        settings: further entries of tokenizer_config.json.
     """
     from tokenizers import AddedToken
 
     for symbol, token in specials.items():
-        # A RoBERTa's mask takes the space before it along.
+        # RoBERTa's mask includes the space before it.
         lstrip = symbol == FAIRSEQ_MASK and "bos_token" in settings
         engine.add_special_tokens([AddedToken(token, lstrip=lstrip, normalized=False)])
     engine.post_processor = _template(trained, rows, specials, symbols)
@@ -199,8 +199,8 @@ def _files(
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": trained.longest,
         **{ROLES[symbol]: token for symbol, token in specials.items()},
-        "model_input_names": ["input_ids", "attention_mask"],  # transformers 4 adds the segments otherwise
-        # A text cannot write control tokens, as in fairseq; but that of a masked LM must write masks.
+        "model_input_names": ["input_ids", "attention_mask"],  # otherwise transformers 4 adds the segments
+        # As in fairseq, texts can't contain special tokens; but those of a masked LM must contain masks.
         "split_special_tokens": trained.kind != MASKED_LM,
         "clean_up_tokenization_spaces": False,
         **settings,
@@ -210,7 +210,7 @@ def _files(
 
 
 def _template(trained: Trained, rows: Sequence[int], specials: dict[str, str], symbols: Sequence[str]) -> Any:
-    """``init A </s>`` and ``init A </s> separator B </s>``; all of it is of segment 0."""
+    """``init A </s>`` and ``init A </s> separator B </s>``; all in segment 0."""
     from tokenizers import processors
 
     names: dict[int, str] = {}
@@ -220,8 +220,8 @@ def _template(trained: Trained, rows: Sequence[int], specials: dict[str, str], s
             return []
         if token >= len(symbols) or symbols[token] not in specials:
             raise DataError(
-                f"the model was trained with the token {token} beside its texts, which is none of "
-                f"{', '.join(specials)}; that cannot be exported"
+                f"the model was trained with token {token} around its texts, which is none of "
+                f"{', '.join(specials)}; it cannot be exported"
             )
         names[token] = specials[symbols[token]]
         return [f"{names[token]}:0"]

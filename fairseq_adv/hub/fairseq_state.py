@@ -21,7 +21,7 @@ def checkpoint_state(model: dict[str, torch.Tensor], model_config: dict[str, Any
     """Returns what fairseq's trainer and ``load_model_ensemble_and_task`` read from a checkpoint.
 
     It consists only of tensors, strings, numbers, lists and dicts, so ``torch.load(weights_only=True)``
-    accepts it without allow-listed classes. There is no optimizer state: training starts with its own.
+    accepts it without allow-listed classes. There is no optimizer state: training starts with a new one.
 
     Args:
         model: fairseq's names -> tensors.
@@ -87,7 +87,7 @@ def check_with_fairseq(
     """Reads the dictionary and loads the weights (strictly) with fairseq itself.
 
     Raises:
-        RuntimeError: fairseq reads something different; a bug in the converter.
+        RuntimeError: fairseq reads something different, which is a bug in the converter.
     """
     from fairseq.data import Dictionary
     from fairseq.models import ARCH_MODEL_REGISTRY

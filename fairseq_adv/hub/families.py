@@ -46,13 +46,13 @@ class Family:
         head_dense, head_norm, head_bias, head_decoder: the masked-LM head's modules and tensors.
         arch: the fairseq architecture for sizes that no option sets; since every size is set, it only names
             the model.
-        epsilon: of the LayerNorms of that architecture.
+        epsilon: the epsilon of that architecture's LayerNorms.
         layer: path of a layer's modules, by its number.
         modules: a layer's modules: Hugging Face's names -> ours.
-        pooler: the dense layer of the first token.
+        pooler: the dense layer on the first token.
         classifier_dropout: the key in ``config.json`` of the dropout before a classifier.
         activations: Hugging Face's ``hidden_act`` -> fairseq's ``--activation-fn``.
-        shared: whether all layers share weights, and words have a width of their own (ALBERT).
+        shared: whether all layers share weights, and word embeddings have their own width (ALBERT).
     """
 
     prefix: str
@@ -107,7 +107,7 @@ class Sizes:
     """An encoder's sizes: numbers of rows, layers, heads, and widths, as in ``config.json``.
 
     ``first_position`` is the row of a sentence's first token in the source's position table; ``tied``: the
-    masked-LM head's output matrix is the word embeddings; ``input_width`` is that of the embeddings, which
+    masked-LM head's output matrix is the word embeddings; ``input_width`` is the embeddings' width, which
     equals ``width`` except in ALBERT; ``stored`` is the number of layers with weights of their own.
     """
 

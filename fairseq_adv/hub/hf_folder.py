@@ -134,7 +134,7 @@ def _read_bin(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             state = checkpoints.load(file, "cpu")
     except pickle.UnpicklingError as error:
-        raise DataError(f"{error} Better: use the model's safetensors file.") from error
+        raise DataError(f"{error} Use the model's safetensors file instead.") from error
     except RuntimeError as error:
         raise DataError(f"{path}: not a PyTorch file ({error}). Download it again") from error
     if not isinstance(state, dict):

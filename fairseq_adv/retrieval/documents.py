@@ -12,7 +12,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.retrieval.query import CHOICE_TERMS, Engine, Hit, ladder
 
 MOST_HITS = 500
-"""The most sentences considered for one choice, as in ARC-Solvers."""
+"""The largest number of sentences considered for one choice, as in ARC-Solvers."""
 _MARKUP = re.compile(r"https?:|www\.|[<>{}|\\@^_]|={2,}|\.{4,}|\[edit\]|&[a-z]+;", re.IGNORECASE)
 _SPACES = re.compile(r"\s+")
 _NOT_WORD = re.compile(r"[\W_]+")
@@ -27,7 +27,7 @@ class Options:
     Attributes:
         top: number of documents.
         choice_terms: whether ``any`` or ``all`` of the choice's words are required.
-        longest: most characters of a document; 300 as in ARC-Solvers.
+        longest: the largest number of characters in a document; 300 as in ARC-Solvers.
 
     Raises:
         DataError: a number below 1, or an unknown word.
@@ -102,9 +102,8 @@ def is_junk(text: str, longest: int) -> bool:
     """Whether a line is junk: not a sentence that could explain something.
 
     Junk is: more than ``longest`` characters; fewer than three words; a question (a corpus from the web
-        contains
-    the exam questions too); a web address, markup or a row of dots; or less than 60% letters among the
-    non-space characters (tables, formulas).
+    contains the exam questions too); a web address, markup or a row of dots; or less than 60% letters among
+    the non-space characters (tables, formulas).
     """
     if len(text) > longest or text.count(" ") < 2 or text.endswith("?") or _MARKUP.search(text):
         return True

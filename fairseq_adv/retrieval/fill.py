@@ -43,7 +43,7 @@ class Filled:
 
     Attributes:
         questions: lines written.
-        choices: of all questions.
+        choices: the number of choices of all questions.
         without: choices for which nothing was found.
         fallbacks: choices for which the required words had to be dropped.
         reused: the file existed already.
@@ -74,6 +74,7 @@ def fill(
         options: what to retrieve.
         workers: threads that search at the same time. The output does not depend on it.
         overwrite: replace an ``out`` that was made from something else.
+
     Raises:
         DataError: a question can't be used, ``out`` was made from something else, or another process is
             writing it.

@@ -2,9 +2,9 @@
 client.
 
 The query is the same as the embedded engine's: the same words, ranked by the server's BM25 (k1 1.2, b 0.75)
-with an analyzer that makes the same terms; statistics are over all shards. The scores differ by the constant
-k1 + 1, which Lucene omits. The ``_meta`` of the index's mapping records what the index is made from, and how
-far a build got.
+with an analyzer that produces the same terms; statistics are over all shards. The scores differ by the
+constant k1 + 1, which Lucene omits. The ``_meta`` of the index's mapping records what the index is made from,
+and how far a build got.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def connect(url: Optional[str], ca_certs: Optional[Path] = None, login_over_http
     _check_url(url)
     if "OPENSEARCH_USER" in os.environ and url.startswith("http://") and not login_over_http:
         raise DataError(
-            f"--url {url}: plain http shows OPENSEARCH_USER and OPENSEARCH_PASSWORD to the network. Pass "
+            f"--url {url}: plain http exposes OPENSEARCH_USER and OPENSEARCH_PASSWORD on the network. Pass "
             "https://, unset both, or pass --login-over-http if nobody else can read that network."
         )
     opensearch = import_extra("opensearchpy")
@@ -116,7 +116,7 @@ def _check_url(url: str) -> None:
 def build(client: Any, corpus: Corpus, name: str, overwrite: bool = False) -> Built:
     """Indexes a corpus as ``name`` on the server; shows a progress bar.
 
-    A sentence's number is its id, so a resumed build, or two at the same time, write nothing twice.
+    A sentence's number is its id, so a resumed build, or two at the same time, never write one twice.
 
     Raises:
         DataError: the server can't be reached or refuses, or ``name`` was made from something else.
@@ -276,7 +276,8 @@ def _told(client: Any) -> Iterator[None]:
         raise DataError(f"--url: the server does not answer ({error.error}). Is it running there?") from error
     except (exceptions.AuthenticationException, exceptions.AuthorizationException) as error:
         raise DataError(
-            f"--url: the server refuses ({error.status_code}). Set OPENSEARCH_USER and OPENSEARCH_PASSWORD."
+            f"--url: the server refuses access ({error.status_code}). Set OPENSEARCH_USER and "
+            "OPENSEARCH_PASSWORD."
         ) from error
     except exceptions.OpenSearchException as error:
         raise DataError(f"the OpenSearch server reports: {_reason(error)}") from error

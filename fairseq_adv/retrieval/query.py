@@ -31,7 +31,7 @@ ANALYSIS = {
 """How texts become terms, in every engine."""
 CHOICE_TERMS = ("any", "all")
 LONGEST_QUESTION = 1000
-"""Characters of a question to search for; of a longer one the last are used, as in ARC-Solvers."""
+"""Only the last so many characters of a question are searched for, as in ARC-Solvers."""
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -40,7 +40,7 @@ class Query:
     """One search.
 
     Attributes:
-        terms: term -> a word of the text that has it; sentences are ranked by these.
+        terms: term -> a word of the text that produces it; sentences are ranked by these.
         required: terms of which a sentence must contain one, or all. Empty: nothing is required.
         every: whether all required terms must occur.
     """
@@ -84,7 +84,7 @@ class Engine(Protocol):
 
         Args:
             query: the query.
-            limit: most hits.
+            limit: the largest number of hits.
             whole_ties: leave out the last hits if the limit may separate them from others with the same
                 score, unless all hits have the same score: which of them are returned would be arbitrary.
         """

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from fairseq_adv.data.errors import DataError
 
 LONGEST_LINE = 1_000_000
-"""Most characters of a line. A longer line means that the file does not have one sentence per line."""
+"""Characters. A longer line means that the file does not have one sentence per line."""
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
 
@@ -31,8 +31,8 @@ class CorpusFile:
     """One checked file.
 
     Attributes:
-        path: of the file.
-        sha256: of its decompressed text.
+        path: the file.
+        sha256: the SHA-256 of its decompressed text.
         sentences: lines that are not blank.
     """
 
@@ -78,7 +78,7 @@ class Corpus:
                 yield from sentences[max(0, start - found) :]
                 found += len(sentences)
             if found != file.sentences:
-                raise DataError(f"{file.path}: changed while it was read. Run the same command again.")
+                raise DataError(f"{file.path}: changed while it was being read. Run the same command again.")
             start = 0
 
 

@@ -40,8 +40,8 @@ class Built:
     """The result of a build.
 
     Attributes:
-        sentences: in the index.
-        segments: of the index; 1 up to 72 million sentences.
+        sentences: their number in the index.
+        segments: their number in the index; 1 up to 72 million sentences.
         reused: the index existed already.
         continued_at: the sentence at which an interrupted build resumed; 0: from the beginning.
     """
@@ -55,8 +55,8 @@ class Built:
 def build(corpus: Corpus, out: Path, overwrite: bool = False) -> Built:
     """Indexes a corpus into the folder ``out``, atomically; shows a progress bar.
 
-    The commits of a killed build are kept in ``OUT.partial``; the next build resumes after the sentences in
-    there.
+    The commits of a killed build are kept in ``OUT.partial``; the next build resumes after the sentences
+    already there.
 
     Raises:
         DataError: ``out`` was made from something else, another process is building it, or tantivy isn't

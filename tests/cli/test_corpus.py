@@ -294,7 +294,7 @@ BAD_OPTIONS = [
     (["--sentencepiece", "a", "--srcdict", "b", "--vocab-bpe", "c"], "--vocab-bpe is not for"),
     (["--sentencepiece", "a", "--srcdict", "b", "--cased"], "--cased is for WordPiece"),
     (["--encoder", "nowhere"], "nowhere: neither vocab.txt (WordPiece), nor"),
-    (["--encoder", "{encoder}", "--shards", "9999"], "--shards 9999: the corpus can't be cut into so many"),
+    (["--encoder", "{encoder}", "--shards", "9999"], "--shards 9999: the corpus can't be cut into that many"),
     (["--encoder", "{encoder}", "--task-index", "0"], "--task-index and --task-count go together"),
     (
         ["--encoder", "{encoder}", "--task-index", "2", "--task-count", "2"],

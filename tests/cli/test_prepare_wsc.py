@@ -117,7 +117,7 @@ def test_user_mistakes(
         ([wsc, "--spacy-model", "no_such_model"], "fairseq-adv prepare wsc on a machine that has them"),
         ([tmp_path / "other.jsonl"], "other.jsonl: the name is not that of a split"),
         ([tmp_path / "empty"], "no train, val (or valid, dev) or test"),
-        ([wsc, wsc / "train.jsonl"], "is the train split too"),
+        ([wsc, wsc / "train.jsonl"], "is also the train split"),
         ([wsc / "dev.jsonl"], "dev.jsonl: no such file"),
         ([tmp_path / "train.jsonl"], "train.jsonl:1: the key target is missing"),
     ]

@@ -160,7 +160,7 @@ def test_opensearch_that_is_not_there(
         assert shown.startswith("error: --url: the server does not answer") and shown.count("\n") == 1
         monkeypatch.setenv("OPENSEARCH_USER", "me")
         assert run(retrieve, *words) == 2
-        assert f"error: --url {url}: plain http shows" in capsys.readouterr().err
+        assert f"error: --url {url}: plain http exposes" in capsys.readouterr().err
         assert run(retrieve, *words, "--login-over-http") == 2
         assert "the server does not answer" in capsys.readouterr().err
     # Where no handler is set up, Python itself prints a library's warnings, with their tracebacks.

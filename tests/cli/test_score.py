@@ -74,7 +74,7 @@ def test_predictions_in_another_scheme(tmp_path: Path, capsys: pytest.CaptureFix
             ("tags", "a\tO\n"),
             "tags.tsv:1: 2 columns. Each line must be a word, its gold tag and the predicted",
         ),
-        (("tags", "a\tO\tO\nb\tO\n"), "tags.tsv:2: 2 columns, but the lines before have 3"),
+        (("tags", "a\tO\tO\nb\tO\n"), "tags.tsv:2: 2 columns, but the lines before it have 3"),
         (("tags", "a\tO\tO\nb\tO\tZ\n"), "tags.tsv:2: 'Z' is not a tag"),
         (
             ("tags", "a\tI-X\tO\nb\tO\tO\nc\tB-X\tO\n"),

@@ -90,7 +90,7 @@ def test_two_jobs_with_one_save_dir(
     second.end()
     first.cancel()
     first.end()
-    message = f"{tmp_path}/save: another run writes its checkpoints there, process "
+    message = f"{tmp_path}/save: another run is writing its checkpoints there, process "
     assert f"(SLURM job {first.number})" in second.log()
     assert_failed(cluster, second, message)
 

@@ -71,8 +71,8 @@ def without(name: str) -> Change:
         (in_model(encoder_attention_heads="3"), "encoder_attention_heads is '3'"),
         (in_task(classification_head_name="mine"), "no head 'mine'; found sentence_classification_head"),
         (in_task(_name="commonsense_qa"), "has 2 outputs; multiple choice needs one"),
-        (in_task(separator_token=7), "the token 7 beside its texts, which is none of <s>, <pad>, </s>"),
-        (in_task(init_token="0"), "init_token is '0', not the id of a token"),
+        (in_task(separator_token=7), "token 7 around its texts, which is none of <s>, <pad>, </s>"),
+        (in_task(init_token="0"), "init_token is '0', not a token id"),
         (in_task(class_names=["a", "b", "c"]), r"names 3 classes \(a, b, c\).*has 2 outputs.*--labels"),
         (in_tensors(adapter=torch.zeros(2)), "adapter: not known"),
         (in_tensors(encoder__sentence_encoder__layers__0__fc1__bias=torch.zeros(3)), r"fc1.bias.*\(3,\)"),
@@ -130,7 +130,7 @@ def test_without_a_tokenizer(trained: Path, tmp_path: Path) -> None:
     (wrong / "dict.txt").write_text(
         (encoder / "dict.txt").read_text(encoding="utf-8").replace("film 1", "other 1")
     )
-    with pytest.raises(DataError, match=r"'(film|other)' is in one alone"):
+    with pytest.raises(DataError, match=r"'(film|other)' is in only one of them"):
         export_checkpoint(alone, tmp_path / "out-2", wrong)
 
 
@@ -217,7 +217,7 @@ def test_the_model_card(trained: Path, tmp_path: Path) -> None:
     assert "pipeline_tag: text-classification\n" in card and "- freelb\n" in card
     assert "| method | --criterion freelb " in card and "--adv-steps 3" in card and "--adv-lr" in card
     assert "| accuracy on the validation split | 80.25 |" in card
-    assert "| accuracy, the best of the training | 81.5 |" in card
+    assert "| best accuracy during training | 81.5 |" in card
     method = next(line for line in card.splitlines() if line.startswith("| method "))
     assert "--seed" not in method and "--flood" not in method  # of fairseq's, and of what was not used
     assert "| updates | 3 |" in card

@@ -45,8 +45,11 @@ def refused(folder: Path, message: str) -> None:
         ({"hidden_act": ["gelu"]}, r"hidden_act is \['gelu'\]"),
         ({"num_hidden_layers": 1_000_000_000}, "num_hidden_layers is 1000000000, expected a whole number"),
         ({"num_hidden_layers": 10_000_000}, "num_hidden_layers 10000000; at most 1000 are supported"),
-        ({"hidden_dropout_prob": "much"}, "hidden_dropout_prob is 'much', expected a number from 0"),
-        ({"hidden_dropout_prob": float("nan")}, "hidden_dropout_prob is nan, expected a number from 0"),
+        ({"hidden_dropout_prob": "much"}, "hidden_dropout_prob is 'much', expected a number of at least 0"),
+        (
+            {"hidden_dropout_prob": float("nan")},
+            "hidden_dropout_prob is nan, expected a number of at least 0",
+        ),
         ({"is_decoder": True}, "is_decoder or add_cross_attention is set"),
         ({"vocab_size": 7}, r"the tokenizer has \d+ tokens but config.json has vocab_size 7"),
         (
@@ -149,9 +152,7 @@ def test_bin_with_code_is_refused_and_not_run(bert: Path) -> None:
     (bert / "model.safetensors").unlink()
     mark = bert / "code-was-run"
     torch.save({**tensors, "extra": Payload(mark)}, bert / "pytorch_model.bin")
-    refused(
-        bert, r"pytorch_model.bin was not loaded: it names `posix.mkdir`.*Better: use the model's safetensors"
-    )
+    refused(bert, r"pytorch_model.bin was not loaded: it names `posix.mkdir`.*Use the model's safetensors")
     assert not mark.exists()
 
 

@@ -99,5 +99,5 @@ def test_a_regression_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("textattack") is not None, reason="TextAttack is installed")
 def test_without_textattack_the_error_says_where_to_read() -> None:
-    with pytest.raises(ModuleNotFoundError, match=r"needs TextAttack .*: docs/textattack\.md says how"):
+    with pytest.raises(ModuleNotFoundError, match=r"needs TextAttack .*: see docs/textattack\.md"):
         import fairseq_adv.hub.textattack  # noqa: F401

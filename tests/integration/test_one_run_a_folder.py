@@ -31,7 +31,7 @@ def test_the_second_of_two_runs_refuses(tmp_path: Path, args: list[str]) -> None
         assert done.returncode == 1
         who = f"process {json.loads(before)['process']} on {socket.gethostname()}"
         assert done.stderr.splitlines()[-1] == (
-            f"error: {tmp_path}/save: another run writes its checkpoints there, {who}. Wait until it has "
+            f"error: {tmp_path}/save: another run is writing its checkpoints there, {who}. Wait until it has "
             "ended, or pass another --save-dir (checkpoint.save_dir)."
         )
         assert (tmp_path / "save" / ".running").read_text() == before

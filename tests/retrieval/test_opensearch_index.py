@@ -135,7 +135,7 @@ def test_no_server_and_no_password(
         open_index(connect(url), "science")
     monkeypatch.delenv("OPENSEARCH_USER", raising=False)
     with serving(double, user="someone") as url:
-        with pytest.raises(DataError, match=r"refuses \(401\). Set OPENSEARCH_USER"):
+        with pytest.raises(DataError, match=r"refuses access \(401\). Set OPENSEARCH_USER"):
             open_index(connect(url), "science")
         monkeypatch.setenv("OPENSEARCH_USER", "someone")
         monkeypatch.setenv("OPENSEARCH_PASSWORD", "secret")
@@ -146,8 +146,8 @@ def test_no_server_and_no_password(
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("http://localhost:9200", r"plain http shows .* or pass --login-over-http"),
-        ("http://search.example.org", r"plain http shows .* or pass --login-over-http"),
+        ("http://localhost:9200", r"plain http exposes .* or pass --login-over-http"),
+        ("http://search.example.org", r"plain http exposes .* or pass --login-over-http"),
         ("http://me:secret@localhost", "^--url: contains a name or a password"),
         ("me:secret@localhost", "^--url: contains a name or a password"),
         ("https://me:secret@localhost", "^--url: contains a name or a password"),

@@ -80,5 +80,5 @@ def test_changed_while_it_is_read(tmp_path: Path) -> None:
     path.write_text("one\ntwo\n")
     corpus = survey([str(path)])
     path.write_text("one\ntwo\nthree\n")
-    with pytest.raises(DataError, match="changed while it was read"):
+    with pytest.raises(DataError, match="changed while it was being read"):
         list(corpus.sentences())

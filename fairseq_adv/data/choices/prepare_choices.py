@@ -52,7 +52,9 @@ def files_of_splits(words: Sequence[str]) -> dict[str, Path]:
         if split not in SPLITS:
             raise DataError(f"{path}: the name doesn't say which split it is. Pass SPLIT=FILE: train={path}")
         if split in files:
-            raise DataError(f"{path}: the split {split!r} is already {files[split]}. Pass one file each.")
+            raise DataError(
+                f"{path}: the split {split!r} is already {files[split]}. Pass one file per split."
+            )
         files[split] = path
     if "train" not in files:
         raise DataError("no training file. Pass one with 'train' in its name, or train=FILE.")
@@ -73,7 +75,7 @@ def prepare_choices(
 
     Args:
         files: by fairseq's split names; train is required.
-        out: the folder to make.
+        out: the folder to create.
         valid_share: fraction of the training questions to hold out if there is no validation file.
         seed: for choosing them.
         overwrite: replace an ``out`` that an earlier run made from something else.

@@ -19,8 +19,8 @@ from fairseq_adv.data.workspace import finished, workspace
 FORMAT_VERSION = 1
 ENTAILED = "entailment"
 REPORT = "report.json"
-# All rows of dev, also those without a partner. They have no answer to train on, hence the name of a test
-# split.
+# All rows of dev, including those without a partner. They have no answer to train on, hence the name of a
+# test split.
 DEV_ROWS = "test-dev"
 
 
@@ -49,7 +49,7 @@ def prepare_pairs(folder: Path, out: Path, seed: int = 1, overwrite: bool = Fals
 
     Args:
         folder: with train.tsv, dev.tsv and, optionally, test.tsv.
-        out: the folder to make.
+        out: the folder to create.
         seed: for the order of the choices.
         overwrite: replace an ``out`` that an earlier run made from something else.
 
@@ -80,8 +80,8 @@ def prepare_pairs(folder: Path, out: Path, seed: int = 1, overwrite: bool = Fals
     for name, file in (("train", "train.tsv"), ("valid", "dev.tsv")):
         if not splits[name].questions:
             raise DataError(
-                f"{folder / file}: no question has both an entailed and another sentence, so no pair can be "
-                "made. Is the file only a part of the original?"
+                f"{folder / file}: no question has both an entailed sentence and another one, so there are "
+                "no pairs. Is the file only a part of the original?"
             )
     sources = {"train": "train", "valid": "dev", DEV_ROWS: "dev", "test": "test"}
     result.report = {name: _summary(len(rows[sources[name]]), pairs) for name, pairs in splits.items()}

@@ -1,4 +1,4 @@
-"""Questions in other layouts than ours: SWAG, HellaSWAG, and a simple one for your own jsonl.
+"""Questions in layouts other than ours: SWAG, HellaSWAG, and a simple one for your own jsonl.
 
 The simple layout: ``{"choices": [text, …], "answer": 0, "id"?, "context"?, "question"?}``; ``answer`` counts
 from 0.
@@ -23,7 +23,7 @@ def read_any_questions(path: Path, split: str) -> list[Question]:
 
     Args:
         path: the file; may be gzipped.
-        split: makes ids for questions without one: "train-1".
+        split: for the ids of questions that have none: "train-1".
 
     Raises:
         DataError: naming file and line: not JSON, an unknown layout, a missing or empty text, an answer that

@@ -1,4 +1,4 @@
-"""RACE as it is distributed: one JSON file per article, with its questions of four options."""
+"""RACE as it is distributed: one JSON file per article, with its four-option questions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _article(path: Path) -> Iterator[Question]:
     if not len(questions) == len(options) == len(answers):
         raise DataError(
             f"{where}: {len(questions)} questions, {len(options)} lists of options and {len(answers)} "
-            "answers; there must be equally many of each. Correct the file."
+            "answers; there must be the same number of each. Correct the file."
         )
     name = str(row.get("id", path.name))
     for k, (stem, texts, answer) in enumerate(zip(questions, options, answers)):

@@ -26,7 +26,7 @@ class RankingDataset(RowsDataset):
         net_input.src_tokens (R, T) int64, padded on the right; net_input.src_lengths (R,) int64;
         row_ids, R numbers, the id of each row's question, not a tensor;
         question (R,) int64, the question of each row, 0 … Q - 1; choice (R,) int64, its position in the
-        question; max_choices: the most choices of a question in the batch; source (Q,) int64, its data set;
+        question; max_choices: the largest number of choices in the batch; source (Q,) int64, its data set;
         target (Q,) int64, the right choice, or -1; nlabelled, the number of questions with a known answer.
 
     Args:
@@ -35,12 +35,12 @@ class RankingDataset(RowsDataset):
         rows: (all choices, columns) indices of texts in ``segments``; the first column may be truncated.
         sources: (questions,) the data set of each question, ascending.
         special: the ids of ``<s>``, padding and ``</s>``.
-        max_positions: the most tokens of a row; a question with its answer must fit.
+        max_positions: the largest number of tokens in a row; a question with its answer must fit.
         longest: truncate documents so that rows have at most this many tokens; ``None``: ``max_positions``.
         weights: how often a question of each data set occurs per epoch; ``None``: not a training split, every
             question occurs once, ordered by length.
         seed: for the order and the sample.
-        shuffle: mix the questions of a training split, and order those of another by length.
+        shuffle: shuffle the questions of a training split, and order those of any other by length.
         group_by_length: mini-batches of a training split have questions of similar length.
 
     Raises:

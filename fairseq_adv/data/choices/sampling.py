@@ -16,14 +16,14 @@ def epoch_indices(
     them.
 
     All examples occur floor(w) times; the rest is a sample without replacement, drawn again in each epoch.
-    The same seed and epoch give the same result, so a run can resume in mid-epoch.
+    The same seed and epoch give the same result, so a run can resume within an epoch.
 
     Args:
         sources: (examples,) the data set of each example, ascending.
         weights: one per data set, 0 or more.
         seed: the run's seed.
         epoch: counted from 1.
-        shuffle: mix the data sets; otherwise they follow each other.
+        shuffle: mix the data sets; otherwise they follow one another.
     """
     rng = np.random.default_rng([seed, epoch])
     chosen = []

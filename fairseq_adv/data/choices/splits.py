@@ -65,7 +65,7 @@ def find_split(data: Path, split: str) -> Path:
         raise DataError(f"{data}: no such folder")
     wanted = ", ".join(f"{name}.jsonl" for name in _names(split))
     raise DataError(
-        f"{data}: no split {split!r}. Looked for {wanted}, for names that end like these "
+        f"{data}: no split {split!r}. Looked for {wanted}, for names that end similarly "
         "(ARC-Easy-Dev.jsonl), the same with .csv, and for a folder of RACE's articles."
     )
 

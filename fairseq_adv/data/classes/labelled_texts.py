@@ -54,7 +54,7 @@ def read_texts(name: str, rows: Iterable[PlacedRow], columns: Columns) -> Placed
 
     Raises:
         DataError: naming file and line: a column is missing, a text is not a string, a label is missing, is
-            not a number in a regression, or is a name that fairseq's dictionary can't store.
+            not a number in a regression, or a class name that fairseq's dictionary can't store.
     """
     inputs: tuple[list[str], ...] = tuple([] for _ in columns.texts)
     labels: list[str] = []

@@ -29,7 +29,7 @@ class NliLayout:
 
     Attributes:
         title: for messages.
-        columns: of premise, hypothesis and label.
+        columns: those of premise, hypothesis and label.
         meaning: names for the file's labels; labels that are not listed are kept.
     """
 

@@ -51,7 +51,7 @@ def prepare_classification(
 
     Args:
         splits: "train" first, then any others.
-        out: the folder to make.
+        out: the folder to create.
         how: the settings.
         title: what is prepared, for the progress bar and the report.
 

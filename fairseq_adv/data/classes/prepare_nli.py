@@ -16,12 +16,11 @@ def prepare_nli(folder: Path, out: Path, how: Making, rounds: Sequence[str] = ()
     """Writes premises as ``input0`` and hypotheses as ``input1``.
 
     All rounds of ANLI are trained on together: "train", "valid" and "test" have all rounds, and "valid-R1" …
-        and
-    "test-R1" … one each.
+    and "test-R1" … one each.
 
     Args:
-        folder: of the data set; ANLI's has R1, R2, R3, or files with such names.
-        out: the folder to make.
+        folder: the data set's folder; ANLI's has R1, R2, R3, or files with such names.
+        out: the folder to create.
         how: as in :func:`prepare_classification`.
         rounds: the rounds of ANLI to use; empty: all.
 

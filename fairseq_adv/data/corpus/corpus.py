@@ -1,8 +1,8 @@
-"""Raw text to the shards that fairseq's ``masked_lm`` reads: plans them, and finds out which exist already.
+"""Turns raw text into the shards that fairseq's ``masked_lm`` reads: plans them, finds out which exist.
 
 The output is byte-identical to that of fairseq's two steps, ``examples/roberta/multiprocessing_bpe_encoder.py
---keep-empty`` and ``fairseq-preprocess --only-source``, on the concatenated files. Each shard is a folder of
-its own, made by one process from its own range of bytes; see :mod:`fairseq_adv.data.corpus.workers`.
+--keep-empty`` and ``fairseq-preprocess --only-source``, on the concatenated files. Each shard is a separate
+folder, made by one process from its own range of bytes; see :mod:`fairseq_adv.data.corpus.workers`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class CorpusOptions:
 
     Attributes:
         texts: the files, in order; ``.gz`` and ``.zst`` are decompressed while reading.
-        out: the folder to make, with ``shard0`` and so on in it.
+        out: the folder to create, for ``shard0`` and so on.
         shards: number of shards.
         documents: "blank-line": a document ends at a blank line; "line": every line is one.
         drop_empty: leave out empty rows; see :func:`fairseq_adv.data.corpus.shard.shaped`.
         valid: files that become the first shard's valid split.
         test: files that become its test split.
-        replace_invalid: replace text that is not UTF-8 by U+FFFD; otherwise stop there.
-        max_line: the most bytes of a line.
+        replace_invalid: replace text that is not UTF-8 with U+FFFD; otherwise stop there.
+        max_line: the largest number of bytes in a line.
     """
 
     texts: Sequence[Path]
@@ -58,7 +58,7 @@ class Corpus:
         ranges: the bytes of each shard's train split.
 
     Raises:
-        DataError: an input is missing, is empty, or can't be cut into so many shards; or ``out`` can't be
+        DataError: an input is missing, is empty, or can't be cut into that many shards; or ``out`` can't be
             used.
     """
 
@@ -107,7 +107,7 @@ class Corpus:
         return {"train": self.ranges[shard], **(self._others if shard == 0 else {})}
 
     def made_from(self, shard: int) -> Dict[str, Any]:
-        """What determines a shard's content. Excludes the treatment of invalid bytes: see :meth:`done`."""
+        """What determines a shard's contents. Excludes the treatment of invalid bytes: see :meth:`done`."""
         return {**self._made_from, "shard": shard, **(self._others_made_from if shard == 0 else {})}
 
     def size(self, shard: int) -> int:
@@ -115,8 +115,7 @@ class Corpus:
         return sum(piece.end - piece.start for pieces in self.splits(shard).values() for piece in pieces)
 
     def done(self, shard: int, overwrite: bool = False) -> bool:
-        """Whether a shard is complete and made from the same input; with ``overwrite`` any other is made
-        again.
+        """Whether a shard is complete and made from the same input; with ``overwrite`` any other is remade.
 
         Raises:
             DataError: something else is in its place; the message says how to fix that.

@@ -92,7 +92,7 @@ def plan(pieces: Sequence[Piece], shards: int, documents: str) -> List[List[Piec
         cuts = max(cuts, _cuts(pieces, starts, shards, documents, leave_files=True), key=len)
     if len(cuts) <= shards:
         raise DataError(
-            f"--shards {shards}: the corpus can't be cut into so many. Cuts are only possible where a "
+            f"--shards {shards}: the corpus can't be cut into that many. Cuts are only possible where a "
             f"document ends ({documents}) and between files, never within a compressed file. Pass fewer "
             f"shards, or --documents {LINE} if each line is a document."
         )
@@ -103,7 +103,7 @@ def _cuts(
     pieces: Sequence[Piece], starts: Sequence[int], shards: int, documents: str, leave_files: bool
 ) -> List[int]:
     """Ascending offsets into the concatenated files, from 0 to the end; fewer than wanted if there are too
-    few bounds.
+    few boundaries.
 
     leave_files: leave the start of a file for each of the later cuts.
     """
@@ -122,8 +122,8 @@ def _cuts(
 
 
 def _bound(pieces: Sequence[Piece], starts: Sequence[int], target: int, documents: str, above: int) -> int:
-    """The first boundary at or after ``target``; for a compressed file, its nearer end that is greater than
-    ``above``.
+    """The first boundary at or after ``target``; for a compressed file, the nearer of its ends that
+    are greater than ``above``.
     """
     number = bisect_right(starts, target) - 1
     if number >= len(pieces) or starts[number] == target:
@@ -136,7 +136,7 @@ def _bound(pieces: Sequence[Piece], starts: Sequence[int], target: int, document
 
 
 def _next_bound(path: Path, place: int, documents: str) -> Optional[int]:
-    """The first byte at or after ``place`` where a document begins; None if the file ends before.
+    """The first byte at or after ``place`` where a document begins; None if the file ends first.
 
     Raises:
         DataError: there is none in the next ``_FARTHEST`` bytes. Otherwise the search would read all of a
@@ -149,7 +149,7 @@ def _next_bound(path: Path, place: int, documents: str) -> Optional[int]:
             data = file.read(window)
             last = len(data) < window
             match = pattern.search(data)
-            # Near the end of the block, the next line may be a blank one of which a part is missing.
+            # Near the end of the block, the next line may be a blank one that is only partly in the block.
             if match and (last or match.end() + _OVERLAP <= len(data)):
                 rest = data[match.end() :]
                 return place + match.end() if rest.decode("utf-8", "replace").strip() else None

@@ -1,6 +1,6 @@
 """Masking rates that change during pre-training.
 
-ALUM (arXiv 2004.08994) raises BERT's masking rate from 5% to 25% in five steps, each a fifth of the training.
+ALUM (arXiv 2004.08994) raises BERT's masking rate from 5% to 25% in five steps of equal length.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def _equal_steps(text: str, count: int, max_epoch: int) -> tuple[int, ...]:
     if max_epoch < count:
         raise DataError(
             f"{OPTION} {text}: {count} rates don't fit into --max-epoch {max_epoch}. Pass fewer rates or "
-            "more epochs; in a corpus of several shards (joined by colons) each shard is an epoch of its "
-            "own"
+            "more epochs; in a corpus of several shards (joined by colons) each shard is a separate "
+            "epoch"
         )
     return tuple(-(-step * max_epoch // count) + 1 for step in range(count))
 
@@ -144,8 +144,8 @@ class ScheduledMasking(BaseWrapperDataset):
         super().set_epoch(epoch)
         for twin in self.twins:
             twin.mask_prob = self.schedule.rate(epoch)
-        # The outer cache of apply_mask isn't keyed by the epoch. Its last items would recur in this epoch,
-        # perhaps a target without its source, but not in a run that resumed here.
+        # The outer cache of apply_mask isn't keyed by the epoch. Its last items would be used again in this
+        # epoch, perhaps a target without its source, but not in a run that resumed here.
         LRUCacheDataset.__getitem__.cache_clear()
 
 

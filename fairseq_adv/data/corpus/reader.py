@@ -44,8 +44,8 @@ class Reading:
     """How to read, and what was found.
 
     Attributes:
-        replace_invalid: replace bytes that are not UTF-8 by U+FFFD, like ``errors="replace"``; else stop.
-        max_line: the most bytes of a line; lines are held in memory.
+        replace_invalid: replace bytes that are not UTF-8 with U+FFFD, like ``errors="replace"``; else stop.
+        max_line: the largest number of bytes in a line; lines are held in memory.
         progress: called with the number of bytes on disk that were read since the last call.
         replaced: the number of U+FFFD in blocks where any was inserted.
     """
@@ -238,5 +238,5 @@ def _not_utf8(data: bytes, piece: Piece, place: int, error: UnicodeDecodeError) 
 
 
 def lines_in(data: bytes) -> int:
-    """The number of lines that end in these bytes, which must not end within a line end."""
+    """The number of lines that end in these bytes, which must not stop between CR and LF."""
     return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")

@@ -46,7 +46,7 @@ class Counts:
 
 
 def shaped(blocks: Iterator[List[str]], documents: str, drop_empty: bool) -> Iterator[List[str]]:
-    """Blocks of lines to blocks of rows.
+    """Turns blocks of lines into blocks of rows.
 
     An empty row ends a document. If each line is a document, an empty row is added after each, and
     ``drop_empty`` drops lines that were already empty; otherwise it drops all empty rows.
@@ -71,8 +71,8 @@ def write_shard(
     """Writes ``folder`` with the files of every split, and dict.txt, atomically.
 
     Args:
-        folder: of the shard; output of another run is replaced.
-        made_from: what determines the content; stored in the manifest.
+        folder: the shard's folder; output of another run is replaced.
+        made_from: what determines the contents; stored in the manifest.
         splits: the pieces of train, valid, test.
         tokenizer: gives the dictionary ids.
         documents: see :func:`fairseq_adv.data.corpus.cuts.plan`.
@@ -144,8 +144,7 @@ def _write_rows(prefix: Path, blocks: Iterator[List[str]], cache: WordCache) -> 
 
 
 def faults(folder: Path, split: str, vocabulary_size: int) -> List[str]:
-    """What is wrong with a split's files, which are compared with each other: header, lengths, offsets,
-    sizes."""
+    """What is wrong with a split's files, whose headers, lengths, offsets and sizes are compared."""
     bin_file, idx_file = folder / f"{split}.bin", folder / f"{split}.idx"
     try:
         counts, size = counts_of(folder, split), os.path.getsize(idx_file)
@@ -159,14 +158,14 @@ def faults(folder: Path, split: str, vocabulary_size: int) -> List[str]:
     if index is None:
         return [f"{idx_file}: not a fairseq index"]
     if index.rows != counts.rows or size != index.size:
-        return [f"{idx_file}: says {index.rows} rows in {size} bytes, but {counts.rows} were written"]
+        return [f"{idx_file}: has {index.rows} rows in {size} bytes, but {counts.rows} were written"]
     sizes = np.memmap(idx_file, np.int32, "r", LENGTHS_AT, (index.rows,))
     places = np.memmap(idx_file, np.int64, "r", index.starts_at, (index.rows,))
     if not _places_fit(sizes, places, index.itemsize):
         return [f"{idx_file}: the rows' offsets do not fit their lengths"]
     itemsize = np.dtype(best_fitting_int_dtype(vocabulary_size)).itemsize
     if int(places[-1]) + int(sizes[-1]) * itemsize != data_size or data_size != counts.tokens * itemsize:
-        return [f"{bin_file}: has {data_size} bytes, but its index says otherwise"]
+        return [f"{bin_file}: has {data_size} bytes, which does not match its index"]
     return []
 
 

@@ -16,7 +16,7 @@ from fairseq.data.indexed_dataset import best_fitting_int_dtype
 
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 
-# Everything that Python or a tokenizer may treat as white space, including U+180E, which used to be.
+# Everything that Python or a tokenizer may treat as white space, including U+180E, which once was.
 WHITE_SPACE = frozenset(
     "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f "
     "\x85\xa0\u1680\u180e\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -42,8 +42,7 @@ class WordCache:
     r"""Encodes rows like ``tokenizer.encode``, but faster.
 
     The first word of a row starts with a line feed: "\nThe" means "end the previous row, then The". A word
-        after a
-    space is tokenised with that space.
+    after a space is tokenised with that space.
 
     Args:
         tokenizer: tokenises the words. Only one with ``splits_at_spaces`` gains speed.

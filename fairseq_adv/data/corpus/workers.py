@@ -94,8 +94,7 @@ def make(
 
 
 def _note_signals() -> Tuple[List[int], Dict[int, Any]]:
-    """A list that Ctrl-C and SIGTERM append to, and the handlers to restore, of those signals that are
-    handled.
+    """A list that Ctrl-C and SIGTERM append to, and the handlers to restore, for signals that have one.
 
     A KeyboardInterrupt raised while a process is being forked would be lost.
     """

@@ -27,7 +27,7 @@ class SplitLayout:
         has_header: whether the first line names the columns.
         drops_malformed: whether the recipe drops rows that don't have exactly ``len(columns)`` fields.
         required: whether the task needs this file.
-        other_file: an alternative name of the file.
+        other_file: an alternative name for the file.
     """
 
     name: str
@@ -52,7 +52,7 @@ class TaskLayout:
 
     Attributes:
         labels_of: the task whose labels are used, for a task without training data (AX).
-        other_folder: an alternative name of the task's folder.
+        other_folder: an alternative name for the task's folder.
     """
 
     name: str

@@ -68,7 +68,7 @@ def prepare(
     Args:
         glue_dir: the folder of all GLUE tasks, or that of this one.
         task: a task's name, such as "SST-2".
-        out: the folder to make.
+        out: the folder to create.
         tokenizer: gives the dictionary ids; see :mod:`fairseq_adv.data.tokenizers.text_to_ids`.
         overwrite: replace an ``out`` that an earlier run made from something else.
         progress: show a progress bar.
@@ -117,7 +117,7 @@ def _made_from(
 
 
 def _check_labels(layout: TaskLayout, splits: Sequence[Split]) -> None:
-    """A class that is missing in the train file would be <unk> in the label dictionary, which no criterion
+    """A class that is missing from the train file would be <unk> in the label dictionary, which no criterion
     can use."""
     known = set(splits[0].labels)
     for split in splits[1:]:

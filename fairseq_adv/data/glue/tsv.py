@@ -1,4 +1,4 @@
-"""Reads a GLUE file like fairseq's recipe with ``tail``, ``awk`` and ``cut``, and checks its content.
+"""Reads a GLUE file like fairseq's recipe with ``tail``, ``awk`` and ``cut``, and checks its contents.
 
 A line ends at a line feed only, a cell at a tab only, and a quote is an ordinary character.
 """

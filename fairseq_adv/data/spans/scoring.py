@@ -16,7 +16,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
 
 
 class Score(NamedTuple):
-    """Of one answer, from 0 to 1; or a mean over several, x 100."""
+    """The score of one answer, from 0 to 1, or a mean over several, x 100."""
 
     exact: float
     f1: float
@@ -28,7 +28,7 @@ def normalised(text: str) -> str:
 
 
 def score_of(answer: str, golds: Sequence[str]) -> Score:
-    """The best exact match and, independently, the best F1 over the right answers.
+    """The best exact match and, independently, the best F1 over the correct answers.
 
     Args:
         answer: the predicted text; "" for no answer.
@@ -57,7 +57,7 @@ def scores_of(answers: Mapping[str, str], golds: Mapping[str, Sequence[str]]) ->
 
 
 def mean(scores: Sequence[Score]) -> Score:
-    """x 100; 0 if there are none."""
+    """The mean, x 100; 0 if there are no scores."""
     n = max(len(scores), 1)
     return Score(100.0 * sum(s.exact for s in scores) / n, 100.0 * sum(s.f1 for s in scores) / n)
 

@@ -17,17 +17,16 @@ class SpansDataset(TokenRowsDataset):
     """Each item is a window of a question's context.
 
     A collated batch has, in addition to what :meth:`TokenRowsDataset.collate_rows` describes: allowed (R, T)
-    bool, the positions where an answer may begin or end: those of the context, and of ``<s>``, which stands
-        for no answer;
-    target (R, 2) int64, the positions of the first and the last token of the answer: see
+    bool, the positions where an answer may begin or end: those of the context, and that of ``<s>``, which
+    stands for no answer; target (R, 2) int64, the positions of the answer's first and last token, see
     :func:`fairseq_adv.data.spans.windows.targets_of`; nlabelled, the number of windows whose answer is known;
-    split, its name.
+    split, the split's name.
 
     Args:
         squad: the questions.
         windows: at least one per question.
-        split: its name in the task.
-        bos, eos, padding_idx: of the dictionary.
+        split: the split's name in the task.
+        bos, eos, padding_idx: the dictionary's ids.
         others: see the base class.
 
     Attributes:

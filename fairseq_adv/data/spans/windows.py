@@ -54,7 +54,7 @@ def cut_into_windows(squad: Squad, tokenizer: TokenToIds, longest: int, overlap:
     Args:
         squad: the questions.
         tokenizer: WordPiece or GPT-2's BPE.
-        longest: the most tokens of a row.
+        longest: the largest number of tokens in a row.
         overlap: number of tokens that consecutive windows share.
 
     Raises:
@@ -83,8 +83,8 @@ def cut_into_windows(squad: Squad, tokenizer: TokenToIds, longest: int, overlap:
 def targets_of(squad: Squad, windows: Windows) -> IntArray:
     """(windows, 2): the positions in the row of the first and the last token of the first right answer.
 
-    0, the position of ``<s>``, if there is no answer or the window lacks a part of it; -1 if the answer is
-    unknown. An answer that begins or ends within a token gets the smallest range that covers it.
+    0, the position of ``<s>``, if there is no answer or the window does not contain all of it; -1 if the
+    answer is unknown. An answer that begins or ends within a token gets the smallest range that covers it.
     """
     first, last = _answers(squad.questions, windows.contexts)
     known = np.array([question.answers is not None for question in squad.questions])[windows.question]

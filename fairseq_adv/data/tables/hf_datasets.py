@@ -15,12 +15,12 @@ _SAVED = ("dataset_dict.json", "state.json")  # in folders written by the librar
 
 
 def load_splits(name: str, config: str | None = None) -> dict[str, Iterator[PlacedRow]]:
-    """The rows of the splits train, valid and test, if they exist. No code of the data set is run.
+    """The rows of the splits train, valid and test, if they exist. No code from the data set is run.
 
     ``ClassLabel`` columns get the names of the classes; -1, "not labelled", becomes ``None``.
 
     Args:
-        name: the data set's name on the hub, or a folder: saved by the library, or of files that it reads.
+        name: the data set's name on the hub, or a folder, saved by the library or with files that it reads.
         config: the configuration of the data set.
 
     Raises:

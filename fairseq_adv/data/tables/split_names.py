@@ -15,7 +15,7 @@ _WORDS = {
 
 
 def split_named(path: Path) -> str:
-    """fairseq's name of the split that a word in the file's name stands for, else "".
+    """fairseq's name for the split that a word in the file's name stands for, else "".
 
     For MultiNLI's two dev and test files, the mismatched ones are "valid1" and "test1", as in GLUE.
     """
@@ -28,7 +28,7 @@ def find_split_file(folder: Path, split: str, endings: Tuple[str, ...]) -> Path:
     """The file of a split: ``SPLIT.ENDING``, or else the one whose name contains the split's name.
 
     Args:
-        folder: of the data set.
+        folder: the data set's folder.
         split: fairseq's name, or a file's name without its ending.
         endings: with their dot.
 

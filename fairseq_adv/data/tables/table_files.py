@@ -20,7 +20,7 @@ ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", *CLASS_LINES)
 def read_table(path: Path, header: bool = True, encoding: str = "utf-8") -> Iterator[PlacedRow]:
     """Reads the rows of a table. Text formats may be gzipped. Blank lines are skipped.
 
-    A csv may have quoted cells, which may contain line ends; in a tsv a quote is an ordinary character. The
+    A csv may have quoted cells, which may contain line breaks; in a tsv a quote is an ordinary character. The
     other text files are in TREC's format: each line is a class, a space and a text, in the columns ``label``
     and ``text``.
 
@@ -83,7 +83,7 @@ def no_column(row: dict[str, Any], column: str, where: str) -> DataError:
 
 
 def text_of_file(path: Path, encoding: str = "utf-8") -> str:
-    """A text file's content without a byte order mark; the file may be gzipped.
+    """A text file's contents without a byte order mark; the file may be gzipped.
 
     Raises:
         DataError: the file or the encoding doesn't exist, or the encoding is wrong (names the line).

@@ -87,7 +87,7 @@ def read_rows(path: Path) -> List[Tuple[int, List[List[str]]]]:
         columns = columns or len(cells)
         if len(cells) != columns or not all(cells):
             raise DataError(
-                f"{path}:{line}: {len([one for one in cells if one])} columns, but the lines before have "
+                f"{path}:{line}: {len([one for one in cells if one])} columns, but the lines before it have "
                 f"{columns}. Each line must be a word, a tab or space, and its tag in the last column."
             )
         if not is_open:
@@ -100,7 +100,7 @@ def read_rows(path: Path) -> List[Tuple[int, List[List[str]]]]:
 
 
 def cells_of(line: str) -> List[str]:
-    """The columns; empty for a blank line. Words may contain other white space than tabs and spaces."""
+    """The columns; empty for a blank line. Words may contain white space other than tabs and spaces."""
     if not line.strip():
         return []
     if "\t" in line:

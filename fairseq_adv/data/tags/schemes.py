@@ -23,7 +23,7 @@ def as_iob2(sentences: Lines, path: Path) -> List[Tuple[str, ...]]:
     The scheme is determined for the whole file.
 
     Args:
-        sentences: of the file.
+        sentences: the file's sentences.
         path: the file, for messages.
 
     Raises:
@@ -105,7 +105,11 @@ def _check_bioes(sentences: Lines, path: Path) -> None:
         for line, tag in enumerate([*tags, OUTSIDE], first):
             goes_on = tag[0] in "IE"
             if tag[2:] != is_open if goes_on else is_open:
-                what = f"{tag} continues no entity of its type" if goes_on else f"no E-{is_open} before it"
+                what = (
+                    f"{tag} does not continue an entity of its type"
+                    if goes_on
+                    else f"no E-{is_open} before it"
+                )
                 raise DataError(
                     f"{path}:{line}: {what}, which BIOES requires, and the file has E- or S- tags. Write all "
                     "tags in one scheme."

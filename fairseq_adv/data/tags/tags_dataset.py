@@ -23,9 +23,8 @@ class TagsDataset(TokenRowsDataset):
 
     A collated batch has, in addition to what :meth:`TokenRowsDataset.collate_rows` describes, for the W words
     of its sentences, concatenated: first (W,) int64, the position of each word's first token in the flattened
-        (R * T)
-    tokens; sentence (W,) int64, its row; target (W,) int64, its tag, or -1; nlabelled, the number of words
-    with a known tag.
+    (R * T) tokens; sentence (W,) int64, its row; target (W,) int64, its tag, or -1; nlabelled, the number of
+    words with a known tag.
 
     Args:
         sentences: at least one.
@@ -35,7 +34,7 @@ class TagsDataset(TokenRowsDataset):
         padding_idx, seed, shuffle, group_by_length: see the base class.
 
     Raises:
-        DataError: a tag is missing in ``tags``; names the line.
+        DataError: a tag is missing from ``tags``; names the line.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ def tokenised(
 ) -> list[tuple[Ids, IntArray]]:
     """The tokens of each sentence, with ``<s>`` and ``</s>``, and the position of each word's first token.
 
-    The words are joined by spaces, as in ordinary text for the model. A word that gives no tokens becomes
+    The words are joined by spaces, as in ordinary text for the model. A word that produces no tokens becomes
     ``<unk>``.
 
     Raises:
@@ -103,7 +102,7 @@ def tokenised(
             raise DataError(
                 f"{sentence.where}: the sentence has {len(ids) + 2} tokens, more than --max-positions "
                 f"{longest}. Split it in two with a blank line, or raise --max-positions up to the model's "
-                "goes."
+                "limit."
             )
         rows.append((np.concatenate([[dictionary.bos()], ids, [dictionary.eos()]]), 1 + first))
     return rows

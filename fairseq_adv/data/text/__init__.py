@@ -1,1 +1,1 @@
-"""Rows of ids from any source: fairseq's files on disk, texts put together from parts, mini-batches."""
+"""Rows of ids from any source: fairseq's files on disk, texts assembled from parts, mini-batches."""

@@ -60,7 +60,7 @@ class IndexedWriter:
         self.close()
 
     def close(self) -> None:
-        """Closes the files, finished or not. On a full disk closing fails too, after the first failure."""
+        """Closes the files, finished or not. On a full disk, closing fails too."""
         try:
             self._data.close()
         finally:

@@ -87,7 +87,7 @@ def check_indexed(index: Path, words: int) -> int | None:
             if head is None and stream.read(8) not in _OLDER:
                 raise KeyError("another format")
     except (struct.error, KeyError) as error:
-        raise DataError(f"{index}: truncated, or not an index of fairseq. {_AGAIN}") from error
+        raise DataError(f"{index}: truncated, or not a fairseq index. {_AGAIN}") from error
     if head is None:
         return None
     if index.stat().st_size != head.size:

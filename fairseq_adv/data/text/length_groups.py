@@ -13,7 +13,7 @@ from fairseq.data import BaseWrapperDataset, FairseqDataset
 
 from fairseq_adv.data.text.segments import IntArray
 
-# Mini-batches per pool, and the fewest pools of an epoch, as in transformers' LengthGroupedSampler.
+# Mini-batches per pool, and the minimum number of pools per epoch, as in transformers' LengthGroupedSampler.
 POOL, LEAST_POOLS = 50, 4
 
 
@@ -26,8 +26,8 @@ def in_pools_by_length(
         order: (examples,) shuffled positions.
         lengths: (all examples,) the lengths to sort by.
         tokens: (all examples,) what each example adds to ``max_tokens``.
-        max_tokens: of a mini-batch; determines the pool size if ``max_sentences`` is not given.
-        max_sentences: most examples of a mini-batch.
+        max_tokens: limit of a mini-batch; determines the pool size if ``max_sentences`` is not given.
+        max_sentences: the largest number of examples in a mini-batch.
     """
     batch = max_sentences or len(order) or 1
     if max_tokens and len(order):

@@ -24,7 +24,6 @@ class RowsDataset(FairseqDataset):
         counts: (examples,) number of rows of each.
         sizes: (examples,) number of tokens of the longest row of each.
         group_by_length: make mini-batches of examples of similar length; for a shuffled training split.
-        group_by_length: mini-batches are of examples of like length; for a shuffled training split.
     """
 
     targets: Sequence[int] | IntArray
@@ -85,10 +84,10 @@ class RowsDataset(FairseqDataset):
 
 
 def check_labelled(datasets: Iterable[Any]) -> None:
-    """Checks that splits have any labels, for training.
+    """Checks that each split has at least one label, for training.
 
     Args:
-        datasets: of the splits; only those of the type :class:`RowsDataset` are checked.
+        datasets: the splits' data sets; only instances of :class:`RowsDataset` are checked.
 
     Raises:
         DataError: no example of a split has a label; names the file.

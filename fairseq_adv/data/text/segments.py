@@ -1,4 +1,4 @@
-"""Texts as dictionary ids, each distinct text stored once, and rows put together from them.
+"""Texts as dictionary ids, each distinct text stored once, and rows assembled from them.
 
 The candidates of a question share its stem, and RACE's questions share an article: each text is tokenised and
 stored once, and a row of the model's input is built when it is needed.

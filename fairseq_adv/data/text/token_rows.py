@@ -19,7 +19,7 @@ class TokenRowsDataset(RowsDataset):
     Args:
         examples: each with ``where``, "file:line".
         sizes: (examples,) tokens of each row.
-        padding_idx: of the dictionary.
+        padding_idx: the dictionary's padding id.
         seed: for the order, which is drawn again in each epoch; ``None``: not a training split, ordered by
             length.
         shuffle: false keeps the order of the file.

@@ -21,8 +21,8 @@ class AlbertBPEConfig(FairseqDataclass):
     bpe_albert_model: Optional[str] = field(
         default=None,
         metadata={
-            "help": "the encoder's spiece.model; a tokenizer_config.json beside it says whether case and "
-            "accents are kept (default: they are not)"
+            "help": "the encoder's spiece.model; the tokenizer_config.json next to it determines whether "
+            "case and accents are kept (default: they are not)"
         },
     )
 

@@ -1,4 +1,4 @@
-"""What the tokenizers that fairseq knows as a ``--bpe`` share."""
+"""The common part of the tokenizers that are registered as a fairseq ``--bpe``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class EngineBPE:
-    """Text to space-separated tokens, the words of a converted encoder's dict.txt, and back.
+    """Converts text to space-separated tokens, the words of a converted encoder's dict.txt, and back.
 
     Args:
         engine: a ``tokenizers.Tokenizer``.
@@ -16,11 +16,11 @@ class EngineBPE:
         self._engine = engine
 
     def encode(self, x: str) -> str:
-        """Text to tokens with a space between them."""
+        """Converts text to space-separated tokens."""
         return " ".join(self._engine.encode(x, add_special_tokens=False).tokens)
 
     def decode(self, x: str) -> str:
-        """Tokens with a space between them to text. What the tokenizer removes (case, accents, white space)
+        """Converts space-separated tokens to text. What the tokenizer removes (case, accents, white space)
         is not restored.
         """
         text: str = self._engine.decoder.decode(x.split())

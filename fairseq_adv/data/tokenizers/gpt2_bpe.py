@@ -63,11 +63,11 @@ def is_settled(text: str) -> bool:
 
 
 def merges_are_regular(encoder: Encoder) -> bool:
-    """Whether the merges are as training produces them; only then does ``tiktoken`` give the same tokens.
+    """Whether the merges are such as training produces; only then does ``tiktoken`` give the same tokens.
 
     ``tiktoken`` knows what a merge produces, but not from which two parts. The result is the same if every
-    part exists before it is merged, no two merges make the same token, and the text of every token is encoded
-    as that token.
+    part exists before it is merged, no two merges produce the same token, and the text of every token is
+    encoded as that token.
     """
     merges = list(encoder.bpe_ranks)
     text = "\n".join(" ".join(merge) for merge in merges)

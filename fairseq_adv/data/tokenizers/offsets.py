@@ -62,7 +62,7 @@ def covering(starts: _Offsets, ends: _Offsets, begin: npt.ArrayLike, end: npt.Ar
 
 
 def encode_aligned(tokenizer: TokenToIds, texts: Sequence[str]) -> AlignedTexts:
-    """Tokenises texts; surrounding white space makes no tokens, as in :meth:`TokenToIds.encode`.
+    """Tokenises texts; surrounding white space produces no tokens, as in :meth:`TokenToIds.encode`.
 
     Raises:
         TypeError: the tokenizer is plain SentencePiece.

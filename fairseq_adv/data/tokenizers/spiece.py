@@ -67,7 +67,7 @@ def spiece_engine(model: Path, settings: Mapping[str, bool]) -> Any:
     if settings["do_lower_case"]:
         steps.append(normalizers.Lowercase())
     engine.normalizer = normalizers.Sequence([*steps, *table])
-    # The most likely split of "<pad>" would be the control token of this name, so each is split after its
+    # The most likely split of "<pad>" would be the control token with this name, so each is split after its
     # "<".
     cuts = "|".join(f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in control if name[1:])
     splits: list[Any] = [

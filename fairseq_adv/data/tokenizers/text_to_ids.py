@@ -1,4 +1,4 @@
-"""Text to fairseq dictionary ids, at the speed of a compiled tokenizer.
+"""Turns text into fairseq dictionary ids, at the speed of a compiled tokenizer.
 
 fairseq's recipe writes the tokenizer's ids as text and looks each up as a word in a dictionary. Here the
 tokenizer's own id indexes a table of dictionary ids, built once; the ids are the same.
@@ -30,11 +30,11 @@ class TokenToIds(ABC):
         kind: the tokenizer's name, "gpt2", "wordpiece", "albert" or "sentencepiece".
         splits_at_spaces: a word between two spaces, together with the space before it, always has the same
             tokens. Other white space next to a space may change that if ``white_space_counts``.
-        white_space_counts: white space makes tokens.
+        white_space_counts: white space produces tokens.
         dictionary: the fairseq dictionary of the ids.
         table: ``table[i]`` is the dictionary id of the tokenizer's own id i; the last entry is ``</s>``.
         files: the files it was made from, by their role.
-        options: what else determines its output.
+        options: the settings that also determine its output.
     """
 
     kind: str
@@ -72,7 +72,7 @@ class TokenToIds(ABC):
         """Dictionary ids of all rows, concatenated, each row terminated by ``</s>``, and the length of each.
 
         Surrounding white space of a row is removed first, as in fairseq's ``multiprocessing_bpe_encoder``.
-        A token that is missing in the dictionary becomes ``<unk>``.
+        A token that is missing from the dictionary becomes ``<unk>``.
 
         Returns:
             int64 ids (sum of lengths,) and int64 lengths (rows,), which include the ``</s>``.

@@ -20,13 +20,13 @@ from fairseq_adv.data.tokenizers.engine_bpe import EngineBPE
 @dataclass
 class WordPieceBPEConfig(FairseqDataclass):
     bpe_wordpiece_vocab: Optional[str] = field(
-        default=None, metadata={"help": "the encoder's WordPiece vocabulary (vocab.txt), one token a line"}
+        default=None, metadata={"help": "the encoder's WordPiece vocabulary (vocab.txt), one token per line"}
     )
     bpe_wordpiece_cased: bool = field(
         default=False,
         metadata={
-            "help": "keep upper case and accents; without it a tokenizer_config.json beside the vocabulary "
-            "decides, and without one the text is put in lower case"
+            "help": "keep upper case and accents (default: as in the tokenizer_config.json next to the "
+            "vocabulary; without one, text is lower-cased)"
         },
     )
 

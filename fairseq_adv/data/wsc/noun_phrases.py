@@ -57,8 +57,8 @@ def parse(texts: Iterable[str], model: str = MODEL) -> Iterator[Any]:
     for doc in pipeline.pipe(texts):
         if len(doc) and not (doc.has_annotation("POS") and doc.has_annotation("DEP")):
             raise DataError(
-                f"spaCy's model {model!r} gives no parts of speech or no dependencies, so no noun phrases. "
-                f"Choose one with a tagger and a parser, such as {MODEL}."
+                f"spaCy's model {model!r} gives no parts of speech or no dependencies, which noun phrases "
+                f"need. Choose one with a tagger and a parser, such as {MODEL}."
             )
         yield doc
 

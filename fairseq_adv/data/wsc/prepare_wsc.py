@@ -169,7 +169,7 @@ def _by_split(inputs: Sequence[Path]) -> dict[str, Path]:
                     "test.jsonl."
                 )
             if split in files:
-                raise DataError(f"{path}: {files[split]} is the {split} split too. Pass only one of them.")
+                raise DataError(f"{path}: {files[split]} is also the {split} split. Pass only one of them.")
             if not path.is_file():
                 raise DataError(f"{path}: no such file")
             files[split] = path

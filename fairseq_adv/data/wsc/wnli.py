@@ -78,7 +78,7 @@ def match_wnli(wnli: Path, examples: Sequence[PronounExample]) -> list[int]:
     An example asks the same if its text is the premise and replacing the pronoun with its query gives the
     hypothesis. White space, punctuation, case, articles, genitives and plurals are ignored. A phrase may be
     the last words of the other ("display", "holiday display"), and the hypothesis may be reworded if no other
-    phrase explains it better. Of equal examples the first is used.
+    phrase explains it better. Among equal examples the first is used.
 
     Args:
         wnli: GLUE's train.tsv, dev.tsv or test.tsv.

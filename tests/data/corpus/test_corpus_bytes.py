@@ -162,7 +162,7 @@ def test_damage_is_found(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
         (18, "rows in"),
         (26, "offsets do not fit"),  # the first row's length
         (26 + 4 * rows + 8, "offsets do not fit"),  # where the second row begins
-        (26 + 4 * (rows - 1), "but its index says otherwise"),  # the last row's length
+        (26 + 4 * (rows - 1), "which does not match its index"),  # the last row's length
     ):
         index.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         assert [message in fault for fault in corpus.faults()] == [True], message

@@ -98,7 +98,7 @@ def test_compressed_files_stay_whole(tmp_path: Path) -> None:
         assert len(found) == shards and all(found)
         pieces = [piece for shard in found for piece in shard]
         assert [(p.path, p.start, p.end) for p in pieces] == [(f, 0, f.stat().st_size) for f in files]
-    with pytest.raises(DataError, match=r"--shards 8: the corpus can't be cut into so many"):
+    with pytest.raises(DataError, match=r"--shards 8: the corpus can't be cut into that many"):
         plan(inputs(files), 8, BLANK_LINE)
 
 

@@ -53,9 +53,9 @@ def test_words_alone_are_for_a_split_without_tags(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a\tO\nb\n", ":2: 1 columns, but the lines before have 2"),
-        ("a\tO\n\nb\t\n", ":3: 1 columns, but the lines before have 2"),
-        ("a\tO\nb\tx\tO\n", ":2: 3 columns, but the lines before have 2"),
+        ("a\tO\nb\n", ":2: 1 columns, but the lines before it have 2"),
+        ("a\tO\n\nb\t\n", ":3: 1 columns, but the lines before it have 2"),
+        ("a\tO\nb\tx\tO\n", ":2: 3 columns, but the lines before it have 2"),
         ("\tO\n", ":1: 1 columns"),
         ("\n\n-DOCSTART-\n", ": no words found"),
         ("a\tB-X\nb\tZ\n", ":2: 'Z' is not a tag"),

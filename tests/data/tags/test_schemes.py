@@ -41,9 +41,12 @@ def test_long_entities_and_types_with_a_hyphen() -> None:
             "train.tsv:12: an entity begins with I-A, but on line 10 one begins with B-A: IOB1 and IOB2",
         ),
         (("B-A", "I-B"), "train.tsv:11: an entity begins with I-B, but on line 10 one begins with B-A"),
-        (("B-A", "E-A", "I-A"), "train.tsv:12: I-A continues no entity of its type, which BIOES requires"),
+        (
+            ("B-A", "E-A", "I-A"),
+            "train.tsv:12: I-A does not continue an entity of its type, which BIOES requires",
+        ),
         (("S-A", "B-A", "O"), "train.tsv:12: no E-A before it, which BIOES requires"),
-        (("S-A", "B-A", "E-B"), "train.tsv:12: E-B continues no entity of its type"),
+        (("S-A", "B-A", "E-B"), "train.tsv:12: E-B does not continue an entity of its type"),
         (("S-A", "O", "B-A"), "train.tsv:13: no E-A before it"),  # the end of the sentence
         (("O", "X-A"), "train.tsv:11: 'X-A' is not a tag. Write O, or B-, I-, E- or S-"),
         (("B-",), "train.tsv:10: 'B-' is not a tag"),
