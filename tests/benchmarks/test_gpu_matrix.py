@@ -121,7 +121,7 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--into", "no-markers"], "lacks the lines <!-- mode matrix: begin -->"),
+        (["--into", "no-markers"], "no-markers: the lines <!-- mode matrix: begin -->"),
         (["--list"], "standard-fp16-single.json: not JSON"),
     ],
 )
