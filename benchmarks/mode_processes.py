@@ -15,7 +15,7 @@ ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interr
 
 
 class RunFailed(Exception):
-    """A training run failed; the text is the line with its error."""
+    """A training run failed; the message is the line with its error."""
 
 
 def run_side_by_side(
