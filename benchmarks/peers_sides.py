@@ -222,7 +222,7 @@ def shuffled(lengths: Any, options: argparse.Namespace) -> list[list[int]]:
 
 
 def nested_lengths(data: Any) -> Any:
-    """The tokens of each row of our data set or fairseq's, inside those that sort it."""
+    """The number of tokens in each row of our data set or fairseq's, inside those that sort it."""
     import numpy as np
 
     while not isinstance(data.sizes, list):

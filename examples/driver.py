@@ -215,7 +215,7 @@ def train_and_measure(run: Run, out: Path, processes: Processes, resumes: bool =
 
 
 def _train(run: Run, folder: Path, processes: Processes, output: BinaryIO) -> dict[str, float]:
-    """The cost of the training, which is run unless it has ended: fairseq would add an update and save it."""
+    """Trains, unless training has ended (fairseq would add an update and save it); returns the cost."""
     from fairseq_adv.data.io import write_whole
     from fairseq_adv.data.own_json import SIZE, own_object
 

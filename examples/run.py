@@ -257,7 +257,7 @@ def check_encoder(config: Any, encoder: Path) -> None:
 
 
 def check_data(task: str, folder: Path, encoder: Path) -> None:
-    """Raises ValueError if the task can't read the folder, or not with this encoder."""
+    """Raises ValueError if the task can't read the folder, or can't use it with this encoder."""
     mine, theirs = folder / "input0" / "dict.txt", encoder / "dict.txt"
     if not folder.is_dir():
         raise ValueError(f"{folder}: no such folder. See the recipe's README for its data")

@@ -22,7 +22,7 @@ from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 NATS = math.log(2)  # fairseq logs losses in bits
 # Absolute sizes for MiniLM. For how to choose sizes, see docs/choosing.md.
 PERTURBATION = ["--adv-steps", "3", "--adv-lr", "0.016", "--adv-max-norm", "0.05", "--adv-init-mag", "0.025"]
-# Relative to the embeddings, for texts of any length: fairseq-adv train's, found in examples/evidence.
+# Relative to the embeddings, for texts of any length; among the candidates of examples/evidence.
 RELATIVE = [
     "--adv-relative", "--adv-steps", "3", "--adv-max-norm", "0.01", "--adv-lr", "0.0033",
     "--adv-init-mag", "0.005",
@@ -64,7 +64,7 @@ def parser(about: str | None, data: str) -> argparse.ArgumentParser:
 def add_seeds(options: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--seeds", type=whole, nargs="+", default=[1, 2, 3], metavar="N",
-        help="all runs of one seed before the next, so that finished runs can be compared (default: 1 2 3)",
+        help="seeds; all runs of one come before those of the next (default: 1 2 3)",
     )  # fmt: skip
 
 

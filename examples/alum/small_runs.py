@@ -57,7 +57,7 @@ def parser() -> ArgumentParser:
 
 
 def pretraining(options: Namespace, name: str, label: str, start: str, *words: str) -> Run:
-    """A run on rows of 128 tokens of running text. lr is constant after the warm-up: it needs no total."""
+    """A run on rows of 128 tokens of running text. lr is constant after warm-up: no total has to be known."""
     options_of_all = [
         *small.encoder_words(options), *small.COMMON, "--task", "masked_lm", "--sample-break-mode", "none",
         "--batch-size", "16", "--tokens-per-sample", "128", "--mask-prob", "0.15", "--lr", "3e-4",
@@ -74,7 +74,7 @@ def pretraining(options: Namespace, name: str, label: str, start: str, *words: s
 
 
 def start_of_both(options: Namespace) -> str:
-    """The checkpoint that both runs start from. Its name contains its settings: new ones give new runs."""
+    """The checkpoint that both runs start from. Its name contains its settings: others mean new runs."""
     return f"warmup-{options.warmup_updates}/start.pt"
 
 

@@ -7,7 +7,7 @@
 Finished runs are kept. A run that was interrupted or had other settings starts again.
 
 All methods share encoder, data, batches, learning rate, schedule and number of updates. Perturbation sizes
-are relative to the embeddings: those of fairseq-adv train and examples/evidence. AddSent also contains the
+are relative to the embeddings, and among the candidates of examples/evidence. AddSent also contains the
 original questions, so it gives the score on the dev questions as well.
 """
 
