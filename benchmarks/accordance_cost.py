@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What one measurement of gradient accordance costs, against plain forward-backwards of the same batches.
+"""The cost of one measurement of gradient accordance, relative to plain passes over the same batches.
 
-N batches of random words; a plain side runs each once, as training does without the optimizer's step. Both
-sides run in one process and take turns; each turn gives a ratio, and the medians are reported. On a GPU wall
-time, on a CPU the process's CPU time. Peak memory is measured in processes of their own.
+There are N batches of random words; the plain side makes one forward-backward pass over each, as in training,
+without the optimizer step. Both sides run in one process and take turns; each turn gives a ratio, and the
+medians are reported. Times are wall time on a GPU and the process's CPU time on a CPU. Peak memory is
+measured in separate processes.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ def parser() -> argparse.ArgumentParser:
     )
     add_options(options, SIDES)
     options.add_argument("--sentences", type=count, default=16, help="sentences in a batch")
-    options.add_argument("--tokens", type=count, default=128, help="tokens of a sentence")
+    options.add_argument("--tokens", type=count, default=128, help="tokens in a sentence")
     options.add_argument("--batches", type=count, default=10, help="N")
     options.add_argument("--rounds", type=count, default=5, help="turns, after one that doesn't count")
     return options
 
 
 class Sides:
-    """The plain forward-backwards of all batches, and a measurement with each choice of groups."""
+    """The plain passes over all batches, and a measurement with each choice of groups."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         from fairseq_adv.flooding_x import AccordanceProbe

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""What raw text to fairseq's shards costs: fairseq-adv corpus against fairseq's two steps, GPT-2 BPE.
+"""The cost of turning raw text into shards with GPT-2 BPE: fairseq-adv corpus against fairseq's two steps.
 
 fairseq's side (multiprocessing_bpe_encoder --keep-empty, then fairseq-preprocess, one worker each) prepares a
-slice; ours the same slice, whose bytes must be equal, and the text repeated to several sizes. Figures are CPU
-seconds of all processes of a side together, which other programs disturb less than wall time. What a side
-takes for a single line (imports, tables) is taken off for the speed.
+slice of the text. Ours prepares the same slice, with the same bytes, and the text repeated to several sizes.
+Figures are CPU seconds of all processes of a side, which other programs disturb less than wall time. The time
+that a side takes for a single line (imports, tables) is subtracted to get the speed.
 
-Repeated text flatters both sides: each remembers the words that it has met. The line "slice" is text that
-nobody has seen before.
+Repeated text flatters both sides, since each caches the words that it has met. The slice is not repeated.
 
 Example:
   OMP_NUM_THREADS=1 benchmarks/corpus_preparation.py --sizes 64 512 1000
@@ -47,19 +46,19 @@ def parser() -> argparse.ArgumentParser:
     shared = ROOT.parent / "shared/data"
     texts = [shared / "text" / f"{name}.txt" for name in ("train", "valid", "test")]
     options.add_argument(
-        "--texts", type=Path, nargs="+", default=texts, help="real text, one file after the other"
+        "--texts", type=Path, nargs="+", default=texts, help="real text; the files are concatenated"
     )
     options.add_argument(
         "--bpe", type=Path, default=shared / "gpt2_bpe", help="encoder.json, vocab.bpe, dict.txt"
     )
     options.add_argument("--sizes", type=count, nargs="+", default=[64, 512, 1000], help="MB, repeated")
     options.add_argument("--slice", type=count, default=10, help="MB for fairseq's side (default: 10)")
-    options.add_argument("--runs", type=count, default=3, help="repeats on the slice; medians are printed")
+    options.add_argument("--runs", type=count, default=3, help="runs on the slice; medians are printed")
     return options
 
 
 def cost(*commands: list[str]) -> Cost:
-    """Runs the commands one after the other."""
+    """Runs the commands one after the other and adds up their costs."""
     total = Cost(0.0, 0.0, 0.0)
     for command in commands:
         begin = time.perf_counter()
@@ -93,7 +92,7 @@ def ours(text: Path, bpe: Path, out: Path, workers: int = 1) -> Cost:
 
 
 def repeated(texts: list[Path], megabytes: int, path: Path) -> Path:
-    """The texts over and over, up to a size; the last line is whole."""
+    """The texts repeated up to a size; the last line is complete."""
     data, left = b"".join(text.read_bytes() for text in texts), megabytes * 1_000_000
     with open(path, "wb") as file:
         while left > len(data):
@@ -136,9 +135,7 @@ def measure(options: argparse.Namespace, work: Path) -> None:
         Cost(*(statistics.median(vars(c)[k] for c in side) for k in vars(side[0]))) for side in zip(*turns)
     ]
     base = size / (medians[1].cpu - medians[0].cpu)
-    print(
-        "| | CPU (of it start-up) | wall | MB per CPU s | times fairseq's | peak memory | 82 GB, core hours |"
-    )
+    print("| | CPU (start-up) | wall | MB per CPU s | times fairseq's | peak memory | 82 GB, core hours |")
     print("|---|---|---|---|---|---|---|")
     print(row(f"fairseq's two steps, slice of {size:.1f} MB", size, medians[1], medians[0].cpu, None))
     print(row("prepare_corpus.py, the same slice", size, medians[3], medians[2].cpu, base))
@@ -154,7 +151,7 @@ def main() -> int:
     options = parser().parse_args()
     for path in (*options.texts, options.bpe / "encoder.json"):
         if not path.is_file():
-            print(f"error: {path}: no such file. Give --texts and --bpe.", file=sys.stderr)
+            print(f"error: {path}: no such file. Pass --texts and --bpe.", file=sys.stderr)
             return 2
     with tempfile.TemporaryDirectory() as work:
         measure(options, Path(work))

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""One flattened forward-backward of all candidates, against one call of the model for each choice, as
-fairseq has it.
+"""One flattened forward-backward pass of all candidates, against one call of the model per choice, as in
+fairseq.
 
-Three ways through the same questions: all candidates as one batch (this project); one call for the first
-choices of all questions, one for the second ones, … (fairseq's criterion; questions with fewer choices are
-filled up by a dummy); one call for each candidate. The ways take turns in one process. Scores are compared,
-and the largest difference is reported. Times are of forward and backward, in evaluation mode (no dropout);
-on a CPU, CPU seconds of the process.
+Three ways to score the same questions: all candidates as one batch (this project); one call for the first
+choices of all questions, one for the second choices, … (fairseq's criterion; a dummy stands in for missing
+choices); one call per candidate. The ways take turns in one process. Their scores are compared, and the
+largest difference is reported. Times are of forward and backward in evaluation mode (no dropout), on a CPU in
+CPU seconds of the process.
 
   flattened_ranking.py DATA --encoder ENCODER --task commonsense_qa
 """
@@ -33,12 +33,12 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument("data", help="data folder of the task")
-    options.add_argument("--encoder", type=Path, required=True, help="made by fairseq-adv convert")
+    options.add_argument("--encoder", type=Path, required=True, help="written by fairseq-adv convert")
     options.add_argument(
         "--task", default="commonsense_qa", help="commonsense_qa (default), arc_retrieval, qnli_ranking"
     )
     options.add_argument(
-        "--tokens-per-sample", type=count, default=128, help="cut documents to this (default: 128)"
+        "--tokens-per-sample", type=count, default=128, help="length that documents are cut to (default: 128)"
     )
     options.add_argument("--questions", type=count, default=16, help="questions in a batch (default: 16)")
     options.add_argument(
@@ -73,7 +73,7 @@ def flattened(sample: Any) -> Batches:
 
 
 def call_per_choice(sample: Any) -> Batches:
-    """The choices of each number together; a question that has none of it gives its first, for nothing."""
+    """All k-th choices as one batch; a question with fewer choices repeats its first, which is ignored."""
     choice, question = sample["choice"], sample["question"]
     firsts = (choice == 0).nonzero().view(-1)
     batches = []
@@ -93,7 +93,7 @@ def call_per_candidate(sample: Any) -> Batches:
 
 
 def cut(sample: Any, rows: Any) -> Any:
-    """These rows without the padding that all of them have."""
+    """These rows, without the padding that they share."""
     return sample["net_input"]["src_tokens"][rows, : int(sample["net_input"]["src_lengths"][rows].max())]
 
 

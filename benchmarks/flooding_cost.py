@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What a whole update costs with --criterion flooding, above b and below it, against --criterion standard.
+"""The cost of a whole update with --criterion flooding, above and below b, relative to --criterion standard.
 
-The optimizer's step is in it, since flooding puts the sign on the gradient there. All sides run in one
-process and take turns on the same batch; each turn gives a ratio to the plain side. On a GPU wall time, on a
-CPU the process's CPU time.
+The optimizer step is included, since that is where flooding sets the sign of the gradient. All sides run in
+one process and take turns on the same batch; each turn gives a ratio to standard. Times are wall time on a
+GPU and the process's CPU time on a CPU.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add_options(options, ())
     options.add_argument("--sentences", type=count, default=16, help="sentences in a batch")
-    options.add_argument("--tokens", type=count, default=128, help="tokens of a sentence")
+    options.add_argument("--tokens", type=count, default=128, help="tokens in a sentence")
     options.add_argument("--rounds", type=count, default=15, help="turns, after two that don't count")
     return options
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What it saves that fairseq's copies of weights for inference are frozen: time and memory of a whole update.
+"""The time and memory of a whole update that freezing fairseq's copies of weights for inference saves.
 
-fairseq 0.12.2 keeps a second set of most weights in its encoder layers, which no training uses, and gives
+fairseq 0.12.2 keeps a second set of most weights in its encoder layers, which training never uses, and gives
 them to the optimizer. fairseq's own criterion leaves them there; ours freeze them. In half precision the
-optimizer has an fp32 copy and two moments of every weight that it was given, in fp32 only of those that have
-got a gradient. Each side runs in a process of its own. On a GPU wall time, on a CPU the process's CPU time.
+optimizer keeps an fp32 copy and two moments of every weight it was given; in fp32 it keeps moments only of
+those that have received a gradient. Each side runs in a process of its own. Times are wall time on a GPU and
+the process's CPU time on a CPU.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ def parser() -> argparse.ArgumentParser:
     options.set_defaults(model="large")
     options.add_argument("--bf16", action="store_true", help="half precision, also on a CPU")
     options.add_argument("--sentences", type=count, default=8, help="sentences in a batch")
-    options.add_argument("--tokens", type=count, default=64, help="tokens of a sentence")
-    options.add_argument("--updates", type=count, default=9, help="that count, after two that don't")
+    options.add_argument("--tokens", type=count, default=64, help="tokens in a sentence")
+    options.add_argument("--updates", type=count, default=9, help="updates, after two that don't count")
     return options
 
 
 def measure(criterion: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds of each update, peak memory and weights in the optimizer, in this process."""
+    """Seconds per update, peak memory and number of weights in the optimizer, measured in this process."""
     from measuring import build_trainer
     from update_cost import write_data
 

@@ -2,10 +2,9 @@
 """How long a GLUE task takes from its TSV files to fairseq's data folder: fairseq's three steps against ours.
 
 Both sides prepare QNLI (train, dev and test) with GPT-2 BPE, take turns, and must write the same bytes.
-fairseq's side uses as many worker processes as there are CPU cores, ours one. "Commands" is what a person
-waits
-for: the shell recipe against fairseq-adv prepare glue, each Python start included. "Work" is the same work
-    inside one process that has imported everything, worker processes of fairseq's side included.
+fairseq's side uses as many worker processes as there are CPU cores, ours one. "Commands" is the time that a
+user waits: the shell recipe against fairseq-adv prepare glue, with every start of Python. "Work" is the same
+work inside one process that has imported everything, plus the worker processes of fairseq's side.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     options.add_argument(
-        "--data", type=Path, default=ROOT.parent / "shared/data/glue", help="folder that holds QNLI"
+        "--data", type=Path, default=ROOT.parent / "shared/data/glue", help="folder that contains QNLI"
     )
     options.add_argument(
         "--bpe",
         type=Path,
-        help="folder with encoder.json, vocab.bpe and dict.txt (default: gpt2_bpe beside --data)",
+        help="folder with encoder.json, vocab.bpe and dict.txt (default: gpt2_bpe next to --data)",
     )
     options.add_argument("--runs", type=count, default=5, help="turns of each side")
     return options
@@ -134,7 +133,7 @@ def call(command: list[str], environment: dict[str, str], work: Path) -> None:
 
 
 def timed(side: Callable[[Path, Path, Path], Path], data: Path, bpe: Path) -> tuple[float, dict[str, bytes]]:
-    """Seconds, and what was written."""
+    """The seconds taken and the files written."""
     with tempfile.TemporaryDirectory() as work, contextlib.redirect_stderr(io.StringIO()):
         start = time.perf_counter()
         out = side(data, bpe, Path(work))
@@ -150,7 +149,7 @@ def main() -> int:
     bpe = (options.bpe or data.parent / "gpt2_bpe").resolve()
     for path in (data / TASK / "train.tsv", bpe / "encoder.json"):
         if not path.is_file():
-            print(f"error: {path}: no such file. Give --data and --bpe.", file=sys.stderr)
+            print(f"error: {path}: no such file. Pass --data and --bpe.", file=sys.stderr)
             return 2
     import logging
 
@@ -171,7 +170,7 @@ def main() -> int:
     print(
         f"{TASK}, {rows} rows of two sentences, {os.cpu_count()} CPU cores, medians of {options.runs} turns"
     )
-    print("(the last column is the median of the turns' own ratios)\n")
+    print("(the last column is the median of the ratios turn by turn)\n")
     print("| | fairseq's recipe | prepare_glue | times faster |\n|---|---|---|---|")
     for kind, pairs in seconds.items():
         a, b = (statistics.median(side) for side in zip(*pairs))

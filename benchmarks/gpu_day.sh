@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# All that is worth running in half an hour with a CUDA GPU, in the order of worth. Resumable: a part that is done
-# is not run again.
+# Everything worth running in half an hour on a CUDA GPU, the most valuable first. Resumable: finished parts are not
+# repeated.
 #
 #   benchmarks/gpu_day.sh OUT [--device cuda|cpu] [--tiny] [--minutes N] [--data DATA]
 #
-# OUT gets a log and the tables of each part. No part takes more than 8 minutes, and none is begun after --minutes
-# (28). --tiny makes every part as small as can be, and --device cpu leaves out what needs a GPU: to see that all is
-# there. What lies in the Python on PATH is used, or in .venv. --data fills examples/evidence in the time that is left;
-# its encoder is fetched, unless OUT/evidence/encoder has it.
+# The log and the tables of each part go into OUT. No part takes more than 8 minutes, and none is started after
+# --minutes (28). --tiny makes every part as small as possible and --device cpu leaves out what needs a GPU, to check
+# that everything is installed. Uses .venv if there is one, otherwise the Python on PATH. --data fills
+# examples/evidence in the time that is left; its encoder is fetched unless OUT/evidence/encoder has it.
 #
-# A machine without network gets 45 MB of wheels, beside torch and numpy, that are made elsewhere by the same Python:
+# A machine without network access that has torch and numpy needs 45 MB of wheels, built elsewhere with the same
+# Python:
 #
 #   pip wheel --no-deps -c constraints.txt -w wheels . fairseq antlr4-python3-runtime bitarray colorama filelock \
 #     hydra-core iniconfig lxml omegaconf packaging pluggy portalocker pygments pytest pyyaml regex sacrebleu \
@@ -23,7 +24,7 @@ die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 
 case ${1-} in
     -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "$0"; exit 0 ;;
-    '' | -*) die "give the folder for the results (see --help)" ;;
+    '' | -*) die "pass the folder for the results (see --help)" ;;
 esac
 out=$1 device=cuda tiny='' minutes=28 data=''
 shift
@@ -44,12 +45,12 @@ if [ "$device" = cpu ]; then
     export CUDA_VISIBLE_DEVICES='' OMP_NUM_THREADS=1
 else
     python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' ||
-        die "torch sees no CUDA GPU; --device cpu --tiny tries all that needs none"
+        die "torch sees no CUDA GPU; --device cpu --tiny tries everything that needs none"
 fi
-mkdir -p "$out" || die "$out: cannot be made"
+mkdir -p "$out" || die "$out: cannot be created"
 out=$(cd "$out" && pwd)
 
-part() {  # part NAME COMMAND …: unless it is done, or there is no time
+part() {  # part NAME COMMAND …: runs it unless it is done or time is up
     local name=$1
     shift
     [ ! -e "$out/$name.done" ] || return 0
@@ -59,7 +60,7 @@ part() {  # part NAME COMMAND …: unless it is done, or there is no time
         touch "$out/$name.done"
         cat "$out/$name.txt"
     else
-        printf 'not done: status %d; %s says why\n' $? "$out/$name.log"
+        printf 'not done: status %d; see %s\n' $? "$out/$name.log"
         tail -n 3 "$out/$name.log"
         left+=("$name")
     fi
@@ -78,7 +79,7 @@ if [ -n "$tiny" ]; then
 else
     part modes python benchmarks/gpu_matrix.py "$out/modes" --modes single update-freq --jobs $jobs
 fi
-# Without a GPU every one of these tests is skipped, and pytest's status is 0.
+# Without a GPU all of these tests are skipped, and pytest's status is 0.
 part tests python -m pytest -q -m gpu tests/gpu
 if [ -n "$tiny" ]; then
     half=bf16
@@ -100,7 +101,7 @@ if [ -n "$data" ] && [ $remaining -gt 0 ]; then
     tail -n 1 "$out/evidence.log"
 fi
 if [ ${#left[@]} -gt 0 ]; then
-    echo "left: ${left[*]}; run the same command again"
+    echo "not done: ${left[*]}; run the same command again"
     exit 1
 fi
-echo "all is done; benchmarks/gpu_matrix.py $out/modes --into docs/modes.md writes the table of modes"
+echo "all done; benchmarks/gpu_matrix.py $out/modes --into docs/modes.md writes the table of modes"

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""The mode matrix: each criterion in each precision of fairseq and each way to make an update, really run.
+"""The mode matrix: runs each criterion in each precision of fairseq and each way to make an update.
 
-A cell is a short run of fairseq-train on 16 sentences with a tiny RoBERTa. The change of its weights is held
-against that of its reference: the same criterion in fp32 in one process (with LayerDrop: the same with
-LayerDrop) on the same kind of device. Two processes share a single GPU. Without a GPU, the cells that need
-one stay "not yet run".
+A cell is a short run of fairseq-train on 16 sentences with a tiny RoBERTa. The change in its weights is
+compared with that of its reference: the same criterion in fp32 in one process (with LayerDrop if the cell has
+it) on the same kind of device. Two processes share a single GPU. Without a GPU, the cells that need one stay
+"not yet run".
 
-The result of each cell is kept in OUT/cells, its log in OUT/logs. Run the same command again to resume; what
-has been run is not run again, but on a machine with a GPU what a CPU has run counts as not run. Exit status
-1: a cell failed.
+The result of each cell is kept in OUT/cells, its log in OUT/logs. Run the same command again to resume; it
+repeats no cell, except that a GPU repeats those run on a CPU. Exit status 1: a cell failed.
 
   gpu_matrix.py out/modes --jobs 8 --into docs/modes.md
   gpu_matrix.py out/modes --list
@@ -40,24 +39,24 @@ MARKERS = ("<!-- mode matrix: begin -->", "<!-- mode matrix: end -->")
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     add = options.add_argument
-    add("out", type=Path, help="folder of the results; made if need be")
+    add("out", type=Path, help="folder for the results, created if necessary")
     for name, known in (("method", METHODS), ("precision", PRECISIONS), ("mode", MODES)):
         add(f"--{name}s", nargs="+", choices=known, default=list(known), metavar=name.upper(),
-            help=f"run only these, of {', '.join(known)}; references that they need are run too")  # fmt: skip
-    add("--jobs", type=count, default=1, help="cells that run side by side")
-    add("--limit", type=positive, default=600.0, help="seconds that one run may take")
-    add("--again", action="store_true", help="run the cells that failed or were refused again")
-    add("--list", action="store_true", help="tell the state of the cells and run none")
+            help=f"run only these, of {', '.join(known)}, and the references that they need")  # fmt: skip
+    add("--jobs", type=count, default=1, help="cells to run in parallel")
+    add("--limit", type=positive, default=600.0, help="time limit of a run in seconds")
+    add("--again", action="store_true", help="repeat the cells that failed or were refused")
+    add("--list", action="store_true", help="list the cells with their states and run none")
     add(
         "--into",
         type=Path,
-        help=f"write the table into this file, too, between the lines {' and '.join(MARKERS)}",
+        help=f"also write the table into this file, between the lines {' and '.join(MARKERS)}",
     )
     return options
 
 
 def open_cells(cells: Sequence[Cell], runs: Runs, again: bool) -> list[Cell]:
-    """Those that this machine can run and that are still to be run."""
+    """The cells that are still to be run and that this machine can run."""
 
     def is_open(cell: Cell) -> bool:
         if cell.needs_cuda and not runs.machine.cuda:
@@ -71,13 +70,13 @@ def open_cells(cells: Sequence[Cell], runs: Runs, again: bool) -> list[Cell]:
 
 
 def references(cells: Sequence[Cell], runs: Runs) -> list[Cell]:
-    """Those that the cells need and that are open too, or whose weights are not there."""
+    """The references of these cells that are among them, or whose weights are missing."""
     needed = {cell.reference: None for cell in cells}
     return [cell for cell in needed if cell in cells or not runs.reference_path(cell).is_file()]
 
 
 def run_cells(cells: Sequence[Cell], runs: Runs, jobs: int) -> None:
-    """Runs them, references first, and prints each result as it comes."""
+    """Runs the cells, references first, and prints each result as it comes in."""
     first = references(cells, runs)
     rest = [cell for cell in cells if cell not in first]
     done, total = 0, len(first) + len(rest)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Whether mini-batches of like length cost accuracy: --task text_classification with and without
---no-group-by-length, plain training, several seeds.
+"""Whether grouping sentences of similar length costs accuracy: --task text_classification with and without
+--no-group-by-length, --criterion standard, several seeds.
 
-DATA is a data folder of sentence_prediction with two classes, ENCODER a converted encoder. Resumable.
+DATA is a data folder for sentence_prediction with two classes, ENCODER a converted encoder. Resumable.
 
 Example: benchmarks/length_grouping.py out/evidence/data/movie-reviews-1000 out/evidence/encoder out/grouping
 """
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         "--updates",
         type=count,
         default=96,
-        help="in all; the learning rate falls to 0 with the last",
+        help="total updates; the learning rate falls to 0 at the last",
     )
     add("--lr", type=positive, default=2e-4)
     add("--jobs", type=count, default=1, help="runs at a time, each on one thread")
@@ -72,7 +72,7 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def seconds_an_epoch(record: Record) -> float:
-    """Wall time of its updates."""
+    """Mean wall time of an epoch's updates."""
     return sum(float(epoch["train_wall"]) for epoch in record["train"]) / len(record["train"])
 
 

@@ -1,4 +1,4 @@
-"""What the benchmarks of an update share: random words, a trainer and its batch, time and memory."""
+"""Shared by the benchmarks of updates: random words, a trainer and its batch, time and memory."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def add_options(parser: argparse.ArgumentParser, sides: Iterable[str]) -> None:
 
 
 def write_words(folder: Path, vocabulary: int, tokens: int, rows: int, padded: bool = False) -> None:
-    """dict.txt, train and valid of random words; a row is ``tokens`` long with the <s> that a task adds.
+    """Writes dict.txt, train and valid of random words; a row has ``tokens`` tokens with the task's <s>.
 
-    Where ``padded``, the first row is, and the others have a quarter of that to all of it: about 62 % of a
-    mini-batch are real tokens.
+    If ``padded``, only the first row has so many and the others have from a quarter of them to all: about
+    62 % of a mini-batch are real tokens.
     """
     import torch
     from fairseq.data import Dictionary
@@ -52,7 +52,7 @@ def write_words(folder: Path, vocabulary: int, tokens: int, rows: int, padded: b
 
 
 def write_rows(folder: Path, dictionary: Any, rows: Callable[[], Iterable[Any]]) -> None:
-    """dict.txt, and train and valid with the tensors that a call of ``rows`` gives for each."""
+    """Writes dict.txt, and train and valid with the tensors that ``rows()`` returns for each."""
     from fairseq.data import indexed_dataset
 
     folder.mkdir(parents=True)
@@ -65,7 +65,7 @@ def write_rows(folder: Path, dictionary: Any, rows: Callable[[], Iterable[Any]])
 
 
 def encoder_words(options: argparse.Namespace) -> list[str]:
-    """The options of fairseq-train for a RoBERTa of the size ``--model`` with random weights."""
+    """The options of fairseq-train for a RoBERTa of size ``--model`` with random weights."""
     layers, dim, ffn, heads, _ = MODELS[options.model]
     return [
         "--arch", "roberta_base", "--encoder-layers", str(layers), "--encoder-embed-dim", str(dim),
@@ -77,15 +77,15 @@ def encoder_words(options: argparse.Namespace) -> list[str]:
 def build_trainer(
     data: str, words: Sequence[str], unused: Path, rows: int, fp16: bool, bf16: bool = False
 ) -> Any:
-    """The trainer that fairseq-train makes, with its train split loaded; the learning rate is 0.
+    """The trainer that fairseq-train builds, with its train split loaded; the learning rate is 0.
 
     Args:
         data: the task's data argument.
         words: the options of task, model and criterion.
         unused: a save-dir, into which nothing is written.
-        rows: of a mini-batch.
-        fp16: half precision.
-        bf16: the other one, which fairseq-train wants a GPU or a yaml for.
+        rows: the batch size.
+        fp16: train in fp16.
+        bf16: train in bf16, which needs a yaml in fairseq: fairseq-train's --bf16 turns on --tpu.
     """
     from fairseq import options as fairseq_options
     from fairseq import tasks
@@ -116,23 +116,23 @@ def first_batch(trainer: Any, rows: int) -> Any:
 
 
 def rotated(names: Iterable[str], turn: int) -> list[str]:
-    """The sides in the order of a turn: each comes first in its turn, so that none always follows another."""
+    """The sides in the order of a turn: each comes first in turn, so that none always follows another."""
     every = list(names)
     return every[turn % len(every) :] + every[: turn % len(every)]
 
 
 def update_seconds(trainer: Any, batch: Any) -> float:
-    """Of a whole update of the trainer, with the optimizer's step and a moving average where there is one."""
+    """The time of a whole update of the trainer, with the optimizer step and any moving average."""
     from fairseq.logging import metrics
 
-    metrics.reset()  # fairseq's criterion and ours have meters of one name and different kinds
+    metrics.reset()  # fairseq's criterion and ours have meters of the same name but different kinds
     begin = clock(trainer)
     trainer.train_step([batch])
     return clock(trainer) - begin
 
 
 def clock(trainer: Any) -> float:
-    """On a GPU wall time, its work done; on a CPU the process's CPU time, which others disturb less."""
+    """Wall time after synchronisation on a GPU; on a CPU the process's CPU time, which varies less."""
     import torch
 
     if not trainer.cuda:
@@ -142,7 +142,7 @@ def clock(trainer: Any) -> float:
 
 
 def seconds(trainer: Any, batch: Any, times: int) -> float:
-    """Of so many forward-backwards whose gradients accumulate, without the optimizer's step."""
+    """The time of ``times`` forward-backward passes with accumulating gradients and no optimizer step."""
     begin = clock(trainer)
     trainer.zero_grad()
     for _ in range(times):
@@ -151,7 +151,7 @@ def seconds(trainer: Any, batch: Any, times: int) -> float:
 
 
 def peak_memory(trainer: Any) -> float:
-    """MiB: on a GPU the most that torch's allocator gave out, on a CPU the process's peak resident size."""
+    """Peak memory in MiB: of torch's allocator on a GPU, the process's peak resident size on a CPU."""
     import torch
 
     return torch.cuda.max_memory_allocated() / 2**20 if trainer.cuda else peak_resident()
@@ -160,8 +160,7 @@ def peak_memory(trainer: Any) -> float:
 def peak_resident() -> float:
     """The process's peak resident size in MiB, since it was started.
 
-    Not ``ru_maxrss``, which Linux hands down to a child: it would be that of the process that started this
-    one.
+    Not ``ru_maxrss``, which a child inherits on Linux: it could be that of the process that started this one.
     """
     status = Path("/proc/self/status")
     if status.is_file():
@@ -171,7 +170,7 @@ def peak_resident() -> float:
 
 
 def memory_in_new_process(script: str, options: argparse.Namespace, side: str, names: Iterable[str]) -> float:
-    """What ``SCRIPT --memory-of SIDE``, with the same values of the options ``names``, prints as ``mib``."""
+    """The ``mib`` that ``SCRIPT --memory-of SIDE`` prints, with the same values of the options ``names``."""
     command = [sys.executable, script, "--memory-of", side, *(["--fp16"] if options.fp16 else [])]
     for name in names:
         command += [f"--{name}", str(getattr(options, name.replace("-", "_")))]
@@ -180,7 +179,7 @@ def memory_in_new_process(script: str, options: argparse.Namespace, side: str, n
 
 
 def machine(trainer: Any) -> str:
-    """The version of torch and the device, as a table's heading names them."""
+    """The torch version and the device, for a table's heading."""
     import torch
 
     device = torch.cuda.get_device_name() if trainer.cuda else f"CPU, {torch.get_num_threads()} threads"

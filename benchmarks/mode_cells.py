@@ -1,8 +1,8 @@
-"""The cells of the mode matrix: which run each one is, and which run it is held against.
+"""The cells of the mode matrix: the run of each, and the run that it is compared with.
 
 A cell is a criterion in one of fairseq's precisions and one of its ways to make an update. All of them train
-the same encoder on the same 16 sentences from the same weights, so that they
-should end with the same weights.
+the same encoder on the same 16 sentences from the same weights, so the cells of a criterion should end with
+the same weights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 Config = dict[str, dict[str, Any]]
 
-# Sizes that a δ of the embeddings has an effect with; those of tests/integration.
+# Sizes with which δ has an effect, as in tests/integration.
 ADVERSARIAL = {"adv_steps": 3, "adv_lr": 0.3, "adv_max_norm": 0.5, "adv_init_mag": 0.4}
 VIRTUAL = {"vat_alpha": 2.0, "vat_steps": 2, "vat_step_size": 0.3, "vat_epsilon": 0.2, "vat_init_std": 0.1}
 CREATIVE = {"adv_steps": 3, "adv_lr": 0.3, "adv_max_norm": 0.5, "creat_tau": 2.0, "creat_init_std": 0.1}
@@ -36,7 +36,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-# Whose loss compares the sentences of a mini-batch with one another: the halves of a batch give another loss.
+# Methods whose loss compares the sentences of a mini-batch, so that two half batches have another loss.
 OF_A_BATCH = ("infobert",)
 
 
@@ -46,9 +46,9 @@ class Precision:
 
     Attributes:
         keys: of the configuration's ``common``.
-        tolerance: largest relative distance of the weights' change from that in fp32; why these, see
+        tolerance: largest relative distance of the change in weights from that in fp32; for the reasons, see
             :data:`PRECISIONS`.
-        needs_cuda: fairseq 0.12.2 has it on GPUs alone.
+        needs_cuda: whether fairseq 0.12.2 only has it on GPUs.
     """
 
     keys: dict[str, bool]
@@ -56,9 +56,9 @@ class Precision:
     needs_cuda: bool
 
 
-# fp32: sums in another order give 1e-7 to 1e-6. Half precision: two to three times what its rounding (fp16
-# 2^-11, bf16 2^-8) was seen to make of six updates on a CPU, 0.015 and 0.034, and below what LayerDrop (0.18
-# and more) or another method (the table names the closest two) make of them.
+# fp32: summing in another order gives 1e-7 to 1e-6. Half precision: two to three times the distance that its
+# rounding (fp16 2^-11, bf16 2^-8) caused in six updates on a CPU, 0.015 and 0.034, and below that of
+# LayerDrop (0.18 and more) or of another method (the table names the closest two).
 PRECISIONS = {
     "fp32": Precision({}, 1e-4, False),
     "fp16": Precision({"fp16": True}, 0.03, True),
@@ -75,8 +75,8 @@ MODES = {
     "layerdrop": "`--encoder-layerdrop 0.5`",
 }
 UPDATES = 6
-# Of this seed's first six updates, LayerDrop keeps both layers in three, the first alone in two, the second
-# alone in one, and never none: so yopo has a first layer in each, which is not the same in all.
+# With this seed, LayerDrop keeps both layers in three of the six updates, only the first in two, only the
+# second in one, and never none: yopo always has a first layer, but not always the same one.
 SEED = 106
 
 
@@ -98,8 +98,8 @@ class Cell:
 
     @property
     def reference(self) -> Cell:
-        """Whose weights it should end with: fp32 in one process; LayerDrop draws other layers, so it has a
-        reference of its own, and so do the halves of a batch for methods :data:`OF_A_BATCH`.
+        """The cell whose weights it should end with: fp32 in one process. LayerDrop, which drops layers, has
+        a reference of its own, and so have half batches for methods :data:`OF_A_BATCH`.
         """
         if self.method in OF_A_BATCH and (self.workers == 2 or self.mode == "update-freq"):
             return Cell(self.method, "fp32", "update-freq")
@@ -107,7 +107,7 @@ class Cell:
 
     @property
     def needs_cuda(self) -> bool:
-        """fairseq 0.12.2 hands torch's DDP a GPU, also with ``--cpu``."""
+        """Whether it needs a GPU. fairseq 0.12.2 passes a GPU to torch's DDP even with ``--cpu``."""
         return PRECISIONS[self.precision].needs_cuda or self.mode == "pytorch_ddp"
 
 
@@ -122,8 +122,8 @@ def configuration(cell: Cell, plugin: Path, save: Path, start: Path | None, cpu:
     Args:
         plugin: fairseq's user directory.
         save: where the checkpoint goes.
-        start: the checkpoint that it begins from; None: from random weights.
-        cpu: leave a GPU alone.
+        start: the checkpoint to start from; None: random weights.
+        cpu: do not use a GPU.
     """
     halves = cell.workers == 2 or cell.mode == "update-freq"
     common = {"user_dir": str(plugin), "seed": SEED, "cpu": cpu, "log_format": "json", "log_interval": 1}
@@ -132,7 +132,7 @@ def configuration(cell: Cell, plugin: Path, save: Path, start: Path | None, cpu:
         "encoder_attention_heads": 2, "max_positions": 16, "dropout": 0.0, "attention_dropout": 0.0,
         "encoder_layerdrop": 0.5 if cell.mode == "layerdrop" else 0.0,
     }  # fmt: skip
-    # The task looks these up; a yaml has to say them.
+    # The task reads these, so a yaml must set them.
     head = {"classification_head_name": "sentence_classification_head", "regression_target": False}
     if cell.mode == "checkpoint-activations":
         model["checkpoint_activations"] = True
@@ -144,8 +144,8 @@ def configuration(cell: Cell, plugin: Path, save: Path, start: Path | None, cpu:
         "criterion": {"_name": cell.method, **head, **METHODS[cell.method]},
         "dataset": {"batch_size": 8 if halves else 16, "required_batch_size_multiple": 1, "num_workers": 0,
                     "disable_validation": True},
-        # Gradient descent, for Adam divides by the gradient's own size and would magnify its rounding;
-        # fairseq's memory-efficient fp16 takes no SGD. The step is lr / eps = 0.2 long.
+        # In effect gradient descent with a step of lr / eps = 0.2. Ordinary Adam divides by the gradient's
+        # size and would magnify rounding errors; fairseq's memory-efficient fp16 does not support SGD.
         "optimizer": {"_name": "adam", "adam_betas": "(0.0, 0.0)", "adam_eps": 1000.0},
         "lr_scheduler": {"_name": "fixed"},
         "optimization": {"lr": [200.0], "max_update": UPDATES,
@@ -161,22 +161,22 @@ def configuration(cell: Cell, plugin: Path, save: Path, start: Path | None, cpu:
 
 
 def program(name: str) -> list[str]:
-    """A console script of fairseq, of the running Python's environment."""
+    """A console script of fairseq from the running Python's environment."""
     script = Path(sys.executable).with_name(name)
     module = name.replace("fairseq-", "fairseq_cli.").replace("-", "_")
     return [str(script)] if script.is_file() else [sys.executable, "-m", module]
 
 
 def commands(cell: Cell, config: Config, data: Path, folder: Path, port: int, gpus: int) -> list[list[str]]:
-    """The command line of each process: ``fairseq-train`` or, for what that has no option for,
+    """The command line of each process: ``fairseq-train`` or, where it lacks an option,
     ``fairseq-hydra-train`` with a yaml that is written into ``folder``.
 
     Args:
-        cell: what is run.
+        cell: what to run.
         config: from :func:`configuration`.
         data: the task's folder.
-        folder: exists.
-        port: a free one, for two processes to meet.
+        folder: an existing folder.
+        port: a free port, through which two processes connect.
         gpus: how many there are; two processes share a single one.
     """
     if cell.workers == 1:
@@ -187,9 +187,9 @@ def commands(cell: Cell, config: Config, data: Path, folder: Path, port: int, gp
         config["distributed_training"] = {
             "distributed_world_size": cell.workers, "distributed_rank": rank, "distributed_no_spawn": True,
             "distributed_init_method": f"tcp://127.0.0.1:{port}", "device_id": rank if several else 0,
-            # NCCL refuses two processes on a GPU.
+            # NCCL refuses two processes on one GPU.
             "distributed_backend": "nccl" if several else "gloo", "ddp_backend": cell.mode,
-            # torch's DDP wants a gradient of each weight, and the encoder has some that no pass uses.
+            # torch's DDP expects a gradient for every weight, but the encoder has some that no pass uses.
             "find_unused_parameters": cell.mode == "pytorch_ddp",
         }  # fmt: skip
         (folder / str(rank)).mkdir()
@@ -198,7 +198,7 @@ def commands(cell: Cell, config: Config, data: Path, folder: Path, port: int, gp
 
 
 def option_words(config: Config) -> list[str]:
-    """The configuration as options of ``fairseq-train``, which calls the model's name ``--arch``."""
+    """The configuration as options of ``fairseq-train``, where the model's name is ``--arch``."""
     names = {"model": "--arch", "lr_scheduler": "--lr-scheduler"}
     words: list[str] = []
     for group, keys in config.items():

@@ -1,4 +1,4 @@
-"""The processes of one training run: side by side, ended together, and what went wrong in them."""
+"""The processes of one training run: runs them in parallel, ends them together, and finds their errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interr
 
 
 class RunFailed(Exception):
-    """A training run failed; the text is its error's line."""
+    """A training run failed; the message is the line with its error."""
 
 
 def run_side_by_side(
@@ -25,9 +25,9 @@ def run_side_by_side(
 
     Args:
         lines: the command line of each.
-        logs: where each writes what it says.
+        logs: the file for the output of each.
         limit: seconds that they may take.
-        stop: once it is set they are ended.
+        stop: ends them when it is set.
 
     Raises:
         RunFailed: one failed, or took too long.
@@ -39,7 +39,7 @@ def run_side_by_side(
         try:
             for line, log in zip(lines, logs):
                 file = open_ones.enter_context(open(log, "wb"))
-                process = subprocess.Popen(  # in a session of its own: Ctrl-C is for this program to heed
+                process = subprocess.Popen(  # own session: only this program gets Ctrl-C
                     line, stdout=file, stderr=subprocess.STDOUT, env=env, start_new_session=True
                 )  # fmt: skip
                 running.append((process, log))
@@ -48,7 +48,7 @@ def run_side_by_side(
                 if stop.wait(0.1):
                     raise RunFailed("stopped")
                 if time.monotonic() > deadline:
-                    raise RunFailed(f"not done after {limit:.0f} seconds; give it more with --limit")
+                    raise RunFailed(f"not done after {limit:.0f} seconds; raise --limit")
             _tell_failure(running)
         finally:
             for process, _ in running:
@@ -64,7 +64,7 @@ def _tell_failure(running: Sequence[tuple[subprocess.Popen[bytes], Path]]) -> No
 
 
 def error_line(log: str, status: int) -> str:
-    """The line of a log that says what went wrong: of the last exception, or the last one of all."""
+    """The line of a log that describes the error: that of the last exception, or else the last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = [found.group(1) for found in map(ERROR.match, lines) if found]
-    return (errors or lines or [f"ended with exit status {status} without a word"])[-1]
+    return (errors or lines or [f"ended with exit status {status} and no output"])[-1]

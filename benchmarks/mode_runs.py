@@ -1,8 +1,8 @@
-"""Runs cells of the mode matrix, and keeps what came out of each in a folder.
+"""Runs cells of the mode matrix and keeps their results in a folder.
 
-``OUT/cells/NAME.json`` is a cell's result, ``OUT/references/*.pt`` the weights' change of a reference,
-``OUT/logs`` what the processes said, ``OUT/data`` and ``OUT/start.pt`` what all of them train on
-and begin from.
+``OUT/cells/NAME.json`` is a cell's result, ``OUT/references/*.pt`` a reference's change in weights,
+``OUT/logs`` the output of the processes, ``OUT/data`` the data that all of them train on, and
+``OUT/start.pt`` the checkpoint that they start from.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from fairseq_adv.data.own_json import FLAG, SIZE, TEXT, own_object
 Weights = dict[str, Tensor]
 Result = dict[str, Any]
 SENTENCES, WORDS = 16, 40
-LAYERS = 4.0  # the layers' first weights are so many times fairseq's
+LAYERS = 4.0  # the layers' initial weights are this many times fairseq's
 RESULT = {
     "state": ("ok, reference, failed or refused", ("ok", "reference", "failed", "refused").__contains__),
     "cuda": FLAG, "device": TEXT, "torch": TEXT,
 }  # fmt: skip
-# An option that a criterion of ours, or fairseq, names in what it says no to.
+# A refusal by fairseq or by one of our criterions names an option.
 REFUSAL = re.compile(r"^error: .*--[a-z]")
 
 
@@ -45,10 +45,10 @@ class Machine:
     """What a cell runs on.
 
     Attributes:
-        cuda: a GPU is used.
-        gpus: how many.
+        cuda: whether a GPU is used.
+        gpus: how many there are.
         device: its name.
-        torch: the version.
+        torch: the version of torch.
     """
 
     cuda: bool
@@ -58,20 +58,20 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """The GPU if there is one, else the CPU."""
+    """This machine with its GPU, or with the CPU if it has none."""
     cuda = torch.cuda.is_available()
     name = torch.cuda.get_device_name(0) if cuda else "CPU"
     return Machine(cuda, torch.cuda.device_count() if cuda else 0, name, torch.__version__)
 
 
 def save_whole(path: Path, value: Any) -> None:
-    """``torch.save`` into a file that appears whole or not at all."""
+    """``torch.save`` into a file that is written completely or not at all."""
     with written_whole(path) as file:
         torch.save(value, file)
 
 
 def write_task(folder: Path) -> None:
-    """Sentences of 3 to 8 random words; the label says whether the first word is from the upper half."""
+    """Sentences of 3 to 8 random words; the label is whether the first word is from the upper half."""
     from fairseq.data import Dictionary
 
     words, labels = Dictionary(), Dictionary()
@@ -90,8 +90,8 @@ def write_task(folder: Path) -> None:
 
 
 def trained_weights(checkpoint: Path) -> Weights:
-    """A checkpoint's weights in fp64, without the copies that fairseq's layers keep for inference and never
-    train.
+    """A checkpoint's weights in fp64, without the copies for inference in fairseq's layers, which are never
+    trained.
     """
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 
@@ -104,14 +104,14 @@ def distance(ours: Weights, expected: Weights) -> float:
     """||ours - expected|| / ||expected||, over all weights together.
 
     Raises:
-        RunFailed: they have other names, or are not finite.
+        RunFailed: their names differ, one is not finite, or none has changed.
     """
     if ours.keys() != expected.keys():
-        raise RunFailed(f"the weights differ in their names: {sorted(ours.keys() ^ expected.keys())}")
+        raise RunFailed(f"the weights have different names: {sorted(ours.keys() ^ expected.keys())}")
     flat = torch.cat([(ours[name] - expected[name]).flatten() for name in expected])
     size = torch.cat([expected[name].flatten() for name in expected]).norm()
     if not (torch.isfinite(flat).all() and torch.isfinite(size) and size > 0):
-        raise RunFailed("a weight is not finite, or none has moved")
+        raise RunFailed("a weight is not finite, or none has changed")
     return float(flat.norm() / size)
 
 
@@ -119,7 +119,7 @@ class Runs:
     """Runs cells into a folder; several threads may share one.
 
     Args:
-        out: the folder; made if need be.
+        out: the folder, created if necessary.
         machine: what they run on.
         limit: seconds that a run may take.
     """
@@ -129,7 +129,7 @@ class Runs:
         self.stop = threading.Event()  # set: end what is running
 
     def result(self, cell: Cell) -> Result | None:
-        """What is kept of a cell; ``None``: it has not been run.
+        """The kept result of a cell; ``None`` if it has not been run.
 
         Raises:
             ValueError: the file can't be read.
@@ -137,7 +137,7 @@ class Runs:
         path = self.out / "cells" / f"{cell.name}.json"
         if not path.is_file():
             return None
-        fix = "Delete the file, and the cell runs again."
+        fix = "Delete the file to run the cell again."
         text = decoded(path.read_bytes(), path)
         kinds = dict(RESULT)
         if '"distance"' in text:
@@ -148,12 +148,12 @@ class Runs:
         return result
 
     def reference_path(self, cell: Cell) -> Path:
-        """Of a cell's reference, which is one for each kind of device: a GPU draws other noise."""
+        """The weights of a cell's reference, one per kind of device, since a GPU draws other noise."""
         kind = "cuda" if self.machine.cuda else "cpu"
         return self.out / "references" / f"{cell.reference.name}-{kind}.pt"
 
     def prepare(self) -> None:
-        """Writes the task, and the checkpoint that all runs begin from, if they are not there.
+        """Writes the data and the checkpoint that all runs start from, unless they exist.
 
         Raises:
             RunFailed: fairseq-train does not work.
@@ -174,7 +174,7 @@ class Runs:
             result["tolerance"] = tolerance = PRECISIONS[cell.precision].tolerance
             change, result["command"] = self._change(cell)
             if cell == cell.reference:
-                distance(change, change)  # finite, and moved
+                distance(change, change)  # checks that it is finite and not zero
                 save_whole(self.reference_path(cell), change)
                 result["state"] = "reference"
             else:
@@ -183,14 +183,14 @@ class Runs:
                 result["state"] = "ok" if near else "failed"
                 if not near:
                     result["why"] = (
-                        f"the weights' change is {found:.2g} from the reference's, not {tolerance:g}"
+                        f"the weights' change is {found:.2g} from the reference's, more than {tolerance:g}"
                     )
         except RunFailed as error:
             result.update(state="refused" if REFUSAL.match(str(error)) else "failed", why=str(error))
         result["seconds"] = round(time.monotonic() - begin, 1)
         kept = self.result(cell)
         if kept is not None and kept["cuda"] and not self.machine.cuda:
-            return result  # a reference for the CPU, whose cell a GPU has run already
+            return result  # a CPU reference, run when a GPU already has this cell's result
         if not self.stop.is_set():
             write_whole(self.out / "cells" / f"{cell.name}.json", json.dumps(result, indent=1) + "\n")
         return result
@@ -198,14 +198,12 @@ class Runs:
     def _expected(self, cell: Cell) -> Weights:
         path = self.reference_path(cell)
         if not path.is_file():
-            raise RunFailed(
-                f"there is nothing to compare with: the reference {cell.reference.name} did not run"
-            )
+            raise RunFailed(f"nothing to compare with: the reference {cell.reference.name} has not run")
         found: Weights = torch.load(path, weights_only=True)
         return found
 
     def _change(self, cell: Cell) -> tuple[Weights, list[str]]:
-        """(the weights' change, the command lines)."""
+        """(the change in weights, the command lines)."""
         with tempfile.TemporaryDirectory(prefix="run-", dir=self.out) as name:
             save, start = Path(name) / "save", self.out / "start.pt"
             lines = self._train(cell, cell.name, save, start, Path(name), cpu=not self.machine.cuda)
@@ -217,10 +215,10 @@ class Runs:
         return {key: after[key] - before[key] for key in after}, lines
 
     def _make_start(self) -> None:
-        """Random weights on bf16's grid, which fp16 and fp32 hold too: none begins with a rounding.
+        """Random weights that bf16, fp16 and fp32 all represent exactly, so that no run starts with rounding.
 
-        fairseq draws them for hundreds of dimensions; as small as that, these layers would hardly matter, and
-        LayerDrop would change an update by less than bf16 does.
+        fairseq initialises for hundreds of dimensions. With so small weights, these layers would hardly
+        matter, and LayerDrop would change an update less than bf16 does.
         """
         cell = Cell("standard", "fp32", "single")
         with tempfile.TemporaryDirectory(prefix="run-", dir=self.out) as name:

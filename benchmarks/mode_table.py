@@ -1,4 +1,4 @@
-"""The mode matrix as a markdown table, from the results that a folder holds."""
+"""The mode matrix as a Markdown table, from the results in a folder."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mode_cells import METHODS, MODES, PRECISIONS, UPDATES, Cell, all_cells
 from mode_runs import Result, Runs, distance
 
 Results = dict[Cell, Result]
-# How a user asks for it; fairseq-train's --bf16 turns --tpu on.
+# How a user selects a precision; fairseq-train's --bf16 turns on --tpu.
 TOLD = {"fp32": "fp32", "bf16": "`common.bf16` in a yaml"}
 
 
 def table(runs: Runs) -> str:
-    """The matrix, its footnotes, and what it was measured with."""
+    """The matrix, its footnotes, and the devices it was measured on."""
     results = {cell: found for cell in all_cells() if (found := runs.result(cell)) is not None}
     notes: list[str] = []
     lines = [
@@ -33,7 +33,7 @@ def table(runs: Runs) -> str:
 
 
 def _mark(cell: Cell, results: Results, notes: list[str]) -> str:
-    """A field of the table; what failed or was refused gets a footnote in ``notes``, one for each reason."""
+    """A cell's text in the table; failures and refusals get a footnote in ``notes``, one for each reason."""
     result = results.get(cell)
     if result is None:
         return "not yet run"
@@ -78,7 +78,7 @@ def _distances(results: Results) -> list[str]:
 
 
 def _apart(runs: Runs) -> list[str]:
-    """How far the two methods that are closest lie apart: what a tolerance has to stay below."""
+    """The distance between the two closest methods: tolerances must stay below it."""
     changes = {}
     for method in METHODS:
         path = runs.reference_path(Cell(method, "fp32", "single"))

@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""What training on 1000 sentences of real text costs: here, with fairseq alone, and over Hugging Face.
+"""The cost of training on 1000 sentences of real text with this project, with fairseq and with transformers.
 
-  freelb        --criterion freelb, 3 passes an update, against FreeLB over transformers' model
+  freelb        --criterion freelb, 3 passes an update, against FreeLB on a transformers model
                 (inputs_embeds, shuffled mini-batches padded to the longest, AdamW), eager and sdpa
-  standard      plain training, against fairseq's own sentence_prediction task and criterion
+  standard      no perturbation, against fairseq's own sentence_prediction task and criterion
   alum_vat      K = 1, and smart with its moving average, against standard and against fairseq's own
 
-With --fork also FreeLB in its authors' fork of fairseq, in a process of its own.
+--fork adds FreeLB in its authors' fork of fairseq, in a process of its own.
 
-Ours have --task text_classification (batches of like length, the last layer for <s> alone) and --optimizer
-torch_adamw; the others what their users have. Whole updates with the optimizer's step, fp32, dropout 0.1,
-random weights. All sides run in one process and take turns in a rotating order. A turn has a mini-batch of
-each part of an epoch, in the order of their lengths. On a GPU wall time, on a CPU the process's CPU time.
+Our sides use --task text_classification (batches of similar length, last layer for <s> only) and --optimizer
+torch_adamw; the others use what their users do. Whole updates with the optimizer step, fp32, dropout 0.1,
+random weights. All sides run in one process and take turns in a rotating order. A turn has a mini-batch from
+each part of an epoch, ordered by length. Times are wall time on a GPU and the process's CPU time on a CPU.
 
 Example: OMP_NUM_THREADS=1 benchmarks/peers.py rt-polarity.all --encoder out/minilm
          OMP_NUM_THREADS=1 benchmarks/peers.py glue/MRPC --encoder roberta.base --model base --updates 4
          benchmarks/peers.py random:128 --model large --precision fp16 --sentences 16     (a GPU)
 
---fork FreeLB/fairseq-RoBERTa (of https://github.com/zhuchen03/FreeLB) wants Python 3.8 with torch 1.12.1 in
-that folder's venv:
+--fork FreeLB/fairseq-RoBERTa (from https://github.com/zhuchen03/FreeLB) needs Python 3.8 with torch 1.12.1 in
+a venv in that folder:
   python3.8 -m venv venv
   venv/bin/pip install torch==1.12.1 'numpy<1.24' 'sacrebleu<2' cython cffi regex tqdm scikit-learn
   venv/bin/python setup.py build_ext --inplace
@@ -51,7 +51,7 @@ from peers_sides import (
 from fairseq_adv_cli.number_types import count
 from fairseq_adv_cli.script import HelpFormatter, exit_status
 
-# Side, what it is held against, and the bound of the ratio.
+# A side, the side that it is compared with, and the bound on the ratio.
 BOUNDS = [
     ("freelb", "hf-eager", 0.50), ("freelb", "hf-sdpa", 0.50), ("freelb", FORK, 0.60),
     ("standard", "fairseq", 0.55),
@@ -64,14 +64,14 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     add = options.add_argument
     add("data", help="a file of lines 'LABEL TEXT', GLUE's folder CoLA or MRPC, or random:TOKENS")
-    add("--encoder", type=Path, help="folder with dict.txt and the tokeniser's files; not for random:TOKENS")
+    add("--encoder", type=Path, help="folder with dict.txt and the tokenizer's files; not for random:TOKENS")
     add("--model", choices=MODELS, default="minilm", help="size of the encoder")
     add("--precision", choices=("fp32", "fp16", "bf16"), default="fp32", help="fp16 needs a GPU")
     add("--sides", nargs="+", choices=[*FAIRSEQ, *HUGGING_FACE], default=[*FAIRSEQ, *HUGGING_FACE])
     add("--fork", type=Path, help="the authors' folder fairseq-RoBERTa; fp32 on a CPU")
-    add("--sentences", type=count, default=32, help="sentences, or pairs, of a mini-batch")
-    add("--rows", type=count, default=6400, help="the first of the data")
-    add("--updates", type=count, default=8, help="of a side in a turn")
+    add("--sentences", type=count, default=32, help="sentences, or pairs, in a mini-batch")
+    add("--rows", type=count, default=6400, help="use the first rows of the data")
+    add("--updates", type=count, default=8, help="updates of a side in a turn")
     add("--rounds", type=count, default=7, help="turns of each side, after one that doesn't count")
     return options
 
@@ -80,7 +80,7 @@ def read_texts(path: Path, most: int) -> list[tuple[str, ...]]:
     """Sentences or pairs.
 
     Raises:
-        ValueError: the file is of none of the layouts.
+        ValueError: the path has none of these layouts.
         OSError: it can't be read.
     """
     if path.is_file():
@@ -88,7 +88,7 @@ def read_texts(path: Path, most: int) -> list[tuple[str, ...]]:
         return [(line.split(" ", 1)[1],) for line in lines if " " in line][:most]
     columns = {"CoLA": (3,), "MRPC": (3, 4)}.get(path.name)
     if columns is None:
-        raise ValueError(f"{path}: give a file of lines 'LABEL TEXT', or GLUE's folder CoLA or MRPC")
+        raise ValueError(f"{path}: pass a file of lines 'LABEL TEXT', or GLUE's folder CoLA or MRPC")
     with (path / "train.tsv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     rows = rows[1:] if path.name == "MRPC" else rows
@@ -96,7 +96,7 @@ def read_texts(path: Path, most: int) -> list[tuple[str, ...]]:
 
 
 def write_data(folder: Path, encoder: Path, texts: list[tuple[str, ...]]) -> None:
-    """The texts as fairseq's recipe for GLUE binarises them."""
+    """Writes the texts in the format of fairseq's GLUE recipe."""
     import numpy as np
     import torch
 
@@ -111,7 +111,7 @@ def write_data(folder: Path, encoder: Path, texts: list[tuple[str, ...]]) -> Non
 
 
 def write_labels(folder: Path, count: int) -> None:
-    """Two classes that take turns."""
+    """Writes labels of two alternating classes."""
     import torch
     from fairseq.data import Dictionary
 
@@ -122,7 +122,7 @@ def write_labels(folder: Path, count: int) -> None:
 
 
 def tables(times: dict[str, list[float]], sides: dict[str, Side]) -> list[str]:
-    """Seconds of each side, and the ratios that have a bound."""
+    """The seconds of each side, and the ratios."""
     on_gpu = next(iter(sides.values())).on_gpu
     head = "| side | seconds per 1000 sentences | real tokens |"
     lines = [head + " peak memory, MiB |" if on_gpu else head, "|---|---|---|" + "---|" * on_gpu]
@@ -180,18 +180,18 @@ def prepare(options: argparse.Namespace, folder: Path) -> int:
     """Writes the data; returns the number of rows.
 
     Raises:
-        ValueError: the data or the encoder is not what it should be.
+        ValueError: the data or the encoder is missing or invalid.
     """
     kind, _, tokens = str(options.data).partition(":")
     if kind == "random":
         if not tokens.isdigit() or int(tokens) < 4:
-            raise ValueError(f"{options.data}: give random:TOKENS with 4 or more")
+            raise ValueError(f"{options.data}: pass random:TOKENS with 4 or more")
         rows = options.sentences * options.updates
         write_words(folder / "input0", MODELS[options.model][4], int(tokens), rows)
         write_labels(folder, rows)
         return int(rows)
     if options.encoder is None:
-        raise ValueError("--encoder: give the folder with dict.txt and the tokeniser's files")
+        raise ValueError("--encoder: pass the folder with dict.txt and the tokenizer's files")
     texts = read_texts(Path(options.data), options.rows)
     write_data(folder, options.encoder, texts)
     return len(texts)

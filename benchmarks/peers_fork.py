@@ -1,10 +1,11 @@
-"""FreeLB in its authors' fork of fairseq, whose Python and torch are old: a process of its own for peers.py.
+"""FreeLB in its authors' fork of fairseq. peers.py runs this in a process of its own, since the fork needs
+an old Python and torch.
 
     PYTHON benchmarks/peers_fork.py FORK WORDS...
 
-FORK is their folder fairseq-RoBERTa; WORDS are the options of its train.py. Reads a mini-batch a line from
-its input, a json list of rows of the training split, and answers with the CPU seconds that the process has
-used, once an update with it is made.
+FORK is their folder fairseq-RoBERTa; WORDS are the options of its train.py. Each line of standard input is a
+mini-batch, a JSON list of rows of the training split. After an update with it, the process prints the CPU
+seconds that it has used so far.
 """
 
 import json
@@ -14,7 +15,7 @@ import time
 
 def main() -> None:
     fork, *words = sys.argv[1:]
-    answers, sys.stdout = sys.stdout, sys.stderr  # the fork prints
+    answers, sys.stdout = sys.stdout, sys.stderr  # the fork prints to standard output
     sys.path.insert(0, fork)
     from fairseq import options, tasks  # type: ignore[attr-defined]
     from fairseq.trainer import Trainer

@@ -1,4 +1,4 @@
-"""The sides of peers.py: FreeLB and others in fairseq's trainer, over transformers, in the authors' fork."""
+"""The sides of peers.py: our methods in fairseq's trainer, FreeLB with transformers, its authors' fork."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from measuring import MODELS, build_trainer, encoder_words
 
 LAYOUT = ["--num-classes", "2", "--init-token", "0", "--separator-token", "2"]
 DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
-GOLDEN = (5**0.5 - 1) / 2  # whose multiples spread evenly between whole numbers
+GOLDEN = (5**0.5 - 1) / 2  # its multiples, modulo 1, are spread evenly
 STEPS, ALPHA, EPSILON, START = 3, 0.03, 0.1, 0.05
 FREELB = [
     "--adv-steps", str(STEPS), "--adv-lr", str(ALPHA), "--adv-max-norm", str(EPSILON),
@@ -37,12 +37,12 @@ FORK = "fork"
 
 @dataclass
 class Side:
-    """Mini-batches of one epoch, by length, and what makes an update with one of them.
+    """The mini-batches of one epoch, by length, and the function that makes an update with one of them.
 
     Attributes:
-        clock: seconds, all work done; by default the CPU seconds of this process.
+        clock: returns seconds once all work is done; by default the CPU seconds of this process.
         resident: bytes on the GPU between updates: weights, gradients, the optimizer's state.
-        peak: bytes on the GPU at most, without those of other sides.
+        peak: most bytes on the GPU, without those of other sides.
     """
 
     batches: list[list[int]]
@@ -54,13 +54,13 @@ class Side:
     peak: int = 0
 
     def first_update(self, before: int) -> None:
-        """Makes one, so that all that stays is there; ``before``: bytes on the GPU without the side."""
+        """Makes an update, to find the resident memory; ``before``: bytes on the GPU without this side."""
         self.update(self.batches[-1])
         self.resident = allocated(self.on_gpu) - before
 
     def sentences_and_seconds(self, updates: int, turn: int) -> tuple[int, float]:
-        """Of a turn: a mini-batch of each part of the epoch, another each turn; in every second part counted
-        from its end, so that the lengths of a turn are those of the epoch.
+        """Makes a turn's updates, with one mini-batch from each part of the epoch, a different one each turn.
+        Every second part is counted from its end, so that a turn's lengths match the epoch's.
         """
         part = max(1, len(self.batches) // updates)
         place = int(part * ((0.5 + turn * GOLDEN) % 1))
@@ -77,13 +77,13 @@ class Side:
         return sum(map(len, chosen)), seconds
 
     def real_share(self) -> float:
-        """Real tokens among those of an epoch's padded mini-batches."""
+        """The share of real tokens in an epoch's padded mini-batches."""
         sizes = [self.lengths[batch] for batch in self.batches]
         return float(sum(one.sum() for one in sizes) / sum(one.max() * len(one) for one in sizes))
 
 
 def gpu_clock() -> float:
-    """Wall seconds, the GPU's work done."""
+    """Wall seconds, once the GPU's work is done."""
     import torch
 
     torch.cuda.synchronize()
@@ -91,7 +91,7 @@ def gpu_clock() -> float:
 
 
 def allocated(on_gpu: bool, peak: bool = False) -> int:
-    """Bytes that torch's allocator has given out on the GPU, or the most since the last call."""
+    """Bytes that torch's allocator has allocated on the GPU, or the peak since the last call."""
     import torch
 
     if not on_gpu:
@@ -113,7 +113,7 @@ def fairseq_side(name: str, options: argparse.Namespace, folder: Path) -> Side:
     trainer.begin_epoch(1)
 
     def update(batch: list[int]) -> None:
-        metrics.reset()  # accuracy is another kind of meter with fairseq's criterion
+        metrics.reset()  # fairseq's criterion uses another kind of meter for accuracy
         trainer.train_step([data.collater([data[i] for i in batch])])
 
     lengths = nested_lengths(data)
@@ -127,10 +127,10 @@ def _side(batches: list[list[int]], update: Any, lengths: Any, on_gpu: bool) -> 
 
 
 def hugging_face_side(name: str, options: argparse.Namespace, data: Any) -> Side:
-    """FreeLB over transformers, as its authors' script has it, on shuffled mini-batches of the same rows."""
+    """FreeLB with transformers, as in its authors' script, on shuffled mini-batches of the same rows."""
     import torch
 
-    sys.modules.setdefault("torchaudio", None)  # type: ignore[arg-type]  # may be one of another torch
+    sys.modules.setdefault("torchaudio", None)  # type: ignore[arg-type]  # may be built for another torch
     from transformers import RobertaConfig, RobertaForSequenceClassification
 
     layers, dim, ffn, heads, vocabulary = MODELS[options.model]
@@ -197,7 +197,7 @@ def fork_side(options: argparse.Namespace, folder: Path, data: Any) -> Side:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
         )  # fmt: skip
     except OSError as error:
-        raise ValueError(f"--fork: {python} doesn't start ({error}); --help says how to make it") from None
+        raise ValueError(f"--fork: {python} doesn't start ({error}); --help shows how to set it up") from None
     used = [0.0]
 
     def update(batch: list[int]) -> None:
@@ -206,7 +206,7 @@ def fork_side(options: argparse.Namespace, folder: Path, data: Any) -> Side:
             process.stdin.write(json.dumps(list(map(int, batch))) + "\n")
             used[0] = float(process.stdout.readline())
         except (BrokenPipeError, ValueError):
-            raise ValueError(f"--fork: {options.fork} ended; what it printed above says why") from None
+            raise ValueError(f"--fork: {options.fork} ended; see its output above") from None
 
     lengths = nested_lengths(data)
     batches = by_length(shuffled(lengths, options), lengths)
@@ -222,7 +222,7 @@ def shuffled(lengths: Any, options: argparse.Namespace) -> list[list[int]]:
 
 
 def nested_lengths(data: Any) -> Any:
-    """Tokens of each row of a data set of ours or fairseq's, under what orders it."""
+    """The number of tokens in each row of our data set or fairseq's, inside those that sort it."""
     import numpy as np
 
     while not isinstance(data.sizes, list):

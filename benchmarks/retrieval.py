@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What indexing and searching a corpus cost, at several sizes, and how that extrapolates to the ARC corpus.
+"""The cost of indexing and searching a corpus, at several sizes, extrapolated to the ARC corpus.
 
-Each size is a corpus of its own: that many lines, taken evenly from TEXT. Each step is a process of its own,
-so that its peak memory is its own; "before" is what that process held after its imports. A query is one
-question-choice pair of ARC, with all that fairseq-adv retrieve documents does for it: the search, reading the
-sentences, choosing ten. CPU seconds are of all threads; other programs disturb them less than wall time.
-The last row is extrapolated: times in proportion to those of the largest size, memory and disk on the
+The corpus of each size is that many lines, taken evenly from TEXT. Each step runs in a process of its own, so
+that its peak memory can be measured; "before" is that process's memory after its imports. A query is one
+question-choice pair of ARC, with everything that fairseq-adv retrieve documents does for it: the search,
+reading the sentences, choosing ten. CPU seconds are those of all threads; other programs disturb them less
+than wall time.
+The last row is extrapolated: times are proportional to those of the largest size, memory and disk lie on the
 straight line through the two largest.
 
 Example: retrieval.py sentences.txt --questions arc/*.jsonl --sizes 100000 1000000 3000000
@@ -34,17 +35,17 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("text", type=Path, metavar="TEXT", help="a text file, a sentence a line")
+    options.add_argument("text", type=Path, metavar="TEXT", help="a text file with one sentence per line")
     options.add_argument("--questions", type=Path, nargs="+", required=True, help="jsonl files of ARC")
     options.add_argument("--sizes", type=count, nargs="+", default=[100_000, 1_000_000, 3_000_000])
-    options.add_argument("--pairs", type=count, default=1000, help="question-choice pairs that are looked up")
+    options.add_argument("--pairs", type=count, default=1000, help="question-choice pairs to look up")
     options.add_argument("--threads", type=count, nargs="+", default=[1, 2])
     options.add_argument("--step", nargs="+", help=argparse.SUPPRESS)
     return options
 
 
 def memory() -> float:
-    """Peak of this process, in MiB."""
+    """Peak memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -53,7 +54,7 @@ def take(text: Path, size: int, out: Path) -> None:
         total = sum(1 for _ in file)
     if total < size:
         raise SystemExit(
-            f"error: {text}: holds {total} lines, fewer than {size}. Give more text, or --sizes."
+            f"error: {text}: {total} lines, fewer than {size}. Use more text, or change --sizes."
         )
     with open(text, "rb") as file, open(out, "wb") as target:
         target.writelines(line for i, line in enumerate(file) if i * size // total != (i + 1) * size // total)
@@ -90,7 +91,7 @@ def query_step(index: str, threads: int, pairs: int, questions: list[Path]) -> d
     every = [(q.stem, c.text) for path in sorted(questions) for q in read_questions(path) for c in q.choices]
     chosen = random.Random(0).sample(every, min(pairs, len(every)))
     engine, options = open_index(Path(index)), Options()
-    for stem, choice in chosen[:50]:  # pages of the index come into memory
+    for stem, choice in chosen[:50]:  # brings the index's pages into memory
         retrieve(engine, stem, choice, options)
     import_memory = memory()
     started, cpu = time.perf_counter(), time.process_time()
@@ -116,7 +117,7 @@ def step(arguments: argparse.Namespace, *what: object) -> Any:
 
 
 def extrapolated(sizes: list[int], rows: list[list[float]]) -> list[float]:
-    """A row for the ARC corpus's size."""
+    """The row for the size of the ARC corpus."""
     (x0, x1), (old, new) = sizes[-2:], rows[-2:]
     values = [value * ARC_SENTENCES / x1 for value in new]
     for k in (2, 4):  # peak memory, disk

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How long SQuAD takes from its json to windows of tokens with targets: ours against Hugging Face's.
+"""The time to turn SQuAD's JSON into windows of tokens with targets: this project against Hugging Face.
 
 Both sides read the same file, tokenise with GPT-2's BPE in Rust on one thread, cut windows of the same length
-and overlap, and find where the answers lie. Theirs is what run_qa.py's prepare_train_features does: the fast
-tokenizer on (question, context) with overflow and offsets, a mini-batch of 1000 questions at a time. It
-tokenises a context once for each of its questions. Both must find the same windows and the same targets.
+and overlap, and locate the answers. Theirs does what run_qa.py's prepare_train_features does: it runs the
+fast tokenizer on (question, context) with overflow and offsets, 1000 questions at a time, and so tokenises a
+context once for each of its questions. Both must find the same windows and the same targets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
         "--squad",
         type=Path,
         default=data / "squad/train-v1.1.answerable-of-v2-slice.json",
-        help="SQuAD's json",
+        help="SQuAD's JSON file",
     )
     options.add_argument(
         "--bpe", type=Path, default=data / "gpt2_bpe", help="folder with encoder.json, vocab.bpe, dict.txt"
@@ -74,7 +74,7 @@ def theirs(path: Path, tokenizer: Any) -> Any:
 
 
 def target_of(sequence: list[Any], offsets: list[Any], answer: dict[str, Any]) -> list[int]:
-    """As run_qa.py: the first and last token of the answer, 0 0 if the window lacks a part of it."""
+    """As in run_qa.py: the first and last token of the answer, 0 0 if the window lacks part of it."""
     start, end = answer["answer_start"], answer["answer_start"] + len(answer["text"])
     first, last = sequence.index(1), len(sequence) - 1
     while sequence[last] != 1:

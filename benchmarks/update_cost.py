@@ -1,21 +1,20 @@
 #!/usr/bin/env python3
-"""What an update of each method costs, against the plain passes that its paper counts.
+"""The cost of an update of each method, relative to the number of plain passes that its paper gives.
 
-A plain pass is a forward-backward of the same model and batch with fairseq's own criterion. A method is held
-against
+A plain pass is a forward-backward of the same model and batch with fairseq's own criterion. A method is
+compared with
 
   freelb  K plain passes
-  pgd     one plain pass, and K that reach the embeddings alone, which are made here with frozen weights
-  freeat  K whole updates of the trainer with --criterion standard, the optimizer's step included
-  yopo    m (1 + n / L) plain passes: m full ones, and m n through one of L layers. (m - 1) (n - 1) of these
-          are made: the gradient of the first of n is left by the full pass, and none follows the last
+  pgd     one plain pass and K that only reach the embeddings, made here with frozen weights
+  freeat  K whole updates of the trainer with --criterion standard, with the optimizer step
+  yopo    m (1 + n / L) plain passes: m full ones, and m n through one of L layers. Of the latter only
+          (m - 1) (n - 1) are made: the full pass gives the first gradient of each n, and none follow the last
 
 All sides run in one process and take turns in a rotating order; each turn gives a ratio, and the medians are
-reported. The plain
-passes accumulate their gradients, as under --update-freq, since the methods' do too. The optimizer's step,
-equal on both sides, is left out except for freeat. On a GPU wall time, on a CPU the process's CPU time. Peak
-memory is measured in processes of their own: on a GPU by torch's allocator, on a CPU as the process's peak
-resident size.
+reported. The plain passes accumulate their gradients, as with --update-freq, since those of the methods do
+too. The optimizer step, the same on both sides, is left out except for freeat. Times are wall time on a GPU
+and the process's CPU time on a CPU. Peak memory is measured in separate processes: that of torch's allocator
+on a GPU, the process's peak resident size on a CPU.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from measuring import (
 from fairseq_adv_cli.number_types import count
 from fairseq_adv_cli.script import HelpFormatter
 
-# What each method's passes are counted in: forward-backwards, or whole updates.
+# What each method is compared with: forward-backward passes or whole updates.
 BASES = {"freelb": "plain", "pgd": "plain", "freeat": "standard", "yopo": "plain"}
 SIDES = (*BASES, "plain", "standard")
 BOUND = 1.05
@@ -63,16 +62,16 @@ def parser() -> argparse.ArgumentParser:
     add_options(options, SIDES)
     add("--methods", nargs="+", choices=BASES, default=list(BASES), help="measure these")
     add("--sentences", type=count, default=16, help="sentences in a batch")
-    add("--tokens", type=count, default=128, help="tokens of a sentence")
+    add("--tokens", type=count, default=128, help="tokens in a sentence")
     add("--padded", action="store_true", help="sentences of different lengths")
-    add("--steps", type=count, default=3, help="K, of yopo m")
-    add("--yopo-steps", type=count, default=2, help="n of yopo")
+    add("--steps", type=count, default=3, help="K; m for yopo")
+    add("--yopo-steps", type=count, default=2, help="n for yopo")
     add("--rounds", type=count, default=15, help="turns of each side, after one that doesn't count")
     return options
 
 
 def write_data(folder: Path, vocabulary: int, tokens: int, sentences: int, padded: bool = False) -> None:
-    """A task folder of one batch of random words; see :func:`write_words`."""
+    """Writes a task folder with one batch of random words; see :func:`write_words`."""
     import torch
     from fairseq.data import Dictionary
 
@@ -84,7 +83,7 @@ def write_data(folder: Path, vocabulary: int, tokens: int, sentences: int, padde
 
 
 def build(options: argparse.Namespace, folder: Path, criterion: list[str]) -> tuple[Any, Any]:
-    """(trainer, batch) as fairseq-train makes them."""
+    """(trainer, batch) as fairseq-train builds them."""
     task = ["--task", "sentence_prediction", "--num-classes", "2", "--init-token", "0"]
     words = [*task, *encoder_words(options), *criterion]
     trainer = build_trainer(str(folder), words, folder / "unused", options.sentences, options.fp16)
@@ -112,16 +111,16 @@ class Side:
         self.whole = name in ("freeat", "standard")
 
     def seconds(self, times: int) -> float:
-        """Of so many updates of a method, or passes; without the optimizer's step if not ``whole``."""
+        """The time of so many updates or passes, without the optimizer step unless ``whole``."""
         if not self.whole:
             return seconds(self.trainer, self.batch, times)
         begin = clock(self.trainer)
         for _ in range(times):
-            self.trainer.train_step([self.batch])  # of freeat: the K updates of a group
+            self.trainer.train_step([self.batch])  # for freeat, the K updates of a group
         return clock(self.trainer) - begin
 
     def seconds_to_embeddings(self, times: int) -> float:
-        """Of so many forward-backwards that give the gradient of the word embeddings and of no weight."""
+        """The time of so many forward-backward passes with a gradient for the word embeddings only."""
         import torch
 
         trainer, batch, model = self.trainer, self.batch, self.trainer.model
@@ -148,7 +147,7 @@ class Side:
 
 @dataclass
 class Turn:
-    """Seconds of a method's update and of one plain pass, and how many of these the update should cost."""
+    """The seconds of a method's update and of one plain pass, and how many such passes it should cost."""
 
     ours: float
     plain: float
@@ -156,7 +155,7 @@ class Turn:
 
 
 def turn(method: str, options: argparse.Namespace, ours: Side, base: Side, plain_first: bool) -> Turn:
-    """One turn of a method and of what it is held against, in either order."""
+    """One turn of a method and of what it is compared with, in either order."""
     steps = options.steps
     if plain_first:
         plain = base.seconds(steps) / steps
@@ -173,7 +172,7 @@ def turn(method: str, options: argparse.Namespace, ours: Side, base: Side, plain
 
 
 def report(method: str, options: argparse.Namespace, turns: list[Turn], memory: dict[str, float]) -> str:
-    """A method's line."""
+    """The report's line for a method."""
     base = BASES[method]
     ratios = spread([one.ours / (one.count * one.plain) for one in turns])
     count = statistics.median(one.count for one in turns)
@@ -196,7 +195,7 @@ def main() -> int:
         write_data(folder, MODELS[options.model][4], options.tokens, options.sentences, options.padded)
         if options.memory_of:
             side = Side(options.memory_of, options, folder)
-            side.seconds(3)  # one after the other: plain gradients accumulate, as a method's do
+            side.seconds(3)  # in succession: plain gradients accumulate, as a method's do
             print(json.dumps({"mib": peak_memory(side.trainer)}))
             return 0
         needed = {base: None for method in options.methods for base in (method, BASES[method])}

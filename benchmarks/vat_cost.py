@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What an update of alum_vat and smart costs in masked-LM pre-training, against a plain one: ours
-(--criterion standard) and fairseq's own (--criterion masked_lm).
+"""The cost of an update of alum_vat and smart in masked-LM pre-training, relative to an update without
+perturbation: ours (--criterion standard) and fairseq's own (--criterion masked_lm).
 
-Whole updates: the optimizer's step is in them, and smart's moving average. All sides run in one process and
-take turns on the same batch of random words, in a rotating order; each turn gives ratios to the plain sides.
-Peak memory is measured in processes of their own: on a GPU by torch's allocator, on a CPU as the process's
-peak resident size.
+Whole updates, with the optimizer step and smart's moving average. All sides run in one process and take turns
+on the same batch of random words, in a rotating order; each turn gives ratios to the sides without
+perturbation. Peak memory is measured in separate processes: that of torch's allocator on a GPU, the process's
+peak resident size on a CPU.
 
 Example: benchmarks/vat_cost.py --model minilm --rows 8
          benchmarks/vat_cost.py --model large --rows 8 --tokens 512 --fp16     (a GPU)
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     add_options(options, SIDES)
     options.add_argument("--rows", type=count, default=8, help="rows in a batch")
-    options.add_argument("--tokens", type=count, default=128, help="tokens of a row, 15%% are masked")
+    options.add_argument("--tokens", type=count, default=128, help="tokens in a row; 15%% are masked")
     options.add_argument("--padded", action="store_true", help="rows of different lengths")
     options.add_argument("--steps", type=count, default=1, help="K")
     options.add_argument(
@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def build(options: argparse.Namespace, folder: Path, name: str) -> tuple[Any, Any]:
-    """(trainer, batch) of a criterion, as fairseq-train makes them."""
+    """(trainer, batch) of a criterion, as fairseq-train builds them."""
     words = [
         "--task", "masked_lm", "--sample-break-mode", "eos", "--tokens-per-sample", str(options.tokens),
         *encoder_words(options), "--criterion", name, *SIDES[name],

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Where virtual adversarial training moves the embeddings of a trained encoder, by projection.
 
-One ascent step (K = 1) of --criterion alum_vat from the same noise and the same dropout masks with each
---vat-projection: does delta follow the gradient or the noise, how large is it, and how far do the predictions
-move, against noise of the same length, the start, and redrawn dropout? A second table says how much of delta
-half precision keeps. Means over mini-batches of the training split; divergences are symmetric KL in nats.
+Makes one ascent step (K = 1) of --criterion alum_vat with each --vat-projection, from the same noise with the
+same dropout masks. Does delta follow the gradient or the noise, how large is it, and how far do the
+predictions move, compared with noise of the same norm, the start, and redrawn dropout? A second table shows
+how much of delta survives half precision. Numbers are means over mini-batches of the training split;
+divergences are symmetric KL in nats.
 
 Example: benchmarks/vat_direction.py mrpc/checkpoint_best.pt pretraining/checkpoint_last.pt --batches 8
 """
@@ -35,8 +36,8 @@ from fairseq_adv.perturbation.vat_steps import cosine, vat_step
 from fairseq_adv_cli.number_types import count, not_negative, positive, whole
 from fairseq_adv_cli.script import HelpFormatter, exit_status
 
-# The name of a row, its projection, and whether the divergence is a mean over the predictions, as in mt-dnn's
-# code, and not a sum, as in --criterion alum_vat. smart and l2 divide by the gradient's norm: no difference.
+# Each row's projection, and whether the divergence is a mean over the predictions (mt-dnn's code) or a sum
+# (--criterion alum_vat). For smart and l2, which divide by the gradient's norm, this makes no difference.
 ROWS = {
     "`clamp`": ("clamp", False),
     "`clamp`, mean divergence": ("clamp", True),
@@ -56,16 +57,16 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--data", help="data folder (default: the one each was trained on)")
     options.add_argument("--batches", type=count, default=8, help="mini-batches of the training split")
     options.add_argument("--batch-size", type=count, default=16, help="sentences in a mini-batch")
-    options.add_argument("--dropout", type=not_negative, default=0.1, help="in the model and its attention")
+    options.add_argument("--dropout", type=not_negative, default=0.1, help="dropout and attention dropout")
     options.add_argument("--step-size", type=positive, default=1e-3, help="eta")
     options.add_argument("--epsilon", type=positive, default=1e-5, help="epsilon")
     options.add_argument("--init-std", type=positive, default=1e-5, help="sigma")
-    options.add_argument("--seed", type=whole, default=1, help="of batches, noise and dropout")
+    options.add_argument("--seed", type=whole, default=1, help="seed of batches, noise and dropout")
     return options
 
 
 class Measured:
-    """A checkpoint with its batches and the criterion whose pieces are measured."""
+    """A checkpoint with its batches and the criterion whose steps are measured."""
 
     def __init__(self, path: str, options: argparse.Namespace) -> None:
         if not os.path.isfile(path):
@@ -86,7 +87,7 @@ class Measured:
         self.samples = list(islice(batches, options.batches))
 
     def perturbation(self, sample: Any, model: nn.Module) -> Perturbation:
-        """delta_0: noise of sigma, seeded by the rows."""
+        """delta_0: noise with standard deviation sigma, seeded by the rows."""
         seeds = row_seeds(self.options.seed, 0, self.objective.row_ids(sample), self.objective.groups(sample))
         start = partial(gaussian_start, std=self.options.init_std, seeds=seeds)
         embedding = find_token_embedding(model)
@@ -116,7 +117,7 @@ class Measured:
     def divergence(
         self, clean: Tensor, sample: Any, replay: DropoutReplay, moved: Perturbation | None = None
     ) -> float:
-        """Per example (masked LM: masked position), of the predictions at delta, or at 0 without one."""
+        """The divergence per example (masked LM: per masked position) at ``moved``, or at 0 without it."""
         with torch.no_grad(), replay:
             if moved is None:
                 predictions = self.objective.predict(self.model, sample)
@@ -128,7 +129,7 @@ class Measured:
 
 
 def measure_directions(measured: Measured) -> tuple[dict[str, Means], Means]:
-    """(means by projection, means that are the same for all projections), a value for each mini-batch."""
+    """(values by projection, values that are the same for all projections), one for each mini-batch."""
     rows: dict[str, Means] = {name: defaultdict(list) for name in ROWS}
     common: Means = defaultdict(list)
     objective, model = measured.objective, measured.model
@@ -137,7 +138,7 @@ def measure_directions(measured: Measured) -> tuple[dict[str, Means], Means]:
         replay = DropoutReplay(torch.device("cpu"))
         clean, moved, gradient = measured.gradient(sample, model, replay)
         noise, groups = moved.value(), moved.groups
-        assert moved.embedding_norm is not None  # for mypy: made together with delta
+        assert moved.embedding_norm is not None  # for mypy: set together with delta
         common["embeddings"].append(moved.embedding_norm.mean().item())
         common["start"].append(measured.divergence(clean, sample, replay, moved))
         common["replayed"].append(measured.divergence(clean, sample, replay))
@@ -160,12 +161,12 @@ def _compare(means: Means, delta: Tensor, gradient: Tensor, noise: Tensor, group
     means["l2"].append(example_norm(delta, "l2", groups).mean().item())
     means["gradient"].append(cosine(delta, gradient, groups).mean().item())
     means["noise"].append(cosine(delta, noise, groups).mean().item())
-    real = noise != 0  # neither padding nor the chance of an exact zero
+    real = noise != 0  # leaves out padding (and any exact zero)
     means["sign"].append((delta.sign() == gradient.sign())[real].float().mean().item())
 
 
 def _agreement_with_fp64(measured: Measured, sample: Any, groups: Groups | None) -> float:
-    """Cosine of the gradient in fp32 with that in fp64, without dropout, whose masks depend on the type."""
+    """Cosine of the gradients in fp32 and fp64, without dropout, whose masks depend on the dtype."""
     found = []
     for model in (measured.model, copy.deepcopy(measured.model).double()):
         model.eval()
@@ -175,11 +176,11 @@ def _agreement_with_fp64(measured: Measured, sample: Any, groups: Groups | None)
 
 
 def measure_precision(measured: Measured, dtype: torch.dtype) -> dict[str, Means]:
-    """By projection, the shares of entries at real tokens that delta changes in half precision.
+    """By projection, the share of entries at real tokens that delta changes in half precision.
 
-    ``embedding``: of the embeddings, if delta is added to them there; ``input``: of the first layer's input
-    then; ``kept``: of the first layer's input, if the sum stays in fp32 up to the layer norm, as alum_vat has
-    it.
+    ``embedding``: of the embeddings, if delta is added in half precision; ``input``: then of the first
+    layer's input; ``kept``: of the first layer's input, if the sum stays in fp32 up to the layer norm, as in
+    alum_vat.
     """
     found: dict[str, Means] = {name: defaultdict(list) for name in ROWS}
     model = copy.deepcopy(measured.model).eval().to(dtype)
@@ -218,7 +219,7 @@ def _shares_changed(model: nn.Module, sample: Any, moved: Perturbation) -> dict[
 
 
 def print_tables(path: str, measured: Measured) -> None:
-    """Both tables of one checkpoint, as markdown."""
+    """Prints both tables of one checkpoint in Markdown."""
     rows, common = measure_directions(measured)
     size = sum(measured.objective.sample_size(sample) for sample in measured.samples)
     print(f"\n{path}: {len(measured.samples)} mini-batches, {size} predictions\n")

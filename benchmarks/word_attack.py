@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Seconds per attacked example, of `fairseq-adv attack --attack NAME` or of TextAttack: same rows and model.
+"""Seconds per attacked example of `fairseq-adv attack --attack NAME` or of TextAttack: same rows and model.
 
-Runs one side, on one thread, and prints a line of json. Both sides want the Python of an environment that
-has TextAttack (docs/textattack.md). An example is attacked before the clock starts, which loads what is
-loaded once. With --side textattack the model is called as load(…).predict calls it. With --side
-textattack-hf it is what fairseq-adv export made of it, behind TextAttack's own wrapper for Hugging Face's
-models, as its users have it: that pads each text to the most tokens of the model. textfooler is the same
-attack on all sides, of parts that need no download: words by deletion, a table of neighbours, no part of
-speech, no sentence encoder. All have NLTK's stop words. CPU seconds are of this process; other programs
-disturb them less than wall time.
+Runs one side on one thread and prints a line of JSON. Both sides need an environment that has TextAttack
+(docs/textattack.md). One example is attacked before the clock starts, to load everything that is loaded once.
+With --side textattack the model is called as by load(…).predict. With --side textattack-hf it is the model
+that fairseq-adv export wrote, in TextAttack's own wrapper for Hugging Face models, as its users would run it;
+that wrapper pads each text to the model's maximum length. textfooler is the same attack on all sides, built
+from parts that need no download: words ranked by deletion, a table of neighbours, no part-of-speech check, no
+sentence encoder. All use NLTK's stop words. CPU seconds are those of this process; other programs disturb
+them less than wall time.
 
 Example: OMP_NUM_THREADS=1 VENV/bin/python benchmarks/word_attack.py run/checkpoint_best.pt mr.txt \\
              --attack deepwordbug --side textattack
@@ -32,7 +32,7 @@ from fairseq_adv_cli.number_types import count
 
 REFERENCES = Path(__file__).resolve().parents[1] / "tests/references/textattack"
 STOP_WORDS = REFERENCES / "stopwords.txt"
-Attacked = tuple[str, int, int, str]  # outcome, queries, rows that reached the model, the text at the end
+Attacked = tuple[str, int, int, str]  # outcome, queries, rows that reached the model, final text
 
 
 def parser() -> argparse.ArgumentParser:
@@ -45,26 +45,26 @@ def parser() -> argparse.ArgumentParser:
         "file",
         type=Path,
         metavar="FILE",
-        help="a class and a text in a line, as TextFooler's files have them",
+        help="lines with a class and a text, as in TextFooler's files",
     )
     add("--side", choices=("ours", "textattack", "textattack-hf"), required=True)
     add("--attack", choices=("deepwordbug", "pwws", "textfooler"), required=True)
-    add("--exported", type=Path, metavar="DIR", help="what fairseq-adv export made, for --side textattack-hf")
+    add("--exported", type=Path, metavar="DIR", help="from fairseq-adv export, for --side textattack-hf")
     add("--neighbours", type=Path, metavar="JSON", help='{"word": ["nearest", …], …}, for textfooler')
-    add("--wordnet", type=Path, default=Path("/usr/share/wordnet"), help="for pwws, our side")
+    add("--wordnet", type=Path, default=Path("/usr/share/wordnet"), help="for pwws on our side")
     add("--examples", type=count, default=20, metavar="N", help="the first N rows")
     add("--repeats", type=count, default=3)
     add(
         "--at-once",
         type=count,
         default=32,
-        help="examples side by side, our side (default: 32, as the command)",
+        help="examples attacked in parallel on our side (default: 32, as in the command)",
     )
     return options
 
 
 def read(options: argparse.Namespace) -> tuple[Any, Any]:
-    """The model, and the file's examples as the command reads them."""
+    """The model, and the file's examples as read by the command."""
     import fairseq_adv
     from fairseq_adv.evaluation.word_attacks.victim import AttackedFile, read_examples
 
@@ -141,7 +141,7 @@ def textattack(options: argparse.Namespace) -> Callable[[int], list[Attacked]]:
 
 
 def counting(base: type) -> Any:
-    """A wrapper for TextAttack that counts the rows which reach the model."""
+    """A wrapper for TextAttack that counts the rows that reach the model."""
 
     class Counting(base):  # type: ignore[misc]
         rows = 0
@@ -174,12 +174,12 @@ def from_neighbours(wrapper: Any, path: Path) -> Any:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints the side's line. Returns the exit status."""
+    """Prints the side's line; returns the exit status."""
     options = parser().parse_args(argv)
     if (options.attack == "textfooler") != (options.neighbours is not None):
-        return failed("--neighbours: give it with --attack textfooler, and only there")
+        return failed("--neighbours is required with --attack textfooler and not allowed otherwise")
     if (options.side == "textattack-hf") != (options.exported is not None):
-        return failed("--exported: give it with --side textattack-hf, and only there")
+        return failed("--exported is required with --side textattack-hf and not allowed otherwise")
     import torch
 
     from fairseq_adv.data.errors import DataError
@@ -213,18 +213,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def digest(texts: Sequence[str]) -> str:
-    """Equal where an attack left the same texts."""
+    """A hash for comparing the final texts of two attacks."""
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
 
 
 def spread(seconds: Sequence[float], examples: int) -> list[float]:
-    """Median, least and most, per example."""
+    """Median, minimum and maximum per example."""
     each = [second / examples for second in seconds]
     return [round(value, 3) for value in (statistics.median(each), min(each), max(each))]
 
 
 def failed(message: str) -> int:
-    """Says what is wrong."""
+    """Prints an error; returns the exit status."""
     print(f"error: {message}", file=sys.stderr)
     return 2
 

@@ -1,11 +1,12 @@
-"""Trains a list of runs, several at a time, and keeps a json record of each: the driver of the small runs.
+"""Trains a list of runs, several at a time, and keeps a JSON record of each. Used by every small_runs.py and
+by examples/evidence.
 
-Everything lies in one output folder, in which all commands run, so that their paths may be relative to it:
+All commands run in one output folder, so their paths may be relative to it:
 
-OUT/NAME/               a run's log (train.log), what its commands said (output.txt, …), its checkpoints
-OUT/records/NAME.json   its record, written when all its commands have ended
+OUT/NAME/               a run's log (train.log), the output of its commands (output.txt, …), its checkpoints
+OUT/records/NAME.json   its record, written once all its commands have ended
 
-A run with a record of the same settings is finished. Any other starts again, or resumes where it is asked to.
+A run that has a record with the same settings is finished. Any other starts again, or resumes on request.
 """
 
 from __future__ import annotations
@@ -28,26 +29,27 @@ from typing import Any, BinaryIO
 
 Record = dict[str, Any]
 PROJECT = Path(__file__).resolve().parents[1]
-COMMANDS = Path(sys.executable).parent  # the environment's, which need not be on the path
+COMMANDS = Path(sys.executable).parent  # the environment's bin folder, which need not be on PATH
 RECORDS, STARTS, TRAINED = "records", "starts.jsonl", "trained.json"
-_PATIENCE = 10.0  # seconds that a process has to end after SIGTERM
+_PATIENCE = 10.0  # seconds that a process is given to end after SIGTERM
 
 
 @dataclass(frozen=True)
 class Run:
-    """A training, and what is measured on it. Paths are absolute, or relative to the output folder.
+    """A training run and what is measured on it. Paths are absolute or relative to the output folder.
 
     Attributes:
-        name: of its folder and its record.
-        data: fairseq-train's data folder, or several with colons between them.
-        start: the checkpoint that it is fine-tuned from.
-        options: the other words of ``fairseq-train``. The driver adds folder, log, seed and ``--user-dir``.
-        seed: of the training.
-        labels: what tables tell runs apart by: task, method, …
-        after: commands after the training, by name. What it
-            prints is its outcome, as json if it is json, and in the run's folder as NAME.txt.
-        delete: patterns of files in the run's folder that are not kept.
-        curve: names of numbers to keep from each line that ``--log-interval`` makes.
+        name: names its folder and its record.
+        data: fairseq-train's data folder, or several joined by colons.
+        start: the checkpoint to fine-tune.
+        options: the other arguments of ``fairseq-train``. The driver adds those for the folder, log and seed,
+            and ``--user-dir``.
+        seed: the training seed.
+        labels: what identifies the run in tables: task, method, …
+        after: commands to run after the training, by name. A command's output is its outcome, parsed if it
+            is JSON; it is also kept in the run's folder as NAME.txt.
+        delete: patterns of the files in the run's folder to delete at the end.
+        curve: names of the numbers to keep from each ``--log-interval`` line of the log.
     """
 
     name: str
@@ -62,16 +64,16 @@ class Run:
 
 
 def make(runs: Sequence[Run], out: Path, jobs: int = 1) -> list[Record]:
-    """Makes those of the runs that are not finished; returns the records of all, in order.
+    """Makes the runs that are not finished; returns the records of all, in order.
 
     Args:
-        runs: with different names.
+        runs: their names must differ.
         out: the output folder.
-        jobs: how many run at a time, each on one thread.
+        jobs: how many to run at a time, each on one thread.
 
     Raises:
-        ValueError: data or a start is missing, another driver is at work in ``out``, or a run failed. What
-            else was running then is stopped.
+        ValueError: a data folder or a starting checkpoint is missing, another driver is working in ``out``,
+            or a run failed. In that case the runs still in progress are stopped.
     """
     from fairseq_adv.data.io import locked
 
@@ -82,7 +84,7 @@ def make(runs: Sequence[Run], out: Path, jobs: int = 1) -> list[Record]:
         begun = [pool.submit(_make, run, out, processes) for run in to_do]
         try:
             ended, _ = wait(begun, return_when=FIRST_EXCEPTION)
-        finally:  # also where a signal ends the driver
+        finally:  # also when a signal ends the driver
             for one in begun:
                 one.cancel()
             processes.stop()
@@ -92,27 +94,27 @@ def make(runs: Sequence[Run], out: Path, jobs: int = 1) -> list[Record]:
 
 
 def is_finished(run: Run, out: Path) -> bool:
-    """Whether there is a record of this run with these settings."""
+    """Whether this run has a record with the same settings."""
     settings = json.loads(json.dumps(asdict(run)))
     record = read_record(out, run.name)
     return record is not None and all(record.get(key) == value for key, value in settings.items())
 
 
 def read_record(out: Path, name: str) -> Record | None:
-    """The record of a run; ``None``: it is not finished."""
+    """The record of a run; ``None`` if it is not finished."""
     path = out / RECORDS / f"{name}.json"
     return _read(path) if path.is_file() else None
 
 
 def read_records(out: Path) -> list[Record]:
-    """All records in an output folder, by name.
+    """All records in an output folder, sorted by name.
 
     Raises:
-        ValueError: there is none, or one is damaged.
+        ValueError: there are none, or one is damaged.
     """
     records = [_read(path) for path in sorted((out / RECORDS).glob("*.json"))]
     if not records:
-        raise ValueError(f"{out}: holds no finished run")
+        raise ValueError(f"{out}: contains no finished runs")
     return records
 
 
@@ -125,22 +127,22 @@ def _read(path: Path) -> Record:
         "outcomes": OBJECT,  "wall_seconds": SIZE, "cpu_seconds": SIZE, "peak_mib": SIZE,
     }  # fmt: skip
     text = decoded(path.read_bytes(), path)
-    return own_object(text, kinds, str(path), "Remove it, and its run is made again.")
+    return own_object(text, kinds, str(path), "Delete the file to repeat the run.")
 
 
 def are_numbers(value: Any) -> bool:
-    """Of a line of a log; ``None`` stands for NaN."""
+    """Whether all values of a log line are numbers; ``None`` stands for NaN."""
     return isinstance(value, dict) and not any(
         type(one) not in (int, float, type(None)) for one in value.values()
     )
 
 
 LABELS = (
-    "an object of texts",
+    "an object with strings as its values",
     lambda value: isinstance(value, dict) and all(isinstance(one, str) for one in value.values()),
 )
 EPOCHS = (
-    "a list of the epochs' numbers",
+    "a list with an object of numbers per epoch",
     lambda value: isinstance(value, list) and all(map(are_numbers, value)),
 )
 
@@ -148,25 +150,25 @@ EPOCHS = (
 def _check(runs: Sequence[Run], out: Path) -> None:
     names = [run.name for run in runs]
     if len(set(names)) < len(names):
-        raise ValueError(f"two runs have one name: {', '.join(sorted(names))}")
+        raise ValueError(f"two runs have the same name: {', '.join(sorted(names))}")
     for path in {path for run in runs for path in [*run.data.split(":"), run.start]}:
         if not (out / path).exists():
-            raise ValueError(f"{out / path}: no such file or folder, and a run needs it")
+            raise ValueError(f"{out / path}: no such file or folder, but a run needs it")
 
 
 def _make(run: Run, out: Path, processes: Processes) -> None:
-    """One run, unless another has failed."""
+    """Makes one run, unless another has failed."""
     if processes.is_stopped:
         return
     try:
         _train_and_measure(run, out, processes)
     except BaseException:
-        processes.is_stopped = True  # here: this thread would take the next run before others hear of it
+        processes.is_stopped = True  # set here, or this thread could start its next run before make() notices
         raise
 
 
 def _train_and_measure(run: Run, out: Path, processes: Processes) -> None:
-    """A run from its beginning to the file of its record."""
+    """Makes a run and writes its record."""
     from fairseq_adv.data.io import write_whole
 
     (out / RECORDS / f"{run.name}.json").unlink(missing_ok=True)
@@ -175,15 +177,15 @@ def _train_and_measure(run: Run, out: Path, processes: Processes) -> None:
 
 
 def train_and_measure(run: Run, out: Path, processes: Processes, resumes: bool = False) -> Record:
-    """A run from its beginning to its record.
+    """Makes a run; returns its record.
 
     Args:
-        run: what to train, and what to measure then.
+        run: what to train and what to measure afterwards.
         out: the output folder.
-        processes: what runs in it.
-        resumes: from the last checkpoint of this run, if it was interrupted; a training that has ended is
-            not started again. ``starts`` in the record says how often it was started; its seconds and its
-            memory are those of the last start of the training.
+        processes: runs the commands in ``out``.
+        resumes: whether an interrupted run resumes from its last checkpoint; training that has ended is not
+            started again. ``starts`` in the record counts the starts; the times and the memory are those of
+            the training's last start.
 
     Raises:
         ValueError: a command failed.
@@ -213,7 +215,7 @@ def train_and_measure(run: Run, out: Path, processes: Processes, resumes: bool =
 
 
 def _train(run: Run, folder: Path, processes: Processes, output: BinaryIO) -> dict[str, float]:
-    """What the training took. fairseq would add an update to one that has ended, and save it again."""
+    """Trains, unless training has ended (fairseq would add an update and save it); returns the cost."""
     from fairseq_adv.data.io import write_whole
     from fairseq_adv.data.own_json import SIZE, own_object
 
@@ -223,11 +225,11 @@ def _train(run: Run, folder: Path, processes: Processes, output: BinaryIO) -> di
         write_whole(path, json.dumps(costs) + "\n")
     kinds = dict.fromkeys(("wall_seconds", "cpu_seconds", "peak_mib"), SIZE)
     text = path.read_text(encoding="utf-8", errors="replace")
-    return own_object(text, kinds, str(path), "Remove its folder, and the run is made again.")
+    return own_object(text, kinds, str(path), "Delete its folder to repeat the run.")
 
 
 def _start(run: Run, folder: Path, resumes: bool) -> int:
-    """Makes a run's folder, or keeps what an earlier start of the same run left; the number of its starts."""
+    """Creates a run's folder, or keeps that of an earlier start of the run; returns the number of starts."""
     settings = json.dumps(asdict(run)) + "\n"
     path = folder / STARTS
     before = path.read_text(encoding="utf-8").count(settings) if resumes and path.is_file() else 0
@@ -240,7 +242,7 @@ def _start(run: Run, folder: Path, resumes: bool) -> int:
 
 
 def training_words(run: Run) -> list[str]:
-    """The whole command of a run's training, to be run in the output folder."""
+    """The training command of a run, to be run in the output folder."""
     return [
         "fairseq-train", run.data, "--finetune-from-model", run.start, *run.options, "--seed", str(run.seed),
         "--user-dir", str(PROJECT / "fairseq_adv"), "--save-dir", run.name,
@@ -255,7 +257,7 @@ def _outcome(said: str) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """json has no NaN: ``None`` stands for it."""
+    """Replaces NaN and infinities by ``None``, since JSON has neither."""
     if isinstance(value, dict):
         return {key: _finite(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -264,7 +266,7 @@ def _finite(value: Any) -> Any:
 
 
 class Processes:
-    """The processes at work, each in a group of its own, so that what it started can be ended with it."""
+    """The running processes, each in its own process group, so that its children can be ended with it."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -273,10 +275,10 @@ class Processes:
         self.is_stopped = False
 
     def finish(self, name: str, words: Sequence[str], output: BinaryIO, errors: BinaryIO) -> dict[str, float]:
-        """Runs a command to its end; returns wall and CPU seconds and the most memory that it had.
+        """Runs a command to its end; returns its wall and CPU seconds and its peak memory.
 
         Raises:
-            ValueError: it failed; names the run and says what it printed last.
+            ValueError: it failed; names the run and quotes the end of its output.
         """
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         begun = time.monotonic()
@@ -306,7 +308,7 @@ class Processes:
         }
 
     def stop(self) -> None:
-        """Ends all that still run; no other will begin."""
+        """Ends all running processes and lets no other start."""
         end = time.monotonic() + _PATIENCE
         with self._lock:
             self.is_stopped = True

@@ -57,7 +57,7 @@ def choices(recipe: Path) -> list[str]:
 
 
 def composed(recipe: Path, overrides: Sequence[str], strict: bool = True) -> Any:
-    """The configuration that hydra composes from a recipe; without fairseq, whose import takes seconds.
+    """The configuration that hydra composes from a recipe. Avoids fairseq, whose import takes seconds.
 
     Raises:
         ValueError: a file or a choice doesn't exist or can't be read; if ``strict``, also if a key doesn't
@@ -257,7 +257,7 @@ def check_encoder(config: Any, encoder: Path) -> None:
 
 
 def check_data(task: str, folder: Path, encoder: Path) -> None:
-    """Raises ValueError if the task can't read the folder, or not with this encoder."""
+    """Raises ValueError if the task can't read the folder, or can't use it with this encoder."""
     mine, theirs = folder / "input0" / "dict.txt", encoder / "dict.txt"
     if not folder.is_dir():
         raise ValueError(f"{folder}: no such folder. See the recipe's README for its data")
@@ -311,7 +311,7 @@ def command(args: argparse.Namespace) -> list[str]:
         own = {"dataset.batch_size", "optimization.update_freq"}.intersection(keys)
         words += [f"{WORKERS}={gpus}"] if own else shared(base, gpus)
     words += sizes(base, encoder)
-    # Not strict, since some keys are fairseq's and in no yaml; check_key knows them.
+    # Not strict, since some of fairseq's keys are in no yaml; check_key has checked them.
     config = composed(recipe, [*words, *first], strict=False)
     words += [*on_cpus(config, keys), *args.overrides]
     check_complete(config, recipe)
@@ -325,7 +325,7 @@ def command(args: argparse.Namespace) -> list[str]:
         check_data(config.task._name, Path(folder), encoder)
     folder = str(recipe.parent.resolve())
     if swept:
-        words = ["--multirun", *words, *sweep(save, words, swept)]  # of two save_dirs the later one wins
+        words = ["--multirun", *words, *sweep(save, words, swept)]  # of two save_dirs, the later wins
     elif any(line.startswith("hydra/launcher=") for line in first):  # hydra only uses it with --multirun
         words = ["--multirun", *words, said("hydra.sweep.dir", save), "hydra.sweep.subdir=."]
     return ["fairseq-hydra-train", "--config-dir", folder, "--config-name", recipe.stem, *words]

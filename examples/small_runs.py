@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Trains every reasoning task for some hundred updates with a small encoder on a CPU, with and
-without FreeLB: shows that a task works on real files before a large model is trained.
+"""Trains every reasoning task for a hundred updates or so with a small encoder on a CPU, with and without
+FreeLB: a check that a task works on real files before you train a large model.
 
   examples/small_runs.py ../shared/data out/small
   examples/small_runs.py ../shared/data out/small --table --into page.md
 
-Finished runs are kept. A run that was interrupted, or made with other settings, starts again.
-arc-multitask is a small-scale version of the paper's recipe: it starts from the run race, made first.
+Finished runs are kept. A run that was interrupted or had other settings starts again.
+arc-multitask is a small-scale version of the paper's recipe: it starts from the run race, which comes first.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Task:
     """A task of the small runs.
 
     Attributes:
-        needs: what DATA has to hold for it.
-        prepare: makes its data; returns fairseq-train's data argument, relative to OUT.
-        words: its options.
-        chance: accuracy x 100 of an answer drawn at random; WSC: of the dev set's more frequent label.
+        needs: what DATA must contain for it.
+        prepare: prepares its data; returns fairseq-train's data argument, relative to OUT.
+        words: its options for fairseq-train.
+        chance: accuracy in % of random answers; for WSC, of the dev set's more frequent label.
     """
 
     needs: list[str]
@@ -54,7 +54,7 @@ def prepared(options: Namespace, folder: str, verb: str, *words: object) -> str:
 
 
 def arc(options: Namespace, has_documents: bool = True) -> str:
-    """Each part in a folder of its own, with the science sentences as its documents, or without."""
+    """A folder for each part, with documents retrieved from the science sentences, or without documents."""
     top = "arc" if has_documents else "arc-as-it-is"
     if has_documents:
         sentences = options.data / "science_text" / "sentences.txt"
@@ -112,7 +112,7 @@ def parser() -> ArgumentParser:
     small.add_number(options, "--updates", "of each run", 150)
     options.add_argument(
         "--wsc-candidates", choices=("spans", "noun-phrases"), default="spans",
-        help="noun-phrases are spaCy's, which needs a model",
+        help="noun-phrases needs spaCy and one of its models",
     )  # fmt: skip
     return options
 
@@ -154,7 +154,7 @@ def best(record: Record) -> float:
 
 
 def best_of_part(part: str) -> Callable[[Record], float | None]:
-    """Accuracy on one data set of the best checkpoint on all."""
+    """Accuracy on one data set of the checkpoint that is best on all of them."""
     return lambda record: max(record["valid"], key=lambda epoch: epoch["accuracy"]).get(f"accuracy_{part}")
 
 

@@ -1,4 +1,4 @@
-"""What the small_runs.py share: command line, encoder, rows of GLUE, fairseq-train's common words."""
+"""Shared by the small_runs.py: command line, encoder, subsets of GLUE, common options of fairseq-train."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fairseq_adv_cli.number_types import count, whole
 from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
 NATS = math.log(2)  # fairseq logs losses in bits
-# The quickstart's sizes for MiniLM; docs/choosing.md shows how they were found.
+# Absolute sizes for MiniLM. For how to choose sizes, see docs/choosing.md.
 PERTURBATION = ["--adv-steps", "3", "--adv-lr", "0.016", "--adv-max-norm", "0.05", "--adv-init-mag", "0.025"]
-# Shares of the embeddings, for texts of any length: fairseq-adv train's, found in examples/evidence.
+# Relative to the embeddings, for texts of any length; among the candidates of examples/evidence.
 RELATIVE = [
     "--adv-relative", "--adv-steps", "3", "--adv-max-norm", "0.01", "--adv-lr", "0.0033",
     "--adv-init-mag", "0.005",
@@ -34,7 +34,7 @@ COMMON = [
     "--dropout", "0.1", "--attention-dropout", "0.1", "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)",
     "--adam-eps", "1e-06", "--weight-decay", "0.01", "--clip-norm", "1.0", "--cpu", "--num-workers", "0",
     "--required-batch-size-multiple", "1", "--no-epoch-checkpoints", "--log-interval", "10",
-    # A buffer's thread, still at work when training ends in mid-epoch, may abort the process.
+    # A buffer's thread that is still running when training ends in mid-epoch may abort the process.
     "--data-buffer-size", "0",
 ]  # fmt: skip
 LAYOUT = ["--num-classes", "2", "--init-token", "0", "--separator-token", "2"]
@@ -43,20 +43,20 @@ METRICS = {"CoLA": "mcc", "MRPC": "accuracy", "RTE": "accuracy"}
 
 
 def parser(about: str | None, data: str) -> argparse.ArgumentParser:
-    """The options that all of them have.
+    """The options that every small_runs.py has.
 
     Args:
         about: for --help.
-        data: what DATA holds.
+        data: the contents of DATA.
     """
     options = argparse.ArgumentParser(description=about, formatter_class=HelpFormatter)
     add = options.add_argument
-    add("data", metavar="DATA", type=Path, help=f"holds {data} as the data sets distribute them")
+    add("data", metavar="DATA", type=Path, help=f"folder with {data}, as distributed")
     add("out", metavar="OUT", type=Path, help="folder for prepared data, runs and their records")
-    add("--encoder", type=Path, metavar="DIR", help="a folder that fairseq-adv convert wrote "
+    add("--encoder", type=Path, metavar="DIR", help="a folder written by fairseq-adv convert "
         "(default: the quickstart's MiniLM, fetched and converted into OUT/encoder)")  # fmt: skip
     add("--jobs", type=count, default=2, metavar="N", help="runs at a time, each on one thread")
-    add("--table", action="store_true", help="train nothing, show the tables of the runs that are finished")
+    add("--table", action="store_true", help="train nothing; show the tables of the finished runs")
     add("--into", type=Path, metavar="PAGE", help=f"write the tables into PAGE, between {BEGIN} and {END}")
     return options
 
@@ -64,21 +64,21 @@ def parser(about: str | None, data: str) -> argparse.ArgumentParser:
 def add_seeds(options: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--seeds", type=whole, nargs="+", default=[1, 2, 3], metavar="N",
-        help="one after the other, so that what is finished at any time can be compared (default: 1 2 3)",
+        help="seeds; all runs of one come before those of the next (default: 1 2 3)",
     )  # fmt: skip
 
 
 def add_names(options: argparse.ArgumentParser, name: str, known: Sequence[str]) -> None:
-    """An option with some of the names that are known; default: all."""
+    """An option that takes some of the known names; default: all."""
     words = " ".join(known)
     options.add_argument(
         name, nargs="+", choices=list(known), default=list(known), metavar="NAME",
-        help=f"of {words} (default: all)",
+        help=f"any of {words} (default: all)",
     )  # fmt: skip
 
 
 def add_number(options: argparse.ArgumentParser, name: str, about: str, default: int | None = None) -> None:
-    """An option with a whole number of 1 or more."""
+    """An option that takes a whole number of 1 or more."""
     options.add_argument(name, type=count, default=default, metavar="N", help=about)
 
 
@@ -88,13 +88,13 @@ def command(
     work: Callable[[Namespace], None],
     tables: Callable[[list[Record]], list[str]],
 ) -> int:
-    """A small_runs.py after its command line was read: looks for what is missing, trains, shows the tables.
+    """Runs a small_runs.py once its command line is parsed: checks the files, trains, shows the tables.
 
     Args:
-        options: of :func:`parser`.
-        needs: files in DATA.
+        options: from :func:`parser`.
+        needs: the files that DATA must contain.
         work: prepares the data and makes the runs.
-        tables: of the records in OUT.
+        tables: makes the tables from the records in OUT.
     """
 
     def act() -> None:
@@ -120,13 +120,13 @@ def _encoder(options: Namespace) -> str:
     if options.encoder is None:
         options.encoder = fetch_encoder(options.out)
     if not (options.encoder / "model.pt").is_file():
-        raise ValueError(f"{options.encoder}/model.pt: no such file; fairseq-adv convert makes it")
+        raise ValueError(f"{options.encoder}/model.pt: no such file; fairseq-adv convert writes it")
     relative: str = os.path.relpath(options.encoder.resolve(), options.out)
     return relative
 
 
 def fetch_encoder(out: Path) -> Path:
-    """The quickstart's MiniLM, fetched and converted into OUT/encoder unless it is there."""
+    """Fetches the quickstart's MiniLM and converts it into OUT/encoder, unless it is there."""
     encoder = out / "encoder"
     if not (encoder / "model.pt").is_file():
         run_verb("fetch", out / "encoder-hf")
@@ -135,7 +135,7 @@ def fetch_encoder(out: Path) -> Path:
 
 
 def encoder_words(options: Namespace) -> list[str]:
-    """fairseq-train's words for the sizes of the encoder that the options name."""
+    """The options of fairseq-train that give the sizes of the chosen encoder."""
     return model_args(options.out / options.encoder)
 
 
@@ -143,36 +143,36 @@ def check_files(data: Path, needs: Sequence[str]) -> None:
     """Raises ValueError if DATA lacks one of the files."""
     missing = [name for name in needs if not (data / name).exists()]
     if missing:
-        raise ValueError(f"{data / missing[0]}: no such file, and DATA should hold it")
+        raise ValueError(f"{data / missing[0]}: no such file, but DATA must contain it")
 
 
 def run_verb(verb: str, *words: object) -> None:
-    """A verb of fairseq-adv to its end.
+    """Runs a verb of fairseq-adv to its end.
 
     Raises:
-        ValueError: it failed; it has said why.
+        ValueError: it failed, and has printed why.
     """
     if subprocess.run([sys.executable, "-m", "fairseq_adv_cli", *verb.split(), *map(str, words)]).returncode:
         raise ValueError(f"fairseq-adv {verb} failed: see above")
 
 
 def glue_files(tasks: Sequence[str]) -> list[str]:
-    """What DATA has to hold of these tasks."""
+    """The files that DATA must contain for these tasks."""
     return [f"glue/{task}/{split}.tsv" for task in tasks for split in ("train", "dev", "test")]
 
 
 def prepare_glue(options: Namespace, task: str, rows: int | None = None) -> tuple[str, int]:
-    """The folder, relative to OUT, of a task's binarised data, and the number of its training rows.
+    """Binarises a task's data; returns the folder, relative to OUT, and the number of training rows.
 
     Args:
         options: of the command.
-        task: as GLUE calls it.
-        rows: how many of its training rows; ``None``: all.
+        task: the name of its folder in GLUE.
+        rows: how many training rows to use; ``None``: all.
     """
     check_glue(options.data / "glue" / task, task)
     source, name = options.data / "glue", f"{task}-bin"
     lines = (source / task / "train.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
-    head = 0 if task == "CoLA" else 1  # CoLA's files have no head
+    head = 0 if task == "CoLA" else 1  # CoLA's files have no header
     if rows is not None:
         source, name = options.out / f"glue-{rows}", f"{task}-{rows}-bin"
         lines = lines[:head] + spread_rows(lines[head:], rows)
@@ -188,10 +188,10 @@ def prepare_glue(options: Namespace, task: str, rows: int | None = None) -> tupl
 
 
 def check_glue(folder: Path, task: str) -> None:
-    """Looks for mistakes in a GLUE task's files before some of their rows are copied: a copy has other lines.
+    """Checks a GLUE task's files before some of their rows are copied, which changes the line numbers.
 
     Raises:
-        ValueError: naming file and line, as ``fairseq-adv prepare glue`` does.
+        ValueError: a file is damaged; names file and line, as ``fairseq-adv prepare glue`` does.
     """
     from fairseq_adv.data.glue.layouts import task_layout
     from fairseq_adv.data.glue.tsv import read_split
@@ -204,7 +204,7 @@ def check_glue(folder: Path, task: str) -> None:
 
 
 def spread_rows(lines: Sequence[str], rows: int) -> list[str]:
-    """So many lines, evenly spread: CoLA's stand by their sources."""
+    """Picks this many lines, evenly spaced, since CoLA's are sorted by source."""
     total = len(lines)
     return [line for i, line in enumerate(lines) if (i + 1) * rows // total > i * rows // total]
 
@@ -218,7 +218,7 @@ def schedule(lr: float, updates: int) -> list[str]:
 
 
 def attack(checkpoint: str, epsilon: float, steps: int, batches: int) -> list[str]:
-    """The command that attacks the first mini-batches of 16 dev rows."""
+    """The command that attacks the first mini-batches, of 16 dev rows each."""
     return [
         "fairseq-adv", "attack", checkpoint, "--epsilon", f"{epsilon:g}",
         "--steps", str(steps), "--batches", str(batches), "--batch-size", "16", "--cpu", "--json",

@@ -1,4 +1,4 @@
-"""Tables of runs side by side, from the records that driver.py wrote, and where a page keeps them."""
+"""Tables that compare runs, made from the records of driver.py, and their place between a page's markers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Column:
     """A column of a table.
 
     Attributes:
-        head: what stands above it.
-        value: takes the number from a record; ``None``: it has none.
-        digits: decimals; ``None``: the numbers that differ are listed, as they are.
-        has_spread: the mean, the standard deviation of the sample, and every value; else the mean alone.
+        head: its heading.
+        value: takes the number from a record; ``None`` if the record lacks it.
+        digits: decimals; ``None``: the distinct numbers are listed, not averaged.
+        has_spread: show the mean, the sample standard deviation and every value; otherwise the mean alone.
     """
 
     head: str
@@ -29,7 +29,7 @@ class Column:
     has_spread: bool = False
 
     def cell(self, records: Sequence[Record]) -> str:
-        """The cell of a row; empty where no record has the number."""
+        """The cell of a row; empty if no record has the number."""
         values = [value for record in records if (value := self.value(record)) is not None]
         if not values:
             return ""
@@ -43,7 +43,7 @@ class Column:
 
 
 def last(part: str, name: str, unit: float = 1.0) -> Callable[[Record], float | None]:
-    """Takes a number of the last epoch (``part``: train or valid), times ``unit``."""
+    """A function that takes a number of the last epoch (``part``: train or valid), times ``unit``."""
 
     def value(record: Record) -> float | None:
         found = record[part][-1].get(name) if record[part] else None
@@ -53,7 +53,7 @@ def last(part: str, name: str, unit: float = 1.0) -> Callable[[Record], float | 
 
 
 def outcome(command: str, name: str) -> Callable[[Record], float | None]:
-    """Takes a number of what a command after the training found."""
+    """A function that takes a number from the outcome of a command that ran after the training."""
 
     def value(record: Record) -> float | None:
         found = record["outcomes"].get(command)
@@ -64,18 +64,18 @@ def outcome(command: str, name: str) -> Callable[[Record], float | None]:
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table, and an empty one."""
+    """The lines of a table and a blank line."""
     lines = [heads, ["---"] * len(heads), *rows]
     return [*(f"| {' | '.join(cells)} |" for cells in lines), ""]
 
 
 def table(records: Sequence[Record], by: Mapping[str, Sequence[str]], columns: Sequence[Column]) -> list[str]:
-    """The lines of a table with a row for each group of runs, and an empty one; none if no run is in it.
+    """The lines of a table with a row for each group of runs, and a blank line; no lines if it has no rows.
 
     Args:
         records: of all runs; those without the labels are left out.
-        by: the labels whose values tell rows apart, with their values in order. Others come after them.
-        columns: beside the labels.
+        by: the labels to group by, each with its values in order. Values not listed come last.
+        columns: those to the right of the labels.
     """
 
     def place(row: tuple[str, ...]) -> list[tuple[int, str]]:
@@ -97,7 +97,7 @@ def table(records: Sequence[Record], by: Mapping[str, Sequence[str]], columns: S
 
 
 def write_between(path: Path, text: str, markers: tuple[str, str] = (BEGIN, END)) -> None:
-    """Replaces what stands between the two markers of a file.
+    """Replaces the text between the two markers of a file.
 
     Raises:
         ValueError: the file lacks them.
@@ -109,7 +109,7 @@ def write_between(path: Path, text: str, markers: tuple[str, str] = (BEGIN, END)
 
 
 def between(path: Path, markers: tuple[str, str] = (BEGIN, END)) -> str:
-    """What stands between the two markers of a file.
+    """The text between the two markers of a file.
 
     Raises:
         ValueError: the file lacks them.
@@ -118,7 +118,7 @@ def between(path: Path, markers: tuple[str, str] = (BEGIN, END)) -> str:
 
 
 def around(path: Path, markers: tuple[str, str] = (BEGIN, END)) -> tuple[str, str]:
-    """What stands before and after the two markers of a file.
+    """The text before and after the two markers of a file.
 
     Raises:
         ValueError: the file lacks them.
@@ -129,11 +129,11 @@ def around(path: Path, markers: tuple[str, str] = (BEGIN, END)) -> tuple[str, st
 
 def _parts(path: Path, markers: tuple[str, str]) -> tuple[str, str, str]:
     if not path.is_file():
-        raise ValueError(f"{path}: no such page; give one with the lines {markers[0]} and {markers[1]}")
+        raise ValueError(f"{path}: no such page; pass one that has the lines {markers[0]} and {markers[1]}")
     head, begin, rest = path.read_text(encoding="utf-8").partition(markers[0])
     inner, end, tail = rest.partition(markers[1])
     if not begin or not end:
         raise ValueError(
-            f"{path}: lacks the lines {markers[0]} and {markers[1]}, between which the tables go"
+            f"{path}: the lines {markers[0]} and {markers[1]}, between which the tables go, are missing"
         )
     return head, inner, tail

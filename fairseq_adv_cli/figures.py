@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fairseq_adv.evaluation.figures.accordance_curve import Curve
 
 DIRECTIONS = ("up", "down", "any")
-OUT_HELP = "output files without their ending: writes OUT.png and OUT.csv"
+OUT_HELP = "name of the output files without an extension: writes OUT.png and OUT.csv"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -203,7 +203,7 @@ def _check_out(options: argparse.Namespace) -> None:
         options.out = options.out.with_suffix("")
     elif options.out.exists() or options.out.suffix in (".pt", ".log"):
         raise ValueError(
-            f"OUT {options.out}: the last argument is the output name without its ending, such as "
+            f"OUT {options.out}: the last argument is the output name without an extension, such as "
             f"{options.out.with_name('accordance')}"
         )
 

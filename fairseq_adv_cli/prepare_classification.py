@@ -1,8 +1,8 @@
 """Tokenises and binarises texts, or pairs of texts, with classes or numbers, for text_classification.
 
-TRAIN, --valid and --test are csv, tsv, jsonl or parquet files; their names tell which. The first three may be
-compressed (.csv.gz). Each line of a .txt, .label or .all file is a class, a space and a text; its columns are
-called "label" and "text". A test file may lack labels.
+TRAIN, --valid and --test are csv, tsv, jsonl or parquet files, recognised by their names. The first three
+kinds may be compressed (.csv.gz). Each line of a .txt, .label or .all file is a class, a space and a text;
+its columns are called "label" and "text". A test file may lack labels.
 
 Examples:
   fairseq-adv prepare classification train.csv --test test.csv --text review --label stars \\

@@ -1,4 +1,4 @@
-"""What the commands that prepare data folders share: options, and their report."""
+"""Options and the report that the commands that prepare data folders share."""
 
 from __future__ import annotations
 

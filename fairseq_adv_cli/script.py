@@ -1,4 +1,4 @@
-"""What all commands share, those of benchmarks/ and examples/ too: help format, errors and exit status."""
+"""Shared by all commands, also those of benchmarks/ and examples/: help format, errors and exit status."""
 
 from __future__ import annotations
 
@@ -82,9 +82,7 @@ def exit_status(
         written, 130 after Ctrl-C, 143 after SIGTERM.
     """
     if mistakes is None:  # imported here, because it imports torch, which --help doesn't need
-        from fairseq_adv.data.errors import (
-            DataError,
-        )
+        from fairseq_adv.data.errors import DataError
 
         mistakes = (DataError, OSError)
     caught: tuple[type[Exception], ...] = (OSError, *mistakes)
@@ -109,7 +107,7 @@ def exit_status(
 
 
 def _to_the_end_of_its_output(work: Callable[[], int | None]) -> int:
-    """The work's status, after flushing its output: Python would report a failure later, and less clearly."""
+    """The work's status, after flushing its output: Python would report a failure later and less clearly."""
     try:
         status = work() or 0
     except SystemExit:  # argparse has printed its help

@@ -20,7 +20,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--allow-missing",
         action="store_true",
-        help="zip the files that exist; GLUE's server wants all eleven",
+        help="zip the files that exist; GLUE's server requires all eleven",
     )
     return parser
 

@@ -22,7 +22,7 @@ def rows_of_an_epoch(words: Words, task: str, folders: Sequence[Path]) -> list[i
     """Rows per epoch, one number for each shard; ``None`` if the files don't determine it.
 
     Raises:
-        ValueError: a file is missing or of another format.
+        ValueError: a file is missing or has another format.
     """
     split = words.value("--train-subset", "train")
     if task in CLASSES:
@@ -81,10 +81,10 @@ def updates_in(
     """How many updates a training run makes.
 
     Args:
-        rows: of each shard; epochs take the shards in turn.
+        rows: number of rows of each shard; epochs take the shards in turn.
         epochs: number of epochs.
         batch_size: rows per mini-batch.
-        workers: that share the mini-batches of an epoch; the last round is filled up.
+        workers: number of workers, which share an epoch's mini-batches; the last round is filled up.
         update_freq: mini-batches per update and worker, one number per epoch; the last applies to all later
             ones.
     """

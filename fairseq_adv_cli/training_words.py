@@ -42,7 +42,6 @@ class Words:
     Attributes:
         given: the user's options by name; "" for a flag.
         filled: ours, in the same form.
-        filled: ours, likewise.
     """
 
     def __init__(self, own: Sequence[str]) -> None:

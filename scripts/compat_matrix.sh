@@ -65,7 +65,7 @@ run_cell() {
     fi
     echo "== $name: $torch $numpy, $how (log: $log)"
     step='install'
-    rm -rf "$repo/build"  # left by an earlier `pip install .`, which would pack what lies there
+    rm -rf "$repo/build"  # left by an earlier `pip install .`; pip would pack its files, too
     local target=("$repo")
     [ "$how" != -e ] || target=(-e "$repo")
     if "$python" -m venv "$dir/venv" >>"$log" 2>&1 &&
@@ -73,7 +73,7 @@ run_cell() {
         "$bin/python" -m pip install --disable-pip-version-check "$torch" "$numpy" pytest 'setuptools>=64' \
             "${target[@]}" >>"$log" 2>&1; then
         step='smoke'
-        # Away from the checkout, so that the installed packages are what is imported.
+        # Run outside the checkout, so that the installed packages are imported.
         if (cd "$dir" && "$bin/python" "$repo/scripts/compat_smoke.py" "$dir/smoke") 2>&1 | tee -a "$log"; then
             step='tests'
             if (cd "$dir" && "$bin/pytest" -q -c "$repo/pyproject.toml" --rootdir "$repo" -p no:cacheprovider \

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds the documentation site; open OUT/index.html, no server is needed. Needs no network. A broken link or
-# anchor, a page that is missing or not listed in mkdocs.yml ends it with an error.
+# Builds the documentation site, without network access; open OUT/index.html, no server is needed. Fails if a link
+# or anchor is broken, or a page is missing or not listed in mkdocs.yml.
 #
-#   scripts/docs.sh [OUT]    where the site goes, from the project's folder (default: out/site)
+#   scripts/docs.sh [OUT]    output folder, relative to the project's (default: out/site)
 #
 #   SOURCE_URL=URL   links to files that are not pages go to URL/PATH; without it they are plain names
 set -euo pipefail

@@ -10,6 +10,6 @@ def main(*verb: str) -> int:
     except ImportError:
         sys.exit(
             f"error: fairseq_adv is not installed in {sys.executable}. Activate its environment "
-            "(. .venv/bin/activate), or make one (scripts/setup_env.sh)."
+            "(. .venv/bin/activate), or create one (scripts/setup_env.sh)."
         )
     return command([*verb, *sys.argv[1:]])

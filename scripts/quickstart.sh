@@ -67,7 +67,7 @@ runs=$out/runs-$name-${glue:+glue-}$task-$epochs
 
 step "1/6 the environment (.venv)" scripts/setup_env.sh --no-test
 export PATH="${VENV:-$PWD/.venv}/bin:$PATH" PYTHONWARNINGS=ignore
-# Where other programs use the same cores, threads that spin while they wait make training several times slower.
+# If other programs use the same cores, threads that spin while they wait make training several times slower.
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 
 convert() {
@@ -80,7 +80,7 @@ step "2/6 the encoder: a pre-trained BERT as a fairseq checkpoint" convert
 step "3/6 the text: tokenised and binarised" \
     fairseq-adv prepare glue "${glue:-examples/quickstart/data}" "$task" "$data" --encoder "$out/encoder-$name"
 
-# What the two runs share. FreeLB's sizes are shares of the embeddings; docs/choosing.md says how to choose them.
+# Options of both runs. FreeLB's sizes are relative to the embeddings; docs/choosing.md explains how to choose them.
 train() {
     local run=$runs/$1
     shift
@@ -101,5 +101,5 @@ step "6/6 both under attack, side by side" compare
 echo
 cat "$runs/table.txt"
 echo
-echo "learning curves: $runs/curves.png; checkpoints and logs: $runs/{plain,freelb}; what was run: $log"
+echo "learning curves: $runs/curves.png; checkpoints and logs: $runs/{plain,freelb}; commands and their output: $log"
 echo "try: echo 'I want my money back.' | ${VENV:-.venv}/bin/fairseq-adv predict $runs/freelb/checkpoint_best.pt --stdin"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the sdist and the wheel into dist/ and checks them as a user gets them: twine check --strict, an install
-# into an empty environment, and the fast lane of the sdist's own tests against what was installed.
+# Builds the sdist and the wheel into dist/ and checks them as a user would get them: twine check --strict, an install
+# into an empty environment, and the fast lane of the sdist's own tests on the installed package.
 #
 #   scripts/release_check.sh                    the wheel
 #   scripts/release_check.sh --sdist            the sdist instead
@@ -29,10 +29,10 @@ python=${PYTHON:-python3}
 command -v "$python" >/dev/null || die "'$python' was not found: set PYTHON=/path/to/python3"
 version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' fairseq_adv/__init__.py)
 if [ "${GITHUB_REF_TYPE:-}" = tag ] && [ "$GITHUB_REF_NAME" != "v$version" ]; then
-    die "the tag is $GITHUB_REF_NAME and fairseq_adv/__init__.py has version $version"
+    die "the tag is $GITHUB_REF_NAME, but fairseq_adv/__init__.py has version $version"
 fi
 grep -q "^## $version – " CHANGELOG.md || die "CHANGELOG.md has no section '## $version – DATE'"
-grep -q "^version: $version\$" CITATION.cff || die "CITATION.cff has another version than $version"
+grep -q "^version: $version\$" CITATION.cff || die "CITATION.cff does not have version $version"
 
 if [ -z "${OUT:-}" ]; then
     OUT=$(mktemp -d)
@@ -40,7 +40,7 @@ if [ -z "${OUT:-}" ]; then
 fi
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
-environment() {  # environment NAME: an empty one, with a pip that takes fairseq's metadata
+environment() {  # environment NAME: creates it, with a pip that accepts the metadata of omegaconf 2.0.x
     "$python" -m venv --clear "$OUT/$1"
     "$OUT/$1/bin/python" -m pip install --quiet --disable-pip-version-check 'pip==24.0'
 }
@@ -63,7 +63,7 @@ environment env
 mkdir -p "$OUT/tests"
 tar -xzf "$sdist" -C "$OUT/tests" --strip-components 1
 cd "$OUT/tests"
-# The tests find what is installed, and nothing else.
+# The tests must import the installed packages, not those of the sdist.
 site=$("$OUT/env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 for package in fairseq_adv fairseq_adv_cli fairseq_adv_compat; do
     rm -rf "$package"

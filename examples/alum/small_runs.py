@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Continual pre-training of a small encoder on a CPU, with and without ALUM for the same wall time, then both
-fine-tuned on RTE and MRPC with standard, alum_vat and smart.
+"""Continues the pre-training of a small encoder on a CPU, with and without ALUM for the same wall time, then
+fine-tunes both models on RTE and MRPC with standard, alum_vat and smart.
 
   examples/alum/small_runs.py ../shared/data out/alum-small
   examples/alum/small_runs.py ../shared/data out/alum-small --table --into page.md
 
-Finished runs are kept. A run that was interrupted, or made with other settings, starts again.
-Pre-trained models are measured as they are finished: on the validation split, and under attack.
+Finished runs are kept. A run that was interrupted or had other settings starts again.
+Each pre-trained model is evaluated as soon as it is finished: on the validation split and under attack.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ METHODS = {
 def parser() -> ArgumentParser:
     options = small.parser(__doc__, "text/{train,valid}.txt, glue/RTE and glue/MRPC")
     small.add_names(options, "--stages", STAGES)
-    about = "plain updates that give the masked-LM head its first training, before the two runs part"
+    about = "updates without ALUM that train the new masked-LM head, before the two runs part"
     small.add_number(options, "--warmup-updates", about, 400)
     options.add_argument(
         "--minutes", type=positive, default=15.0, metavar="N",
@@ -47,17 +47,17 @@ def parser() -> ArgumentParser:
         "--epsilons", type=positive, nargs="+", default=[0.05, 0.2], metavar="R",
         help="L2 radii, per row of text, of the attack on the pre-trained models (default: 0.05 0.2)",
     )  # fmt: skip
-    small.add_number(options, "--updates", "of the fine-tuning", 50)
+    small.add_number(options, "--updates", "fine-tuning updates", 50)
     options.add_argument(
         "--starts", nargs="+", choices=list(STARTS), default=["plain", "alum"], metavar="NAME",
-        help="what is fine-tuned: plain alum none, which is the encoder as published (default: plain alum)",
+        help="what to fine-tune: plain, alum, or none (the encoder as published; default: plain alum)",
     )  # fmt: skip
     small.add_seeds(options)
     return options
 
 
 def pretraining(options: Namespace, name: str, label: str, start: str, *words: str) -> Run:
-    """Rows of 128 tokens of running text; lr is fixed after its warm-up, so that no total has to be known."""
+    """A run on rows of 128 tokens of running text. lr is constant after warm-up: no total has to be known."""
     options_of_all = [
         *small.encoder_words(options), *small.COMMON, "--task", "masked_lm", "--sample-break-mode", "none",
         "--batch-size", "16", "--tokens-per-sample", "128", "--mask-prob", "0.15", "--lr", "3e-4",
@@ -74,7 +74,7 @@ def pretraining(options: Namespace, name: str, label: str, start: str, *words: s
 
 
 def start_of_both(options: Namespace) -> str:
-    """Names say what the starts of other runs depend on, so that other settings make those again."""
+    """The checkpoint that both runs start from. Its name contains its settings: others mean new runs."""
     return f"warmup-{options.warmup_updates}/start.pt"
 
 
@@ -83,7 +83,7 @@ def pretrained(options: Namespace, arm: str) -> str:
 
 
 def warmup(options: Namespace) -> None:
-    """The encoder was published without its masked-LM head; this one begins at random."""
+    """Trains a masked-LM head from random weights, since the encoder was published without one."""
     begin, updates = options.out / start_of_both(options), str(options.warmup_updates)
     make([
         pretraining(options, begin.parent.name, "start of both", f"{options.encoder}/model.pt",
@@ -94,7 +94,7 @@ def warmup(options: Namespace) -> None:
 
 
 def weights_only(checkpoint: Path, new: Path) -> None:
-    """Without the optimizer, and without the time from which --stop-time-hours counts on."""
+    """Copies a checkpoint without its optimizer and training time, which --stop-time-hours would count."""
     import torch
     from fairseq import checkpoint_utils
 
@@ -116,7 +116,7 @@ def pretrain(options: Namespace) -> None:
         pretraining(options, pretrained(options, "alum"), "ALUM", start, *alum, *stop),
     ]
     same = str(make(runs, options.out, jobs=2)[1]["updates"])
-    # Separates what ALUM adds from what fewer updates leave out.
+    # Separates the effect of ALUM from that of fewer updates.
     name, label = pretrained(options, "same"), "plain, as many updates as ALUM"
     make([pretraining(options, name, label, start, *plain, "--max-update", same)], options.out)
 

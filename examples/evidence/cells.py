@@ -11,7 +11,7 @@ Value = Callable[[Record], float]
 
 
 class Cells:
-    """The records of cells, each once, found by task, rows, method and seed."""
+    """One record per cell, looked up by task, rows, method and seed."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = records
@@ -20,11 +20,11 @@ class Cells:
 
     @property
     def whole(self) -> int:
-        """How many have a record of all that is measured in them."""
+        """How many cells have a record of everything that is measured in them."""
         return sum(grid.is_done(run, self.records) for run in self.known)
 
     def of(self, task: str, rows: int, method: str) -> list[Record]:
-        """By seed; those for choosing are not among them."""
+        """The records by seed, without those of the candidates."""
         names = [f"{task}-{rows}-{method}-{seed}" for seed in grid.SEEDS]
         return [self.done[name] for name in names if name in self.done]
 

@@ -16,7 +16,7 @@ Point = tuple[float, Interval]
 
 
 def draw(cells: Cells, folder: Path) -> list[str]:
-    """Draws what there are cells for; returns the names of the files, without their endings.
+    """Draws the figures that have cells; returns their file names without the extension.
 
     Raises:
         NoMatplotlib: matplotlib isn't installed.
@@ -32,7 +32,7 @@ def draw(cells: Cells, folder: Path) -> list[str]:
                 by_rows.setdefault(method, []).append(point)
         found = cells.of(task.name, task.tuned_rows, method)
         if found:
-            first = f"attack-{grid.RADII[0]:g}"  # each attack measures the clean rows, too
+            first = f"attack-{grid.RADII[0]:g}"  # each attack also measures the clean rows
             clean = interval([float(one["attacks"][first]["accuracy"]) for one in found])
             attacked = [
                 (100 * radius, interval([under_attack(radius)(one) for one in found]))
@@ -58,7 +58,7 @@ def draw(cells: Cells, folder: Path) -> list[str]:
 
 
 def _draw_word_attacks(cells: Cells, path: Path) -> bool:
-    """Clean against attacked accuracy, a panel for each attack; False where there is nothing to draw."""
+    """Clean against attacked accuracy, one panel per attack; False if there is nothing to draw."""
     found = {method: word_attacks.attacked(cells, method) for method in grid.ATTACKED}
     if not any(found.values()):
         return False
@@ -90,7 +90,7 @@ def _draw(
     lines: dict[str, list[Point]], path: Path, x_label: str, y_label: str, title: str,
     ticks: list[int] | None = None,
 ) -> None:  # fmt: skip
-    """A line for each method, with its intervals; rows on a logarithmic axis."""
+    """A line for each method, with its intervals; with ``ticks``, the x axis is logarithmic."""
     figure = new_figure(path, (7, 4.5))
     axes = figure.subplots()
     for name, points in lines.items():

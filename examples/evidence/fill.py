@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Fills the grid of the evidence run (grid.py): takes the next cell that has no record, trains, evaluates,
-appends one record to records/TASK.jsonl, and takes the next. Resumable at any time, and on any machine that
-has the records. Several may work at once in one OUT.
+"""Fills the grid of the evidence run (grid.py): trains and evaluates the next cell without a record, appends
+a record to records/TASK.jsonl, and takes the next. It can be stopped and resumed at any time, on any machine
+that has the records. Several processes may share one OUT.
 
   examples/evidence/run.sh ../shared/data out/evidence
   examples/evidence/run.sh ../shared/data out/evidence --jobs 4 --stop-after 120
   examples/evidence/run.sh ../shared/data out/evidence --device cuda --only movie-reviews
 
-DATA holds sentence/rt-polarity.all (lines "LABEL TEXT" of the movie reviews of Pang and Lee, 2005), and
+DATA contains sentence/rt-polarity.all (the movie reviews of Pang and Lee, 2005, as lines "LABEL TEXT") and
 GLUE's glue/CoLA and glue/MRPC.
 """
 
@@ -41,22 +41,22 @@ from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
 RECORDS = Path(__file__).resolve().parent / "records"
 MINUTE = 60.0
-KEPT = (  # of the driver's record
+KEPT = (  # fields of the driver's record
     "name", "labels", "seed", "updates", "starts", "wall_seconds", "cpu_seconds", "peak_mib", "train",
     "valid",
 )  # fmt: skip
 MEASURED = (
-    "a list of the epochs' numbers, each with a loss",
+    "a list with an object of numbers per epoch, each with a loss",
     lambda value: (
         EPOCHS[1](value) and bool(value) and all(type(one.get("loss")) in (int, float) for one in value)
     ),
 )
-NUMBERS = ("an object of numbers", are_numbers)
+NUMBERS = ("an object with numbers as its values", are_numbers)
 ATTACKS = (
-    "an object of the attacks' numbers",
+    "an object with an object of numbers per attack",
     lambda value: isinstance(value, dict) and all(map(are_numbers, value.values())),
 )
-STEPS, LONG = 10, 50  # of the attack; of the one that shows that fewer are enough
+STEPS, LONG = 10, 50  # of the attack; of the longer one that shows that STEPS are enough
 LONG_CELLS = [("movie-reviews", 1000, method, 1) for method in ("standard", "freelb")]
 
 
@@ -64,12 +64,12 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     add = options.add_argument
     add("data", metavar="DATA", type=Path)
-    add("out", metavar="OUT", type=Path, help="folder for the encoder, prepared data and runs at work")
+    add("out", metavar="OUT", type=Path, help="folder for the encoder, prepared data and current runs")
     add("--jobs", type=count, default=1, metavar="N", help="cells at a time, each on one thread")
-    add("--device", choices=("cpu", "cuda"), default="cpu", help="where the models compute")
-    add("--stop-after", type=count, metavar="MINUTES", help="interrupt what runs then, and end")
-    add("--only", choices=list(grid.TASKS), help="cells of one task")
-    add("--wordnet", type=Path, default=word_attacks.WORDNET, metavar="DIR", help="WordNet 3.0's own files")
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="where the models run")
+    add("--stop-after", type=count, metavar="MINUTES", help="stop after this time, interrupting current runs")
+    add("--only", choices=list(grid.TASKS), help="only the cells of this task")
+    add("--wordnet", type=Path, default=word_attacks.WORDNET, metavar="DIR", help="folder of WordNet 3.0")
     add("--records", type=Path, default=RECORDS, help="folder of the records")
     return options
 
@@ -88,14 +88,14 @@ def read_records(folder: Path) -> list[Record]:
         "train": MEASURED, "valid": MEASURED, "test": NUMBERS, "attacks": ATTACKS, "word_attacks": ATTACKS,
     }  # fmt: skip
     return [
-        own_object(line, kinds, f"{path}:{number}", "Remove the line.")
+        own_object(line, kinds, f"{path}:{number}", "Delete the line.")
         for path in sorted(folder.glob("*.jsonl"))
         for number, line in enumerate(text_lines(path), 1)
     ]
 
 
 def append(record: Record, folder: Path) -> None:
-    """Adds a line to the task's file; the file is always whole."""
+    """Adds a line to the task's file by replacing the file atomically."""
     from filelock import FileLock
 
     from fairseq_adv.data.io import write_whole
@@ -108,10 +108,10 @@ def append(record: Record, folder: Path) -> None:
 
 
 class Filler:
-    """Workers on one grid.
+    """The workers on one grid.
 
     Args:
-        options: of the command line.
+        options: the command line's.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -120,7 +120,7 @@ class Filler:
         self._setup = setup(options.device)
 
     def work(self) -> None:
-        """Makes cells until there is none to take, or it is to stop."""
+        """Makes cells until none is left or the command stops."""
         while not self.processes.is_stopped:
             with ExitStack() as held:
                 run = self._take(held)
@@ -142,7 +142,7 @@ class Filler:
                 yield run
 
     def _take(self, held: ExitStack) -> Run | None:
-        """The next cell that nobody else is at, which is ours while ``held`` is open."""
+        """The next cell that no other worker has locked; it stays locked while ``held`` is open."""
         from fairseq_adv.data.errors import DataError
         from fairseq_adv.data.io import locked
 
@@ -151,7 +151,7 @@ class Filler:
                 held.enter_context(locked(self.options.out / "cells" / run.name))
             except DataError:
                 continue
-            if not grid.is_done(run, read_records(self.options.records)):  # nobody has made it meanwhile
+            if not grid.is_done(run, read_records(self.options.records)):  # not made by another
                 return run
             held.close()
         return None
@@ -172,7 +172,7 @@ class Filler:
 
 
 def whole(run: Run, out: Path) -> Run:
-    """A cell with what does not tell it from others: the encoder, when to validate, what is measured."""
+    """A cell with the settings that all cells share: the encoder, when to validate, what is measured."""
     words = model_args(out / "encoder")
     metric = grid.TASKS[run.labels["task"]].metric
     words += [
@@ -195,7 +195,7 @@ def attack(run: Run, radius: float, steps: int = STEPS) -> list[str]:
 
 
 def evaluated(record: Record, run: Run, out: Path) -> Record:
-    """The record of a cell, without what only this machine knows."""
+    """The record of a cell, without what only matters on this machine."""
     from fairseq_adv.evaluation.log_lines import VALID, log_lines
 
     lines = [line for line in log_lines(out / run.name / "train.log") if line.kind == VALID]
@@ -209,7 +209,7 @@ def evaluated(record: Record, run: Run, out: Path) -> Record:
 
 
 def setup(device: str) -> Record:
-    """What a record says of the machine and the code."""
+    """The part of a record that describes the machine and the code."""
     import torch
 
     words = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"]
@@ -221,7 +221,7 @@ def setup(device: str) -> Record:
 
 
 def processor() -> str:
-    """The name of the processor, and how many cores of it there are."""
+    """The name of the processor and the number of cores."""
     path = Path("/proc/cpuinfo")
     names = [
         line.partition(":")[2].strip()
@@ -238,7 +238,7 @@ def fill(options: argparse.Namespace) -> None:
     options.out, options.records = options.out.resolve(), options.records.resolve()
     options.data = options.data.resolve()
     if not (options.wordnet / "index.noun").is_file():
-        raise ValueError(f"{options.wordnet}: has no index.noun. Name WordNet's folder with --wordnet.")
+        raise ValueError(f"{options.wordnet}: no index.noun in it. Pass WordNet's folder with --wordnet.")
     (options.out / "cells").mkdir(parents=True, exist_ok=True)
     if options.device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -251,7 +251,7 @@ def fill(options: argparse.Namespace) -> None:
         try:
             remaining = None if end is None else max(0.0, end - time.monotonic())
             wait(workers, remaining, FIRST_EXCEPTION)
-        finally:  # also where a signal ends the command
+        finally:  # also when a signal ends the command
             filler.processes.stop()
     for worker in workers:
         worker.result()

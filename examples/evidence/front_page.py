@@ -1,5 +1,5 @@
-"""What the project's README shows of the evidence run: a figure of gains and costs, a few sentences, and two
-columns of the table of methods.
+"""The part of the evidence run that the project's README shows: a figure of gains and costs, a few sentences,
+and two columns of the table of methods.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RADIUS = max(grid.RADII)
 FIGURE = "gain-and-cost"
 SENTENCES = ("<!-- evidence: begin -->", "<!-- evidence: end -->")
 METHODS = ("<!-- methods: begin -->", "<!-- methods: end -->")
-# Rows of README's table whose cells are of another name here.
+# Rows of README's table whose cells have other names here.
 _CELLS = {"flooding": ("flooding", "flooding-auto")}
 
 
@@ -31,20 +31,20 @@ def rows() -> int:
 def gain(
     cells: Cells, method: str, value: Callable[[Record], float], of_rows: int | None = None
 ) -> Interval | None:
-    """The mean difference to ``standard`` over seeds; ``None``: too few of them are done."""
+    """The mean difference from ``standard`` over seeds; ``None`` if too few of them are done."""
     found = cells.paired(TASK, of_rows or rows(), method, value)
     return interval(found) if len(found) >= FEWEST else None
 
 
 def cost(cells: Cells, method: str) -> float | None:
-    """CPU seconds of a run as a multiple of those of ``standard``; ``None``: they are not known."""
+    """CPU seconds of a run as a multiple of those of ``standard``; ``None`` if they are not known."""
     ours, plain = (cpu_seconds(cells.of(TASK, rows(), name)) for name in (method, "standard"))
     return ours / plain if ours is not None and plain else None
 
 
 def sentences(cells: Cells) -> list[str]:
-    """What a practitioner wants to know first, from the cells that are done: which method, under attack too,
-    which size, how many rows, what price.
+    """What a practitioner wants to know first, from the cells that are done: which method, on clean text and
+    under attack, which sizes, how many rows, at what cost.
     """
     names = [name for name in grid.METHODS if name not in ("standard", "standard-3x")]
     clean = _gains(cells, names, score(TASK))
@@ -118,16 +118,17 @@ def _prices(cells: Cells, names: Sequence[str]) -> list[str]:
 
 
 def _listed(gains: dict[str, Interval]) -> str:
-    """The best first."""
+    """The gains in a list, the largest first."""
     best = sorted(gains.items(), key=lambda item: -item[1].mean)
     return ", ".join(f"`{name}` {one.signed()}" for name, one in best)
 
 
 def with_gains(lines: Sequence[str], cells: Cells) -> list[str]:
-    """A table of methods whose last two columns are replaced: the gain in test accuracy, and under attack.
+    """Replaces the last two columns of the table of methods: the gains in accuracy on test data and under
+    attack.
 
     Args:
-        lines: of the table, with its head.
+        lines: of the table, with its header.
         cells: of the evidence run.
     """
     head, rule, *methods = lines
@@ -153,7 +154,7 @@ def _cells_of(cells: Cells, method: str) -> tuple[str, str]:
 
 
 def draw(cells: Cells, folder: Path) -> bool:
-    """A row for each method: its two gains, and its cost; False where there is nothing to draw."""
+    """A row for each method: its two gains and its cost; False if there is nothing to draw."""
     from fairseq_adv.evaluation.figures.plots import GREY
 
     values = {

@@ -1,7 +1,7 @@
 """The grid of the evidence run: tasks, methods, sizes to choose from, and the order of the cells.
 
-A cell is one training: a task, a number of its rows, a method, a seed. The learning rate and the sizes of a
-method are chosen once a task, by the dev score of trainings with seed 0; every method has four candidates.
+A cell is one training run: a task, a number of its rows, a method, a seed. The learning rate and the sizes of
+a method are chosen once per task, by the dev score of runs with seed 0; every method has four candidates.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ class Task:
     """A data set.
 
     Attributes:
-        updates: of 32 rows, by the number of training rows, the first of which is tuned on.
-        metric: what candidates are compared by, and what the tables show.
+        updates: the number of updates, of 32 rows each, for each number of training rows; candidates are
+            compared with the first.
+        metric: the one that candidates are compared by and that the tables show.
     """
 
     name: str
@@ -43,9 +44,9 @@ class Method:
     """A method.
 
     Attributes:
-        words: of ``fairseq-train``.
-        candidates: learning rate and the words that have sizes.
-        passes: times the updates that the others have.
+        words: options of ``fairseq-train``.
+        candidates: the learning rate of each, and its options that set sizes.
+        passes: the factor by which it has more updates than the others.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Method:
 
 
 def adv(share: float) -> list[str]:
-    """epsilon as a share of the embeddings; alpha a third of it, the start half of it."""
+    """epsilon as a share of the embeddings; alpha is a third of it, the start half of it."""
     return [
         "--adv-max-norm",
         f"{share:g}",
@@ -110,7 +111,7 @@ METHODS = {
             [(lr, flooded(level)) for lr in (1e-4, 2e-4) for level in ("0.05", "0.15")],
         ),
         Method("pgd", ["--criterion", "pgd", *_K], _ADV),
-        # Noise of a norm of 0.01 and 0.06 of the embeddings'.
+        # The noise has 0.01 and 0.06 of the embeddings' norm.
         Method(
             "noise", ["--criterion", "noise", "--noise-relative"],
             [(lr, ["--noise-size", size]) for lr in (1e-4, 2e-4) for size in ("0.0173", "0.104")],
@@ -123,7 +124,7 @@ METHODS = {
             ],
         ),
         Method("tavat", ["--criterion", "tavat", *_K], _ADV),
-        # No projection; delta reaches a share of about 4 steps.
+        # No projection; the norm of delta reaches about 4 steps.
         Method(
             "freelb_plus_plus", ["--criterion", "freelb", "--adv-relative", "--adv-steps", "5"],
             [
@@ -140,7 +141,7 @@ METHODS = {
     )
 }  # fmt: skip
 FIRST = ("standard", "freelb", "standard-3x")
-# Cells whose models are attacked with changed words as well.
+# Methods whose models are also attacked on words.
 ATTACKED = (
     "standard", "freelb", "noise", "r3f", "flooding", "pgd", "tavat", "freelb_plus_plus", "flooding-auto",
 )  # fmt: skip
@@ -148,16 +149,14 @@ ATTACKED_TASK, ATTACKED_SEEDS = "movie-reviews", (1, 2, 3)
 
 
 def has_word_attacks(run: Run) -> bool:
-    """Whether a cell's model is attacked with changed words."""
+    """Whether a cell's model is also attacked on words."""
     task, rows, method = (run.labels[name] for name in ("task", "rows", "method"))
     place = task == ATTACKED_TASK and int(rows) == TASKS[task].tuned_rows
     return place and method in ATTACKED and run.seed in ATTACKED_SEEDS
 
 
 def stages() -> Iterator[tuple[Task, int, tuple[str, ...], tuple[int, ...]]]:
-    """Task, rows, methods and seeds whose cells of one seed stand beside each other, in the order of their
-    worth.
-    """
+    """Task, rows, methods and seeds of each stage, the most valuable first; a stage proceeds seed by seed."""
     attacked = TASKS[ATTACKED_TASK]
     for method in ATTACKED:
         yield attacked, attacked.tuned_rows, (method,), ATTACKED_SEEDS
@@ -171,7 +170,7 @@ def stages() -> Iterator[tuple[Task, int, tuple[str, ...], tuple[int, ...]]]:
 
 
 def candidate(task: Task, rows: int, method: Method, number: int, seed: int) -> Run:
-    """The training of a cell with one of the method's candidates; seed 0 is for choosing."""
+    """The run of a cell with one of the method's candidates; seed 0 is for choosing the candidate."""
     lr, sizes = method.candidates[number]
     updates = task.updates[rows] * method.passes
     stage = "choice" if seed == 0 else "cell"
@@ -189,13 +188,13 @@ def candidate(task: Task, rows: int, method: Method, number: int, seed: int) -> 
 
 
 def choices(task: Task, method: Method) -> list[Run]:
-    """The trainings by which a method's candidate is chosen."""
+    """The runs by which a method's candidate is chosen."""
     return [candidate(task, task.tuned_rows, method, n, 0) for n in range(len(method.candidates))]
 
 
 def chosen(task: Task, method: Method, records: Sequence[Record]) -> int | None:
-    """The number of the candidate with the highest dev score, of equal ones that with the lowest dev loss;
-    ``None``: not all are trained yet.
+    """The number of the candidate with the highest dev score; ties go to the lowest dev loss. ``None`` if
+    some are not trained yet.
     """
     scores = []
     for number, run in enumerate(choices(task, method)):
@@ -210,7 +209,7 @@ def chosen(task: Task, method: Method, records: Sequence[Record]) -> int | None:
 def cells(
     task: Task, rows: int, methods: Sequence[str], seeds: Sequence[int], records: Sequence[Record]
 ) -> list[Run]:
-    """The cells of a stage: first what chooses, then, for methods whose candidate is chosen, seed by seed."""
+    """The cells of a stage: first the candidates, then, for methods with a chosen one, seed by seed."""
     every = [METHODS[name] for name in methods]
     runs = [run for method in every for run in choices(task, method)]
     numbers = {method.name: chosen(task, method, records) for method in every}
@@ -223,18 +222,18 @@ def cells(
 
 
 def whole_grid(records: Sequence[Record]) -> list[Run]:
-    """All cells that are known by now, each once, in order."""
+    """All cells that are known so far, each once, in order."""
     runs = {run.name: run for stage in stages() for run in cells(*stage, records)}
     return list(runs.values())
 
 
 def find(run: Run, records: Sequence[Record]) -> Record | None:
-    """The record of a cell: the first of its name and options; one with word attacks before one without."""
+    """The record of a cell: the first with its name and options, preferably one with attacks on words."""
     found = [one for one in records if one["name"] == run.name and one["options"] == list(run.options)]
     return next((one for one in found if one["word_attacks"]), found[0] if found else None)
 
 
 def is_done(run: Run, records: Sequence[Record]) -> bool:
-    """Whether a cell has a record of all that is measured in it."""
+    """Whether a cell has a record of everything that is measured in it."""
     record = find(run, records)
     return record is not None and (bool(record["word_attacks"]) or not has_word_attacks(run))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with the half width of its 95 % confidence interval (Student's t); NaN for a single value."""
+    """A mean and the half-width of its 95 % confidence interval (Student's t), NaN for a single value."""
 
     mean: float
     half: float
@@ -24,7 +24,7 @@ class Interval:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Of at least one value."""
+    """The mean of one or more values, with its interval."""
     from scipy import stats
 
     n = len(values)
@@ -35,7 +35,7 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def sign_test(differences: Sequence[float]) -> tuple[int, int, float]:
-    """How many are above 0, how many below, and how likely a split as uneven is by chance (two-sided)."""
+    """How many are above 0, how many below, and the two-sided p value."""
     from scipy import stats
 
     above, below = sum(d > 0 for d in differences), sum(d < 0 for d in differences)

@@ -15,7 +15,7 @@ from intervals import Interval, interval, sign_test
 from tables import markdown
 
 NATS = math.log(2)
-FEWEST = 3  # seeds from which on a gain is reported
+FEWEST = 3  # the smallest number of seeds for which a gain is reported
 
 
 def score(task: str) -> Value:
@@ -27,13 +27,13 @@ def under_attack(radius: float) -> Value:
 
 
 def cpu_seconds(records: Sequence[Record]) -> float | None:
-    """The median of the runs on a CPU that nothing interrupted; ``None``: there is none."""
+    """The median of the uninterrupted runs on a CPU; ``None`` if there are none."""
     whole = [one["cpu_seconds"] for one in records if one["starts"] == 1 and one["device"] == "cpu"]
     return statistics.median(whole) if whole else None
 
 
 def result_table(cells: Cells, task: str, rows: int) -> list[str]:
-    """A row for each method with a cell; no line where there is none."""
+    """A row for each method that has cells; no lines if none has."""
     metric = grid.TASKS[task].metric
     heads = ["method", "seeds", f"test {metric}", "difference to `standard`", "better, worse", "sign test p"]
     heads += ["test loss, nats", *(f"accuracy, attack {100 * radius:g} %" for radius in grid.RADII)]
@@ -59,7 +59,7 @@ def result_table(cells: Cells, task: str, rows: int) -> list[str]:
 
 
 def told(cells: Cells) -> list[str]:
-    """A sentence for each method with enough seeds beside ``standard``."""
+    """A sentence for each method that shares enough seeds with ``standard``."""
     lines = []
     for task in grid.TASKS.values():
         for rows in sorted(task.updates):
@@ -80,7 +80,7 @@ def told(cells: Cells) -> list[str]:
 
 
 def signed(change: Interval) -> str:
-    """With its sign, and a word where 0 lies in the interval."""
+    """The change with its sign, and a remark if its interval contains 0."""
     doubt = ", which may be chance" if abs(change.mean) <= change.half else ""
     return change.signed() + doubt
 
@@ -93,7 +93,7 @@ def difference(found: Sequence[float]) -> list[str]:
 
 
 def choice_table(cells: Cells) -> list[str]:
-    """Dev scores of all candidates, and which one was chosen."""
+    """The dev scores of all candidates, and which one was chosen."""
     lines = []
     for task in grid.TASKS.values():
         for method in grid.METHODS.values():
@@ -124,7 +124,7 @@ def choice_table(cells: Cells) -> list[str]:
 
 
 def divergence_share(record: Record) -> str:
-    """Of ALUM and SMART: the divergence times alpha as a share of the task's loss, in the last epoch."""
+    """For ALUM and SMART, alpha times the divergence as a share of the task's loss, in the last epoch."""
     last, options = record["train"][-1], record["options"]
     if "vat_divergence" not in last:
         return ""
@@ -133,7 +133,7 @@ def divergence_share(record: Record) -> str:
 
 
 def convergence(cells: Cells) -> list[str]:
-    """The dev score of ``standard`` on its way, and of three times as many updates at their end."""
+    """The dev score of ``standard`` during training, and that after three times as many updates."""
     lines = []
     for task in grid.TASKS.values():
         for rows in sorted(task.updates):
@@ -161,7 +161,7 @@ def convergence(cells: Cells) -> list[str]:
 
 
 def long_attacks(cells: Cells) -> list[str]:
-    """Whether more steps find more."""
+    """Whether an attack with more steps finds more."""
     radius = max(grid.RADII)
     lines = [
         [f"`{name}`", f"{record['attacks'][f'attack-{radius:g}']['perturbed_accuracy']:.1f}",
@@ -178,7 +178,7 @@ def page(cells: Cells, figures: Sequence[str], said: Sequence[str]) -> list[str]
 
     Args:
         cells: of the run.
-        figures: names of their files, without ending.
+        figures: their file names without the extension.
         said: the sentences that come first.
     """
     machines = sorted({f"{one['machine']}, torch {one['torch']}" for one in cells.done.values()})

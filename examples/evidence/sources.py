@@ -1,6 +1,6 @@
 """The data of the evidence run: fixed splits of public files, binarised for fairseq.
 
-A data folder has the splits train, valid (what candidates are chosen by), test, and attack (the first 200
+A data folder has the splits train, valid (on which candidates are chosen), test, and attack (the first 200
 rows of test).
 """
 
@@ -23,28 +23,29 @@ NEEDED = ["sentence/rt-polarity.all", NEIGHBOURS] + [
     f"glue/{name}/{split}.tsv" for name in ("CoLA", "MRPC") for split in ("train", "dev")
 ]
 Rows = list[list[str]]
-# A header, and the columns of a text's label and of its texts, as GLUE's own files have them.
+# The header of GLUE's own file.
 _SST_2 = ["sentence", "label"]
 
 
 def by_hash(rows: Iterable[Sequence[str]]) -> Rows:
-    """The rows in an order that depends on their words alone."""
+    """The rows in an order that depends only on their text."""
     return sorted(
         (list(row) for row in rows), key=lambda row: hashlib.sha256("\t".join(row).encode()).digest()
     )
 
 
 def movie_reviews(path: Path) -> dict[str, Rows]:
-    """train, valid and test: 80, 10 and 10 of a hundred, by a hash of the text: equal texts stay together.
+    """Splits the reviews 80/10/10 into train, valid and test by a hash of the text, so that equal texts stay
+    together.
 
     Raises:
-        ValueError: a line has not the form ``LABEL TEXT``.
+        ValueError: a line does not have the form ``LABEL TEXT``.
     """
     parts: dict[str, Rows] = {"train": [], "valid": [], "test": []}
     for number, line in enumerate(path.read_text(encoding="latin-1").rstrip("\n").split("\n"), 1):
         label, _, text = line.partition(" ")
         if label not in ("0", "1") or not text.strip():
-            raise ValueError(f"{path}:{number}: is not '0 TEXT' or '1 TEXT'")
+            raise ValueError(f"{path}:{number}: not '0 TEXT' or '1 TEXT'")
         tenth = int.from_bytes(hashlib.sha256(text.encode()).digest(), "big") % 10
         split = {8: "valid", 9: "test"}.get(tenth, "train")
         parts[split].append([" ".join(text.split()), label])
@@ -52,7 +53,7 @@ def movie_reviews(path: Path) -> dict[str, Rows]:
 
 
 def glue(folder: Path, has_head: bool) -> tuple[list[str], dict[str, Rows]]:
-    """The header of a GLUE task's files (empty: they have none), and its rows; dev is halved by a hash."""
+    """The header of a GLUE task's files (empty if they have none) and its rows; dev is halved by a hash."""
     found: dict[str, Rows] = {}
     head: list[str] = []
     for split in ("train", "dev"):
@@ -68,10 +69,10 @@ def prepare(data: Path, out: Path, task: str, rows: int) -> None:
     """Makes OUT/data/TASK-ROWS, unless it is there.
 
     Args:
-        data: holds :data:`NEEDED`.
+        data: contains :data:`NEEDED`.
         out: the run's output folder, with the encoder in it.
         task: its name in the grid.
-        rows: of training.
+        rows: how many training rows.
 
     Raises:
         ValueError: a file is damaged, or has fewer rows.
@@ -111,7 +112,7 @@ def _tsv(rows: Rows) -> str:
 
 
 def _binarise(part: Path, name: str, head: list[str], train: Rows, dev: Rows, out: Path) -> None:
-    """A folder as fairseq-adv prepare glue makes it, whose split valid is ``dev``."""
+    """A folder from fairseq-adv prepare glue whose valid split is ``dev``."""
     source = part / "source" / name
     source.mkdir(parents=True)
     for split, rows in (("train", train), ("dev", dev)):
@@ -121,7 +122,7 @@ def _binarise(part: Path, name: str, head: list[str], train: Rows, dev: Rows, ou
 
 
 def _take(binarised: Path, folder: Path, split: str) -> None:
-    """Moves the files of the split valid into ``folder`` as those of ``split``; with valid, all others."""
+    """Moves the files of the valid split into ``folder`` as those of ``split``; for valid, all others too."""
     for source in sorted(path for path in binarised.rglob("*") if path.is_file()):
         target = folder / source.relative_to(binarised)
         is_first = split == "valid"

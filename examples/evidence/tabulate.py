@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tables and figures of the evidence run, from its records: RESULTS.md, its figures as PNG and SVG, and what
-the project's README shows of them.
+"""Makes the tables and figures of the evidence run from its records: RESULTS.md, its figures as PNG and SVG,
+and the part of them that the project's README shows.
 
   examples/evidence/tabulate.py
 """
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         "--page", type=Path, default=OWN_PAGE,
         help="page with the markers between which the tables go; the figures are written next to it",
     )  # fmt: skip
-    add("--front-page", type=Path, help="page with the markers of README (default: README, with --page's)")
+    add("--front-page", type=Path, help="page with README's markers (default: README, without --page)")
     return options
 
 

@@ -1,4 +1,4 @@
-"""Attacks on words in the evidence run: the commands, and what the records say."""
+"""Attacks on words in the evidence run: the commands, and the tables of their results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PREFIX = "words-"
 
 
 def attacks(run: Run, data: Path, wordnet: Path) -> dict[str, list[str]]:
-    """The commands that attack a cell's model, by their names; none where the grid has none."""
+    """The commands that attack a cell's model, by name; none if the grid has none for it."""
     if not grid.has_word_attacks(run):
         return {}
     return {f"{_PREFIX}{name}": _command(run, name, data, wordnet) for name in NAMES}
@@ -41,12 +41,12 @@ def _command(run: Run, name: str, data: Path, wordnet: Path) -> list[str]:
 
 
 def attacked_file(task: str) -> str:
-    """The rows that are attacked, in the output folder."""
+    """The file of the attacked rows, in the output folder."""
     return f"data/{task}-attacked.tsv"
 
 
 def split_outcomes(outcomes: Record) -> tuple[Record, Record]:
-    """Those of attacks on embeddings, and the numbers of those on words, by the attack's name."""
+    """The outcomes of attacks on embeddings, and the numbers of those on words, by the attack's name."""
     on_words = {
         name.removeprefix(_PREFIX): {number: one[number] for number in NUMBERS}
         for name, one in outcomes.items()
@@ -56,12 +56,12 @@ def split_outcomes(outcomes: Record) -> tuple[Record, Record]:
 
 
 def value(attack: str, number: str) -> Any:
-    """One of :data:`NUMBERS` of a record."""
+    """A function that takes one of :data:`NUMBERS` from a record."""
     return lambda record: float(record["word_attacks"][attack][number])
 
 
 def title(attack: str) -> str:
-    """What pages and figures call an attack."""
+    """An attack's name on pages and in figures."""
     from fairseq_adv.evaluation.word_attacks.settings import TITLES
 
     return TITLES[attack]

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 """Fine-tunes a small encoder on some rows of CoLA and MRPC on a CPU: without Flooding, with it at several
-levels, with the level that Flooding-X finds by gradient accordance, and with FreeLB; attacks what came out,
-draws the accordance, and sets the runs side by side.
+levels, with the level that Flooding-X finds by gradient accordance, and with FreeLB. Attacks the resulting
+models, plots the accordance and compares the runs.
 
   examples/flooding/small_runs.py ../shared/data out/flooding-small
   examples/flooding/small_runs.py ../shared/data out/flooding-small --table --into page.md
 
-Finished runs are kept. A run that was interrupted, or made with other settings, starts again.
+Finished runs are kept. A run that was interrupted or had other settings starts again.
 
-standard        plain training, untouched
+standard        neither Flooding nor a perturbation
 flooding-LEVEL  Flooding with b = LEVEL nats
-auto            --flood-level auto: plain until the accordance of all parameters becomes positive
-auto-head       the same with that of the classification head
-measured        --flood-level 0: plain training that measures its accordance; with the first seed alone
-freelb          with the sizes of the quickstart
+auto            --flood-level auto: no Flooding until the accordance of all parameters becomes positive
+auto-head       the same with the accordance of the classification head
+measured        --flood-level 0: no Flooding, but the accordance is measured; first seed only
+freelb          with alpha 0.016, epsilon 0.05, start 0.025 and K 3
 
 OUT/RUN/accordance.png, .csv and .txt show what a run measured.
 """
@@ -35,7 +35,7 @@ METHODS = (
     "standard", "flooding-0.02", "flooding-0.05", "flooding-0.1", "flooding-0.2", "freelb", "auto",
     "auto-head", "measured",
 )  # fmt: skip
-# Rows, mini-batches attacked.
+# Training rows, attacked mini-batches.
 SIZES = {"CoLA": (400, 4), "MRPC": (160, 3)}
 BATCH = 16
 
@@ -52,11 +52,11 @@ def parser() -> ArgumentParser:
     small.add_names(options, "--tasks", list(SIZES))
     options.add_argument(
         "--methods", nargs="+", type=method, default=METHODS, metavar="NAME",
-        help="of those above (default: all, with the levels 0.02 0.05 0.1 0.2)",
+        help="any of those above (default: all, with the levels 0.02 0.05 0.1 0.2)",
     )  # fmt: skip
     small.add_seeds(options)
-    small.add_number(options, "--rows", "spread over the training set (default: 400 of CoLA, 160 of MRPC)")
-    small.add_number(options, "--epochs", "of mini-batches of 16", 5)
+    small.add_number(options, "--rows", "training rows, evenly spaced (default: 400 of CoLA, 160 of MRPC)")
+    small.add_number(options, "--epochs", "in mini-batches of 16", 5)
     small.add_number(
         options, "--attacked", "mini-batches of 16 dev rows to attack (default: 4 of CoLA, 3 of MRPC)"
     )
@@ -101,7 +101,7 @@ def run(options: Namespace, task: str, method: str, seed: int, data: str, rows: 
         words += ["--accordance-interval", half, "--accordance-batches", "4", "--accordance-batch-size", "16"]
         words += ["--log-interval", half]  # so that the log has every measurement
         after["accordance"] = ["fairseq-adv", "figures", "log", name, f"{name}/accordance"]
-    else:  # validates once, at its end
+    else:  # validates once, at the end
         words += ["--validate-interval", str(options.epochs)]
     return Run(
         name, data, f"{options.encoder}/model.pt", words, seed, {"task": task, "method": method}, after,
@@ -110,7 +110,7 @@ def run(options: Namespace, task: str, method: str, seed: int, data: str, rows: 
 
 
 def lowest(record: Record) -> float | None:
-    """The update of the lowest dev loss, of a run that validated after every epoch."""
+    """The update with the lowest dev loss; ``None`` if the run validated only once."""
     valid = record["valid"]
     return min(valid, key=lambda one: one["loss"])["num_updates"] if len(valid) > 1 else None
 

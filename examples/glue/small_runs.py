@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 """Fine-tunes a small encoder on some rows of RTE and CoLA on a CPU with every method of the FreeLB paper,
-attacks what came out, and sets the runs side by side.
+attacks the resulting models and compares the runs.
 
   examples/glue/small_runs.py ../shared/data out/glue-small
   examples/glue/small_runs.py ../shared/data out/glue-small --table --into page.md
 
-Finished runs are kept. A run that was interrupted, or made with other settings, starts again.
+Finished runs are kept. A run that was interrupted or had other settings starts again.
 
-All methods have the same encoder, data, batches, learning rate, schedule and number of updates; alpha 0.016,
-epsilon 0.05, start 0.025 and K 3, of the quickstart. freeat makes its three replays an update each, so that
-it makes as many passes over the network as standard and sees a third of its mini-batches. yopo is YOPO-3-2
-with steps of alpha / 2.
+All methods share encoder, data, batches, learning rate, schedule and number of updates, and have alpha 0.016,
+epsilon 0.05, start 0.025 and K 3. Each of freeat's three replays is an update, so it makes as many passes
+over the network as standard, on a third of the mini-batches. yopo is YOPO-3-2 with steps of alpha / 2.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from driver import Record, Run, make
 from tables import Column, last, table
 
 METHODS = ("standard", "freelb", "pgd", "freeat", "yopo")
-# Rows, updates, sentences in a mini-batch, mini-batches attacked.
+# Training rows, updates, sentences in a mini-batch, attacked mini-batches.
 SIZES = {"RTE": (80, 40, 8, 2), "CoLA": (400, 125, 16, 8)}
 
 
@@ -34,7 +33,7 @@ def parser() -> ArgumentParser:
     small.add_names(options, "--tasks", list(SIZES))
     small.add_names(options, "--methods", METHODS)
     small.add_seeds(options)
-    small.add_number(options, "--rows", "spread over the training set (default: 80 of RTE, 400 of CoLA)")
+    small.add_number(options, "--rows", "training rows, evenly spaced (default: 80 of RTE, 400 of CoLA)")
     small.add_number(options, "--updates", "default: 40 of 8 rows of RTE, 125 of 16 of CoLA: 4 and 5 epochs")
     small.add_number(
         options, "--attacked", "mini-batches of 16 dev rows to attack (default: 2 of RTE, 8 of CoLA)"
@@ -72,7 +71,7 @@ def run(options: Namespace, task: str, method: str, seed: int, data: str) -> Run
 
 
 def difference(record: Record) -> float:
-    """What the attack adds to the loss."""
+    """How much the attack adds to the loss."""
     found = record["outcomes"]["attack"]
     return float(found["perturbed_loss"] - found["loss"])
 

@@ -4,10 +4,10 @@
   examples/ner/small_runs.py ../shared/data out/ner-small
   examples/ner/small_runs.py ../shared/data out/ner-small --table --into page.md
 
-Finished runs are kept. A run that was interrupted, or made with other settings, starts again.
+Finished runs are kept. A run that was interrupted or had other settings starts again.
 
-All methods have the same encoder, data, batches, learning rate, schedule and number of updates. The sizes of
-a perturbation are shares of the embeddings: those of fairseq-adv train and of examples/evidence.
+All methods share encoder, data, batches, learning rate, schedule and number of updates. Perturbation sizes
+are relative to the embeddings, and among the candidates of examples/evidence.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def parser() -> ArgumentParser:
     small.add_names(options, "--corpora", list(CORPORA))
     small.add_names(options, "--methods", list(METHODS))
     small.add_seeds(options)
-    small.add_number(options, "--updates", "of 16 sentences", 150)
-    small.add_number(options, "--measured", "sentences of devel and of test, spread over the file", 940)
+    small.add_number(options, "--updates", "of 16 sentences each", 150)
+    small.add_number(options, "--measured", "sentences to use of devel and of test, evenly spaced", 940)
     return options
 
 
 def prepare(options: Namespace, corpus: str) -> str:
-    """The folder, relative to OUT, with all training sentences, and some of the others."""
+    """Writes all training sentences and some of the others; returns the folder, relative to OUT."""
     folder: Path = options.out / f"{corpus}-{options.measured}"
     for split in SPLITS:
         source = options.data / "ner" / CORPORA[corpus] / f"{split}.tsv"
@@ -84,8 +84,8 @@ def work(options: Namespace) -> None:
 
 
 def most_frequent_tags(folder: Path) -> dict[str, float]:
-    """The scores of tags that no model gives: to each word that which it has most often in the training
-    data, to others O.
+    """The scores of a baseline without a model: each word gets its most frequent tag in the training data,
+    an unknown word O.
     """
     from fairseq_adv.data.tags.columns import read_columns
     from fairseq_adv.data.tags.schemes import OUTSIDE

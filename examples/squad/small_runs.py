@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Fine-tunes a small encoder on some of SQuAD v1.1 on a CPU with three methods; answers adversarial SQuAD.
+"""Fine-tunes a small encoder on part of SQuAD v1.1 on a CPU with three methods; tests on adversarial SQuAD.
 
   examples/squad/small_runs.py ../shared/data out/squad-small
   examples/squad/small_runs.py ../shared/data out/squad-small --table --into page.md
 
-Finished runs are kept. A run that was interrupted, or made with other settings, starts again.
+Finished runs are kept. A run that was interrupted or had other settings starts again.
 
-All methods have the same encoder, data, batches, learning rate, schedule and number of updates. The sizes of
-a perturbation are shares of the embeddings: those of fairseq-adv train and of examples/evidence. AddSent
-holds the original questions too, and so gives the score on the dev questions.
+All methods share encoder, data, batches, learning rate, schedule and number of updates. Perturbation sizes
+are relative to the embeddings, and among the candidates of examples/evidence. AddSent also contains the
+original questions, so it gives the score on the dev questions as well.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ def parser() -> ArgumentParser:
     options = small.parser(__doc__, "squad")
     small.add_names(options, "--methods", list(METHODS))
     small.add_seeds(options)
-    small.add_number(options, "--updates", "of 8 windows", 100)
-    small.add_number(options, "--originals", "dev questions, with all their variants of AddSent", 60)
+    small.add_number(options, "--updates", "of 8 windows each", 100)
+    small.add_number(options, "--originals", "dev questions to use, with all their AddSent variants", 60)
     return options
 
 
 def prepare(options: Namespace) -> str:
-    """The folder, relative to OUT, with the training questions and some originals with their variants."""
+    """Writes the training questions and some dev questions with their variants; returns the folder, relative
+    to OUT.
+    """
     from fairseq_adv.data.spans.scoring import original_of
     from fairseq_adv.data.spans.squad import read_squad
 
@@ -90,7 +92,7 @@ def work(options: Namespace) -> None:
 
 
 def first_words(folder: Path) -> dict[str, float]:
-    """The scores of an answer that no model gives: the first three words of the context."""
+    """The scores of a baseline without a model, which answers with the first three words of the context."""
     from fairseq_adv.data.spans.squad import read_squad
     from fairseq_adv.evaluation.span_report import span_report
 

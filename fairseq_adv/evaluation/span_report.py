@@ -65,7 +65,7 @@ def score_file(
         threshold: see :func:`span_report`.
 
     Raises:
-        DataError: a file can't be read, or is something else.
+        DataError: a file can't be read, or is not such a file.
     """
     golds = read_squad(gold).golds()
     answers = _values(predictions, str, "a text")

@@ -30,7 +30,7 @@ class Summary:
     Attributes:
         name: of the run's folder.
         criterion: its name.
-        sizes: the numbers that determine the size of its perturbation, or where it floods.
+        sizes: the options that determine the size of its perturbation, or its flood level.
         updates: number of updates.
         metric: the name of the score; "" if there is only a loss.
         score: the best validation score, on the first validation set.
@@ -136,14 +136,14 @@ def _not_loss(name: str) -> str:
 
 
 def _best(values: Sequence[Mapping[str, float]], name: str, highest: bool) -> Mapping[str, float]:
-    """Of equal values the last, as in checkpoint_best.pt."""
+    """The best validation; of equal ones the last, as for checkpoint_best.pt."""
     numbers = [one[name] for one in values]
     best = max(numbers) if highest else min(numbers)
     return next((one for one in reversed(values) if one[name] == best), values[-1])
 
 
 def _from_checkpoints(folder: Path, metric: str | None) -> Summary:
-    """A checkpoint records validations only as the one number that it was selected by."""
+    """Summarises checkpoints, which record a validation only as the number that they were selected by."""
     paths = [path for path in (folder / BEST, folder / LAST) if path.is_file()]
     if not paths:
         raise DataError(

@@ -49,7 +49,7 @@ def attack_checkpoint(
         split: a labelled split.
         batch_size: examples per mini-batch.
         cpu: don't use a GPU.
-        batches: number of mini-batches, the first in fairseq's validation order; ``None``: all.
+        batches: attack only this many mini-batches, in fairseq's validation order; ``None``: all.
 
     Raises:
         ValueError: the checkpoint's task has no objective here, the split is missing, or ``batches`` < 1.
@@ -71,7 +71,7 @@ class Trained:
         objective: what it learned.
         task: with the splits loaded.
         updates: number of updates it was trained for.
-        skips_too_long: rows that are too long for the model are left out, as in validation.
+        skips_too_long: whether rows that are too long for the model are left out, as in validation.
         cfg: the checkpoint's complete configuration.
     """
 
@@ -139,7 +139,7 @@ def read_checkpoint(path: Path, overrides: Mapping[str, Any] | None = None) -> d
 
 @contextmanager
 def reported_as_data_error(path: Path) -> Iterator[None]:
-    """fairseq reports user errors by assertions and RuntimeErrors."""
+    """Raises DataError instead of the assertions and RuntimeErrors with which fairseq reports user errors."""
     try:
         yield
     except DataError:
@@ -197,7 +197,7 @@ def objective_options(cfg: Any) -> SimpleNamespace:
 
 
 def _check_split(task: FairseqTask, data: str, split: str) -> None:
-    """This project's own tasks report what is missing; fairseq's do not."""
+    """Checks that the split exists. Only fairseq's own tasks need it: ours report what is missing."""
     if isinstance(task, SentencePredictionTask):
         folder, index = data, os.path.join("input0", f"{split}.idx")
         check_labels(Path(data), [split], bool(task.cfg.regression_target))

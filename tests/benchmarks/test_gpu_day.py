@@ -11,7 +11,7 @@ from support import run_command
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "give the folder for the results"),
+        ([], "pass the folder for the results"),
         (["{out}", "--device", "tpu"], "--device tpu: pass cuda or cpu"),
         (["{out}", "--minutes", "ten"], "--minutes ten: pass a whole number"),
         (["{out}", "--minutes", "08"], "--minutes 08: pass a whole number"),  # octal to the shell's $(( ))
@@ -37,13 +37,13 @@ def test_what_there_is_no_time_for_is_left_and_a_part_that_is_done_is_not_run_ag
     words = [script, str(tmp_path), "--device", "cpu", "--tiny"]
     done = run_command("bash", *words, "--minutes", "0")
     assert done.returncode == 1
-    assert done.stdout == "left: modes tests cost-tiny; run the same command again\n"
+    assert done.stdout == "not done: modes tests cost-tiny; run the same command again\n"
     for name in ("modes", "tests", "cost-tiny"):
         (tmp_path / f"{name}.done").touch()
     done = run_command("bash", *words)
-    assert done.returncode == 0 and done.stdout.startswith("all is done")
+    assert done.returncode == 0 and done.stdout.startswith("all done")
     done = run_command("bash", *words, "--data", "nowhere")
-    assert done.returncode == 1 and done.stdout.endswith("left: evidence; run the same command again\n")
+    assert done.returncode == 1 and done.stdout.endswith("not done: evidence; run the same command again\n")
     assert "nowhere/sentence/rt-polarity.all: no such file" in done.stdout
 
 

@@ -121,7 +121,7 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--into", "no-markers"], "lacks the lines <!-- mode matrix: begin -->"),
+        (["--into", "no-markers"], "no-markers: the lines <!-- mode matrix: begin -->"),
         (["--list"], "standard-fp16-single.json: not JSON"),
     ],
 )
@@ -178,7 +178,7 @@ def test_a_process_that_fails_ends_the_other(tmp_path: Path, main: ScriptMain) -
         ("ValueError: first\nValueError: second\n[W] left over\n", "ValueError: second"),
         ("ValueError: first\nerror: --a is wrong\n", "error: --a is wrong"),
         ("something\nSegmentation fault\n", "Segmentation fault"),
-        ("", "ended with exit status 7 without a word"),
+        ("", "ended with exit status 7 and no output"),
     ],
 )
 def test_the_line_of_an_error(main: ScriptMain, log: str, line: str) -> None:

@@ -16,9 +16,9 @@ import peers_sides
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["random:two"], "random:two: give random:TOKENS"),
-        (["nowhere.all"], "--encoder: give the folder"),
-        (["nowhere.all", "--encoder", "."], "nowhere.all: give a file of lines"),
+        (["random:two"], "random:two: pass random:TOKENS"),
+        (["nowhere.all"], "--encoder: pass the folder"),
+        (["nowhere.all", "--encoder", "."], "nowhere.all: pass a file of lines"),
     ],
 )
 def test_a_mistake_is_named(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:

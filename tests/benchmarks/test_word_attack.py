@@ -78,8 +78,8 @@ def test_our_side_is_the_command(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--attack", "textfooler"], "--neighbours: give it with --attack textfooler"),
-        (["--attack", "pwws", "--neighbours", "x.json"], "--neighbours: give it with --attack textfooler"),
+        (["--attack", "textfooler"], "--neighbours is required with --attack textfooler"),
+        (["--attack", "pwws", "--neighbours", "x.json"], "--neighbours is required with --attack textfooler"),
         (["--attack", "pwws"], "no/checkpoint.pt"),
     ],
 )

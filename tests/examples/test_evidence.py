@@ -137,7 +137,7 @@ def test_the_splits_of_a_task(data: Path, tmp_path: Path) -> None:
 
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     (tmp_path / "some.all").write_text("1 good .\n2 bad\n")
-    with pytest.raises(ValueError, match=r"some\.all:2: is not '0 TEXT' or '1 TEXT'"):
+    with pytest.raises(ValueError, match=r"some\.all:2: not '0 TEXT' or '1 TEXT'"):
         sources.movie_reviews(tmp_path / "some.all")
 
 
@@ -314,7 +314,7 @@ def test_it_stops_after_its_minutes(data: Path, out: Path) -> None:
     [
         ("echo no memory >&2; exit 3", "", "standard-choice0: fairseq-train ended with status 3"),
         ("", '{"name": ', "movie-reviews.jsonl:1: not JSON"),
-        ("", '{"name": "a"}', "movie-reviews.jsonl:1: the key 'labels' is missing. Remove the line."),
+        ("", '{"name": "a"}', "movie-reviews.jsonl:1: the key 'labels' is missing. Delete the line."),
         ("", "[]", "movie-reviews.jsonl:1: expected a JSON object"),
     ],
 )

@@ -222,15 +222,15 @@ def test_tables_go_between_the_markers(tmp_path: Path) -> None:
     markers = "<!-- tables: begin -->\n\n| a |\n\n<!-- tables: end -->"
     assert page.read_text() == f"before\n{markers}\nafter\n"
     page.write_text("none\n")
-    with pytest.raises(ValueError, match=r"gone\.md: no such page; give one with the lines <!-- tables"):
+    with pytest.raises(ValueError, match=r"gone\.md: no such page; pass one that has the lines <!-- tables"):
         write_between(tmp_path / "gone.md", "| a |\n")
-    with pytest.raises(ValueError, match=r"page\.md: lacks the lines"):
+    with pytest.raises(ValueError, match=r"page\.md: the lines <!-- tables: begin --> and .* are missing"):
         write_between(page, "x")
     assert page.read_text() == "none\n"
 
 
 def test_records_that_cannot_be_read_are_named(out: Path) -> None:
-    with pytest.raises(ValueError, match="out: holds no finished run"):
+    with pytest.raises(ValueError, match="out: contains no finished runs"):
         read_records(out)
     (out / "records").mkdir()
     (out / "records" / "a.json").write_text("{")

@@ -75,7 +75,7 @@ def test_a_training_its_attack_and_its_table(tmp_path: Path, data: Path, encoder
         ("glue", ["DATA", "OUT", "--rows", "0"], "argument --rows: must be 1 or more, not 0"),
         ("glue", ["DATA", "OUT", "--encoder", "gone"], "gone/model.pt: no such file"),
         ("glue", ["DATA", "OUT", "--into", "gone.md"], "gone.md"),
-        ("glue", ["DATA", "OUT", "--table"], "OUT: holds no finished run"),
+        ("glue", ["DATA", "OUT", "--table"], "OUT: contains no finished runs"),
         ("flooding", ["DATA", "OUT", "--methods", "flooding-x"], "'flooding-x': pass standard, freelb, auto"),
         ("alum", ["DATA", "OUT", "--stages", "tune"], "invalid choice: 'tune'"),
         (".", ["DATA", "OUT", "--tasks", "race"], "race: no such file"),

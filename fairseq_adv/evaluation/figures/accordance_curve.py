@@ -43,7 +43,7 @@ class Suggestion:
     """A crossing and the training losses before and after it; the paper takes b from between them.
 
     Attributes:
-        crossing: of zero.
+        crossing: where the accordance crosses zero.
         before: mean training loss in nats of the sub-epoch that ends where the crossing begins.
         after: mean training loss in nats of the sub-epoch of the crossing; ``--flood-level auto`` uses it.
     """

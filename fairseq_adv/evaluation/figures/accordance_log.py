@@ -25,8 +25,7 @@ def read_accordance(run: Path) -> Curve:
     """The measurements, the dev losses and the start of flooding.
 
     If an update has several lines, the last is used: a restarted run repeats some updates, and fairseq
-        repeats
-    lines.
+    repeats lines.
 
     Args:
         run: a log, or a folder with a ``train.log``.

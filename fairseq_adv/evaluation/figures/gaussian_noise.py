@@ -71,9 +71,8 @@ def mean_loss(
 ) -> float:  # fmt: skip
     """Mean loss in nats without dropout, with N(0, std²) added to every entry of the real tokens' embeddings.
 
-    The noise of each row has its own seed: it is the same in any mini-batch, and at every ``std`` it is the
-        same
-    up to its scale.
+    The noise of each row has its own seed: it is the same in any mini-batch, and differs between values of
+    ``std`` only in its scale.
 
     Args:
         model: a fairseq encoder model.

@@ -117,7 +117,7 @@ class Scores:
         """Reads a file written by :meth:`save`.
 
         Raises:
-            DataError: the file is missing, or is something else.
+            DataError: the file is missing, or is not such a file.
         """
         if not path.is_file():
             raise DataError(f"{path}: no such file")
@@ -144,7 +144,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Members whose rows and columns mean the same.
+    """Members whose rows and columns have the same meaning.
 
     Attributes:
         first: rows and columns of all; its ``log_probs`` and ``raw`` are averaged over the members.

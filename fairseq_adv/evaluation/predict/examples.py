@@ -49,7 +49,7 @@ class Examples:
 
     @property
     def columns(self) -> int:
-        """C."""
+        """The number of columns, C."""
         return int(self.present.shape[1])
 
 
@@ -70,9 +70,8 @@ def examples_of(
     if isinstance(fairseq_task, SentencePredictionTask):
         return _sentences(fairseq_task, task, split, known)
     for folder in getattr(fairseq_task, "folders", []):
-        find_split(
-            folder, split
-        )  # in training, a split may be missing in one of several data sets; here each must have it
+        # In training, one of several data sets may lack a split; here each must have it.
+        find_split(folder, split)
     fairseq_task.load_dataset(split)
     dataset = fairseq_task.dataset(split)
     tokenizer = fairseq_task.tokenizer.fingerprint()
@@ -202,7 +201,6 @@ def distinct_ids(ids: Sequence[str], where: Sequence[str]) -> StringArray:
         where: "file:line" of each, for messages.
 
     Raises:
-        DataError: two are the same.
         DataError: two are the same.
     """
     seen: dict[str, str] = {}

@@ -60,7 +60,7 @@ def rows_from_ranking(ensemble: Ensemble, vote: bool = False) -> RowAnswers:
             if index in found:
                 raise DataError(
                     f"question {name}: row {index} is already in another question. Predict on the split "
-                    f"'test' or '{DEV_ROWS}' of fairseq-adv prepare qnli-ranking, where every row is there "
+                    f"'test' or '{DEV_ROWS}' of fairseq-adv prepare qnli-ranking, where every row occurs "
                     "once."
                 )
             found[index] = bool(above[row]) if alone[row] else column == best[row]

@@ -48,7 +48,7 @@ class SpanAnswers:
 
     @property
     def rows(self) -> int:
-        """Questions."""
+        """Number of questions."""
         return len(self._found)
 
     def files(self, file: Path) -> dict[Path, str]:

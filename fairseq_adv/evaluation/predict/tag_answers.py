@@ -37,7 +37,7 @@ class TagAnswers:
 
     @property
     def rows(self) -> int:
-        """Sentences."""
+        """Number of sentences."""
         return len(self._found)
 
     def files(self, file: Path) -> dict[Path, str]:

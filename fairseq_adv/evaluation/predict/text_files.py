@@ -108,7 +108,7 @@ def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
 
     Raises:
         DataError: naming the line: it is not UTF-8, or has the wrong number of texts.
-        BrokenPipeError: ``sink`` has no reader any more.
+        BrokenPipeError: ``sink`` no longer has a reader.
     """
     if model.takes_questions:
         raise DataError("this model takes questions with choices: pass them as a file, with --input")

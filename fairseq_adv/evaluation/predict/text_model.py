@@ -92,8 +92,8 @@ class TextModel:
         Args:
             texts: texts, or pairs of texts as (first, second), but not a mixture; for a multiple-choice model
                 (question, choices), where a choice is a text or (text, document).
-            batch_size: most of them in a mini-batch; ``None``: as passed to ``load``, else 16384 tokens, on a
-                CPU 1024.
+            batch_size: most texts per mini-batch; ``None``: as passed to ``load``, else 16384 tokens (1024 on
+                a CPU).
 
         Returns:
             an answer for each text, in order.

@@ -33,7 +33,7 @@ _KINDS = {
     "original": TEXTS, "changed": TEXTS, "words": COUNT, "changes": _PAIRS, "places": _PLACES,
     "queries": COUNT, "rows": COUNT, "before": SIZE, "after": SIZE,
 }  # fmt: skip
-_FIX = "Remove the folder, and attack again."
+_FIX = "Delete the folder and attack again."
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Request:
         file: the attacked file.
         out: the folder for the results.
         settings: of the attack.
-        resources: that it needs.
+        resources: the ones that it needs.
         at_once: number of examples attacked at the same time.
         data: the model's training data, if it has moved.
         how: sizes of mini-batches, the device, the precision.
@@ -86,7 +86,7 @@ def attack_file(request: Request) -> dict[str, Any]:
 
 
 def _attacked(request: Request, made_from: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The records of all examples, which are stored."""
+    """Attacks all examples; stores and returns their records."""
     out, part = request.out, request.out / _PART
     model = load(request.checkpoint, data=request.data, how=request.how)
     examples = read_examples(request.file, model)

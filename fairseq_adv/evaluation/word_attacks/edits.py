@@ -30,10 +30,7 @@ def distance(first: str, second: str, most: int) -> int:
     far = most + 1
     row: list[int] = list(range(len(second) + 1))
     for i, letter in enumerate(first, 1):
-        begin, end = (
-            max(1, i - most),
-            min(len(second), i + most),
-        )  # outside, more than `most` edits
+        begin, end = max(1, i - most), min(len(second), i + most)  # outside: more than `most` edits
         above = row
         row = [far] * (len(second) + 1)
         row[begin - 1] = i if begin == 1 else far

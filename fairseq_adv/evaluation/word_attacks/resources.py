@@ -69,7 +69,7 @@ class Resources:
 
 
 def build(settings: Settings, resources: Resources, victim: Service, device: torch.device) -> Parts:
-    """Puts an attack together from resources that :func:`check` has checked.
+    """Builds an attack from resources that :func:`check` has accepted.
 
     Raises:
         DataError: something can't be read.
@@ -86,8 +86,7 @@ def build(settings: Settings, resources: Resources, victim: Service, device: tor
 
 
 def check(settings: Settings, resources: Resources) -> None:
-    """Raises DataError if a resource that the attack needs is missing, or one is given that it doesn't
-    use."""
+    """Raises DataError if the attack needs a resource that is missing, or does not use one that is given."""
     needed = {
         "neighbours": ("a table of neighbours, --neighbours FILE", resources.neighbours),
         "wordnet": ("WordNet's files, --wordnet DIR", resources.wordnet),

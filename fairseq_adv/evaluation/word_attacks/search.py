@@ -37,7 +37,6 @@ class Example:
         id: its name; texts with different names get different random misspellings.
         text: its words.
         gold: the right answer's column in the victim's probabilities.
-        gold: the right answer's column in the victim's probabilities.
     """
 
     id: str
@@ -50,11 +49,10 @@ class Parts:
     """The components of an attack.
 
     Attributes:
-        settings: numbers.
+        settings: its settings.
         victim: maps (example's id, texts) to (C,) probabilities.
         sources: of candidates for a word.
-        masked_lm: maps a :class:`WordText` and a number to that many candidates or fewer for
-            each word.
+        masked_lm: maps a :class:`WordText` and a number to at most that many candidates for each word.
         encoder: maps a text to a vector.
         tagger: finds the parts of speech of words.
         stop_words: never changed.
@@ -75,7 +73,7 @@ class Outcome:
 
     Attributes:
         status: skipped (the model was already wrong), failed or succeeded.
-        why: in words.
+        why: the reason, in words.
         text: the final text.
         before, after: the right answer's probability.
         predicted: column of the model's answer at the end.
@@ -159,7 +157,7 @@ class _Searching:
         now = first
         for place in order:
             if self.known.is_spent:
-                return self._outcome(FAILED, "the budget of queries is spent", first, now)
+                return self._outcome(FAILED, "the query budget is used up", first, now)
             if len(now.text.changed()) >= allowed:
                 return self._outcome(FAILED, "the share of words that may change is used up", first, now)
             texts, similarities = yield from self._candidates(now.text, place)
@@ -170,7 +168,7 @@ class _Searching:
             now = found[0]
             if now.predicted != self.example.gold:
                 return self._outcome(SUCCEEDED, "the model's answer changed", first, self._best(found))
-        why = "the budget of queries is spent" if self.known.is_spent else "every word was tried"
+        why = "the query budget is used up" if self.known.is_spent else "every word was tried"
         return self._outcome(FAILED, why, first, now)
 
     def _best(self, found: Sequence[_Scored]) -> _Scored:

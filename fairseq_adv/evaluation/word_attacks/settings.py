@@ -13,7 +13,7 @@ AGAINST = ("original", "current")
 
 @dataclass(frozen=True)
 class Settings:
-    """What an attack tries, and its constraints. Numbers of two papers are comparable only if all are equal.
+    """What an attack tries, and its constraints. Results are comparable only if all of these are equal.
 
     Attributes:
         attack: its name.

@@ -35,7 +35,7 @@ class AttackedFile:
         header, encoding: of a csv, tsv or text file.
         side: what is attacked: for a pair first, second or both; for questions the question, their documents
             or the choices. ``None``: the second text of a pair, as in TextFooler; the question.
-        examples: attack only the first ones, this many; ``None``: all.
+        examples: how many to attack, from the first; ``None``: all.
         label_map: the model's class for each of the file's labels.
     """
 

@@ -80,9 +80,8 @@ class WordText:
     def window(self, index: int, size: int | None) -> str:
         """The ``size`` words of a text around one word, cut as in TextAttack; ``None``: the whole text.
 
-        Source: ``text_window_around_index``, attacked_text.py, l. 108: near its ends a text also gives
-            ``size``
-        words.
+        Source: ``text_window_around_index``, attacked_text.py, l. 108. Near the ends of a text, the window
+        also has ``size`` words.
         """
         number = self.places[index].text
         if size is None:

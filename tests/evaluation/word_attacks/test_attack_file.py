@@ -353,7 +353,7 @@ def test_a_damaged_line_is_named(films: Path, tmp_path: Path, attack: CommandMai
     done = attack(*words)
     assert (
         done.returncode == 2
-        and "examples.jsonl.part:2: the key 'label' is missing. Remove the folder" in done.stderr
+        and "examples.jsonl.part:2: the key 'label' is missing. Delete the folder" in done.stderr
     )
 
 

@@ -121,7 +121,7 @@ def test_the_budget_of_a_word_counts_the_words() -> None:
     victim = BagOfWords(lean=9)
     settings = Settings("x", (), queries_per_word=2)
     (outcome,) = attacked([example(text)], Parts(settings, victim, [synonyms]))
-    assert outcome.queries == 10 and outcome.why == "the budget of queries is spent"
+    assert outcome.queries == 10 and outcome.why == "the query budget is used up"
     (outcome,) = attacked([example("w7 w17")], Parts(settings, victim, [synonyms]))
     assert outcome.queries == 3 and outcome.why == "every word was tried"
 
