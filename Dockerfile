@@ -5,8 +5,9 @@
 #   docker run --rm --gpus all -v "$PWD:/work" --user "$(id -u):$(id -g)" fairseq_adv \
 #       fairseq-adv train data --encoder minilm --save-dir out
 #
-# The project has never built or run this image. Its pip commands were run in a virtual environment without a GPU,
-# and a test compares its versions with constraints.txt and setup.py. torch 2.13.0 is built for CUDA 13.0, which
+# The project has built it with buildah on a stand-in for the base image, Debian 12 with Python 3.11 and PyTorch for CPUs;
+# `fairseq-adv doctor` and a training ran in it. On the base image below, or a GPU, nobody has built or run it yet.
+# A test compares its versions with constraints.txt and setup.py. torch 2.13.0 is built for CUDA 13.0, which
 # needs an NVIDIA driver of 580 or newer.
 FROM nvidia/cuda:13.0.2-base-ubuntu24.04 AS build
 # hadolint ignore=DL3008
