@@ -51,7 +51,7 @@ def add_running(add: AddArgument) -> None:
         "--max-tokens",
         type=count,
         metavar="N",
-        help="most tokens per mini-batch, padding included (default: 16384; 1024 on a CPU)",
+        help="maximum number of tokens per mini-batch, padding included (default: 16384; 1024 on a CPU)",
     )
     add_cpu(add)
     add("--fp16", action="store_true", help="compute in half precision; needs a GPU")

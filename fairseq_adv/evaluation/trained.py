@@ -52,7 +52,8 @@ def attack_checkpoint(
         batches: attack only this many mini-batches, in fairseq's validation order; ``None``: all.
 
     Raises:
-        ValueError: the checkpoint's task has no objective here, the split is missing, or ``batches`` < 1.
+        ValueError: the checkpoint's task has no registered objective, the split is missing, or ``batches``
+            is less than 1.
         FileNotFoundError: there is no such checkpoint.
     """
     if batches is not None and batches < 1:
@@ -84,7 +85,7 @@ class Trained:
 
     @property
     def longest(self) -> Any:
-        """The most tokens of a row, or of each of its parts if it has several."""
+        """The maximum number of tokens in a row, or of each of its parts if it has several."""
         return utils.resolve_max_positions(self.task.max_positions(), self.model.max_positions())  # type: ignore[operator]
 
     def batches(
@@ -164,7 +165,7 @@ def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) 
         cpu: don't use a GPU.
 
     Raises:
-        ValueError: it is not a checkpoint, its task has no objective here, or a split is missing.
+        ValueError: it is not a checkpoint, its task has no registered objective, or a split is missing.
         FileNotFoundError: there is no such checkpoint.
     """
     if not os.path.isfile(path):

@@ -30,7 +30,7 @@ def validate(
 
     Raises:
         DataError: the split has no examples.
-        ValueError: the checkpoint's task has no objective here, or the split is missing.
+        ValueError: the checkpoint's task has no registered objective, or the split is missing.
         FileNotFoundError: there is no such checkpoint.
     """
     trained = load(path, data, [split], cpu)

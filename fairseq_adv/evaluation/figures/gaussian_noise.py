@@ -112,7 +112,7 @@ def noise_curve(checkpoint: Path, label: str, how: Noise, kept: Path) -> NoiseCu
         kept: folder for results.
 
     Raises:
-        ValueError: the checkpoint's task has no objective here, or the split is missing.
+        ValueError: the checkpoint's task has no registered objective, or the split is missing.
         FileNotFoundError: there is no such checkpoint.
     """
     path = str(checkpoint)

@@ -33,7 +33,7 @@ class Running:
 
     Attributes:
         batch_size: most examples per mini-batch; ``None``: as ``max_tokens`` allows.
-        max_tokens: most tokens per mini-batch; ``None``: as ``batch_size`` allows.
+        max_tokens: maximum number of tokens per mini-batch; ``None``: as ``batch_size`` allows.
         cpu: don't use a GPU.
         fp16: compute in half precision; needs a GPU.
         tokenizer_dir: instead of the one in the checkpoint.

@@ -24,7 +24,7 @@ class SpanAnswers:
 
     Args:
         dataset: its windows.
-        longest: most tokens of an answer.
+        longest: maximum number of tokens in an answer.
     """
 
     def __init__(self, dataset: SpansDataset, longest: int) -> None:
