@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import zipfile
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 import glue_samples
 import hf_models
 import numpy as np
+from small_wordnet import small_wordnet
 from support import question, write_json_lines, write_task, wsc_line
 from token_data import span_question, write_squad
 
@@ -39,6 +41,8 @@ from fairseq_adv.evaluation.figures.accordance_log import read_accordance
 from fairseq_adv.evaluation.predict.submission import check_file
 from fairseq_adv.evaluation.runs import read_log
 from fairseq_adv.evaluation.span_report import score_file
+from fairseq_adv.evaluation.word_attacks.candidates import Neighbours
+from fairseq_adv.evaluation.word_attacks.wordnet import WordNet
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv.hub.minilm import MODEL_PREFIX, unpack_model
 from fairseq_adv.retrieval.sentences import survey
@@ -199,6 +203,11 @@ def _squad(folder: Path) -> Path:
     return write_squad(folder / "a.json", ("w1 w2", rows))
 
 
+def _wordnet(folder: Path) -> object:
+    wordnet = WordNet(folder / "wordnet")
+    return [wordnet.synonyms(word) for word in ("movie", "ran", "loves", "good", "bigger", "men", "well")]
+
+
 def _index(folder: Path) -> object:
     return write_task(folder, train=3, valid=2)
 
@@ -279,6 +288,12 @@ READERS: dict[str, Reader] = {
     "accordance": Reader("train.log", _text("train.log", LOG), read_accordance),
     "submission": Reader("RTE.tsv", _text("RTE.tsv", PREDICTIONS), lambda folder: check_file(
         folder / "RTE.tsv", (folder / "RTE.tsv").read_bytes(), 2, "RTE")),
+    "neighbours": Reader(
+        "a.json", _text("a.json", '{"good": ["fine", "great"], "film": []}'),
+        lambda folder: Neighbours(folder / "a.json", 5)("Good", random.Random(0))),
+    **{f"wordnet {name}": Reader(
+        f"wordnet/{name}", lambda folder: small_wordnet(folder / "wordnet"), _wordnet)
+       for name in ("index.noun", "data.noun", "index.verb", "data.adj")},
     "config.json": Reader("config.json", _bert, _convert),
     "index of shards": Reader("model.safetensors.index.json", _bert, _convert),
     "safetensors": Reader("b.safetensors", _bert, _convert),
