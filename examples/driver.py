@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -148,9 +149,9 @@ EPOCHS = (
 
 
 def _check(runs: Sequence[Run], out: Path) -> None:
-    names = [run.name for run in runs]
-    if len(set(names)) < len(names):
-        raise ValueError(f"two runs have the same name: {', '.join(sorted(names))}")
+    repeated = sorted(name for name, count in Counter(run.name for run in runs).items() if count > 1)
+    if repeated:
+        raise ValueError(f"more than one run has the name {', '.join(repeated)}")
     for path in {path for run in runs for path in [*run.data.split(":"), run.start]}:
         if not (out / path).exists():
             raise ValueError(f"{out / path}: no such file or folder, but a run needs it")

@@ -177,7 +177,7 @@ sys.exit(small_setup.command(options, [], work, lambda records: []))
     [
         ([Run("a", "data:gone", "start.pt", [])], "gone: no such file"),
         ([Run("a", "data", "gone.pt", [])], r"gone\.pt: no such file"),
-        ([run("a"), run("a", "--lr", "2")], "one name: a, a"),
+        ([run("a"), run("a", "--lr", "2")], "more than one run has the name a$"),
     ],
 )
 def test_what_cannot_run_is_found_before_training(out: Path, runs: list[Run], message: str) -> None:
