@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,17 @@ def attacked(cells: Cells, method: str) -> list[Record]:
     return [record for record in found if record["word_attacks"]]
 
 
+def mean_accuracy(record: Record) -> float:
+    """Accuracy under attack in %, the mean of :data:`NAMES`."""
+    return float(statistics.mean(value(name, "aua")(record) for name in NAMES))
+
+
+def gains(cells: Cells, method: str, number: Callable[[Record], float]) -> list[float]:
+    """The differences of a number from ``standard``, with each seed that both have been attacked with."""
+    plain = {record["seed"]: number(record) for record in attacked(cells, "standard")}
+    return [number(one) - plain[one["seed"]] for one in attacked(cells, method) if one["seed"] in plain]
+
+
 def tables(cells: Cells) -> list[str]:
     """A table for each attack."""
     heads = [
@@ -117,10 +128,9 @@ def _row(cells: Cells, method: str, name: str) -> list[str]:
     found = attacked(cells, method)
     if not found:
         return []
-    plain = {record["seed"]: value(name, "aua")(record) for record in attacked(cells, "standard")}
-    gains = [value(name, "aua")(one) - plain[one["seed"]] for one in found if one["seed"] in plain]
     row = [f"`{method}`", str(len(found)), *(_interval(found, name, number) for number in ("clean", "aua"))]
-    row.append(str(interval(gains)) if gains and method != "standard" else "")
+    gained = gains(cells, method, value(name, "aua"))
+    row.append(str(interval(gained)) if gained and method != "standard" else "")
     for number in ("suc", "queries", "changed"):
         row.append(f"{statistics.mean(value(name, number)(one) for one in found):.1f}")
     return row

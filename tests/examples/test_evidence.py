@@ -423,7 +423,10 @@ def test_tables_of_attacks_on_words_by_hand(tmp_path: Path) -> None:
     for run in cells:
         numbers = {"clean": 80, "aua": under[run.labels["method"]][run.seed - 1], "suc": 70, "queries": 30.25,
                    "changed": 12}  # fmt: skip
-        records.append({**fake(run, 60), "word_attacks": dict.fromkeys(word_attacks.NAMES, numbers)})
+        found = dict.fromkeys(word_attacks.NAMES, numbers)
+        if run.labels["method"] == "freelb":
+            found["pwws"] = {**numbers, "aua": numbers["aua"] + 4}
+        records.append({**fake(run, 60), "word_attacks": found})
     assert all(grid.is_done(run, records) for run in cells)
     lines = word_attacks.tables(Cells(records))
     assert [line for line in lines if line.startswith("###")] == [
@@ -434,6 +437,10 @@ def test_tables_of_attacks_on_words_by_hand(tmp_path: Path) -> None:
     assert rows[3] == [
         "`freelb`", "3", "80.00 ± 0.00", "32.00 ± 6.57", "10.00 ± 2.48", "70.0", "30.2", "12.0",
     ]  # fmt: skip
+    (said,) = [line for line in front_page.sentences(Cells(records)) if "on words" in line]
+    assert said.startswith(
+        "- Accuracy under attacks on words (the mean of 4 attacks) changes by `freelb` +11.00 ± 2.48 points; "
+    )
     draw(Cells(records), tmp_path)
     assert {f"accuracy-under-attacks-on-words.{kind}" for kind in ("png", "svg")} <= {
         path.name for path in tmp_path.iterdir()
