@@ -216,7 +216,7 @@ def train_and_measure(run: Run, out: Path, processes: Processes, resumes: bool =
 
 
 def _train(run: Run, folder: Path, processes: Processes, output: BinaryIO) -> dict[str, float]:
-    """Trains, unless training has ended (fairseq would add an update and save it); returns the cost."""
+    """Trains, unless training has ended; returns the cost, which a second start would hide."""
     from fairseq_adv.data.io import write_whole
     from fairseq_adv.data.own_json import SIZE, own_object
 

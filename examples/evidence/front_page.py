@@ -95,7 +95,7 @@ def _under_attack(gains: dict[str, Interval]) -> list[str]:
 
 
 def _under_attacks_on_words(cells: Cells, names: Sequence[str]) -> list[str]:
-    """All methods, since an interval of three seeds is often too narrow to single one out."""
+    """Lists all methods: with three seeds, an interval can exclude 0 by chance."""
     found = {name: word_attacks.gains(cells, name, word_attacks.mean_accuracy) for name in names}
     gains = {name: interval(some) for name, some in found.items() if len(some) >= FEWEST}
     if not gains:

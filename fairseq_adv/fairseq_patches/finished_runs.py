@@ -9,33 +9,19 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from fairseq.trainer import Trainer
 
-from fairseq_adv.fairseq_patches.replace import replace
+from fairseq_adv.fairseq_patches.replace import replace_in_training
 
 logger = logging.getLogger(__name__)
-
-_TRAIN = ("fairseq_cli.train", "__main__")  # python -m fairseq_cli.train
 
 
 def leave_finished_runs_alone() -> None:
     """Applies the patch."""
-    replace(Trainer, "__init__", _patching_train)
-
-
-def _patching_train(plain: Callable[..., None]) -> Callable[..., None]:
-    def init(self: Trainer, *args: Any, **options: Any) -> None:
-        plain(self, *args, **options)
-        # Not earlier: importing fairseq_cli.train sets up a log.
-        for module in filter(None, map(sys.modules.get, _TRAIN)):
-            if hasattr(module, "validate_and_save"):
-                replace(module, "train", _unless_finished)
-
-    return init
+    replace_in_training("train", _unless_finished)
 
 
 def _unless_finished(plain: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 from types import ModuleType
 from typing import Any
+
+from fairseq.trainer import Trainer
 
 _MARK = "_fairseq_adv_patches"
 
@@ -28,3 +31,32 @@ def replace(
     setattr(patched, _MARK, (*before, make.__module__))
     is_static = isinstance(owner.__dict__.get(name), staticmethod)
     setattr(owner, name, staticmethod(patched) if is_static else patched)
+
+
+_TRAIN = ("fairseq_cli.train", "__main__")  # python -m fairseq_cli.train
+_in_training: list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = []
+
+
+def replace_in_training(name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Replaces a function of ``fairseq_cli.train`` as soon as a trainer is built.
+
+    Not earlier: importing that module sets up a log.
+
+    Args:
+        name: of the function.
+        make: see :func:`replace`.
+    """
+    if (name, make) not in _in_training:
+        _in_training.append((name, make))
+    replace(Trainer, "__init__", _building)
+
+
+def _building(plain: Callable[..., None]) -> Callable[..., None]:
+    def init(self: Trainer, *args: Any, **options: Any) -> None:
+        plain(self, *args, **options)
+        for module in filter(None, map(sys.modules.get, _TRAIN)):
+            if hasattr(module, "validate_and_save"):
+                for name, make in _in_training:
+                    replace(module, name, make)
+
+    return init

@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -30,12 +29,11 @@ from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
 from fairseq_adv.fairseq_patches.one_run_a_folder import note_the_stop
-from fairseq_adv.fairseq_patches.replace import replace
+from fairseq_adv.fairseq_patches.replace import replace, replace_in_training
 
 logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-_TRAIN = ("fairseq_cli.train", "__main__")  # python -m fairseq_cli.train
 _SAME_KEY = 1.0  # seconds: torchrun forwards a Ctrl-C that its workers already have from the terminal
 
 
@@ -50,20 +48,9 @@ class _Stop:
 
 def stop_on_a_signal() -> None:
     """Applies the patches."""
-    replace(Trainer, "__init__", _beginning)
+    replace_in_training("train", _listening)
+    replace_in_training("validate_and_save", _stopping)
     replace(Trainer, "_aggregate_logging_outputs", _telling)
-
-
-def _beginning(plain: Callable[..., None]) -> Callable[..., None]:
-    def init(self: Trainer, *args: Any, **options: Any) -> None:
-        plain(self, *args, **options)
-        # Not earlier: importing fairseq_cli.train sets up a log.
-        for module in filter(None, map(sys.modules.get, _TRAIN)):
-            if hasattr(module, "validate_and_save"):
-                replace(module, "train", _listening)
-                replace(module, "validate_and_save", _stopping)
-
-    return init
 
 
 def _listening(plain: Callable[..., Any]) -> Callable[..., Any]:
