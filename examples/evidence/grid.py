@@ -143,7 +143,7 @@ METHODS = {
 FIRST = ("standard", "freelb", "standard-3x")
 # Methods whose models are also attacked on words.
 ATTACKED = (
-    "standard", "freelb", "noise", "r3f", "flooding", "pgd", "tavat", "freelb_plus_plus", "flooding-auto",
+    "standard", "freelb", "noise", "r3f", "flooding", "pgd", "tavat", "flooding-auto", "freelb_plus_plus",
 )  # fmt: skip
 ATTACKED_TASK, ATTACKED_SEEDS = "movie-reviews", (1, 2, 3)
 
