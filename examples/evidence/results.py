@@ -74,9 +74,27 @@ def told(cells: Cells) -> list[str]:
                 lines.append(
                     f"- {task.name}, {rows} rows: `{method}` changes test {task.metric} by "
                     f"{signed(interval(gains))} ({seeds}), "
-                    f"and accuracy under the attack of {100 * radius:g} % by {signed(attacked)}."
+                    f"and accuracy under the attack of {100 * radius:g} % by {signed(attacked)}"
+                    + "".join(f"; {one}" for one in flooding(cells.of(task.name, rows, method)))
+                    + "."
                 )
     return ["## Each method and `standard`", "", *lines, ""] if lines else []
+
+
+def flooding(found: Sequence[Record]) -> list[str]:
+    """In how many runs flooding began; empty if its level was given, or none."""
+    starts = [flood_start(record) for record in found]
+    if None in starts or not starts:
+        return []
+    began = len(starts) - starts.count(0)
+    remark = "" if began else ", so they equal those of `standard`"
+    return [f"flooding began in {began} of {len(starts)} runs{remark}"]
+
+
+def flood_start(record: Record) -> int | None:
+    """The update at which flooding began, 0 if it never did; ``None`` if its level was given, or none."""
+    start = record["train"][-1].get("flood_start")
+    return None if start is None else int(start)
 
 
 def signed(change: Interval) -> str:
@@ -107,7 +125,9 @@ def choice_table(cells: Cells) -> list[str]:
                 lines.append([
                     task.name, f"`{method.name}`", f"{lr:g}", f"`{' '.join(sizes)}`" if sizes else "",
                     f"{last[task.metric]:.2f}", f"{NATS * last['loss']:.3f}", divergence_share(record),
-                    f"{NATS * record['train'][-1]['loss']:.3f}", "chosen" if n == number else "",
+                    f"{NATS * record['train'][-1]['loss']:.3f}",
+                    {None: "", 0: "never"}.get(start := flood_start(record), str(start)),
+                    "chosen" if n == number else "",
                 ])  # fmt: skip
     heads = [
         "task",
@@ -118,6 +138,7 @@ def choice_table(cells: Cells) -> list[str]:
         "dev loss",
         "divergence / task loss",
         "training loss",
+        "flooding began at update",
         "",
     ]
     return ["## How learning rates and sizes were chosen", "", *markdown(heads, lines)] if lines else []

@@ -438,8 +438,8 @@ def test_tables_of_attacks_on_words_by_hand(tmp_path: Path) -> None:
         "`freelb`", "3", "80.00 ± 0.00", "32.00 ± 6.57", "10.00 ± 2.48", "70.0", "30.2", "12.0",
     ]  # fmt: skip
     (said,) = [line for line in front_page.sentences(Cells(records)) if "on words" in line]
-    assert said.startswith(
-        "- Accuracy under attacks on words (the mean of 4 attacks) changes by `freelb` +11.00 ± 2.48 points; "
+    assert said == (
+        "- Accuracy under attacks on words (the mean of 4 attacks) changes by `freelb` +11.00 ± 2.48 points."
     )
     draw(Cells(records), tmp_path)
     assert {f"accuracy-under-attacks-on-words.{kind}" for kind in ("png", "svg")} <= {
@@ -479,8 +479,8 @@ def test_the_front_page_by_hand(tmp_path: Path) -> None:
     cells = Cells(records)
     said = front_page.sentences(cells)
     assert said[0] == (
-        "- **With MiniLM-L6 fine-tuned on 1000 movie reviews, test accuracy rises beyond chance: "
-        "`freelb` +1.17 ± 0.72 points.**"
+        "- **With MiniLM-L6 fine-tuned on 1000 movie reviews, test accuracy rises beyond chance with "
+        "1 method: `freelb` +1.17 ± 0.72 points.**"
     )
     assert said[1].startswith("- No method has raised accuracy under attack (PGD on the embeddings, 2 % of")
     assert said[1].endswith("beyond chance so far (the largest gain: `freelb` -0.83 ± 2.59 points).")
@@ -495,6 +495,36 @@ def test_the_front_page_by_hand(tmp_path: Path) -> None:
         "| `flooding` | pending | pending |", "| `creat` | not measured | not measured |",
     ]  # fmt: skip
     assert front_page.draw(cells, tmp_path) and (tmp_path / "gain-and-cost.svg").is_file()
+
+
+def test_whether_flooding_began() -> None:
+    """A level that was given is not worth a remark, one that was never found is."""
+    task = grid.TASKS["movie-reviews"]
+    methods = ("standard", "flooding-auto")
+    known = [run for name in methods for run in grid.choices(task, grid.METHODS[name])]
+    records = [fake(run, 50) for run in known]
+    cells = [
+        run for run in grid.whole_grid(records) if run.labels["rows"] == "1000" and run.seed in (1, 2, 3)
+    ]
+    for run in cells:
+        one = fake(run, 60)
+        if run.labels["method"] == "flooding-auto":
+            one["train"] = [{**one["train"][-1], "flood_start": 0.0}]
+        records.append(one)
+    said = "flooding began in 0 of 3 runs, so they equal those of `standard`."
+    assert f"- With `flooding-auto`, {said}" in front_page.sentences(Cells(records))
+    (line,) = [line for line in results.told(Cells(records)) if line.startswith("- ")]
+    assert line.endswith(f"; {said}")
+    for record in records:
+        if record["name"] in (
+            "movie-reviews-1000-flooding-auto-2",
+            "movie-reviews-1000-flooding-auto-choice3",
+        ):
+            record["train"] = [{**record["train"][-1], "flood_start": 140.0}]
+    assert results.told(Cells(records))[2].endswith("; flooding began in 1 of 3 runs.")
+    *_, last = [line for line in results.choice_table(Cells(records)) if "`flooding-auto`" in line]
+    assert "| 140 |" in last
+    assert not [line for line in front_page.sentences(Cells(records[:-3])) if "began" in line]
 
 
 def test_the_front_page_where_nothing_helps() -> None:
