@@ -84,17 +84,17 @@ def told(cells: Cells) -> list[str]:
 def flooding(found: Sequence[Record]) -> list[str]:
     """In how many runs flooding began; empty if its level was given, or none."""
     starts = [flood_start(record) for record in found]
-    if None in starts or not starts:
+    if "" in starts or not starts:
         return []
-    began = len(starts) - starts.count(0)
-    remark = "" if began else ", so they equal those of `standard`"
+    began = len(starts) - starts.count("never")
+    remark = "" if began else ", so they are plain fine-tuning"
     return [f"flooding began in {began} of {len(starts)} runs{remark}"]
 
 
-def flood_start(record: Record) -> int | None:
-    """The update at which flooding began, 0 if it never did; ``None`` if its level was given, or none."""
+def flood_start(record: Record) -> str:
+    """The update at which flooding began, or never; nothing if its level was given, or none."""
     start = record["train"][-1].get("flood_start")
-    return None if start is None else int(start)
+    return "" if start is None else f"{start:.0f}" if start else "never"
 
 
 def signed(change: Interval) -> str:
@@ -125,8 +125,7 @@ def choice_table(cells: Cells) -> list[str]:
                 lines.append([
                     task.name, f"`{method.name}`", f"{lr:g}", f"`{' '.join(sizes)}`" if sizes else "",
                     f"{last[task.metric]:.2f}", f"{NATS * last['loss']:.3f}", divergence_share(record),
-                    f"{NATS * record['train'][-1]['loss']:.3f}",
-                    {None: "", 0: "never"}.get(start := flood_start(record), str(start)),
+                    f"{NATS * record['train'][-1]['loss']:.3f}", flood_start(record),
                     "chosen" if n == number else "",
                 ])  # fmt: skip
     heads = [

@@ -511,7 +511,7 @@ def test_whether_flooding_began() -> None:
         if run.labels["method"] == "flooding-auto":
             one["train"] = [{**one["train"][-1], "flood_start": 0.0}]
         records.append(one)
-    said = "flooding began in 0 of 3 runs, so they equal those of `standard`."
+    said = "flooding began in 0 of 3 runs, so they are plain fine-tuning."
     assert f"- With `flooding-auto`, {said}" in front_page.sentences(Cells(records))
     (line,) = [line for line in results.told(Cells(records)) if line.startswith("- ")]
     assert line.endswith(f"; {said}")
