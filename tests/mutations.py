@@ -422,4 +422,11 @@ MUTATIONS = [
         "tests/evaluation/word_attacks/test_word_texts.py::test_a_removed_word_takes_one_blank_along",
         "a deleted word leaves two blanks",
     ),
+    Mutation(
+        "fairseq_adv/evaluation/word_attacks/candidates.py",
+        "    if odd is not None:",
+        "    if False:",
+        "tests/hostile/test_fuzz_readers.py::test_values_of_other_kinds[neighbours-50]",
+        "a table of neighbours that holds something else ends in a traceback",
+    ),
 ]

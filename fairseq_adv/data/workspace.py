@@ -73,7 +73,10 @@ def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
             f"{out}: was made from other files or options ({', '.join(differing)}). "
             "Pass --overwrite, or another output folder."
         )
-    for name, size in manifest.get("files", {}).items():
+    files = manifest.get("files")
+    if not isinstance(files, dict):
+        raise DataError(f"{out / MANIFEST}: has no list of the files and their sizes. Pass --overwrite.")
+    for name, size in files.items():
         path = out / name
         if not path.is_file() or path.stat().st_size != size:
             raise DataError(f"{path}: missing, or its size has changed since it was made. Pass --overwrite.")

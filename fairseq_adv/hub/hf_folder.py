@@ -103,7 +103,7 @@ def _weight_files(path: Path) -> list[str]:
     for name in shards.values():
         # A shard's name comes from a downloaded file: it must not point outside the folder.
         if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
-            raise DataError(f"{path / found}: {name!r} is not the name of a file in the same folder")
+            raise DataError(f"{path / found}: {name!r:.80} is not the name of a file in the same folder")
         if not (path / name).is_file():
             raise DataError(f"{path / found}: names the file {name}, which is not in the folder. Download it")
     return sorted(set(shards.values()))

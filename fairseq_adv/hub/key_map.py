@@ -23,6 +23,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.families import FIRST_POSITION, PROJECTION, Family, Sizes, layer_shape
 from fairseq_adv.hub.hf_folder import HfFolder
 
+_MOST_PROBLEMS = 5  # that a message lists: a wrong number of layers makes hundreds
 # Prefix of a tensor's name -> why a conversion leaves it out.
 _LEFT_OUT = {
     "embeddings.position_ids": "a buffer of numbers, not a weight",
@@ -136,8 +137,10 @@ def convert_tensors(folder: HfFolder, family: Family, sizes: Sizes, rows: Sequen
     has_head = _head(source, family, sizes, order, model)
     left_out = source.leave_out()
     if source.problems:
-        listed = "\n  ".join(source.problems)
-        raise DataError(f"{folder.path}: the weights do not fit config.json:\n  {listed}")
+        listed = "\n  ".join(source.problems[:_MOST_PROBLEMS])
+        rest = len(source.problems) - _MOST_PROBLEMS
+        more = f"\n  and {rest} more" if rest > 0 else ""
+        raise DataError(f"{folder.path}: the weights do not fit config.json:\n  {listed}{more}")
     return Converted(model, has_head, left_out)
 
 

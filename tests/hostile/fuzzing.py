@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -59,3 +61,45 @@ def damaged(draw: Any, good: bytes) -> bytes:
         )
         content = content[:at] + put + content[at + gone :]
     return content
+
+
+# What a JSON file may hold where a reader expects something else.
+JSON_VALUES: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1.5, 10**30, float("nan"), float("inf"), "", "7", "a b", "\ud800", "\0", [], {},
+    [None], [1], ["a"], [["a"]], [{}], {"": None}, {"a": 1}, {"a": ["b"]}, [[]], "é\u2028", "../a", "/a",
+)  # fmt: skip
+
+
+def json_documents(content: bytes) -> list[Any]:
+    """The one of a JSON file, or those of its lines."""
+    try:
+        return [json.loads(content)]
+    except ValueError:
+        return [json.loads(line) for line in content.splitlines()]
+
+
+@st.composite
+def other_values(draw: Any, documents: list[Any]) -> bytes:
+    """JSON lines in which one to three values are replaced, left out, renamed, or put in another's place."""
+    changed = copy.deepcopy(documents)
+    for _ in range(draw(st.integers(1, 3))):
+        holder, key = draw(st.sampled_from(list(_places(changed))))
+        how = draw(st.sampled_from(["replace"] * 6 + ["copy", "leave out", "rename"]))
+        if how == "copy":
+            other, at = draw(st.sampled_from(list(_places(changed))))
+            holder[key] = copy.deepcopy(other[at])
+        elif how == "replace" or holder is changed:
+            holder[key] = copy.deepcopy(draw(st.sampled_from(JSON_VALUES)))
+        elif how == "rename" and isinstance(holder, dict):
+            holder[draw(st.sampled_from(["", "a", "label", "\ud800", *holder]))] = holder.pop(key)
+        else:
+            holder.pop(key)
+    return "".join(json.dumps(one) + "\n" for one in changed).encode()
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """All (list or object, index or name) in it."""
+    for key in list(value) if isinstance(value, dict) else range(len(value)):
+        yield value, key
+        if isinstance(value[key], (dict, list)):
+            yield from _places(value[key])

@@ -304,3 +304,9 @@ READERS: dict[str, Reader] = {
     "vocab.json": Reader("vocab.json", hf_models.save_roberta, _convert),
     "merges.txt": Reader("merges.txt", hf_models.save_roberta, _convert),
 }  # fmt: skip
+
+JSON_READERS = [
+    name
+    for name, reader in READERS.items()
+    if reader.file.endswith((".json", ".jsonl")) or name in ("snli", "race")
+]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fuzzing import damaged, fuzz
-from readers import READERS
+from fuzzing import damaged, fuzz, json_documents, other_values
+from readers import JSON_READERS, READERS, Reader
 from support import slow
 
 from fairseq_adv.data.errors import DataError
@@ -20,23 +21,33 @@ def is_told(error: ValueError, folder: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("examples", [50, slow(600)])
-@pytest.mark.parametrize("name", READERS)
-def test_a_damaged_file(name: str, examples: int, tmp_path: Path) -> None:
-    reader = READERS[name]
-    tmp_path = tmp_path / "folder"
-    tmp_path.mkdir()
-    reader.make(tmp_path)
-    reader.read(tmp_path)  # a good one is taken
-    file = tmp_path / reader.file
-    good = file.read_bytes()
+def checked(reader: Reader, folder: Path) -> tuple[Callable[[bytes], bool], bytes]:
+    """A function that tells whether the reader refuses other bytes in its file; and the good ones."""
+    folder.mkdir()
+    reader.make(folder)
+    reader.read(folder)  # a good one is taken
+    file = folder / reader.file
 
     def check(content: bytes) -> bool:
         file.write_bytes(content)
         try:
-            reader.read(tmp_path)
+            reader.read(folder)
         except ValueError as error:
-            return is_told(error, tmp_path)
+            return is_told(error, folder)
         return False
 
+    return check, file.read_bytes()
+
+
+@pytest.mark.parametrize("examples", [50, slow(600)])
+@pytest.mark.parametrize("name", READERS)
+def test_a_damaged_file(name: str, examples: int, tmp_path: Path) -> None:
+    check, good = checked(READERS[name], tmp_path / "folder")
     assert fuzz(check, damaged(good), examples), "no change was noticed"
+
+
+@pytest.mark.parametrize("examples", [50, slow(600)])
+@pytest.mark.parametrize("name", JSON_READERS)
+def test_values_of_other_kinds(name: str, examples: int, tmp_path: Path) -> None:
+    check, good = checked(READERS[name], tmp_path / "folder")
+    assert fuzz(check, other_values(json_documents(good)), examples), "no change was noticed"

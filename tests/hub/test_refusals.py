@@ -58,6 +58,7 @@ def refused(folder: Path, message: str) -> None:
         ),
         ({"num_hidden_layers": 1}, r"unknown: encoder.layer.1.attention.output.LayerNorm.bias \(24,\)"),
         ({"num_hidden_layers": 3}, r"missing: encoder.layer.2.attention.self.query.weight \(24, 24\)"),
+        ({"num_hidden_layers": 4}, r"(?s)missing: (?:[^\n]*\n){5} *and 27 more$"),
         ({"tie_word_embeddings": False}, "missing: cls.predictions.decoder.weight"),
     ],
 )

@@ -8,9 +8,10 @@ import unicodedata
 from pathlib import Path
 from typing import Any, List, Sequence
 
-from fairseq.data.encoders.gpt2_bpe_utils import Encoder, bytes_to_unicode, get_encoder
+from fairseq.data.encoders.gpt2_bpe_utils import Encoder, bytes_to_unicode
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import json_object
 
 # SHA-256 of OpenAI's 50000 merges, one "left right" per line. All RoBERTa models use them.
 GPT2_MERGES = "04e3597d7996f292ca9b8b7285ca4d58a6ae171ac47d73fc7140ceb0c7a6bbc0"
@@ -86,16 +87,21 @@ def _load(encoder_json: Path, vocab_bpe: Path) -> Encoder:
     for path, what in ((encoder_json, "encoder.json"), (vocab_bpe, "vocab.bpe")):
         if not path.is_file():
             raise DataError(f"{path}: no such file. It must be the {what} of the encoder's GPT-2 BPE.")
+    numbers = json_object(encoder_json)
+    for token, number in numbers.items():
+        if type(number) is not int:
+            raise DataError(
+                f"{encoder_json}: the token {token!r:.40} must have a number, not {number!r:.40}. "
+                "Download the file again."
+            )
     try:
-        encoder = get_encoder(str(encoder_json), str(vocab_bpe))
-    except (ValueError, AttributeError) as error:  # not JSON, not UTF-8, or JSON that is not an object
-        raise DataError(
-            f"{encoder_json} (a JSON object, token to number) or {vocab_bpe} (UTF-8) can't be "
-            f"read: {error}. Download them again."
-        ) from error
-    if any(len(merge) != 2 for merge in encoder.bpe_ranks):
+        lines = vocab_bpe.read_text(encoding="utf-8").split("\n")
+    except ValueError as error:
+        raise DataError(f"{vocab_bpe}: is not UTF-8 ({error}). Download the file again.") from error
+    merges = [tuple(line.split()) for line in lines[1:-1]]  # as fairseq's get_encoder
+    if any(len(merge) != 2 for merge in merges):
         raise DataError(f"{vocab_bpe}: a line is not a merge '<left> <right>'. Is it the vocab.bpe of GPT-2?")
-    return encoder
+    return Encoder(encoder=numbers, bpe_merges=merges)
 
 
 def _tiktoken(encoder: Encoder, tokens: Sequence[bytes]) -> Any:

@@ -41,16 +41,16 @@ def wordpiece_engine(vocab: Path, cased: Optional[bool] = None) -> Any:
     config = vocab.parent / "tokenizer_config.json"
     fix = "Correct it, or remove the file and pass --cased if needed."
     settings = json_object(config, fix) if config.is_file() else {}
-    for key in ("do_lower_case", "tokenize_chinese_chars", "strip_accents"):
-        value = settings.get(key)
-        if value is not None and not isinstance(value, bool):
+    for key, default in (("do_lower_case", True), ("tokenize_chinese_chars", True), ("strip_accents", None)):
+        value = settings.setdefault(key, default)
+        if value is not default and not isinstance(value, bool):
             raise DataError(f"{config}: {key} must be true or false, not {value!r:.40}. {fix}")
-    lowercase = settings.get("do_lower_case", True) if cased is None else not cased
+    lowercase = settings["do_lower_case"] if cased is None else not cased
     engine = Tokenizer(models.WordPiece(vocab=ids, unk_token=_UNKNOWN, max_input_chars_per_word=100))
     engine.normalizer = normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
-        strip_accents=settings.get("strip_accents"),
+        handle_chinese_chars=settings["tokenize_chinese_chars"],
+        strip_accents=settings["strip_accents"],
         lowercase=lowercase,
     )
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

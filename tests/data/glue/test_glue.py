@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -375,6 +376,10 @@ def test_a_damaged_output_is_refused_and_a_foreign_folder_never_replaced(
     prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
     (out / "input0" / "valid.bin").write_bytes(b"short")
     with pytest.raises(DataError, match=r"input0/valid.bin: missing, or its size has changed"):
+        prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
+    manifest = next(out.glob("*manifest.json"))
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "files": None}))
+    with pytest.raises(DataError, match=r"manifest.json: has no list of the files and their sizes"):
         prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
     write(tmp_path / "mine" / "thesis.txt", ["precious"])
     for overwrite in (False, True):

@@ -172,6 +172,10 @@ def test_case_comes_from_the_tokenizer_config_unless_said(wordpiece_files: Path,
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case"')
     with pytest.raises(DataError, match=r"tokenizer_config.json: not JSON"):
         tokens(None)
+    for key in ("do_lower_case", "tokenize_chinese_chars"):  # strip_accents may be null: as do_lower_case
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({key: None, "strip_accents": None}))
+        with pytest.raises(DataError, match=f"tokenizer_config.json: {key} must be true or false, not None"):
+            tokens(None)
 
 
 def test_options_that_change_the_tokens_change_the_fingerprint(wordpiece_files: Path) -> None:
@@ -229,6 +233,10 @@ def test_bad_bpe_files_are_refused(bpe_files: Path, tmp_path: Path) -> None:
     for text in ("{", "[1]"):
         encoder.write_text(text)
         with pytest.raises(DataError, match=r"encoder.json"):
+            Gpt2Engine(encoder, bpe_files / "vocab.bpe")
+    for number in ([], "7", None, True, 1.0):
+        encoder.write_text(json.dumps({"!": 0, '"': number}))
+        with pytest.raises(DataError, match=r"encoder.json: the token '\"' must have a number, not "):
             Gpt2Engine(encoder, bpe_files / "vocab.bpe")
 
 
