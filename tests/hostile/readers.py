@@ -170,6 +170,34 @@ def _fast_bert(folder: Path) -> object:
     return (folder / "vocab.txt").unlink()
 
 
+def _fast_roberta(folder: Path) -> object:
+    """With its tokenizer in one file, a token that was added, and special tokens in a file of their own."""
+    hf_models.save_roberta(folder)
+    vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    merges = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()[1:]
+    fast = {
+        "added_tokens": [{"id": vocabulary["<mask>"], "content": "<mask>", "special": True}],
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
+    }
+    for name in ("vocab.json", "merges.txt"):
+        (folder / name).unlink()
+    (folder / "special_tokens_map.json").write_text(
+        '{"mask_token": {"content": "<mask>"}, "bos_token": "<s>"}'
+    )
+    (folder / "added_tokens.json").write_text(json.dumps({"madeupword0000": vocabulary["madeupword0000"]}))
+    return (folder / "tokenizer.json").write_text(json.dumps(fast))
+
+
+def _converted(folder: Path) -> object:
+    hf_models.save_bert(folder / "source")
+    return convert_hf_checkpoint(folder / "source", folder / "out")
+
+
+def _reconverted(folder: Path) -> object:
+    """In place, or refused: the output folder's own record says whether it is done."""
+    return convert_hf_checkpoint(folder / "source", folder / "out")
+
+
 def _convert(folder: Path) -> object:
     out = folder.parent / "out"
     try:
@@ -300,6 +328,10 @@ READERS: dict[str, Reader] = {
     "tokenizer_config.json": Reader("tokenizer_config.json", _bert, _convert),
     "bert vocab.txt": Reader("vocab.txt", _bert, _convert),
     "tokenizer.json": Reader("tokenizer.json", _fast_bert, _convert),
+    "bpe tokenizer.json": Reader("tokenizer.json", _fast_roberta, _convert),
+    "special_tokens_map.json": Reader("special_tokens_map.json", _fast_roberta, _convert),
+    "added_tokens.json": Reader("added_tokens.json", _fast_roberta, _convert),
+    "conversion.json": Reader("out/conversion.json", _converted, _reconverted),
     "wheel": Reader("a.whl", _wheel, _unpack),
     "vocab.json": Reader("vocab.json", hf_models.save_roberta, _convert),
     "merges.txt": Reader("merges.txt", hf_models.save_roberta, _convert),
