@@ -71,10 +71,9 @@ def _draw_word_attacks(cells: Cells, path: Path) -> bool:
                     interval([word_attacks.value(name, number)(one) for one in records])
                     for number in ("clean", "aua")
                 )
-                colour, marker, _ = look(method)
                 axes.errorbar(
                     clean.mean, attacked.mean, xerr=_spread(clean), yerr=_spread(attacked), label=method,
-                    capsize=3, color=colour, marker=marker, linestyle="none",
+                    capsize=3, **{**look(method), "linestyle": "none"},
                 )  # fmt: skip
         axes.set_title(word_attacks.title(name))
         axes.grid(alpha=0.3)
@@ -95,10 +94,9 @@ def _draw(
     axes = figure.subplots()
     for name, points in lines.items():
         xs, intervals = zip(*points)
-        colour, marker, style = look(name)
         axes.errorbar(
             xs, [one.mean for one in intervals], yerr=[_spread(one) for one in intervals], label=name,
-            capsize=3, linewidth=1.5, color=colour, marker=marker, linestyle=style,
+            capsize=3, linewidth=1.5, **look(name),
         )  # fmt: skip
     if ticks:
         axes.set_xscale("log")
@@ -124,17 +122,18 @@ def new_figure(path: Path, size: tuple[float, float]) -> Any:
     return Figure(figsize=size, layout="constrained")
 
 
-def look(method: str) -> tuple[Any, Any, Any]:
-    """Colour, marker and style of a method's line, the same in all figures."""
-    from fairseq_adv.evaluation.figures.plots import COLOURS, MARKERS, STYLES
+def look(method: str) -> dict[str, Any]:
+    """matplotlib's options for a method's line and markers, the same in all figures."""
+    from fairseq_adv.evaluation.figures.plots import COLOURS, GREY, MARKERS, STYLES
 
-    i = list(grid.METHODS).index(method)
-    lap = i // len(COLOURS)
-    return (
-        COLOURS[i % len(COLOURS)],
-        MARKERS[(i + lap) % len(MARKERS)],
-        STYLES[i // len(COLOURS) % len(STYLES)],
-    )
+    if method == "standard":  # small and in front: a method that changes nothing has the same points
+        return {"color": GREY, "marker": "o", "markersize": 3.5, "linestyle": "-", "zorder": 3}
+    others = [name for name in grid.METHODS if name != "standard"]
+    lap, i = divmod(others.index(method), len(COLOURS))
+    return {
+        "color": COLOURS[i], "marker": MARKERS[(i + lap) % len(MARKERS)], "linestyle": STYLES[lap],
+        "markerfacecolor": "white" if lap else COLOURS[i],
+    }  # fmt: skip
 
 
 def _spread(one: Interval) -> float:

@@ -21,7 +21,7 @@ FIGURE = "gain-and-cost"
 SENTENCES = ("<!-- evidence: begin -->", "<!-- evidence: end -->")
 METHODS = ("<!-- methods: begin -->", "<!-- methods: end -->")
 # Rows of README's table whose cells have other names here.
-_CELLS = {"flooding": ("flooding", "flooding-auto")}
+_CELLS = {"freelb": ("freelb", "freelb_plus_plus"), "flooding": ("flooding", "flooding-auto")}
 
 
 def rows() -> int:
@@ -51,13 +51,14 @@ def sentences(cells: Cells) -> list[str]:
     clean, attacked = (_gains(cells, names, value) for value in (score(TASK), under_attack(RADIUS)))
     if not clean:
         return ["- Not enough runs are done yet to say anything."]
+    first, *more = _on_clean_text(clean)
     lines = [
-        *_on_clean_text(clean),
+        " ".join([first, *_other_rows(cells, names)]),
+        *more,
         *_under_attack(attacked),
         *_under_attacks_on_words(cells, names),
         *(f"With `{name}`, {one}." for name in clean for one in flooding(cells.of(TASK, rows(), name))),
         *_sizes(cells, [name for name in names if name in _beyond_chance(clean) | _beyond_chance(attacked)]),
-        *_other_rows(cells, names),
         *_prices(cells, list(clean)),
     ]
     missing = [f"`{name}`" for name in names if name not in clean]
@@ -114,22 +115,24 @@ def _under_attacks_on_words(cells: Cells, names: Sequence[str]) -> list[str]:
 
 
 def _sizes(cells: Cells, names: Sequence[str]) -> list[str]:
-    found = []
+    found: dict[str, list[str]] = {}
     for name in names:
         method = grid.METHODS[name]
         number = grid.chosen(grid.TASKS[TASK], method, cells.records)
         if number is not None:
             lr, sizes = method.candidates[number]
-            found.append(f"`{name}` `{' '.join(['--lr', f'{lr:g}', *sizes])}`")
-    return [f"Chosen on dev data, of four settings each: {'; '.join(found)}."] if found else []
+            found.setdefault(" ".join(sizes), []).append(f"`{name}` with `--lr {lr:g}`")
+    listed = "; ".join(f"`{sizes}` ({', '.join(methods)})" for sizes, methods in found.items())
+    return [f"Chosen on dev data, of four settings each: {listed}."] if found else []
 
 
 def _other_rows(cells: Cells, names: Sequence[str]) -> list[str]:
     """With fewer and with more rows."""
     others = sorted(set(grid.TASKS[TASK].updates) - {rows()})
     gains = {other: _gains(cells, names, score(TASK), other) for other in others}
-    found = [f"with {other} rows {_listed(some)}" for other, some in gains.items() if some]
-    return [f"Test accuracy {'; '.join(found)} points."] if found else []
+    return [
+        f"With {other} rows it changes by {_listed(some)} points." for other, some in gains.items() if some
+    ]
 
 
 def _prices(cells: Cells, names: Sequence[str]) -> list[str]:
@@ -201,13 +204,13 @@ def draw(cells: Cells, folder: Path) -> bool:
         axes.plot([0], [0], "o", color=GREY)
         for place, name in enumerate(names):
             if name in gains:
-                one, (colour, marker, _) = gains[name][number], look(name)
-                axes.errorbar([one.mean], [place], xerr=[one.half], color=colour, marker=marker, capsize=3)
+                one = gains[name][number]
+                axes.errorbar([one.mean], [place], xerr=[one.half], capsize=3, **look(name))
         axes.set_title(title, fontsize="medium")
         axes.set_xlabel("points gained over standard")
         axes.grid(alpha=0.3)
     prices = [cost(cells, name) or 0.0 for name in names]
-    bars = costs.barh(range(len(names)), prices, color=[GREY, *(look(name)[0] for name in gains)])
+    bars = costs.barh(range(len(names)), prices, color=[GREY, *(look(name)["color"] for name in gains)])
     costs.bar_label(bars, [f"{price:.1f}" if price else "" for price in prices], padding=3)
     costs.margins(x=0.2)
     costs.set_title("CPU time of a run", fontsize="medium")
