@@ -35,6 +35,8 @@ NAME = ".running"
 PATIENCE = 10.0
 PATIENCE_WITH_ITSELF = 600.0
 PATIENCE_WITH_FILES = 30.0
+# torchrun kills all workers when the first has ended; rank 0 must have printed the reason by then.
+HEAD_START = 5.0
 
 _held: list[IO[str]] = []  # files that stay open while they are locked
 _who: dict[str, Any] = {}  # the contents of the file
@@ -155,4 +157,5 @@ def _end_if(refused: str, trainer: Any) -> None:
     if refused and trainer.data_parallel_rank == 0:
         raise DataError(refused)
     if refused:
+        time.sleep(HEAD_START)
         raise SystemExit(2)

@@ -157,6 +157,8 @@ def main() -> None:
         os.replace(out / f"{RANK}.new", out / f"{RANK}.pt")
         if FAULT == "nan":
             wait_for_the_others()
+        elif FAULT == "elsewhere" and not IS_LAST:
+            time.sleep(3)  # a busy machine: it tells the reason late
 
 
 def wait_for_the_others() -> None:
