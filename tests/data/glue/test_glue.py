@@ -377,7 +377,7 @@ def test_a_damaged_output_is_refused_and_a_foreign_folder_never_replaced(
     (out / "input0" / "valid.bin").write_bytes(b"short")
     with pytest.raises(DataError, match=r"input0/valid.bin: missing, or its size has changed"):
         prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
-    manifest = next(out.glob("*manifest.json"))
+    manifest = out / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "files": None}))
     with pytest.raises(DataError, match=r"manifest.json: has no list of the files and their sizes"):
         prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
