@@ -12,6 +12,7 @@ import enum
 import pickle
 import sys
 import typing
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,26 +61,40 @@ def plain_globals() -> dict[str, Any]:
         base.Metadata, base.ContainerMetadata, dictconfig.DictConfig, listconfig.ListConfig, nodes.AnyNode,
         nodes.BooleanNode, nodes.EnumNode, nodes.FloatNode, nodes.IntegerNode, nodes.StringNode,
     ):  # fmt: skip
-        found[f"{kind.__module__}.{kind.__qualname__}"] = kind
+        found[_name(kind)] = kind
     for code in "?bBhHiIlLqQefdgFDG":
         kind = type(np.dtype(code))  # a pickled dtype sets the state of an object of this class
-        found[f"{kind.__module__}.{kind.__qualname__}"] = kind
+        found[_name(kind)] = kind
     return found
+
+
+class ConfigurationClass:
+    """Stands for a dataclass of fairseq, which a ``DictConfig`` names that was made from one."""
 
 
 def fairseq_globals() -> dict[str, Any]:
     """Configuration classes and enums of fairseq and of plug-ins that have been imported.
 
-    A ``DictConfig`` made from a dataclass names that dataclass as its type. So does the state that rank 0
-    upgraded from ``args`` and sends to the other workers, which have imported the same classes; in it each
-    tensor is replaced by a placeholder.
+    The dataclasses are not built. A member of an enum is looked up by a function: an object of a listed class
+    could be changed by the pickle, and a member is shared by the whole process. In the state that rank 0
+    sends to the other workers each tensor is replaced by a placeholder.
     """
     from fairseq.dataclass import FairseqDataclass
     from fairseq.distributed.utils import _TensorPlaceholder
 
-    kinds: list[Any] = [FairseqDataclass, *_subclasses(FairseqDataclass), _TensorPlaceholder]
-    kinds += [kind for kind in _subclasses(enum.Enum) if kind.__module__.startswith("fairseq.")]
-    return {f"{kind.__module__}.{kind.__qualname__}": kind for kind in kinds if _is_found_by_name(kind)}
+    dataclasses = (FairseqDataclass, *_subclasses(FairseqDataclass))
+    found: dict[str, Any] = {_name(kind): ConfigurationClass for kind in dataclasses}
+    enums = (kind for kind in _subclasses(enum.Enum) if kind.__module__.startswith("fairseq."))
+    found.update({_name(kind): partial(_member, kind) for kind in enums if _is_found_by_name(kind)})
+    return {**found, _name(_TensorPlaceholder): _TensorPlaceholder}
+
+
+def _member(kind: Any, value: Any) -> Any:
+    return kind(value)
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _is_found_by_name(kind: Any) -> bool:

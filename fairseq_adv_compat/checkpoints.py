@@ -25,6 +25,7 @@ from . import configurations
 from .allow_list import fairseq_globals, plain_globals
 from .checksums import Damaged, check_parts, part_sizes
 from .module_view import ModuleView
+from .plain_options import Refused as RefusedOptions
 
 _KINDS = {"TorchScript": "a TorchScript program", "legacy .tar": "of torch's old format, a tar archive"}
 # What a pickle reader raises, in addition to its own error, for bytes that are not a pickle.
@@ -32,8 +33,9 @@ _UNREADABLE = (AttributeError, EOFError, LookupError, OverflowError, TypeError, 
 _READING = "PytorchStreamReader|inline_container|record size"  # torch's RuntimeErrors for damaged files
 OPT_OUT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"  # torch >= 2.6 uses the same variable
 _looks: ContextVar[tuple[Callable[[Any], None], ...]] = ContextVar(
-    "looks", default=(configurations.check_strings,)
+    "looks", default=(configurations.check_types, configurations.check_strings)
 )  # called with a checkpoint's contents before it is used
+_BUILDING = (*_looks.get(), configurations.check_before_building)
 _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 _BY_DEFAULT = _VERSION >= (2, 6)  # torch.load uses weights_only by default
 NATIVE = _VERSION >= (2, 10)  # torch's own weights_only is safe: before, CVE-2025-32434 and CVE-2026-24747
@@ -46,12 +48,50 @@ class Refused(pickle.UnpicklingError, ValueError):
 def apply(module: ModuleType) -> None:
     """Replaces ``torch.load`` by the load below, for the given module of fairseq only.
 
-    In ``fairseq.checkpoint_utils`` a state that a model is about to be built from is checked more strictly.
+    In ``fairseq.checkpoint_utils`` a configuration is checked again after fairseq has converted it, and a
+    state that a model is about to be built from is checked more strictly. ``fairseq.distributed.utils`` reads
+    what rank 0 has read, checked and converted: nothing is built from its configuration.
     """
     patched: Any = module
+    if not hasattr(patched, "load_checkpoint_to_cpu"):
+        patched.torch = ModuleView(torch, load=_load_unchecked)
+        return
     patched.torch = ModuleView(torch, load=load)
-    if hasattr(patched, "load_model_ensemble_and_task"):
-        patched.load_model_ensemble_and_task = _building(patched.load_model_ensemble_and_task)
+    patched.convert_namespace_to_omegaconf = _converting(patched.convert_namespace_to_omegaconf)
+    patched.load_checkpoint_to_cpu = _reading(patched.load_checkpoint_to_cpu)
+    patched.load_model_ensemble_and_task = _building(patched.load_model_ensemble_and_task)
+
+
+def _converting(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """fairseq's conversion of old-style ``args``, by hydra, which may fill in values of files."""
+
+    @functools.wraps(plain)
+    def convert_namespace_to_omegaconf(args: Any) -> Any:
+        if _is_trusted():
+            return plain(args)
+        configurations.check_groups(args)
+        try:
+            cfg = plain(args)
+        except Exception as error:
+            told = " ".join(f"{type(error).__name__}: {error}".split())
+            raise RefusedOptions(f"args can't be converted ({told:.300})") from error
+        configurations.check_strings({"cfg": cfg})
+        return cfg
+
+    return convert_namespace_to_omegaconf
+
+
+def _reading(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            state = plain(path, *args, **kwargs)
+        except RefusedOptions as error:
+            raise _refusal(path, str(error)) from None
+        _look_at(state, path, [configurations.check_strings])
+        return state
+
+    return load_checkpoint_to_cpu
 
 
 def _building(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,9 +101,12 @@ def _building(plain: Callable[..., Any]) -> Callable[..., Any]:
     def load_model_ensemble_and_task(*args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(plain).bind(*args, **kwargs).arguments
         if given.get("state") is not None:
-            _look_at(given["state"], given["filenames"][0], [configurations.check_before_building])
-        with to_build_from():
-            return plain(*args, **kwargs)
+            _look_at(given["state"], given["filenames"][0], _BUILDING[1:])
+        try:
+            with to_build_from():
+                return plain(*args, **kwargs)
+        except RefusedOptions as error:
+            raise _refusal(", ".join(map(str, given["filenames"])), str(error)) from None
 
     return load_model_ensemble_and_task
 
@@ -71,7 +114,7 @@ def _building(plain: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def to_build_from() -> Iterator[None]:
     """In this block, checkpoints are read to build a model from them, so names and sizes are checked too."""
-    token = _looks.set((configurations.check_strings, configurations.check_before_building))
+    token = _looks.set(_BUILDING)
     try:
         yield
     finally:
@@ -79,21 +122,28 @@ def to_build_from() -> Iterator[None]:
 
 
 def load(f: IO[bytes], map_location: Any = None) -> Any:
-    """``torch.load`` for the checkpoint ``f``, an open file or the buffer of a broadcast.
+    """``torch.load`` for the checkpoint in the open file ``f``.
 
     Returns:
-        the result of ``torch.load(f, map_location)``.
+        the result of ``torch.load(f, map_location)``, with ``cfg`` and ``args`` as plain Python.
 
     Raises:
         Refused: it names anything that a fairseq checkpoint does not contain, or its configuration may run
             code (the message has the name, the file and the opt-out); or it is not a checkpoint, or was
             damaged since it was written. None of it has been run in these cases.
     """
+    state = _load_unchecked(f, map_location)
+    _look_at(state, _source(f), _looks.get())
+    return state
+
+
+def _load_unchecked(f: IO[bytes], map_location: Any = None) -> Any:
+    """As above, without a look at the configuration; or the buffer of a broadcast."""
     if _is_trusted():
         return torch.load(f, map_location=map_location, weights_only=False)
     try:
         check_parts(f)
-        state = _load_native(f, map_location) if NATIVE else _load_restricted(f, map_location)
+        return _load_native(f, map_location) if NATIVE else _load_restricted(f, map_location)
     except pickle.UnpicklingError as error:
         raise _error(f, str(error)) from None
     except Damaged as error:
@@ -106,8 +156,6 @@ def load(f: IO[bytes], map_location: Any = None) -> Any:
         raise Refused(f"{_source(f)}: not a checkpoint ({type(error).__name__}: {told:.200})") from None
     except MemoryError:
         raise Refused(f"{_source(f)} was not loaded: it needs more memory than there is.") from None
-    _look_at(state, _source(f), _looks.get())
-    return state
 
 
 def _is_trusted() -> bool:
@@ -120,7 +168,7 @@ def _look_at(state: Any, source: str, looks: Iterable[Callable[[Any], None]]) ->
     try:
         for look in looks:
             look(state)
-    except configurations.Refused as error:
+    except RefusedOptions as error:
         raise _refusal(source, str(error)) from None
 
 

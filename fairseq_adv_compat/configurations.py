@@ -1,18 +1,25 @@
 """Checks the configuration in a checkpoint before fairseq builds anything from it.
 
 fairseq 0.12.2 passes some strings of a configuration to ``eval``, so a checkpoint with a harmless pickle can
-still run code. Those in :data:`EVALUATED` must be literals here, whenever a checkpoint is read. Before a
-model is built from one, its task and architecture must also belong to a module of fairseq whose source was
-reviewed (SECURITY.md lists the findings), or to code outside fairseq that the user has imported.
+still run code. When a checkpoint is read, ``cfg`` and ``args`` may hold plain Python only
+(:mod:`fairseq_adv_compat.plain_options`), and the strings in :data:`EVALUATED` must be literals; they are
+checked again after fairseq has converted them. Before a model is built from a checkpoint, its task,
+architecture and criterion must also belong to a module of fairseq whose source was reviewed (SECURITY.md
+lists the findings), or to code outside fairseq that the user has imported.
 """
 
 from __future__ import annotations
 
 import ast
-import sys
+import collections
+import re
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
+
+import torch
+
+from .plain_options import Refused, plain_options, type_name
 
 _LISTS = (list, tuple, type(None))
 # Option -> what its string may stand for. Covers every eval() in fairseq 0.12.2 that a configuration can
@@ -57,10 +64,9 @@ _SIZES = (
 _SPARE = 10_000_000  # weights that a model may have in addition to those in the file, such as new heads
 _MOST_SHARED = 1000  # layers with the same weights
 _LONGEST = 1000  # items of a list, as in "[(512, 3)] * 20"
-_DEEPEST = 50  # levels of nested parts
 
-# fairseq's own tasks and models whose building, loading and data reading run nothing except what is checked
-# here. Speech tasks and models are left out: they read pickles and YAML files named by options.
+# fairseq's own tasks, models and criterions whose building, loading and data reading run nothing except what
+# is checked here. Those for speech are left out: they read pickles and YAML files named by options.
 SAFE_TASKS = tuple(
     f"fairseq.tasks.{name}"
     for name in (
@@ -78,88 +84,143 @@ SAFE_MODELS = tuple(
         "xmod.model",
     )
 )  # fmt: skip
+SAFE_CRITERIONS = tuple(
+    f"fairseq.criterions.{name}"
+    for name in (
+        "adaptive_loss", "cross_entropy", "label_smoothed_cross_entropy",
+        "label_smoothed_cross_entropy_with_alignment", "legacy_masked_lm", "masked_lm", "nat_loss",
+        "sentence_prediction", "sentence_prediction_adapters", "sentence_ranking",
+    )
+)  # fmt: skip
+_DICTS = (dict, collections.OrderedDict)
 
 
-class Refused(Exception):
-    """A configuration that may run code; the message names the option, but not the file."""
+def check_types(state: Any) -> None:
+    """Replaces ``cfg`` and ``args`` by plain Python, before anything looks into them.
+
+    Args:
+        state: the checkpoint's contents, as read; changed in place.
+
+    Raises:
+        Refused: they hold an object of another type, or ``state`` is not a dictionary.
+    """
+    if type(state) in (list, torch.Tensor):
+        return  # fairseq finds no options in it
+    if type(state) not in _DICTS:
+        raise Refused(f"it holds a {type_name(state)}, not a dictionary")
+    for name in state:
+        if type(name) is not str:
+            raise Refused(f"it has a part with the name {name!r:.60}, a {type_name(name)}")
+    for part, kind in (("cfg", dict), ("args", Namespace)):
+        if state.get(part) is not None:
+            state[part] = plain_options(state[part], part)
+            if type(state[part]) is not kind:
+                raise Refused(f"{part} is a {type_name(state[part])}, not a {kind.__name__}")
 
 
 def check_strings(state: Any) -> None:
     """Checks the strings of a checkpoint that fairseq would evaluate, anywhere in ``cfg`` or ``args``.
 
     Args:
-        state: the checkpoint's contents, as read.
+        state: the checkpoint's contents, as read, or after fairseq has converted them and a caller has added
+            options of any type.
 
     Raises:
         Refused: such a string is not a literal of the kind that fairseq expects there.
     """
-    if not isinstance(state, Mapping):
+    if not isinstance(state, dict):
         return
     for part in ("cfg", "args"):
-        for where, name, value in _options(state.get(part), part):
+        for where, name, value in _options(plain_options(state.get(part), part, strict=False), part):
             if name in EVALUATED and isinstance(value, (str, bytes)):
                 _check_literal(where, value, EVALUATED[name])
 
 
-def check_before_building(state: Any) -> None:
-    """Checks the task, the architecture and the sizes that a model would be built with.
-
-    Args:
-        state: the checkpoint's contents, as read or after fairseq has upgraded them.
+def check_groups(args: Any) -> None:
+    """Checks the options of old-style ``args`` that hydra takes for names of its files.
 
     Raises:
-        Refused: task or architecture is not known to be safe, the model would be far larger than the file, or
-            its weights are not tensors.
+        Refused: one is more than a name: a path, or something that hydra's grammar would interpret.
     """
+    from fairseq.registry import REGISTRIES
+
+    for name in REGISTRIES:
+        value = getattr(args, name, None)
+        if value is not None and not re.fullmatch(r"[\w-]*", str(value)):
+            raise Refused(f"args.{name} is {value!r:.60}; expected a name")
+
+
+def check_before_building(state: Any) -> None:
+    """Checks the task, the architecture, the criterion and the sizes that a model would be built with.
+
+    Args:
+        state: the checkpoint's contents, as read or after fairseq has converted them.
+
+    Raises:
+        Refused: one of them is not known to be safe, the model would be far larger than the file, or its
+            weights are not tensors.
+    """
+    weights: Any = state.get("model") if isinstance(state, dict) else None
+    if type(weights) not in _DICTS:
+        raise Refused(f"its weights are a {type_name(weights)}, not a dictionary")
+    for name, value in weights.items():
+        if type(name) is not str or not isinstance(value, torch.Tensor):
+            told = f"its weights contain {name!r:.60}, a {type_name(value)}"
+            raise Refused(f"{told}; expected tensors with names")
+    for part in ("args", "cfg"):
+        options = _named(plain_options(state.get(part), part, strict=False))
+        if options:
+            _check_names(options, part, sum(value.numel() for value in weights.values()))
+
+
+def _check_names(options: dict[str, Any], where: str, held: int) -> None:
+    """Looks up what ``options``, all of ``args`` or ``cfg``, would build; ``held``: weights in the file."""
+    from fairseq.criterions import CRITERION_REGISTRY
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
     from fairseq.tasks import TASK_REGISTRY
 
-    for name, value in _plain(state.get("model")).items():
-        if not isinstance(name, str) or not hasattr(value, "numel"):
-            told = f"its weights contain {name!r:.60}, a {type(value).__name__}"
-            raise Refused(f"{told}; expected tensors with names")
-    for where, name in _names(state):
-        is_task = "task" in where
-        kinds = TASK_REGISTRY if is_task else {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}
-        kind = kinds.get(name) if isinstance(name, str) else None
-        what = "task" if is_task else "architecture"
+    models = {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}
+    registries: tuple[tuple[str, str, Any, tuple[str, ...]], ...] = (
+        ("task", "task", TASK_REGISTRY, SAFE_TASKS),
+        ("model", "arch", models, SAFE_MODELS),
+        ("criterion", "criterion", CRITERION_REGISTRY, SAFE_CRITERIONS),
+    )
+    parts = []
+    for part, option, registry, safe in registries:
+        own = options if where == "args" else _named(options.get(part))
+        place = f"{where}.{option}" if where == "args" else f"{where}.{part}._name"
+        name = own.get(option) if where == "args" else own.get("_name", own.get(option))
+        kind = registry.get(name) if isinstance(name, str) else None
+        parts.append(own)
+        if kind is None and part == "criterion":
+            continue  # a model can be used without it
+        what = "architecture" if part == "model" else part
         if kind is None:
-            raise Refused(f"{where} names the {what} {name!r:.60}, which is not registered here")
-        if not _is_safe(kind.__module__, SAFE_TASKS if is_task else SAFE_MODELS):
-            raise Refused(f"{where} names the {what} {name!r}, whose building may run code from other files")
+            raise Refused(f"{place} names the {what} {name!r:.60}, which is not registered here")
+        if not _is_safe(kind.__module__, safe):
+            raise Refused(f"{place} names the {what} {name!r}, whose building may run code from other files")
         if kind.__module__.startswith(("fairseq.models.roberta", "fairseq_adv.models.albert")):
-            _check_sizes(state, where.rpartition(".")[0], "albert" in kind.__module__)
+            is_albert = "albert" in kind.__module__
+            _check_sizes(place.rpartition(".")[0], parts[1], parts[0], held, is_albert)
 
 
-def _names(state: Any) -> Iterator[tuple[str, Any]]:
-    """Place and name of task and architecture, in ``args`` and in ``cfg``."""
-    args, cfg = (_plain(state.get(part)) for part in ("args", "cfg"))
-    if args:
-        yield "args.task", args.get("task")
-        yield "args.arch", args.get("arch")
-    if cfg:
-        for part, before in (("task", "task"), ("model", "arch")):
-            options = _plain(cfg.get(part))
-            yield f"cfg.{part}._name", options.get("_name", options.get(before))
-
-
-def _check_sizes(state: Any, where: str, shared: bool) -> None:
+def _check_sizes(where: str, model: dict[str, Any], task: dict[str, Any], held: int, shared: bool) -> None:
     """Checks that the file has about as many weights as a model of these sizes; else it could exhaust the
     memory.
 
     ``shared``: its layers share weights, and its words have a width of their own.
     """
-    cfg = _plain(state.get("cfg"))
-    parts = [_plain(cfg.get("model")), _plain(cfg.get("task"))] if cfg else [_plain(state.get("args"))]
-    sizes = {name: _whole(parts[0].get(name)) for name in _SIZES}
-    classes = max(_whole(part.get("num_classes")) for part in parts)
+    for name in _SIZES:
+        if type(model.get(name, 0)) not in (int, type(None)):
+            raise Refused(f"{where}.{name} is {model[name]!r:.60}; expected a whole number")
+    sizes = {name: max(model.get(name) or 0, 0) for name in _SIZES}
+    classes = max(_whole(part.get("num_classes")) for part in (model, task))
     layers, width, inner, positions, narrow = sizes.values()
     if shared and layers > _MOST_SHARED:
         raise Refused(f"{where} has encoder_layers {layers}; an albert has at most {_MOST_SHARED}")
     layer = width * (4 * width + 2 * inner)
     body = layer + (width + positions) * narrow if shared else layers * (layer + 1) + positions * width
     wanted = body + classes * width
-    held = sum(value.numel() for value in _plain(state.get("model")).values())
     if wanted > 2 * held + _SPARE:
         told = ", ".join(f"{name} {size}" for name, size in sizes.items())
         raise Refused(
@@ -179,29 +240,19 @@ def _is_safe(module: str, known: tuple[str, ...]) -> bool:
 
 def _options(part: Any, where: str) -> Iterator[tuple[str, str, Any]]:
     """Place, name and value of all options in a part, and in its nested parts."""
-    waiting = [(where, part, 0)]
-    while waiting:
-        place, value, depth = waiting.pop()
-        if depth > _DEEPEST:
-            raise Refused(f"{where} has parts nested more than {_DEEPEST} levels deep")
-        if isinstance(value, (list, tuple)):
-            waiting += [(f"{place}[{i}]", one, depth + 1) for i, one in enumerate(value)]
-            continue
-        for name, one in _plain(value).items():
-            yield f"{place}.{name}", str(name), one
-            waiting.append((f"{place}.{name}", one, depth + 1))
+    if isinstance(part, (list, tuple)):
+        for i, one in enumerate(part):
+            yield from _options(one, f"{where}[{i}]")
+    for name, one in _named(part).items():
+        yield f"{where}.{name}", name, one
+        yield from _options(one, f"{where}.{name}")
 
 
-def _plain(value: Any) -> Mapping[Any, Any]:
-    """The options of a part (a Namespace, a dict or an omegaconf container), unresolved; empty for anything
-    else."""
-    if isinstance(value, Namespace):
-        return vars(value)
-    omegaconf = sys.modules.get("omegaconf")
-    if omegaconf is not None and omegaconf.OmegaConf.is_config(value):
-        found = omegaconf.OmegaConf.to_container(value, resolve=False)
-        return found if isinstance(found, dict) else {"": found}
-    return value if isinstance(value, Mapping) else {}
+def _named(part: Any) -> dict[str, Any]:
+    """The options of a part; empty for anything but a Namespace or a dict."""
+    if isinstance(part, Namespace):
+        return vars(part)
+    return part if isinstance(part, dict) else {}
 
 
 def _check_literal(where: str, text: str | bytes, kinds: tuple[type, ...]) -> None:

@@ -14,7 +14,6 @@ from typing import Any, Optional
 
 import numpy as np
 import torch
-from omegaconf import OmegaConf
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
@@ -36,7 +35,7 @@ class TrainedState:
         sha256: the file's SHA-256.
         tensors: fairseq's names -> tensors on the CPU, in the checkpoint's dtypes.
         task, model, criterion, checkpoint, dataset, optimization: the options of these parts of the
-            configuration, by name; values that refer to other options are left out.
+            configuration, by name; missing values are left out.
         extra: fairseq's ``extra_state``.
         updates: the number of updates it was trained for.
     """
@@ -118,13 +117,9 @@ def _sections(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def _plain(value: Any) -> dict[str, Any]:
     if isinstance(value, argparse.Namespace):
         value = vars(value)
-    elif OmegaConf.is_config(value):
-        # Unresolved, since omegaconf has resolvers that read the environment.
-        value = OmegaConf.to_container(value, resolve=False, enum_to_str=True)
     if not isinstance(value, dict):
         return {}
-    refers = ("${", "???")
-    return {str(k): v for k, v in value.items() if not (isinstance(v, str) and v.startswith(refers))}
+    return {k: v for k, v in value.items() if v != "???"}  # omegaconf's sign for a missing value
 
 
 def number(value: Any) -> Optional[float]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fairseq
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.logging.meters import SumMeter
 from omegaconf import OmegaConf
+from omegaconf.nodes import AnyNode, StringNode
 
 State = dict[str, Any]
 
@@ -94,6 +99,69 @@ def in_a_namespace_in_a_list(state: State, canary: Path) -> None:
     state["cfg"]["model"] = Namespace(_name="wav2vec_ctc", w2v_path="x", w2v_args=[inner])
 
 
+def in_a_node(state: State, canary: Path) -> None:
+    vars(state["cfg"]["model"])["encoder_xformers_att_config"] = AnyNode(code(canary))
+
+
+def in_a_node_of_a_dict(state: State, canary: Path) -> None:
+    model = {**vars(state["cfg"]["model"]), "encoder_xformers_att_config": StringNode(code(canary))}
+    state["cfg"]["model"] = model
+
+
+def a_node_as_the_name(state: State, canary: Path) -> None:
+    vars(state["cfg"]["model"]).pop("encoder_xformers_att_config", None)
+    state["cfg"]["model"] = {
+        StringNode("encoder_xformers_att_config"): code(canary),
+        **vars(state["cfg"]["model"]),
+    }
+
+
+def in_a_configuration_of_fairseq(state: State, canary: Path) -> None:
+    in_roberta_s_attention(state, canary)
+    state["cfg"] = FairseqConfig(**{part: state["cfg"][part] for part in ("task", "model", "criterion")})
+
+
+def in_a_meter(state: State, canary: Path) -> None:
+    meter = SumMeter()
+    options = {**vars(state["cfg"]["model"]), "encoder_xformers_att_config": code(canary)}
+    vars(meter).update(options)
+    state["args"] = meter
+
+
+def in_yaml(state: State, canary: Path) -> None:
+    in_roberta_s_attention(state, canary)
+    parts = {part: dict(vars(v)) if isinstance(v, Namespace) else v for part, v in state["cfg"].items()}
+    state["cfg"] = OmegaConf.to_yaml(OmegaConf.create(parts))
+
+
+def a_path_as_a_name(state: State, canary: Path) -> None:
+    """hydra reads `bpe=NAME` from the file NAME.yaml."""
+    (canary.parent / "group.yaml").write_text("bpe: x\n", encoding="utf-8")
+    place = os.path.relpath(canary.parent / "group", Path(fairseq.__file__).parent / "config" / "bpe")
+    state["args"] = Namespace(**{**vars(state["cfg"]["model"]), "bpe": place})
+
+
+def a_name_that_hydra_interprets(state: State, canary: Path) -> None:
+    state["args"] = Namespace(**{**vars(state["cfg"]["model"]), "tokenizer": "{a: 1}"})
+
+
+def args_of_a_wrong_kind(state: State, canary: Path) -> None:
+    state["args"] = Namespace(**{**vars(state["cfg"]["model"]), "lr": "a b", "log_interval": "}"})
+
+
+def a_long_list(state: State, canary: Path) -> None:
+    """hydra would take a minute to convert it."""
+    state["args"] = Namespace(**{**vars(state["cfg"]["model"]), "lr": [0.1] * 20_000})
+
+
+def shared_lists(state: State, canary: Path) -> None:
+    """A few hundred bytes that are 2 ** 40 values."""
+    shared: Any = []
+    for _ in range(40):
+        shared = [shared, shared]
+    vars(state["cfg"]["model"])["w2v_args"] = shared
+
+
 def parts_within_parts(state: State, canary: Path) -> None:
     part: Any = {}
     for _ in range(200):
@@ -128,6 +196,10 @@ def _sizes(**sizes: Any) -> Any:
     return change
 
 
+def a_criterion_that_imports(state: State, canary: Path) -> None:
+    state["cfg"]["criterion"] = Namespace(_name="ctc", wer_args="('a', 'b', 1, 1)")
+
+
 def a_billion_classes(state: State, canary: Path) -> None:
     state["cfg"]["task"]["num_classes"] = 1_000_000_000
 
@@ -152,7 +224,10 @@ RUN_CODE = {
         change.__name__.replace("_", " "): change
         for change in (
             in_roberta_s_attention, in_old_args, in_old_args_beside_a_clean_cfg, in_a_task, by_interpolation,
-            in_a_config_of_omegaconf, in_a_namespace_in_a_list, parts_within_parts,
+            in_a_config_of_omegaconf, in_a_namespace_in_a_list, in_a_node, in_a_node_of_a_dict,
+            a_node_as_the_name, in_a_configuration_of_fairseq, in_a_meter, in_yaml, a_path_as_a_name,
+            a_name_that_hydra_interprets, args_of_a_wrong_kind, a_long_list,
+            shared_lists, parts_within_parts,
         )
     },
 }  # fmt: skip
@@ -163,6 +238,7 @@ BUILD = {
     "inner width": _sizes(encoder_ffn_embed_dim=1_000_000_000),
     "positions": _sizes(max_positions=1_000_000_000),
     "all a little": _sizes(encoder_layers=5000, encoder_embed_dim=20_000, encoder_ffn_embed_dim=80_000),
+    "layers in words": _sizes(encoder_layers="1000000000"),
     "albert layers": _sizes(_name="albert_base", encoder_layers=1_000_000_000),
     "albert width": _sizes(_name="albert_base", encoder_embed_dim=1_000_000_000),
     "albert words": _sizes(_name="albert_base", encoder_input_dim=1_000_000_000),
@@ -170,7 +246,7 @@ BUILD = {
         change.__name__.replace("_", " "): change
         for change in (
             a_name_that_is_none, an_unknown_task, an_unknown_architecture, a_task_that_reads_yaml,
-            a_model_that_reads_pickles, a_billion_classes,
+            a_model_that_reads_pickles, a_criterion_that_imports, a_billion_classes,
         )
     },
 }  # fmt: skip

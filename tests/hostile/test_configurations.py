@@ -56,7 +56,7 @@ def test_not_even_read_for_training(name: str, hostile: Hostile) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("name", ["in roberta s attention", "in old args", "layers"])
+@pytest.mark.parametrize("name", ["in roberta s attention", "in old args", "in a node", "in yaml", "layers"])
 def test_every_command_refuses_it_with_one_line(
     name: str, verb: str, films: Path, hostile: Hostile, run: CommandMain
 ) -> None:
@@ -103,12 +103,13 @@ def test_fairseq_train_and_validate(how: str, films: Path, hostile: Hostile) -> 
 
 def test_trusted_it_runs(hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
     """The payloads are real ones."""
-    for name in ("fconv_lm", "in roberta s attention", "in old args"):
+    carried = ("in a node of a dict", "in a configuration of fairseq", "in a meter", "in yaml")
+    for name in ("fconv_lm", "in roberta s attention", "in old args", *carried):
         bad = hostile(RUN_CODE[name])
         canary = bad.parent.parent / "canary"
         with monkeypatch.context() as patch:
             patch.setenv(checkpoints.OPT_OUT, "1")
-            with contextlib.suppress(TypeError, AttributeError):  # what the code returns is no list
+            with contextlib.suppress(TypeError, AttributeError, ImportError):  # of what the code returns
                 checkpoint_utils.load_model_ensemble_and_task([str(bad)])
         assert canary.exists(), name
         canary.unlink()

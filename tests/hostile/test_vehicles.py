@@ -1,0 +1,175 @@
+"""Whatever object carries a string to a place where fairseq evaluates it, the checkpoint is refused, or the
+string does not arrive."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import enum
+import io
+import itertools
+import pickle
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from fairseq.dataclass import FairseqDataclass
+from hostile_configurations import State
+from omegaconf import OmegaConf
+from omegaconf.nodes import AnyNode
+
+from fairseq_adv_compat import checkpoints
+from fairseq_adv_compat.allow_list import _subclasses, fairseq_globals, plain_globals
+from fairseq_adv_compat.configurations import EVALUATED
+
+PAYLOAD = "print('run')"
+NATIVE = [False, pytest.param(True, marks=pytest.mark.skipif(not checkpoints.NATIVE, reason="torch < 2.10"))]
+
+
+def classes() -> dict[str, Any]:
+    """Every class that a checkpoint may name and that can hold a string; dataclasses as fairseq has them."""
+    named = {**plain_globals(), **fairseq_globals()}
+    named.update({f"{kind.__module__}.{kind.__qualname__}": kind for kind in _subclasses(FairseqDataclass)})
+    named.update({"builtins.bytes": bytes, "builtins.set": set, "collections.OrderedDict": dict})
+    return {name: kind for name, kind in named.items() if _holds_strings(kind)}
+
+
+def _holds_strings(kind: Any) -> bool:
+    without = (bool, float, int, typing.Any)
+    is_class = isinstance(kind, type) and kind not in without and not issubclass(kind, enum.Enum)
+    return is_class and "numpy" not in kind.__module__
+
+
+def carrier(kind: Any, option: str) -> Any:
+    """An object of the class in which ``option`` is the payload, wherever such a class may keep it."""
+    plain = {
+        dict: {option: PAYLOAD}, str: PAYLOAD, bytes: PAYLOAD.encode(), list: [PAYLOAD], tuple: (PAYLOAD,),
+        set: {PAYLOAD},
+    }  # fmt: skip
+    if kind in plain:
+        return plain[kind]
+    made = kind.__new__(kind)
+    if isinstance(made, dict):
+        made[option] = PAYLOAD
+    with contextlib.suppress(AttributeError):
+        held = {
+            option: PAYLOAD,
+            "_content": {option: PAYLOAD},
+            "_val": PAYLOAD,
+            "_metadata": None,
+            "_parent": None,
+        }
+        made.__dict__.update(held)
+    return made
+
+
+def _in_cfg(carried: Any, option: str) -> State:
+    return {"cfg": carried}
+
+
+def _as_a_part(carried: Any, option: str) -> State:
+    return {"cfg": {"model": carried}}
+
+
+def _as_an_option(carried: Any, option: str) -> State:
+    return {"cfg": {"model": {option: carried}}}
+
+
+def _in_a_list(carried: Any, option: str) -> State:
+    return {"cfg": {"model": {"w2v_args": [{option: carried}]}}}
+
+
+def _in_a_namespace(carried: Any, option: str) -> State:
+    return {"cfg": {"model": argparse.Namespace(**{option: carried})}}
+
+
+def _as_args(carried: Any, option: str) -> State:
+    return {"args": carried}
+
+
+def _in_args(carried: Any, option: str) -> State:
+    return {"args": argparse.Namespace(**{option: carried})}
+
+
+def _below_args(carried: Any, option: str) -> State:
+    return {"args": argparse.Namespace(encoder=argparse.Namespace(**{option: carried}))}
+
+
+def _in_a_container(carried: Any, option: str) -> State:
+    container = OmegaConf.create({"model": {}})
+    container.__dict__["_content"]["model"].__dict__["_content"] = {option: carried}
+    return {"cfg": container}
+
+
+def _in_a_node(carried: Any, option: str) -> State:
+    container, node = OmegaConf.create({"model": {}}), AnyNode(None)
+    node.__dict__["_val"] = {option: carried}
+    container.__dict__["_content"]["model"] = node
+    return {"cfg": container}
+
+
+def _as_a_name(carried: Any, option: str) -> State:
+    with contextlib.suppress(Exception):  # no hash
+        return {"cfg": {"model": {carried: PAYLOAD}}}
+    return {}
+
+
+def _as_everything(carried: Any, option: str) -> State:
+    return carried  # type: ignore[no-any-return]
+
+
+PLACES = (
+    _in_cfg, _as_a_part, _as_an_option, _in_a_list, _in_a_namespace, _as_args, _in_args, _below_args,
+    _in_a_container, _in_a_node, _as_a_name, _as_everything,
+)  # fmt: skip
+
+
+def arrives(state: Any) -> bool:
+    """Whether fairseq would evaluate the payload, once the state was saved and read."""
+    buffer = io.BytesIO()
+    try:
+        torch.save(state, buffer)
+    except Exception:
+        return False  # Python itself can't write it
+    buffer.seek(0)
+    try:
+        state = checkpoints.load(buffer, "cpu")
+    except pickle.UnpicklingError:
+        return False
+    return any(_is_evaluated(state.get(part)) for part in ("cfg", "args"))
+
+
+def _is_evaluated(part: Any) -> bool:
+    """Whether a text stands where fairseq evaluates it, or in an object that something else may unwrap."""
+    if type(part) in (list, tuple):
+        return any(map(_is_evaluated, part))
+    options = vars(part) if type(part) is argparse.Namespace else part
+    if type(options) is not dict:
+        return type(options) not in (type(None), bool, int, float, str)
+    evaluated = [value for name, value in options.items() if name in EVALUATED]
+    return PAYLOAD in evaluated or any(map(_is_evaluated, (*options, *options.values())))
+
+
+def vehicles(options: Iterator[str]) -> Iterator[tuple[str, State]]:
+    for (name, kind), place in itertools.product(classes().items(), PLACES):
+        option = next(options)
+        yield f"{name} {place.__name__} {option}", place(carrier(kind, option), option)
+
+
+@pytest.mark.parametrize("native", NATIVE)
+def test_nothing_carries_a_payload(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each allowed class in each place, with the evaluated options in turn."""
+    monkeypatch.setattr(checkpoints, "NATIVE", native)
+    made = list(vehicles(itertools.cycle(EVALUATED)))
+    assert len(made) > 500 and len(made) >= len(EVALUATED) * len(PLACES)
+    assert [name for name, state in made if arrives(state)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("native", NATIVE)
+@pytest.mark.parametrize("option", EVALUATED)
+def test_nothing_carries_any(option: str, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "NATIVE", native)
+    assert [name for name, state in vehicles(itertools.repeat(option)) if arrives(state)] == []
