@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fairseq_adv.evaluation.predict.text_model import TextModel
 
 __all__ = ["albert_bpe", "criterions", "load", "models", "optim", "tasks", "wordpiece_bpe"]
-__version__ = "0.2.0"
+__version__ = "0.2.1"
 
 end_with_torchrun()
 start_runs_afresh()
