@@ -11,7 +11,7 @@ import word_attacks
 from cells import Cells, Value
 from driver import Record
 from fill import LONG, STEPS
-from intervals import Interval, interval, sign_test
+from intervals import interval, sign_test
 from tables import markdown
 
 NATS = math.log(2)
@@ -58,29 +58,6 @@ def result_table(cells: Cells, task: str, rows: int) -> list[str]:
     return [title, "", *markdown(heads, lines)]
 
 
-def told(cells: Cells) -> list[str]:
-    """A sentence for each method that shares enough seeds with ``standard``."""
-    lines = []
-    for task in grid.TASKS.values():
-        for rows in sorted(task.updates):
-            for method in grid.METHODS:
-                gains = cells.paired(task.name, rows, method, score(task.name))
-                if method == "standard" or len(gains) < FEWEST:
-                    continue
-                above, below, _ = sign_test(gains)
-                radius = max(grid.RADII)
-                attacked = interval(cells.paired(task.name, rows, method, under_attack(radius)))
-                seeds = f"better with {above} of {len(gains)} seeds, worse with {below}"
-                lines.append(
-                    f"- {task.name}, {rows} rows: `{method}` changes test {task.metric} by "
-                    f"{signed(interval(gains))} ({seeds}), "
-                    f"and accuracy under the attack of {100 * radius:g} % by {signed(attacked)}"
-                    + "".join(f"; {one}" for one in flooding(cells.of(task.name, rows, method)))
-                    + "."
-                )
-    return ["## Each method and `standard`", "", *lines, ""] if lines else []
-
-
 def flooding(found: Sequence[Record]) -> list[str]:
     """In how many runs flooding began; empty if its level was given, or none."""
     starts = [flood_start(record) for record in found]
@@ -95,12 +72,6 @@ def flood_start(record: Record) -> str:
     """The update at which flooding began, or never; nothing if its level was given, or none."""
     start = record["train"][-1].get("flood_start")
     return "" if start is None else f"{start:.0f}" if start else "never"
-
-
-def signed(change: Interval) -> str:
-    """The change with its sign, and a remark if its interval contains 0."""
-    doubt = ", which may be chance" if abs(change.mean) <= change.half else ""
-    return change.signed() + doubt
 
 
 def difference(found: Sequence[float]) -> list[str]:
@@ -193,23 +164,22 @@ def long_attacks(cells: Cells) -> list[str]:
     return [title, "", *markdown(heads, lines)] if lines else []
 
 
-def page(cells: Cells, figures: Sequence[str], said: Sequence[str]) -> list[str]:
+def page(cells: Cells, figures: Sequence[str], overview: Sequence[str]) -> list[str]:
     """All lines between the markers.
 
     Args:
         cells: of the run.
         figures: their file names without the extension.
-        said: the sentences that come first.
+        overview: the lines of the first table.
     """
     machines = sorted({f"{one['machine']}, torch {one['torch']}" for one in cells.done.values()})
     lines = [
-        "## What it says so far", "", *said, "",
+        "## Each method and `standard`, movie reviews", "", *overview, "",
         f"**{cells.whole} of {len(cells.known)} cells known by now are done** (a cell becomes known when its "
         "sizes are chosen; one that still lacks its attacks on words is shown, and made again).",
         f"Machines: {'; '.join(machines) or 'none yet'}.", "",
         *(f"![{name.replace('-', ' ')}]({name}.svg)" for name in figures), "",
     ]  # fmt: skip
-    lines += told(cells)
     for task in grid.TASKS.values():
         for rows in sorted(task.updates):
             lines += result_table(cells, task.name, rows)

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Makes the tables and figures of the evidence run from its records: RESULTS.md, its figures as PNG and SVG,
-and the part of them that the project's README shows.
+"""Makes the tables and figures of the evidence run from its records: RESULTS.md, its figures as PNG and SVG.
 
-  examples/evidence/tabulate.py
+examples/evidence/tabulate.py
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import front_page
+import overview
 from cells import Cells
 from figures import draw
 from fill import RECORDS, read_records
 from results import page
-from tables import between, write_between
+from tables import write_between
 
 from fairseq_adv_cli.script import HelpFormatter, exit_status
 
@@ -33,24 +32,15 @@ def parser() -> argparse.ArgumentParser:
         "--page", type=Path, default=OWN_PAGE,
         help="page with the markers between which the tables go; the figures are written next to it",
     )  # fmt: skip
-    add("--front-page", type=Path, help="page with README's markers (default: README, without --page)")
     return options
 
 
 def tabulate(options: argparse.Namespace) -> None:
     cells = Cells(read_records(options.records))
     figures = draw(cells, options.page.parent)
-    if front_page.draw(cells, options.page.parent):
-        figures.insert(0, front_page.FIGURE)
-    said = front_page.sentences(cells)
-    write_between(options.page, "\n".join(page(cells, figures, said)))
-    front = options.front_page
-    if front is None and options.page == OWN_PAGE:
-        front = RECORDS.parents[2] / "README.md"
-    if front is not None:
-        write_between(front, "\n".join(said), front_page.SENTENCES)
-        table = between(front, front_page.METHODS).strip().splitlines()
-        write_between(front, "\n".join(front_page.with_gains(table, cells)), front_page.METHODS)
+    if overview.draw(cells, options.page.parent):
+        figures.insert(0, overview.FIGURE)
+    write_between(options.page, "\n".join(page(cells, figures, overview.table(cells))))
     print(f"{options.page}: {cells.whole} of {len(cells.known)} cells")
 
 
