@@ -53,8 +53,8 @@ def reason_not_finite(
         advice.append(f"other weights than {start}: --lr has had no effect before the first update")
     else:
         advice.append(_lower_rate(cfg))
-    if cfg.common.fp16:
-        advice.append("bf16 (yaml: common.bf16) or fp32 instead of fp16")
+    if is_scale:
+        advice.append("fp32 or bf16 (yaml: common.bf16) instead of fp16")
     return f"{what}. Try {', or '.join(advice)}."
 
 

@@ -1,10 +1,9 @@
 """Ends a run whose loss or gradient is not finite with one line: the update, what it was, and the fix.
 
-fairseq/trainer.py, line 955, ``train_step``: for a gradient that is not finite, and when the loss scale of
-fp16 has reached its minimum, fairseq writes ``crash.pt``, as large as a checkpoint, and repeats the update
-with its NanDetector, which ends in a StopIteration of torch 2. A loss that is not finite although the
-gradient is, it only logs. ``--amp`` skips mini-batches without end; here ``--min-loss-scale`` ends it, as its
-help text says.
+fairseq/trainer.py, line 963, ``train_step``: for a gradient that is not finite, and when the loss scale of
+half precision has reached its minimum, fairseq writes ``crash.pt``, as large as a checkpoint, and repeats the
+update with its NanDetector, which ends in a StopIteration of torch 2. A loss that is not finite although its
+gradient is, fairseq only logs.
 
 What recovers, recovers as before. For criterions without a method ``reason_not_finite`` nothing changes, nor
 with ``LOGLEVEL=DEBUG``, which asks for fairseq's own dump.
@@ -53,10 +52,7 @@ def _differs_between_workers(trainer: Trainer) -> bool:
 def _after_the_update(plain: Callable[..., Any]) -> Callable[..., Any]:
     def train_step(self: Trainer, samples: Any, raise_oom: bool = False) -> Any:
         log = plain(self, samples, raise_oom)
-        if log is None and self.cfg.common.amp:
-            if self.optimizer.scaler.get_scale() <= self.cfg.common.min_loss_scale:
-                _stop(self, self.get_num_updates() + 1, is_scale=True)
-        elif log is not None and not math.isfinite(log.get("loss", 0.0)):
+        if log is not None and not math.isfinite(log.get("loss", 0.0)):
             _stop(self, self.get_num_updates())
         return log
 
