@@ -94,4 +94,3 @@ def _lower_rate(cfg: Any) -> str:
 
 def _rates(cfg: Any) -> str:
     return ",".join(f"{rate:g}" for rate in cfg.optimization.lr)
-

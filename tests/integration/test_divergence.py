@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import subprocess
@@ -181,6 +182,18 @@ def test_amp_stops_at_the_smallest_loss_scale(data: Path) -> None:
     assert run.trainer.optimizer.scaler.get_scale() == 2
 
 
+def test_finite_gradients_that_differ_between_workers_are_another_error(data: Path) -> None:
+    """fairseq compares their norms on GPUs; NaN is unlike NaN too."""
+    run = build(train_args(data, None, "standard"))
+    for norms, is_divergence in (([1.0, 2.0], False), ([1.0, math.nan], True)):
+        run.trainer._grad_norm_buf = torch.tensor(norms)
+        try:
+            raise FloatingPointError("Fatal error: gradients are inconsistent between workers.")
+        except FloatingPointError:
+            with pytest.raises(DataError) if is_divergence else contextlib.nullcontext():
+                run.trainer.consolidate_optimizer()
+
+
 # --- runs that end ----------------------------------------------------------------------------------
 
 
@@ -200,7 +213,7 @@ def test_a_run_that_has_learned_nothing_says_so_last(data: Path, tmp_path: Path,
 
 @pytest.mark.parametrize("method", ["standard", "freelb", slow("smart"), slow("alum_vat")])
 def test_a_run_that_learns_says_nothing(data: Path, method: str) -> None:
-    words = {"smart": ["--store-ema"], "freelb": ["--adv-lr", "0.001"]}.get(method, [])
+    words = {"smart": ["--store-ema", "--smart-mu", "0.01"], "freelb": ["--adv-lr", "0.001"]}.get(method, [])
     done = fairseq_train(*train_args(data, None, method, "--max-epoch", "4", *words))
     assert re.search(r"done training in [0-9.]+ seconds$", last_line(done))
 
