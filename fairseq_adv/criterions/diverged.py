@@ -49,8 +49,8 @@ def reason_not_finite(
     elif is_perturbation or (is_first and smaller):
         advice.append(f"a smaller perturbation ({', '.join(smaller)})")
     elif is_first:
-        start = cfg.checkpoint.finetune_from_model or cfg.checkpoint.restore_file
-        advice.append(f"other weights than {start}: --lr has had no effect before the first update")
+        start = cfg.checkpoint.finetune_from_model or "random ones"
+        advice.append(f"other weights to start from than {start}: --lr has had no effect yet")
     else:
         advice.append(_lower_rate(cfg))
     if is_scale:

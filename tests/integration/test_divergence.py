@@ -158,13 +158,16 @@ def test_fairseqs_own_dump(data: Path, tmp_path: Path, criterion: str, changed: 
 @pytest.mark.parametrize("target", ["1e30", "1.9e19"])
 def test_targets_whose_squares_are_outside_float32(tmp_path: Path, target: str) -> None:
     """The gradient of the smaller one is finite: fairseq would go on."""
-    data = write_task(tmp_path / "data", classes=1)
+    data = write_task(tmp_path / "data", train=64, classes=1)
     labels = data / "label" / "train.label"
     labels.write_text("\n".join([target, *labels.read_text().splitlines()[1:]]) + "\n")
-    done = run_command(command("fairseq-train"), *train_args(data, None, "standard", classes=1))
+    words = ["--batch-size", "64"]
+    done = run_command(command("fairseq-train"), *train_args(data, None, "standard", *words, classes=1))
     assert done.returncode == 1
     (line,) = mistakes(done)
-    assert "the loss is not finite. Try smaller targets: the square of one is outside float32." in line
+    assert (
+        "update 1: the loss is not finite. Try smaller targets: the square of one is outside float32." in line
+    )
 
 
 @pytest.mark.skipif(not hasattr(torch.amp, "GradScaler"), reason="this torch scales losses on GPUs only")
@@ -216,6 +219,16 @@ def test_a_run_that_learns_says_nothing(data: Path, method: str) -> None:
     words = {"smart": ["--store-ema", "--smart-mu", "0.01"], "freelb": ["--adv-lr", "0.001"]}.get(method, [])
     done = fairseq_train(*train_args(data, None, method, "--max-epoch", "4", *words))
     assert re.search(r"done training in [0-9.]+ seconds$", last_line(done))
+
+
+def test_a_short_run_says_that_its_loss_was_falling(tmp_path: Path) -> None:
+    data = write_tags(tmp_path / "data")
+    done = fairseq_train(*train_args(data, None, "standard", "--max-epoch", "1", task="tagging"))
+    assert re.search(
+        r"above that of the best constant prediction: train_loss is 2\.\d+, not below 1\.\d+, but fell from "
+        r"2\.\d+\. Train longer, or try another --lr than 0\.01\.$",
+        last_line(done),
+    )
 
 
 def test_the_first_value_is_kept_over_a_restart(tmp_path: Path) -> None:
