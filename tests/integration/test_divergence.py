@@ -174,10 +174,14 @@ def test_targets_whose_squares_are_outside_float32(tmp_path: Path, target: str) 
 def test_amp_stops_at_the_smallest_loss_scale(data: Path) -> None:
     """fairseq asks torch for a scaler of a GPU. After the first overflow it repeats the mini-batch."""
     words = [*HIGH, "--amp", "--fp16-init-scale", "4", "--min-loss-scale", "1.5"]
-    run = build(train_args(data, None, "standard", *words))
-    run.trainer.optimizer._grad_scaler = torch.amp.GradScaler("cpu", init_scale=4)
-    samples = [batch(run, [0, 1, 2])]
-    run.trainer.train_step(samples)
+    runs = [build(train_args(data, None, "standard", *words)) for _ in range(2)]
+    for run, scale in zip(runs, (4.0, 2.0**127)):
+        run.trainer.optimizer._grad_scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        samples = [batch(run, [0, 1, 2])]
+        run.trainer.train_step(samples)
+        assert run.trainer.get_num_updates() == 1
+    assert run.trainer.optimizer.scaler.get_scale() < scale  # it has overflowed, and recovered
+    run = runs[0]
     with pytest.raises(
         DataError, match=r"^update 2: the loss is not finite, even at .*--min-loss-scale 1\.5"
     ):
