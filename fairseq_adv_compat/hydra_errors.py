@@ -14,7 +14,7 @@ import traceback
 from types import ModuleType, TracebackType
 from typing import Any, Callable
 
-from .own_errors import raised_here
+from .own_errors import for_the_user
 
 
 def apply(module: ModuleType) -> None:
@@ -41,8 +41,8 @@ def run_and_report(func: Callable[[], Any]) -> Any:
             sys.stderr.write(f"{error}\n")
             if isinstance(error.__cause__, OmegaConfBaseException):
                 sys.stderr.write(f"{error.__cause__}\n")
-        elif isinstance(error, (ValueError, OSError)) and raised_here(error):
-            sys.exit(f"error: {error}")
+        elif (text := for_the_user(error)) is not None:
+            sys.exit(f"error: {text}")
         else:
             traceback.print_exception(type(error), error, _below_run_job(error.__traceback__))
         sys.stderr.write("\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n")

@@ -429,4 +429,19 @@ MUTATIONS = [
         "tests/hostile/test_fuzz_readers.py::test_values_of_other_kinds[neighbours-50]",
         "a table of neighbours that holds something else ends in a traceback",
     ),
+    # --- divergence -----------------------------------------------------------------------------------
+    Mutation(
+        "fairseq_adv/fairseq_patches/not_finite.py",
+        "if self.model.training and hasattr",
+        "if False and hasattr",
+        "tests/integration/test_faults.py::test_a_nan_on_one_worker_stops_both_before_the_update[freelb]",
+        "rank 0 does not know what was not finite on another worker",
+    ),
+    Mutation(
+        "fairseq_adv/objectives/scores.py",
+        "-sum(n / total * math.log(n / total)",
+        "-sum(n / total * math.log2(n / total)",
+        "tests/integration/test_divergence.py::test_the_best_constant[tags]",
+        "the loss of the best constant prediction is in bits, and compared as nats",
+    ),
 ]

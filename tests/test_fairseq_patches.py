@@ -25,6 +25,7 @@ from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 from support import ADVERSARIAL, batch, build, command, run_command, train_args, write_task
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.fairseq_patches import errors_in_one_line
 from fairseq_adv.fairseq_patches.end_with_torchrun import end_with_torchrun
@@ -213,6 +214,27 @@ def test_elsewhere_errors_are_python_s(monkeypatch: pytest.MonkeyPatch) -> None:
     for error in errors:
         sys.excepthook(type(error), error, error.__traceback__)
     assert shown == [*errors, *errors[1:]]
+
+
+def test_a_mistake_in_a_worker_is_one_line_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """fairseq starts one worker for each GPU with this function of torch, which raises their tracebacks."""
+    monkeypatch.setattr(sys, "argv", ["/some/where/fairseq-train"])
+    for mistake, told in (
+        (DataError("a.csv:3: bad.\nFix it."), "error: a.csv:3: bad.\nFix it.\n"),
+        (KeyError("x"), ""),
+    ):
+
+        def work(rank: int, mistake: Exception = mistake) -> None:
+            raise mistake
+
+        with pytest.raises(torch.multiprocessing.ProcessRaisedException) as raised:
+            torch.multiprocessing.start_processes(work, start_method="fork")
+        capsys.readouterr()
+        sys.excepthook(raised.type, raised.value, raised.tb)
+        printed = capsys.readouterr().err
+        assert printed == told if told else "Traceback" in printed
 
 
 @pytest.fixture

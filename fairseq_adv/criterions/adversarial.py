@@ -92,6 +92,7 @@ class AdversarialMethod(Method):
     """
 
     cfg: PerturbationConfig
+    sizes: tuple[str, ...] = ("adv_lr", "adv_max_norm", "adv_init_mag")
     logs: tuple[Logged, ...] = (
         Logged("adv_loss_first", per="sample_size", in_bits=True, digits=3),
         Logged("adv_loss_last", per="sample_size", in_bits=True, digits=3),

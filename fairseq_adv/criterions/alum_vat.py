@@ -103,6 +103,7 @@ class ALUMCriterion(Method):
     """
 
     cfg: ALUMConfig
+    sizes: tuple[str, ...] = ("vat_alpha", "vat_step_size", "vat_epsilon", "vat_init_std")
     freezes_parameters = True
     # A divergence at the paper's epsilon is of the order of 1e-9.
     logs: tuple[Logged, ...] = (

@@ -71,6 +71,7 @@ class CreATCriterion(AdversarialMethod):
 
     cfg: CreATConfig
     freezes_parameters = True
+    sizes = ("adv_lr", "adv_max_norm", "creat_init_std")
     logs = (*AdversarialMethod.logs, Logged("creat_similarity", per="creat_rows"))
 
     def __init__(self, cfg: CreATConfig, task: FairseqTask) -> None:

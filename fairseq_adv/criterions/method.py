@@ -7,10 +7,13 @@ from functools import partial
 from typing import Any
 
 from fairseq.criterions import FairseqCriterion
+from fairseq.logging import metrics
+from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
+from fairseq_adv.criterions import diverged
 from fairseq_adv.criterions.flood import Flood
 from fairseq_adv.criterions.logs import Log, Logged, complete, on_host, reduce_logs
 from fairseq_adv.criterions.method_options import MethodConfig, check_flood_options
@@ -18,7 +21,9 @@ from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
 from fairseq_adv.criterions.restart import refuse_other_run
 from fairseq_adv.fairseq_patches.checkpoint_reading import let_criterions_read_checkpoints
 from fairseq_adv.fairseq_patches.inference_copies import drop_inference_copies, freeze_inference_copies
+from fairseq_adv.fairseq_patches.last_line import remark_in_the_last_line
 from fairseq_adv.fairseq_patches.no_sync_after_an_error import end_no_sync_after_an_error
+from fairseq_adv.fairseq_patches.not_finite import stop_when_not_finite
 from fairseq_adv.fairseq_patches.one_seed_at_a_time import seed_one_thread_at_a_time
 from fairseq_adv.fairseq_patches.zeros_after_out_of_memory import log_zeros_after_out_of_memory
 from fairseq_adv.objectives import build_objective
@@ -26,6 +31,7 @@ from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import workers
 
 StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as in fairseq
+FIRST_UPDATE = "first_update"  # fairseq's meters of this name; checkpoints contain them
 
 
 class Method(FairseqCriterion):
@@ -41,6 +47,8 @@ class Method(FairseqCriterion):
 
     Attributes:
         logs: what the method logs in addition to the loss.
+        sizes: the options that set the size of the perturbation, and the weight of its term in the loss.
+        update_logs: the logs of the last update's mini-batches; with several workers, their sum.
         descends_once: whether a mini-batch's gradient is that of a single loss, passed to
             :meth:`MiniBatch.descend`.
         freezes_parameters: whether some passes compute the gradient of delta only.
@@ -54,6 +62,7 @@ class Method(FairseqCriterion):
 
     cfg: MethodConfig
     logs: tuple[Logged, ...] = ()
+    sizes: tuple[str, ...] = ()
     descends_once = True
     freezes_parameters = False
     freezes_inference_copies = True
@@ -73,10 +82,14 @@ class Method(FairseqCriterion):
         self.flood = Flood(cfg, task, self.objective) if floods else None
         self._checked_data = False
         self._last_log: Log | None = None
+        self.update_logs: list[Log] = []
+        self._update = -1
         self._parts: list[ModelParts] = []
         self._bind(task)
         freeze_inference_copies()
         let_criterions_read_checkpoints()
+        remark_in_the_last_line()
+        stop_when_not_finite()
         end_no_sync_after_an_error()
         log_zeros_after_out_of_memory()
         seed_one_thread_at_a_time()
@@ -124,6 +137,9 @@ class Method(FairseqCriterion):
         log = self.plain_step(batch) if update_num < self.start_update else self.step(batch)
         if self.flood is not None:
             self.flood.add(log, ignore_grad)
+        if update_num != self._update:
+            self._update, self.update_logs = update_num, []
+        self.update_logs.append(log)
         self._last_log = log
         return log["loss"], log["sample_size"], log
 
@@ -142,6 +158,16 @@ class Method(FairseqCriterion):
     def zeros(self) -> Log | None:
         """The last log, as a template for a log of zeros; ``None`` before the first mini-batch."""
         return self._last_log
+
+    def reason_not_finite(self, trainer: Trainer, is_scale: bool) -> str:
+        """See :func:`fairseq_adv.criterions.diverged.reason_not_finite`."""
+        names = [number.name for number in self.logs if number.per == "sample_size"]
+        return diverged.reason_not_finite(trainer, self.update_logs, names, self.sizes, is_scale)
+
+    def remark(self, trainer: Trainer, meters: MetersDict) -> str:
+        """See :func:`fairseq_adv.criterions.diverged.above_the_start`; ``meters`` are the last epoch's."""
+        constant, first = self.objective.constant_loss(meters), metrics.get_meters(FIRST_UPDATE)
+        return diverged.above_the_start(meters, constant, first or MetersDict(), trainer.cfg)
 
     def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
         """Changes a checkpoint's state after ``trainer`` has read it and before it is used.
@@ -220,6 +246,9 @@ class Method(FairseqCriterion):
         has no access to the objective."""
         logging_outputs = on_host(logging_outputs)
         reduce_metrics(logging_outputs, criterion)
+        if self.training and self._update == 0:
+            with metrics.aggregate(FIRST_UPDATE, new_root=True):
+                reduce_logs(logging_outputs, self.logs)
         if sum(log.get("sample_size", 0) for log in logging_outputs):
             self.objective.reduce_metrics(logging_outputs)
             if self.flood is not None:

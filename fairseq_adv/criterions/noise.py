@@ -57,6 +57,7 @@ class NoiseCriterion(Method):
     """
 
     cfg: NoiseConfig
+    sizes = ("noise_size",)
     logs = (Logged("adv_norm"), Logged("adv_ratio"))
 
     def __init__(self, cfg: NoiseConfig, task: FairseqTask) -> None:

@@ -62,6 +62,7 @@ class R3FCriterion(Method):
     """
 
     cfg: R3FConfig
+    sizes = ("r3f_lambda", "r3f_epsilon")
     logs = (
         Logged("task_loss", per="sample_size", in_bits=True, digits=3),
         Logged("r3f_divergence", per="sample_size", in_bits=True, digits=12),

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-from fairseq_adv_compat.own_errors import raised_here
+from fairseq_adv_compat.own_errors import for_the_user
 
 COMMANDS = ("fairseq-train", "fairseq-validate")
 
@@ -20,9 +20,9 @@ def report_mistakes_in_one_line() -> None:
     plain = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        is_mistake = isinstance(error, (ValueError, OSError)) and raised_here(error)
-        if Path(sys.argv[0]).name in COMMANDS and is_mistake:
-            print(f"error: {error}", file=sys.stderr)
+        text = for_the_user(error) if Path(sys.argv[0]).name in COMMANDS else None
+        if text is not None:
+            print(f"error: {text}", file=sys.stderr)
         else:
             plain(kind, error, trace)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ContextManager
 
+from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
@@ -127,6 +128,17 @@ class Objective(ABC):
     @staticmethod  # noqa: B027 - the loss may be enough
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Logs the metrics, from the sums of :meth:`logging_output`, to fairseq's meters."""
+
+    def constant_loss(self, meters: MetersDict) -> float | None:
+        """The mean loss, in nats, of the best prediction that is the same for all of an epoch's examples.
+
+        Args:
+            meters: what :meth:`reduce_metrics` has logged in this epoch.
+
+        Returns:
+            ``None`` if it is not known, which is the default.
+        """
+        return None
 
     def groups(self, sample: Sample) -> Groups | None:
         """The rows of the embedded batch that form one example; ``None``: every row is an example."""

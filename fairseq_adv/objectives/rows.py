@@ -1,9 +1,10 @@
-"""Makes a mini-batch of some rows of another one."""
+"""Makes a mini-batch of some rows of another one, and counts labels."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fairseq_adv.objectives.base import Sample
@@ -30,3 +31,8 @@ def select_rows(sample: Sample, chosen: Tensor) -> Sample | None:
     inputs = {name: value[:, :longest] if value.dim() > 1 else value for name, value in inputs.items()}
     counts = {"nsentences": len(rows), "ntokens": int(lengths.sum())}
     return {**select(sample), "net_input": inputs, **counts}
+
+
+def count_labels(labels: Tensor, classes: int) -> Tensor:
+    """The count of each class; unlike ``bincount``, this does not wait for the GPU."""
+    return (labels.unsqueeze(1) == torch.arange(classes, device=labels.device)).sum(dim=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from fairseq.logging.meters import MetersDict
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
@@ -65,3 +66,10 @@ def _mean_ranks(x: FloatArray) -> FloatArray:
     last = np.cumsum(counts)
     ranks: FloatArray = (last - (counts - 1) / 2.0)[inverse]
     return ranks
+
+
+def entropy(meters: MetersDict, classes: int) -> float | None:
+    """Of the labels, in nats, from the meters ``_label_counts_0`` …; ``None`` if nothing was counted."""
+    counts = [float(meters[name].sum) for k in range(classes) if (name := f"_label_counts_{k}") in meters]
+    total = sum(counts)
+    return -sum(n / total * math.log(n / total) for n in counts if n) if total else None

@@ -31,7 +31,9 @@ from fairseq_adv.objectives.gathered import GatheredMeter
 from fairseq_adv.objectives.heads import check_classification_head
 from fairseq_adv.objectives.parallel import workers
 from fairseq_adv.objectives.registry import register_objective
-from fairseq_adv.objectives.rows import select_rows
+from fairseq_adv.objectives.rows import count_labels, select_rows
+
+_MOMENTS = ("ntargets", "target_sum", "target_squares")
 
 
 @register_objective(SentencePredictionTask)
@@ -103,15 +105,18 @@ class SentencePrediction(Objective):
 
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
         targets = sample["target"].view(-1)
+        if self.is_regression and gather:
+            return self._gathered(predictions.detach().view(-1), targets, sample["id"])
         if self.is_regression:
-            return self._gathered(predictions.detach().view(-1), targets, sample["id"]) if gather else {}
+            values = targets.double()
+            return dict(zip(_MOMENTS, (len(values), values.sum(), values.square().sum())))
         classes = predictions.size(1)
         best = predictions.detach().argmax(dim=1)
         output = {
             "ncorrect": (best == targets).sum(),
             "nnan": predictions.detach().isnan().any(dim=1).sum(),
-            "predicted_counts": _count(best, classes),
-            "label_counts": _count(targets, classes),
+            "predicted_counts": count_labels(best, classes),
+            "label_counts": count_labels(targets, classes),
         }
         if self.positive_class is not None:
             positive = targets == self.positive_class
@@ -125,6 +130,9 @@ class SentencePrediction(Objective):
         present = [log for log in logging_outputs if "label_counts" in log]
         if present:
             _log_classification(present)
+        for name in _MOMENTS:
+            if any(name in log for log in logging_outputs):
+                metrics.log_scalar_sum(f"_{name}", sum(log.get(name, 0) for log in logging_outputs))
         batches = [log["predictions"] for log in logging_outputs if "predictions" in log]
         batches += [_seen_rows(log) for log in logging_outputs if "rows_seen" in log]
         if batches:
@@ -135,6 +143,15 @@ class SentencePrediction(Objective):
                 "pearson_and_spearman",
                 lambda m: round((_correlation(m, scores.pearson) + _correlation(m, scores.spearman)) / 2, 2),
             )
+
+    def constant_loss(self, meters: MetersDict) -> float | None:
+        """The entropy of the labels, or the variance of the numbers."""
+        if not self.is_regression:
+            return scores.entropy(meters, self.task.cfg.num_classes)
+        if not ("_ntargets" in meters and meters["_ntargets"].sum):
+            return None
+        count, total, squares = (float(meters[f"_{name}"].sum) for name in _MOMENTS)
+        return max(squares / count - (total / count) ** 2, 0.0)
 
     def _gathered(self, predictions: Tensor, targets: Tensor, ids: Tensor) -> dict[str, Any]:
         """The individual predictions, because ranks can't be computed from sums.
@@ -174,11 +191,6 @@ class SentencePrediction(Objective):
         """The index of ``positive_label``. fairseq orders labels by frequency: in MRPC "1" is class 0."""
         labels = self._labels()
         return labels.index(self.cfg.positive_label) if self.cfg.positive_label in labels else None
-
-
-def _count(labels: Tensor, classes: int) -> Tensor:
-    """The count of each class; unlike ``bincount``, this does not wait for the GPU."""
-    return (labels.unsqueeze(1) == torch.arange(classes, device=labels.device)).sum(dim=0)
 
 
 class Predictions:

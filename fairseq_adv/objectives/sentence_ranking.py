@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
@@ -56,6 +57,8 @@ class SentenceRanking(Labelled):
         right = is_right(predictions.detach(), sample["target"].clamp(min=0)) & known
         names: list[str] = self.task.source_names
         output: dict[str, Any] = {"ncorrect": right.sum(), "nquestions": known.sum()}
+        choices = (predictions.detach() != ABSENT).sum(dim=1)
+        output["uniform_loss"] = torch.where(known, choices.log(), torch.zeros_like(choices)).sum()
         if len(names) > 1:
             for source, name in enumerate(names):
                 here = sample["source"] == source
@@ -69,6 +72,7 @@ class SentenceRanking(Labelled):
         logs = [log for log in logging_outputs if "nquestions" in log]
         if not logs:
             return
+        metrics.log_scalar_sum("_uniform_loss", sum(log["uniform_loss"] for log in logs))
         names = [key[len("nquestions") :] for key in logs[0] if key.startswith("nquestions")]
         for name in names:
             if not sum(log[f"nquestions{name}"] for log in logs):
@@ -77,6 +81,12 @@ class SentenceRanking(Labelled):
                 metrics.log_scalar_sum(f"_{count}{name}", sum(log[f"{count}{name}"] for log in logs))
             label = name.replace(" of ", "_")
             metrics.log_derived(f"accuracy{label}", _Accuracy(name), priority=15)
+
+    def constant_loss(self, meters: MetersDict) -> float | None:
+        """The mean log of the number of choices: without the texts, all choices are alike."""
+        if not ("_nquestions" in meters and "_uniform_loss" in meters and meters["_nquestions"].sum):
+            return None
+        return float(meters["_uniform_loss"].sum) / float(meters["_nquestions"].sum)
 
     def groups(self, sample: Sample) -> Groups:
         return Groups(sample["question"], sample["nsentences"])

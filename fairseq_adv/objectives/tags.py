@@ -13,10 +13,12 @@ from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from torch import Tensor, nn
 
+from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.entities import count_entities, scores_of
 from fairseq_adv.objectives.labelled import UNKNOWN, AtTokens
 from fairseq_adv.objectives.registry import register_objective
+from fairseq_adv.objectives.rows import count_labels
 from fairseq_adv.tasks.tagging import TaggingTask
 
 _COUNTS = ("right", "predicted", "gold")
@@ -62,7 +64,9 @@ class Tags(AtTokens):
             "nwords": known.sum(),
             "nnan": (predictions.isnan().any(dim=-1) & known).sum(),
         }
-        if gather:
+        if not gather:
+            output["label_counts"] = count_labels(sample["target"], self.classes())
+        else:
             gold = torch.where(known, sample["target"], torch.zeros_like(best))
             best = torch.where(known, best, torch.zeros_like(best))
             counts = count_entities(
@@ -71,6 +75,10 @@ class Tags(AtTokens):
             for name, row in zip(_COUNTS, counts):
                 output.update({f"{name} of {one}": row[k] for k, one in enumerate(self.task.types)})
         return output
+
+    def constant_loss(self, meters: MetersDict) -> float | None:
+        """The entropy of the tags."""
+        return scores.entropy(meters, self.classes())
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
@@ -84,6 +92,9 @@ class Tags(AtTokens):
         for key in ("ncorrect", "nwords", "nnan", *counted):
             metrics.log_scalar_sum(f"_{key}", sum(log[key] for log in logs))
         metrics.log_derived("accuracy", _accuracy, priority=15)
+        if "label_counts" in logs[0]:
+            for k, count in enumerate(sum(log["label_counts"] for log in logs)):
+                metrics.log_scalar_sum(f"_label_counts_{k}", count)
         types = [key[len("gold of ") :] for key in counted if key.startswith("gold of ")]
         if not types:
             return  # in training

@@ -96,3 +96,14 @@ def test_a_regression(tmp_path: Path) -> None:
     labels.write_text("".join(labels.read_text().splitlines(keepends=True)[1:]))
     with pytest.raises(DataError, match=r"valid\.label: has 7 rows, but .*valid\.idx has 8"):
         check_folder(data, is_regression=True)
+
+
+@pytest.mark.parametrize("number", ["1e39", "-1e308", "nan", "inf", "", "x"])
+def test_a_number_that_is_not_one_of_float32(tmp_path: Path, number: str) -> None:
+    """Prepared by someone else: found when training begins."""
+    data = write_task(tmp_path / "data", classes=1)
+    labels = data / "label" / "train.label"
+    lines = labels.read_text().splitlines()
+    labels.write_text("\n".join([*lines[:4], number, *lines[5:]]) + "\n")
+    with pytest.raises(DataError, match=r"train\.label:5: .* is not a finite number of float32"):
+        build(train_args(data, None, "standard", classes=1))

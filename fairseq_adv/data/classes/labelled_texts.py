@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, Optional
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import breaks_a_line
 from fairseq_adv.data.tables.table_files import PlacedRow, no_column, text_cell
+from fairseq_adv.data.text.folder_check import is_float32
 from fairseq_adv.data.text.labelled_rows import LabelledRows
 
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
@@ -101,9 +101,11 @@ def _label(row: dict[str, Any], columns: Columns, where: str) -> Optional[str]:
 
 
 def _number(label: str, where: str) -> str:
-    value = float(label) if _NUMBER.fullmatch(label) else math.nan
-    if not math.isfinite(value):
+    if not _NUMBER.fullmatch(label):
         raise DataError(f"{where}: label {label!r:.40} is not a number. --regression needs one in every row.")
+    value = float(label)
+    if not is_float32(value):
+        raise DataError(f"{where}: label {label!r:.40} is outside float32 (±3.4e38). Scale the labels.")
     return str(value)
 
 

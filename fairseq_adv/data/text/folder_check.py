@@ -47,7 +47,7 @@ def check_folder(folder: Path, is_regression: bool) -> None:
             _same(index, rows, part / index.name, check_indexed(part / index.name, size))
         labels = _labels_of(folder, index.stem, is_regression)
         if labels.is_file():
-            found = len(text_lines(labels)) if is_regression else check_indexed(labels, classes)
+            found = _check_numbers(labels) if is_regression else check_indexed(labels, classes)
             _same(index, rows, labels, found)
 
 
@@ -103,6 +103,24 @@ def check_indexed(index: Path, words: int) -> int | None:
             f"{words}. Do they belong together?"
         )
     return head.rows
+
+
+def is_float32(value: float) -> bool:
+    """Whether fairseq can store it: a finite number in the range of float32."""
+    return abs(value) <= float(np.finfo(np.float32).max)
+
+
+def _check_numbers(labels: Path) -> int:
+    """The number of rows of a regression's labels, one or more numbers in each."""
+    lines = text_lines(labels)
+    for number, line in enumerate(lines, 1):
+        try:
+            is_good = bool(line.split()) and all(is_float32(float(word)) for word in line.split())
+        except ValueError:
+            is_good = False
+        if not is_good:
+            raise DataError(f"{labels}:{number}: {line!r:.40} is not a finite number of float32. Correct it.")
+    return len(lines)
 
 
 def _labels_of(folder: Path, split: str, is_regression: bool) -> Path:

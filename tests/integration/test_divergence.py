@@ -1,0 +1,294 @@
+"""Runs that diverge: real trainings, whose last line tells what happened, and what to change."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fairseq.logging import metrics
+from support import (
+    ADVERSARIAL,
+    PLUGIN,
+    batch,
+    build,
+    command,
+    fairseq_train,
+    launched,
+    run_command,
+    slow,
+    train_args,
+    write_corpus,
+    write_questions,
+    write_task,
+)
+from token_data import write_tags
+
+from fairseq_adv.data.errors import DataError
+
+HIGH = ["--lr", "1e20"]
+RATE = r"Try a lower --lr than 1e\+20, or --clip-norm 1 .*"
+LOSS = rf"update 2: the loss is not finite\. {RATE}"
+NOISED = ["--r3f-lambda", "3", "--r3f-epsilon", "1e38"]
+HALF = ["--memory-efficient-fp16", "--fp16-init-scale", "4", "--min-loss-scale", "3"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_task(tmp_path_factory.mktemp("data"), train=48)
+
+
+def mistakes(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The lines that tell it; torchrun puts the rank before them."""
+    return [
+        line for line in (done.stdout + done.stderr).splitlines() if re.match(r"(\[rank\d\]: )?error: ", line)
+    ]
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stdout.rstrip("\n").splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("method", "extra", "told"),
+    [
+        ("standard", HIGH, LOSS),
+        ("standard", [*HIGH, "--clip-norm", "1"], r"update 2: the loss .* lower --lr than 1e\+20\. The"),
+        ("freelb", [*ADVERSARIAL, *HIGH, "--update-freq", "2"], LOSS),
+        ("freelb", ["--adv-lr", "1e38"], r"update 1: adv_loss_last is not finite, but adv_loss_first is\. "
+         r"Try a smaller perturbation \(--adv-lr 1e\+38\)\. "),
+        ("freeat", ["--adv-lr", "1e38"], r"update 2: the loss is not finite\. "),
+        ("r3f", NOISED, r"update 1: r3f_divergence is not finite, but task_loss is\. Try a smaller "
+         r"perturbation \(--r3f-lambda 3, --r3f-epsilon 1e\+38\)\. "),
+        ("alum_vat", ["--vat-alpha", "1e45"], r"update 1: the loss .* but task_loss is\. .*--vat-alpha 1e"),
+        ("smart", [*HIGH, "--store-ema"], LOSS),
+        ("standard", [*HALF, *HIGH], r"update 2: the loss is not finite, even at the smallest loss scale "
+         r"\(--min-loss-scale 3\)\. .*lower --lr .*, or fp32 or bf16 \(yaml: common.bf16\)"),
+    ],
+)  # fmt: skip
+def test_it_ends_with_one_line_and_no_dump(
+    data: Path, tmp_path: Path, method: str, extra: list[str], told: str
+) -> None:
+    done = run_command(command("fairseq-train"), *train_args(data, tmp_path, method, *extra))
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == len(mistakes(done)) == 1, done.stderr
+    assert re.match(f"error: {told}", done.stderr), done.stderr
+    assert "The losses before are in the log above." in done.stderr
+    assert not list(tmp_path.glob("*.pt")) and "nan_detector" not in done.stdout
+
+
+def test_what_was_saved_stays_and_resumes(data: Path, tmp_path: Path) -> None:
+    """The second epoch's rate is too high: its second update finds out, again and again."""
+    args = train_args(data, tmp_path, "standard", "--lr", "0.01,1e20", "--log-file", str(tmp_path / "a.log"))
+    last, first = tmp_path / "checkpoint_last.pt", b""
+    for _ in range(2):
+        done = run_command(command("fairseq-train"), *args)
+        assert done.returncode == 1
+        (line,) = mistakes(done)
+        assert line.startswith("error: update 14: the loss is not finite. Try a lower --lr than 0.01,1e+20")
+        assert line.endswith(
+            f"The losses before are in {tmp_path}/a.log. {last} is from before: the same command would "
+            "resume from it."
+        )
+        assert last.read_bytes() == (first or last.read_bytes())
+        first = last.read_bytes()
+    assert "@ 12 updates)" in done.stdout and 'num_updates": "12"' not in done.stdout
+
+
+def test_every_worker_ends(data: Path, tmp_path: Path) -> None:
+    args = train_args(data, tmp_path, "standard", *HIGH)
+    done = run_command(*launched([command("fairseq-train"), *args], 2))
+    assert done.returncode == 1
+    (line,) = mistakes(done)
+    assert re.match(rf"\[rank0\]: error: {LOSS}", line)
+    assert "StopIteration" not in done.stderr and not list(tmp_path.glob("*.pt"))
+
+
+def test_the_other_commands(data: Path, tmp_path: Path) -> None:
+    """fairseq-adv train has a log file of its own; hydra's run is in bf16."""
+    args = train_args(data, tmp_path / "a", "standard", *HIGH)
+    done = run_command(command("fairseq-adv"), "train", *args)
+    assert done.returncode == 2
+    (line,) = mistakes(done)
+    assert re.match(
+        r"error: update 3: the loss .* lower --lr .* losses before are in .*/a/train\.log\.", line
+    )
+    (tmp_path / "run.yaml").write_text(YAML.format(user_dir=PLUGIN, data=data, save=tmp_path / "b"))
+    done = run_command(
+        command("fairseq-hydra-train"), "--config-dir", str(tmp_path), "--config-name", "run",
+        f"hydra.run.dir={tmp_path / 'out'}",
+    )  # fmt: skip
+    assert done.returncode == 1
+    (line,) = mistakes(done)
+    assert re.match(rf"error: {LOSS}", line) and "Traceback" not in done.stderr
+    assert not list(tmp_path.rglob("*.pt"))
+
+
+YAML = """
+common: {{cpu: true, bf16: true, user_dir: {user_dir}}}
+task: {{_name: sentence_prediction, data: {data}, num_classes: 2, init_token: 0, max_positions: 16}}
+criterion: {{_name: standard}}
+model: {{_name: roberta, encoder_layers: 1, encoder_embed_dim: 16, encoder_ffn_embed_dim: 16,
+  encoder_attention_heads: 2, max_positions: 16}}
+dataset: {{batch_size: 4, num_workers: 0}}
+optimizer: {{_name: adam, lr: [1.0e+20]}}
+optimization: {{max_update: 20, lr: [1.0e+20]}}
+lr_scheduler: {{_name: fixed}}
+checkpoint: {{save_dir: {save}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("criterion", "changed"), [("sentence_prediction", {}), ("standard", {"LOGLEVEL": "debug"})]
+)
+def test_fairseqs_own_dump(data: Path, tmp_path: Path, criterion: str, changed: dict[str, str]) -> None:
+    """For fairseq's own criterions, and where it is asked for."""
+    args = train_args(data, tmp_path, criterion, *HIGH)
+    done = run_command(command("fairseq-train"), *args, **changed)
+    assert done.returncode == 1 and "gradients are Nan/Inf" in done.stderr
+    assert (tmp_path / "crash.pt").is_file() and not mistakes(done)
+
+
+@pytest.mark.parametrize("target", ["1e30", "1.9e19"])
+def test_targets_whose_squares_are_outside_float32(tmp_path: Path, target: str) -> None:
+    """The gradient of the smaller one is finite: fairseq would go on."""
+    data = write_task(tmp_path / "data", train=64, classes=1)
+    labels = data / "label" / "train.label"
+    labels.write_text("\n".join([target, *labels.read_text().splitlines()[1:]]) + "\n")
+    words = ["--batch-size", "64"]
+    done = run_command(command("fairseq-train"), *train_args(data, None, "standard", *words, classes=1))
+    assert done.returncode == 1
+    (line,) = mistakes(done)
+    assert (
+        "update 1: the loss is not finite. Try smaller targets: the square of one is outside float32." in line
+    )
+
+
+@pytest.mark.skipif(not hasattr(torch.amp, "GradScaler"), reason="this torch scales losses on GPUs only")
+def test_amp_stops_at_the_smallest_loss_scale(data: Path) -> None:
+    """fairseq asks torch for a scaler of a GPU. After the first overflow it repeats the mini-batch."""
+    words = [*HIGH, "--amp", "--fp16-init-scale", "4", "--min-loss-scale", "1.5"]
+    runs = [build(train_args(data, None, "standard", *words)) for _ in range(2)]
+    for run, scale in zip(runs, (4.0, 2.0**127)):
+        run.trainer.optimizer._grad_scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        samples = [batch(run, [0, 1, 2])]
+        run.trainer.train_step(samples)
+        assert run.trainer.get_num_updates() == 1
+    assert run.trainer.optimizer.scaler.get_scale() < scale  # it has overflowed, and recovered
+    run = runs[0]
+    with pytest.raises(
+        DataError, match=r"^update 2: the loss is not finite, even at .*--min-loss-scale 1\.5"
+    ):
+        run.trainer.train_step(samples)
+    assert run.trainer.optimizer.scaler.get_scale() == 2
+
+
+def test_finite_gradients_that_differ_between_workers_are_another_error(data: Path) -> None:
+    """fairseq compares their norms on GPUs; NaN is unlike NaN too."""
+    run = build(train_args(data, None, "standard"))
+    for norms, is_divergence in (([1.0, 2.0], False), ([1.0, math.nan], True)):
+        run.trainer._grad_norm_buf = torch.tensor(norms)
+        try:
+            raise FloatingPointError("Fatal error: gradients are inconsistent between workers.")
+        except FloatingPointError:
+            with pytest.raises(DataError) if is_divergence else contextlib.nullcontext():
+                run.trainer.consolidate_optimizer()
+
+
+# --- runs that end ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_that_has_learned_nothing_says_so_last(data: Path, tmp_path: Path, workers: int) -> None:
+    words = ["--lr", "50", "--log-file", str(tmp_path / "train.log")]
+    done = fairseq_train(*train_args(data, tmp_path, "standard", *words), workers=workers)
+    told = (
+        r"done training in .* seconds\. The training loss ended above that of the best constant prediction: "
+        r"train_loss is (\S+), not below 0\.\d+\. Try a lower --lr than 50, or --clip-norm 1 \(0: "
+    )
+    (loss,) = re.findall(told, last_line(done))
+    assert float(loss) > 10 and f'"train_loss": "{loss}' in done.stdout
+    assert re.findall(told, (tmp_path / "train.log").read_text().splitlines()[-1]) == [loss]
+    assert len(re.findall(told, done.stdout + done.stderr)) == 1
+
+
+@pytest.mark.parametrize("method", ["standard", "freelb", slow("smart"), slow("alum_vat")])
+def test_a_run_that_learns_says_nothing(data: Path, method: str) -> None:
+    words = {"smart": ["--store-ema", "--smart-mu", "0.01"], "freelb": ["--adv-lr", "0.001"]}.get(method, [])
+    done = fairseq_train(*train_args(data, None, method, "--max-epoch", "4", *words))
+    assert re.search(r"done training in [0-9.]+ seconds$", last_line(done))
+
+
+def test_a_short_run_says_that_its_loss_was_falling(tmp_path: Path) -> None:
+    data = write_tags(tmp_path / "data")
+    done = fairseq_train(*train_args(data, None, "standard", "--max-epoch", "1", task="tagging"))
+    assert re.search(
+        r"above that of the best constant prediction: train_loss is 2\.\d+, not below 1\.\d+, but fell from "
+        r"2\.\d+\. Train longer, or try another --lr than 0\.01\.$",
+        last_line(done),
+    )
+
+
+def test_the_first_value_is_kept_over_a_restart(tmp_path: Path) -> None:
+    data = write_corpus(tmp_path / "data", train=48)
+    ends = []
+    for name, stops in (("straight", [[]]), ("parts", [["--max-update", "7"], []])):
+        for stop in stops:
+            args = train_args(data, tmp_path / name, "standard", "--lr", "5", *stop, task="masked_lm")
+            done = fairseq_train(*args)
+        ends.append(last_line(done).split("seconds")[1])
+    assert ends[0] == ends[1]
+    assert ends[0].startswith(". The training loss ended above its first value: train_loss is ")
+
+
+def entropy(counts: list[int]) -> float:
+    shares = np.array(counts) / sum(counts)
+    return float(-(shares * np.log(shares)).sum())
+
+
+def of_labels(folder: Path) -> float:
+    run = build(train_args(folder, None, "standard"))
+    labels = [int(run.task.dataset("train")[k]["target"]) for k in range(16)]
+    return entropy([labels.count(0), labels.count(1)])
+
+
+def of_numbers(folder: Path) -> float:
+    return float(np.var([float(line) for line in (folder / "label" / "train.label").read_text().split()]))
+
+
+def of_choices(folder: Path) -> float:
+    return float(np.mean([math.log((3, 5, 4)[k % 3]) for k in range(16)]))
+
+
+def of_tags(folder: Path) -> float:
+    tags = [line.split()[-1] for line in (folder / "train.tsv").read_text().splitlines() if line]
+    return entropy([tags.count(tag) for tag in set(tags)])
+
+
+KINDS: dict[str, tuple[Callable[..., Path], str, int, Callable[[Path], float]]] = {
+    "classes": (write_task, "sentence_prediction", 2, of_labels),
+    "numbers": (lambda folder, train: write_task(folder, train=train, classes=1), "sentence_prediction", 1,
+                of_numbers),
+    "choices": (write_questions, "commonsense_qa", 2, of_choices),
+    "tags": (write_tags, "tagging", 2, of_tags),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_best_constant(tmp_path: Path, kind: str) -> None:
+    """Summed over the mini-batches of an epoch, of different sizes, some in one update."""
+    write, task, classes, expected = KINDS[kind]
+    data = write(tmp_path / "data", train=16)
+    run = build(train_args(data, None, "standard", task=task, classes=classes))
+    assert run.criterion.objective.constant_loss(metrics.get_meters("default")) is None
+    run.trainer.begin_epoch(1)
+    for update in ([range(5)], [range(5, 7), range(7, 15)], [range(15, 16)]):
+        run.trainer.train_step([batch(run, list(rows)) for rows in update])
+    found = run.criterion.objective.constant_loss(metrics.get_meters("train"))
+    assert found == pytest.approx(expected(data), rel=1e-6)
