@@ -68,7 +68,7 @@ Options = dict[str, dict[str, Any]]  # values by group and option
 
 
 class Changes(NamedTuple):
-    """What differs, each as "option: there → here".
+    """What differs, each as "option: there -> here".
 
     Attributes:
         refused: what the user has to agree to.
@@ -101,21 +101,21 @@ def compare(there: Any, here: Any, is_over: bool = False) -> Changes:
         if before != now:
             # Flooding used to be a criterion that wrapped another one; now it is an option of all.
             if not (before == "flooding" and old[group].get("base_method") == now):
-                refused.append(f"{CHOSEN.get(group, group)}: {before} → {now}")
+                refused.append(f"{CHOSEN.get(group, group)}: {before} -> {now}")
             continue
         for key, default in _own_options(group, now).items():
             one, other = _pair(key, default, group, old, new)
             if _same(key, one, other):
                 continue
-            line = f"{'data' if key == 'data' else '--' + key.replace('_', '-')}: {_shown(one)} → "
+            line = f"{'data' if key == 'data' else '--' + key.replace('_', '-')}: {_shown(one)} -> "
             line += _shown(other)
             follows = key in SCHEDULE and (is_over or (_is_longer(old, new) and float(other) > float(one)))
             (told if key in LIMITS or follows or _has_moved(key, one, other) else refused).append(line)
     for size in ("batch_size", "max_tokens"):
         one, other = (factors(options, size) for options in (old, new))
-        if one != other:
-            line = f"--{size.replace('_', '-')} × --update-freq × workers: "
-            line += f"{_product(one)} → {_product(other)}"
+        if one != other and (one[0] or other[0]):
+            line = f"--{size.replace('_', '-')} x --update-freq x workers: "
+            line += f"{_product(one)} -> {_product(other)}"
             (told if _per_update(one) == _per_update(other) else refused).append(line)
     return Changes(list(dict.fromkeys(refused)), list(dict.fromkeys(told)))
 
@@ -229,7 +229,7 @@ def _per_update(factors: tuple[Any, list[int], int]) -> list[int]:
 
 
 def _product(factors: tuple[Any, list[int], int]) -> str:
-    return " × ".join(map(_shown, factors))
+    return " x ".join(map(_shown, factors))
 
 
 def _shown(value: Any) -> str:

@@ -59,9 +59,9 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> 
         )
     _convert_position(position, there, trainer.cfg)
     if changes.told:
-        logger.info(f"{path}: goes on after update {updates} with {'; '.join(changes.told)}")
+        logger.info(f"{path}: resumes after update {updates} with {'; '.join(changes.told)}")
     if changes.refused:
-        logger.warning(f"{path}: goes on after update {updates} with {'; '.join(changes.refused)}")
+        logger.warning(f"{path}: resumes after update {updates} with {'; '.join(changes.refused)}")
         extra = state.setdefault("extra_state", {})
         extra[RECORD] = [*extra.get(RECORD, []), {"update": updates, "changes": changes.refused}]
         extra[JUST_NOW] = True
