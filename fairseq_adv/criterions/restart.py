@@ -78,7 +78,6 @@ def use_new_options(extra: dict[str, Any] | None, trainer: Trainer, overrides: d
     if extra is not None and extra.pop(JUST_NOW, False):
         for group in trainer.optimizer.param_groups:
             group.update({**trainer.optimizer.optimizer_config, **(overrides or {})})
-        trainer.lr_step_update()
 
 
 def _updates(state: dict[str, Any]) -> int:
