@@ -24,7 +24,7 @@ from unittest import mock
 from .number_types import count
 from .script import RESUMABLE, command_parser, exit_status
 from .training_data import AT_TOKENS, CHOICES
-from .training_words import Words, training_command
+from .training_words import OTHER_STARTS, Words, training_command
 
 _FILLED_IN = """
 filled in unless you pass them:
@@ -42,8 +42,9 @@ filled in unless you pass them:
   --save-dir checkpoints --no-epoch-checkpoints (not with --save-interval or --keep-last-epochs)
   --log-file SAVE_DIR/train.log --log-format json --log-interval 20, which fairseq-adv compare reads
 
-To resume from SAVE_DIR/checkpoint_last.pt, run the same command again. A checkpoint made with other options
-for the criterion, task, model or data is refused. fairseq-adv options CRITERION lists a criterion's options.
+To resume from SAVE_DIR/checkpoint_last.pt, run the same command again; a larger --max-epoch or --max-update
+goes on. A checkpoint made with other options is refused, unless you pass --allow-changed-options;
+docs/cluster.md lists what may change. fairseq-adv options CRITERION lists a criterion's options.
 """
 
 
@@ -94,10 +95,14 @@ def _train(args: argparse.Namespace, own: list[str]) -> None:
 
 
 def _keep_tokenizer(data: Path, words: Words) -> None:
-    """Copies the data's tokenizer next to the checkpoints, atomically."""
+    """Copies the data's tokenizer next to the checkpoints, atomically, unless the run resumes."""
     from fairseq_adv.data.io import whole_folder
 
-    target, source = Path(os.path.abspath(words.value("--save-dir"))) / "tokenizer", data / "tokenizer"
+    save = Path(os.path.abspath(words.value("--save-dir")))
+    target, source = save / "tokenizer", data / "tokenizer"
+    is_new = words.has("--allow-changed-options", *OTHER_STARTS)
+    if not is_new and target.is_dir() and (save / "checkpoint_last.pt").is_file():
+        return  # the run resumes with it, or is refused
     names = [path.name for path in source.iterdir()] if source.is_dir() else []
     if not names and words.value("--task") in (*CHOICES, *AT_TOKENS) and words.has("--tokenizer-dir"):
         source = Path(words.value("--tokenizer-dir"))

@@ -27,7 +27,7 @@ BATCH, QUESTIONS = "16", "8"  # rows per mini-batch; questions per mini-batch, e
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 _ALIASES = {"--max-sentences": "--batch-size"}
-_OTHER_STARTS = (
+OTHER_STARTS = (
     "--restore-file", "--continue-once", "--reset-optimizer", "--reset-lr-scheduler", "--reset-meters",
     "--reset-dataloader",
 )  # fmt: skip
@@ -151,7 +151,7 @@ def _fill_encoder(words: Words, encoder: Path | None, data: Path | None) -> None
             f"{data} was prepared with a different dictionary than {dictionary}: the word ids would be "
             f"wrong. Prepare it again with --encoder {encoder}"
         )
-    words.fill({"--finetune-from-model": str(weights)}, unless=_OTHER_STARTS)
+    words.fill({"--finetune-from-model": str(weights)}, unless=OTHER_STARTS)
 
 
 def _fill_sizes(words: Words, criterion: str) -> None:

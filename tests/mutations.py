@@ -322,8 +322,8 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/fairseq_patches/finished_runs.py",
-        "updates >= limit",
-        "updates > limit",
+        "updates >= (limits.max_update or math.inf)",
+        "updates > (limits.max_update or math.inf)",
         "tests/integration/test_finished_runs.py::test_it_makes_no_further_update[1-3]",
         "a finished run that is started again makes one more update",
     ),

@@ -18,7 +18,7 @@ from fairseq_adv.criterions.flood import Flood
 from fairseq_adv.criterions.logs import Log, Logged, complete, on_host, reduce_logs
 from fairseq_adv.criterions.method_options import MethodConfig, check_flood_options
 from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
-from fairseq_adv.criterions.restart import refuse_other_run
+from fairseq_adv.criterions.restart import RECORD, check_restart, use_new_options
 from fairseq_adv.fairseq_patches.checkpoint_reading import let_criterions_read_checkpoints
 from fairseq_adv.fairseq_patches.inference_copies import drop_inference_copies, freeze_inference_copies
 from fairseq_adv.fairseq_patches.last_line import remark_in_the_last_line
@@ -84,6 +84,7 @@ class Method(FairseqCriterion):
         self._last_log: Log | None = None
         self.update_logs: list[Log] = []
         self._update = -1
+        self._kept: dict[str, Any] = {}
         self._parts: list[ModelParts] = []
         self._bind(task)
         freeze_inference_copies()
@@ -179,10 +180,12 @@ class Method(FairseqCriterion):
                 the checkpoint's run resumes, which may have used an earlier version of this project.
 
         Raises:
-            DataError: the checkpoint belongs to another run; see :mod:`fairseq_adv.criterions.restart`.
+            DataError: options have changed; see :mod:`fairseq_adv.criterions.restart`.
         """
-        if not reset_optimizer:
-            refuse_other_run(state, trainer)
+        if reset_optimizer:
+            state.get("extra_state", {}).pop(RECORD, None)
+        else:
+            check_restart(state, trainer, self.cfg.allow_changed_options)
         optimizer_state, history = state.get("last_optimizer_state"), state.get("optimizer_history")
         if isinstance(optimizer_state, dict):
             drop_inference_copies(optimizer_state, trainer.get_model())
@@ -190,6 +193,23 @@ class Method(FairseqCriterion):
             base = getattr(getattr(state.get("cfg"), "criterion", None), "base_method", "standard")
             if base == self.cfg._name:  # --flood-level replaced --criterion flooding --base-method
                 history[-1]["criterion_name"] = type(self).__name__
+
+    def has_read_checkpoint(
+        self, extra: dict[str, Any] | None, trainer: Trainer, overrides: dict[str, Any] | None
+    ) -> None:
+        """Called on every worker when ``trainer`` has loaded a checkpoint.
+
+        Args:
+            extra: the checkpoint's ``extra_state``; ``None`` if there was no checkpoint.
+            trainer: fairseq's trainer.
+            overrides: ``--optimizer-overrides``.
+        """
+        use_new_options(extra, trainer, overrides)
+        self._kept = {RECORD: extra[RECORD]} if extra and extra.get(RECORD) else {}
+
+    def extra_state(self) -> dict[str, Any]:
+        """What is added to a checkpoint's ``extra_state``."""
+        return self._kept
 
     def check_before_training(self, model: nn.Module) -> None:
         """Raises ValueError if something would make the run pointless; called before the first update."""

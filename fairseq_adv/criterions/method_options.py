@@ -93,6 +93,13 @@ class MethodConfig(ObjectiveConfig):
         default="all",
         metadata={"help": "parameters whose accordance must cross zero: all (the paper), encoder or head"},
     )
+    allow_changed_options: bool = field(
+        default=False,
+        metadata={
+            "help": "resume from a checkpoint that was made with other options (see docs/cluster.md); later "
+            "checkpoints record the changes"
+        },
+    )
     # The criterion needs these to skip the rows that training skips, and to warn about what the log or a
     # restarted run will lack. They are set by fairseq's own options of the same names.
     max_tokens: Optional[int] = II("dataset.max_tokens")

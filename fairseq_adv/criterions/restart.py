@@ -1,116 +1,103 @@
-"""Refuses to resume from a checkpoint that was made with other options.
+"""Refuses to resume from a checkpoint that was made with other options, unless the user agrees.
 
 fairseq resumes from ``SAVE_DIR/checkpoint_last.pt`` whatever made it: two jobs of a sweep that share a folder
-would train one model, one after the other.
+would train one model, one after the other, and a changed learning rate would go unnoticed.
 """
 
 from __future__ import annotations
 
-import argparse
+import logging
+import math
 import os
-from collections.abc import Mapping
 from typing import Any
 
-from fairseq.models import ARCH_MODEL_REGISTRY
-from fairseq.registry import REGISTRIES
-from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from fairseq.trainer import Trainer
-from omegaconf import OmegaConf
 
+from fairseq_adv.criterions.changed_options import compare, factors, options_of
 from fairseq_adv.data.errors import DataError
 
-NAMES = {"criterion": "--criterion", "task": "--task", "model": "--arch"}
-FOLDERS = ("data", "tokenizer_dir")
-# Options that only affect memory use, or what is read from another checkpoint.
-HARMLESS = {
-    "checkpoint_activations", "offload_activations", "min_params_to_wrap", "load_checkpoint_heads",
-}  # fmt: skip
+logger = logging.getLogger(__name__)
+
+# In a checkpoint's ``extra_state``: the changes that the user agreed to, and at which update.
+RECORD = "changed_options"
+# There too, from reading the checkpoint until the end of ``load_checkpoint``, on all workers.
+JUST_NOW = "changed_options_now"
 
 
-def refuse_other_run(state: Mapping[str, Any], trainer: Trainer) -> None:
-    """Refuses to resume from ``checkpoint_last.pt`` if criterion, task, model or data have changed.
+def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> None:
+    """Compares the options of the checkpoint with this run's.
 
-    ``--restore-file`` and the ``--reset-…`` options ask for such a change, so they are not checked. Options
-    that only one side has are ignored, so that checkpoints of other versions can be resumed.
+    fairseq's ``--reset-…`` options ask for a change, so nothing is compared with them.
 
     Args:
-        state: the checkpoint's contents.
+        state: the checkpoint's contents. If the batch size, ``--update-freq`` and the workers have changed
+            but not their product, the position in the epoch is converted. A change that the user agreed to
+            is recorded.
         trainer: fairseq's trainer, of this run.
+        is_allowed: the user agrees to changes.
 
     Raises:
         DataError: lists the differences and what to do.
     """
-    saving = trainer.cfg.checkpoint
-    path = os.path.join(saving.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
+    saving, there = trainer.cfg.checkpoint, state.get("cfg")
     asked = (saving.reset_optimizer, saving.reset_lr_scheduler, saving.reset_meters, saving.reset_dataloader)
-    if saving.restore_file != "checkpoint_last.pt" or any(asked) or not os.path.isfile(path):
+    is_own = saving.restore_file == "checkpoint_last.pt"
+    # A file without the optimizer's state is a model to start from.
+    if any(asked) or not there or not (is_own or state.get("last_optimizer_state")):
         return
-    found = differences(state.get("cfg"), trainer.cfg)
-    if found:
+    updates, position = _updates(state), state.get("extra_state", {}).get("train_iterator", {})
+    limits = trainer.cfg.optimization
+    is_over = updates >= (limits.max_update or math.inf)
+    is_over |= position.get("epoch", 1) > (limits.max_epoch or math.inf)
+    changes, path = compare(there, trainer.cfg, is_over), _path(trainer)
+    if changes.refused and not is_allowed:
         raise DataError(
-            f"{path} was made with other options, and this run would resume from it ({'; '.join(found)}). "
-            "Pass another --save-dir (hydra: checkpoint.save_dir; in a sweep one per job), or remove that "
-            "file. To start from its weights: --finetune-from-model, with another --save-dir"
+            f"{path} was made with other options, and this run would resume from it "
+            f"({'; '.join(changes.refused)}). Pass another --save-dir (checkpoint.save_dir; in a sweep one "
+            "per job), or --allow-changed-options (criterion.allow_changed_options=true) to go on with the "
+            "new ones, which the checkpoint will record"
         )
+    _convert_position(position, there, trainer.cfg)
+    if changes.told:
+        logger.info(f"{path}: resumes after update {updates} with {'; '.join(changes.told)}")
+    if changes.refused:
+        logger.warning(f"{path}: resumes after update {updates} with {'; '.join(changes.refused)}")
+        extra = state.setdefault("extra_state", {})
+        extra[RECORD] = [*extra.get(RECORD, []), {"update": updates, "changes": changes.refused}]
+        extra[JUST_NOW] = True
 
 
-def differences(there: Any, here: Any) -> list[str]:
-    """The options of criterion, task and model that differ, as "option: there → here".
+def use_new_options(extra: dict[str, Any] | None, trainer: Trainer, overrides: dict[str, Any] | None) -> None:
+    """If the user agreed to a change, the optimizer uses its options, not those that it was saved with.
 
     Args:
-        there: a checkpoint's configuration.
-        here: this run's.
+        extra: what ``load_checkpoint`` returns.
+        trainer: fairseq's trainer, which has loaded the checkpoint.
+        overrides: ``--optimizer-overrides``, which win.
     """
-    found = []
-    for group, name in NAMES.items():
-        old, new = _values(there, group), _values(here, group)
-        if not old or not new:
-            continue
-        if old.get("_name") != new.get("_name"):
-            # Flooding used to be a criterion that wrapped another one; now it is an option of all.
-            if not (old.get("_name") == "flooding" and old.get("base_method") == new.get("_name")):
-                found.append(f"{name}: {old.get('_name')} → {new.get('_name')}")
-            continue
-        for key in sorted(_own_options(group, str(new["_name"])) & old.keys() & new.keys()):
-            if not _same(key, old[key], new[key]):
-                option = "data" if key == "data" else f"--{key.replace('_', '-')}"
-                found.append(f"{option}: {old[key]} → {new[key]}")
-    return found
+    if extra is not None and extra.pop(JUST_NOW, False):
+        for group in trainer.optimizer.param_groups:
+            group.update({**trainer.optimizer.optimizer_config, **(overrides or {})})
 
 
-def _values(cfg: Any, group: str) -> dict[str, Any]:
-    """A group's options by name; for models without a dataclass, fairseq stores them in a Namespace."""
-    values = cfg.get(group) if hasattr(cfg, "get") else None
-    if isinstance(values, argparse.Namespace):
-        return vars(values)
-    if OmegaConf.is_config(values):
-        values = OmegaConf.to_container(values, resolve=True, enum_to_str=True)
-    return dict(values) if isinstance(values, dict) else {}
+def _updates(state: dict[str, Any]) -> int:
+    history = state.get("optimizer_history")
+    return int(history[-1].get("num_updates", 0)) if history else 0
 
 
-def _own_options(group: str, name: str) -> set[str]:
-    """The group's own options, without those interpolated from other groups, such as the seed."""
-    if group == "model":
-        parser = argparse.ArgumentParser(add_help=False)
-        if name in ARCH_MODEL_REGISTRY:
-            ARCH_MODEL_REGISTRY[name].add_args(parser)
-        return {action.dest for action in parser._actions} - HARMLESS
-    known = TASK_DATACLASS_REGISTRY if group == "task" else REGISTRIES[group]["dataclass_registry"]
-    fields = getattr(known.get(name), "__dataclass_fields__", {})
-    return {key for key, field in fields.items() if not str(field.default).startswith("${")} - {"_name"}
+def _path(trainer: Trainer) -> str:
+    saving = trainer.cfg.checkpoint
+    if saving.restore_file != "checkpoint_last.pt":
+        return str(saving.restore_file)
+    own = os.path.join(saving.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
+    return own if os.path.isfile(own) else str(saving.continue_once or own)
 
 
-def _same(key: str, old: Any, new: Any) -> bool:
-    if old == new or str(old) == str(new):
-        return True
-    if key in FOLDERS and isinstance(old, str) and isinstance(new, str):
-        parts = (old.split(":"), new.split(":"))
-        # A folder that no longer exists was moved: there is nothing to compare.
-        return len(parts[0]) == len(parts[1]) and all(
-            not os.path.exists(one) or os.path.realpath(one) == os.path.realpath(other)
-            for one, other in zip(*parts)
-        )
-    try:
-        return float(old) == float(new)
-    except (TypeError, ValueError):
-        return False
+def _convert_position(position: dict[str, Any], there: Any, here: Any) -> None:
+    """Keeps the number of examples seen; fairseq counts mini-batches per worker, and doesn't convert them."""
+    for size in ("batch_size", "max_tokens"):
+        (one, _, workers), (other, _, workers_now) = (factors(options_of(cfg), size) for cfg in (there, here))
+        if one and other:
+            done = position.get("iterations_in_epoch", 0) * one * workers
+            position["iterations_in_epoch"] = done // (other * workers_now)
+            return

@@ -1,35 +1,105 @@
-"""A finished run that is started again makes no further update.
+"""A finished run that is started again makes no further update, and says so.
 
 fairseq 0.12.2 compares the number of updates with ``--max-update`` only after an update
 (fairseq_cli/train.py, ``validate_and_save``). So a run that had ended in the middle of an epoch, and that a
-scheduler started again, made one more update and overwrote ``checkpoint_last.pt``.
+scheduler started again, made one more update and overwrote ``checkpoint_last.pt``. It doesn't save what
+``--patience`` has counted either (``should_stop_early``): a run that had stopped early trained on, and an
+interrupted one counted from zero. And a run of which nothing was left to do ended without a word.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
+from fairseq import checkpoint_utils
 from fairseq.trainer import Trainer
 
-from fairseq_adv.fairseq_patches.replace import replace_in_training
+from fairseq_adv.fairseq_patches.replace import TRAIN, replace, replace_in_training
 
 logger = logging.getLogger(__name__)
 
+_COUNTED = ("best", "num_runs")  # attributes of fairseq_cli.train.should_stop_early
+_KEY = "patience"  # where a checkpoint's extra_state has them
+
 
 def leave_finished_runs_alone() -> None:
-    """Applies the patch."""
+    """Applies the patches."""
     replace_in_training("train", _unless_finished)
+    replace(checkpoint_utils, "load_checkpoint", _reporting)
+    replace(Trainer, "save_checkpoint", _with_patience)
 
 
 def _unless_finished(plain: Callable[..., Any]) -> Callable[..., Any]:
     def train(cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any) -> Any:
-        updates, limit = trainer.get_num_updates(), cfg.optimization.max_update or math.inf
-        if updates >= limit:
-            logger.info(f"this run is finished: {updates} updates of --max-update {limit:g}")
+        if _what_is_done(cfg, trainer, epoch_itr):
             return [None], True
         return plain(cfg, trainer, task, epoch_itr)
 
     return train
+
+
+def _reporting(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def load_checkpoint(cfg: Any, trainer: Trainer, **options: Any) -> Any:
+        extra, epoch_itr = plain(cfg, trainer, **options)
+        if not extra or not trainer.get_num_updates():
+            return extra, epoch_itr
+        stopping = _should_stop_early()
+        if stopping is not None and not cfg.reset_meters:
+            vars(stopping).update(extra.get(_KEY, {}))
+        done = _what_is_done(trainer.cfg, trainer, epoch_itr)
+        if done:
+            updates = trainer.get_num_updates()
+            logger.info(f"nothing left to do after update {updates}: {done}. {_result(cfg, trainer, extra)}")
+        return extra, epoch_itr
+
+    return load_checkpoint
+
+
+def _with_patience(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def save_checkpoint(self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
+        counted = {name: getattr(_should_stop_early(), name, None) for name in _COUNTED}
+        if self.cfg.checkpoint.patience > 0 and counted["best"] is not None:
+            extra_state = {**extra_state, _KEY: counted}
+        return plain(self, filename, extra_state)
+
+    return save_checkpoint
+
+
+def _what_is_done(cfg: Any, trainer: Trainer, epoch_itr: Any) -> str:
+    """Why a run makes no further update; "" if it does. The same on all workers."""
+    updates, epochs = trainer.get_num_updates(), epoch_itr.next_epoch_idx - 1
+    limits, saving = cfg.optimization, cfg.checkpoint
+    if updates >= (limits.max_update or math.inf):
+        return f"--max-update {limits.max_update} is reached"
+    if epochs >= (limits.max_epoch or math.inf):
+        return f"--max-epoch {limits.max_epoch} is reached"
+    if trainer.get_lr() <= limits.stop_min_lr:
+        return f"--stop-min-lr {limits.stop_min_lr:g} is reached"
+    if 0 < limits.stop_time_hours < trainer._previous_training_time / 3600:
+        return f"--stop-time-hours {limits.stop_time_hours:g} have passed"
+    if 0 < saving.patience <= getattr(_should_stop_early(), "num_runs", 0):
+        return f"--patience {saving.patience} is used up"
+    return ""
+
+
+def _result(cfg: Any, trainer: Trainer, extra: dict[str, Any]) -> str:
+    """The best score and the checkpoint that has it, or the last checkpoint."""
+    best, last = (
+        os.path.join(cfg.save_dir, f"checkpoint_{name}{trainer.checkpoint_suffix}.pt")
+        for name in ("best", "last")
+    )
+    score = extra.get("best")
+    if score is None or not os.path.isfile(best):
+        return f"The last checkpoint: {last}"
+    return f"The best {cfg.best_checkpoint_metric}: {score:g}, {best}"
+
+
+def _should_stop_early() -> Any:
+    """fairseq's function; ``None`` in other programs."""
+    modules = filter(None, map(sys.modules.get, TRAIN))
+    return next((m.should_stop_early for m in modules if hasattr(m, "should_stop_early")), None)

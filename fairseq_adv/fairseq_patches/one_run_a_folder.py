@@ -152,6 +152,16 @@ def _gathered(trainer: Any, own: Any) -> list[Any]:
     return everyone
 
 
+def end_together(refused: str, trainer: Any) -> None:
+    """Ends all workers if one of them has a reason; all must call this.
+
+    Raises:
+        DataError: on rank 0, with the reason.
+        SystemExit: on the other workers.
+    """
+    _end_if(next(filter(None, _gathered(trainer, refused)), ""), trainer)
+
+
 def _end_if(refused: str, trainer: Any) -> None:
     """Ends all workers together; rank 0 prints the reason."""
     if refused and trainer.data_parallel_rank == 0:

@@ -33,7 +33,7 @@ def replace(
     setattr(owner, name, staticmethod(patched) if is_static else patched)
 
 
-_TRAIN = ("fairseq_cli.train", "__main__")  # python -m fairseq_cli.train
+TRAIN = ("fairseq_cli.train", "__main__")  # python -m fairseq_cli.train
 _in_training: list[tuple[str, Callable[[Callable[..., Any]], Callable[..., Any]]]] = []
 
 
@@ -54,7 +54,7 @@ def replace_in_training(name: str, make: Callable[[Callable[..., Any]], Callable
 def _building(plain: Callable[..., None]) -> Callable[..., None]:
     def init(self: Trainer, *args: Any, **options: Any) -> None:
         plain(self, *args, **options)
-        for module in filter(None, map(sys.modules.get, _TRAIN)):
+        for module in filter(None, map(sys.modules.get, TRAIN)):
             if hasattr(module, "validate_and_save"):
                 for name, make in _in_training:
                     replace(module, name, make)

@@ -312,15 +312,26 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
     left, right = (weights(folder / "checkpoint_last.pt") for folder in (save, tmp_path / "plain"))
     assert all(torch.equal(left[name], right[name]) for name in left)
 
+    finished = verb(*words)
+    assert finished.returncode == 0 and "train_inner" not in finished.stdout
+    assert re.search(
+        rf"nothing left to do after update 6: --max-epoch 3 is reached. The best accuracy: [\d.]+, {save}/"
+        "checkpoint_best.pt$", finished.stdout, re.M,
+    )  # fmt: skip
+    fewer = verb(*words, "--max-epoch", "2")  # a shorter schedule, of which nothing is left to do either
+    assert fewer.returncode == 0 and "nothing left to do" in fewer.stdout
     again = verb(*words, "--max-epoch", "4")
     assert again.returncode == 0 and "Loaded checkpoint" in again.stdout
+    assert "with --max-epoch: 3 -> 4; --total-num-update: 6.0 -> 8.0" in again.stdout
     before = (save / "checkpoint_last.pt").read_bytes()
+    (tmp_path / "bin" / "tokenizer" / "vocab.txt").write_text("[UNK]\n")
     other = verb(*words, "--adv-steps", "2", "--max-epoch", "5")
     assert other.returncode == 2 and other.stderr.splitlines()[-1].startswith(
         f"error: {save}/checkpoint_last.pt"
     )
-    assert "--adv-steps: 3 → 2" in other.stderr and "Traceback" not in other.stderr + other.stdout
+    assert "(--adv-steps: 3 -> 2)" in other.stderr and "Traceback" not in other.stderr + other.stdout
     assert (save / "checkpoint_last.pt").read_bytes() == before
+    assert (save / "tokenizer" / "vocab.txt").read_text() == "[PAD]\n"
 
 
 def test_sigterm_saves_a_checkpoint_and_ends_it(data: Path, encoder: Path, tmp_path: Path) -> None:

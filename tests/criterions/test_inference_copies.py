@@ -125,5 +125,5 @@ def test_a_checkpoint_of_flooding_with_a_base_method_is_resumed(data: Path, tmp_
     expected, found = weights_of(run), weights_of(resumed)
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     other = build(train_args(data, tmp_path, "pgd", *ADVERSARIAL, *words))
-    with pytest.raises(DataError, match="--criterion: flooding → pgd"):
+    with pytest.raises(DataError, match="--criterion: flooding -> pgd"):
         other.trainer.load_checkpoint(path)

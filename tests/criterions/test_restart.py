@@ -1,4 +1,4 @@
-"""A checkpoint_last.pt that was made with other options of criterion, task, model or data is refused."""
+"""A checkpoint that was made with other options is refused, unless the user agrees."""
 
 from __future__ import annotations
 
@@ -6,13 +6,26 @@ import copy
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
+from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import OmegaConf
 from support import ADVERSARIAL, batch, build, train_args, write_task
 
-from fairseq_adv.criterions.restart import differences
+from fairseq_adv.criterions.changed_options import (
+    CHOSEN,
+    LIMITS,
+    MAY_CHANGE,
+    PATHS,
+    SCHEDULE,
+    Changes,
+    compare,
+)
 from fairseq_adv.data.errors import DataError
+
+BATCH = "--batch-size x --update-freq x workers"
 
 
 @pytest.fixture(scope="module")
@@ -48,73 +61,199 @@ def load(run: SimpleNamespace, save: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "found"),
     [
-        (["--adv-lr", "0.2", "--adv-steps", "4"], "--adv-lr: 0.3 → 0.2; --adv-steps: 3 → 4"),
-        (["--flood-level", "0.05"], "--flood-level: None → 0.05"),
-        (["--task", "text_classification"], "--task: sentence_prediction → text_classification"),
-        (["--criterion", "pgd"], "--criterion: freelb → pgd"),
-        (["--no-shuffle"], "--no-shuffle: False → True"),
-        (["--dropout", "0.1"], "--dropout: 0.0 → 0.1"),
+        (["--adv-lr", "0.2", "--adv-steps", "4"], "--adv-steps: 3 -> 4; --adv-lr: 0.3 -> 0.2"),
+        (["--flood-level", "0.05"], "--flood-level: None -> 0.05"),
+        (["--task", "text_classification"], "--task: sentence_prediction -> text_classification"),
+        (["--criterion", "pgd"], "--criterion: freelb -> pgd"),
+        (["--no-shuffle"], "--no-shuffle: False -> True"),
+        (["--dropout", "0.1"], "--dropout: 0.0 -> 0.1"),
+        (["--lr", "0.02", "--seed", "8"], "--seed: 7 -> 8; --lr: 0.01 -> 0.02"),
+        (["--adam-betas", "(0.8, 0.9)"], "--adam-betas: 0.9,0.999 -> (0.8, 0.9)"),
+        (["--batch-size", "2"], f"{BATCH}: 4 x 1 x 1 -> 2 x 1 x 1"),
+        (["--batch-size", "2", "--update-freq", "2,4"], f"{BATCH}: 4 x 1 x 1 -> 2 x 2,4 x 1"),
+        (["--clip-norm", "1"], "--clip-norm: 0.0 -> 1.0"),
+        (["--store-ema"], "--store-ema: False -> True"),
+        (["--best-checkpoint-metric", "accuracy"], "--best-checkpoint-metric: loss -> accuracy"),
+        (["--finetune-from-model", "other.pt"], "--finetune-from-model: None -> other.pt"),
+        (["--lr-scheduler", "polynomial_decay", "--total-num-update", "9"],
+         "--lr-scheduler: fixed -> polynomial_decay"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
-)
+)  # fmt: skip
 def test_other_options_are_refused(data: Path, saved: Path, more: list[str], found: str) -> None:
     run = freelb(data, saved, *more)
     with pytest.raises(DataError) as caught:
         load(run, saved)
     assert str(caught.value).startswith(f"{saved}/checkpoint_last.pt was made with other options")
-    assert f"({found})" in str(caught.value) and "--save-dir" in str(caught.value)
+    assert f"({found})" in str(caught.value) and "\n" not in str(caught.value)
+    assert "another --save-dir" in str(caught.value) and "--allow-changed-options" in str(caught.value)
     assert run.trainer.get_num_updates() == 0
 
 
 def test_other_data_are_refused(saved: Path, tmp_path: Path) -> None:
     run = freelb(write_task(tmp_path / "other"), saved)
-    with pytest.raises(DataError, match=rf"\(data: \S+/bin → {tmp_path}/other\)"):
+    with pytest.raises(DataError, match=rf"\(data: \S+/bin -> {tmp_path}/other\)"):
         load(run, saved)
 
 
 @pytest.mark.parametrize(
     "more",
     [
-        ["--seed", "9", "--lr", "0.3", "--max-epoch", "9", "--batch-size", "2", "--adv-lr", "0.30"],
+        ["--lr", "1e-2", "--adv-lr", "0.30", "--adam-betas", "(0.9,0.999)"],  # other words for the same
+        ["--batch-size", "2", "--update-freq", "2"],
+        ["--max-epoch", "9", "--max-update", "40", "--patience", "3"],
+        ["--log-interval", "5", "--num-workers", "1", "--keep-last-epochs", "1", "--batch-size-valid", "3"],
         ["--adv-lr", "0.2", "--reset-dataloader"],
-        ["--adv-lr", "0.2", "--reset-optimizer", "--reset-lr-scheduler"],
+        ["--lr", "0.2", "--reset-optimizer", "--reset-lr-scheduler"],
     ],
+    ids=" ".join,
 )
 def test_what_goes_on_as_before(data: Path, saved: Path, more: list[str]) -> None:
-    """Options of other groups, which may change, and a user who has asked for it."""
+    """Options that may change, and a user who has asked for it."""
     run = freelb(data, saved, *more)
     load(run, saved)
     assert run.trainer.get_num_updates() == (0 if "--reset-optimizer" in more else 1)
 
 
-def test_a_checkpoint_that_the_user_names_is_continued(data: Path, saved: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_that_the_user_names_is_compared_too(data: Path, saved: Path, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint_last.pt"
     path.write_bytes((saved / "checkpoint_last.pt").read_bytes())
-    run = freelb(data, saved, "--adv-lr", "0.2", "--restore-file", str(path))
+    with pytest.raises(DataError, match=rf"^{path} was made with other options.*--adv-lr: 0.3 -> 0.2"):
+        load(freelb(data, saved, "--adv-lr", "0.2", "--restore-file", str(path)), tmp_path)
+    run = freelb(data, saved, "--restore-file", str(path))
     load(run, tmp_path)
     assert run.trainer.get_num_updates() == 1
+
+
+def test_agreed_changes_take_effect_and_are_recorded(data: Path, saved: Path, tmp_path: Path) -> None:
+    """Twice, each with its update; the second run's flag is stale for the third, which changes nothing."""
+    iterator = {"epoch": 1, "iterations_in_epoch": 1, "version": 2, "shuffle": True}
+    folder, changes = saved, [["--lr", "0.02", "--adam-betas", "(0.8, 0.9)"], ["--adv-lr", "0.2"], []]
+    given: list[str] = []
+    for i, more in enumerate(changes):
+        given += more
+        run = freelb(data, folder, *given, *(["--allow-changed-options"] if more else []))
+        load(run, folder)
+        run.trainer.begin_epoch(1)
+        (group,) = run.trainer.optimizer.param_groups
+        assert (group["lr"], tuple(group["betas"])) == (0.02, (0.8, 0.9))
+        run.trainer.train_step([batch(run, [0, 1, 2])])
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        run.trainer.consolidate_optimizer()
+        run.trainer.save_checkpoint(str(folder / "checkpoint_last.pt"), {"train_iterator": dict(iterator)})
+    state = torch.load(folder / "checkpoint_last.pt")
+    assert state["extra_state"]["changed_options"] == [
+        {"update": 1, "changes": ["--lr: 0.01 -> 0.02", "--adam-betas: 0.9,0.999 -> (0.8, 0.9)"]},
+        {"update": 2, "changes": ["--adv-lr: 0.3 -> 0.2"]},
+    ]
+    assert "changed_options_now" not in state["extra_state"]
+
+
+def test_a_new_run_doesnt_inherit_the_record(data: Path, saved: Path, tmp_path: Path) -> None:
+    state = torch.load(saved / "checkpoint_last.pt")
+    state["extra_state"]["changed_options"] = [{"update": 1, "changes": ["--lr: 1 -> 2"]}]
+    torch.save(state, tmp_path / "checkpoint_last.pt")
+    for more, expected in (([], 1), (["--reset-optimizer"], 0)):
+        run = freelb(data, tmp_path, *more)
+        load(run, tmp_path)
+        assert len(run.criterion.extra_state()) == expected
+
+
+# --- the comparison alone
+
+
+def of(data: Path, *more: str) -> Any:
+    return freelb(data, data, *more).cfg
+
+
+POLYNOMIAL = ["--lr-scheduler", "polynomial_decay"]
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "refused", "told"),
+    [
+        (["--total-num-update", "8"], ["--total-num-update", "9"], ["--total-num-update: 8.0 -> 9.0"], []),
+        (["--total-num-update", "8"], ["--total-num-update", "16", "--max-epoch", "4"], [],
+         ["--max-epoch: 2 -> 4", "--total-num-update: 8.0 -> 16.0"]),
+        (["--total-num-update", "8"], ["--total-num-update", "4", "--max-epoch", "1"],
+         ["--total-num-update: 8.0 -> 4.0"], ["--max-epoch: 2 -> 1"]),
+        (["--max-update", "8", "--total-num-update", "8"], ["--max-update", "16", "--total-num-update", "16"],
+         [], ["--max-update: 8 -> 16"]),
+        (["--total-num-update", "8", "--warmup-updates", "1"],
+         ["--total-num-update", "8", "--warmup-updates", "2"], ["--warmup-updates: 1 -> 2"], []),
+    ],
+)  # fmt: skip
+def test_a_schedule_grows_only_with_the_run(
+    data: Path, there: list[str], here: list[str], refused: list[str], told: list[str]
+) -> None:
+    found = compare(of(data, *POLYNOMIAL, *there), of(data, *POLYNOMIAL, *here))
+    assert found == Changes(refused, told)
+
+
+def test_the_schedule_of_a_finished_run_doesnt_matter(data: Path) -> None:
+    """fairseq-adv train with fewer epochs than were made shortens it."""
+    there, here = (of(data, *POLYNOMIAL, "--total-num-update", number) for number in ("8", "4"))
+    assert compare(there, here, is_over=True).refused == []
+    assert compare(there, here).refused == ["--total-num-update: 8.0 -> 4.0"]
+
+
+def test_the_size_of_an_update_is_one_product(data: Path) -> None:
+    """Also with --max-tokens, and with a number of mini-batches for each epoch."""
+    there = of(data, "--max-tokens", "64", "--update-freq", "4,8")
+    here = copy.deepcopy(there)
+    here.dataset.batch_size, here.dataset.max_tokens = 2, 32
+    here.distributed_training.distributed_world_size = 4
+    here.optimization.update_freq = [2, 4, 4]
+    found = compare(there, here)
+    tokens = BATCH.replace("batch-size", "max-tokens")
+    assert found == Changes(
+        [], [f"{BATCH}: 4 x 4,8 x 1 -> 2 x 2,4,4 x 4", f"{tokens}: 64 x 4,8 x 1 -> 32 x 2,4,4 x 4"]
+    )
+    here.dataset.max_tokens = 64
+    assert compare(there, here).refused == [found.told[1].replace("32", "64")]
+
+
+def test_a_yaml_that_sets_a_copy_of_an_option_is_noticed(data: Path) -> None:
+    """criterion.seed is a copy of common.seed unless a yaml sets it alone."""
+    there = of(data)
+    here = copy.deepcopy(there)
+    here.criterion.seed = 9
+    assert compare(there, here).refused == ["--seed: 7 -> 9"]
 
 
 def test_the_same_folder_by_another_path_is_the_same(data: Path, tmp_path: Path) -> None:
     cfg = freelb(data, tmp_path).cfg
     other = copy.deepcopy(cfg)
     other.task.data = os.path.relpath(data)
-    assert differences(cfg, other) == []
+    assert compare(cfg, other) == Changes([], [])
     (tmp_path / "link").symlink_to(data)
     other.task.data = str(tmp_path / "link")
-    assert differences(cfg, other) == []
+    assert compare(cfg, other) == Changes([], [])
     other.task.data = str(tmp_path)
-    assert differences(cfg, other) == [f"data: {data} → {tmp_path}"]
+    assert compare(cfg, other).refused == [f"data: {data} -> {tmp_path}"]
     other.task.data, cfg.task.data = str(data), str(tmp_path / "gone")  # moved since
-    assert differences(cfg, other) == []
+    assert compare(cfg, other) == Changes([], [f"data: {tmp_path}/gone -> {data}"])
 
 
-def test_what_one_side_lacks_is_no_difference(data: Path, tmp_path: Path) -> None:
-    """A checkpoint of an earlier version, with fewer options; and one without a configuration."""
+def test_what_an_older_checkpoint_lacks_counts_as_the_default(data: Path, tmp_path: Path) -> None:
     cfg = freelb(data, tmp_path).cfg
-    old = OmegaConf.create(
-        {"criterion": {"_name": "freelb", "adv_lr": 0.3}, "task": {"_name": "sentence_prediction"}}
-    )
-    assert differences(old, cfg) == [] == differences(None, cfg)
-    old.criterion.adv_lr = 0.4
-    assert differences(old, cfg) == ["--adv-lr: 0.4 → 0.3"]
+    old = copy.deepcopy(cfg)
+    OmegaConf.set_struct(old, False)
+    del old.criterion["adv_steps"], old.criterion["allow_changed_options"], old.task["no_shuffle"]
+    old.criterion.gone = 3
+    assert compare(old, cfg).refused == []  # 3 is the default
+    cfg.criterion.adv_steps = 4
+    assert compare(old, cfg).refused == ["--adv-steps: 3 -> 4"]
+
+
+def test_every_option_that_may_change_is_one_of_fairseqs_and_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
+    table = page[page.index("## What may change") : page.index("## Arrays")]
+    for group, names in MAY_CHANGE.items():
+        if group not in CHOSEN:
+            assert names <= set(getattr(FairseqConfig(), group).__dataclass_fields__), group
+        for name in names:
+            assert f"`{name}`" in table or name.startswith("reset_"), name
+    for name in (*LIMITS, *SCHEDULE, *PATHS):
+        assert f"`{name}`" in table, name

@@ -65,7 +65,7 @@ def test_restore_file_begins_an_average_where_it_begins_a_run(tmp_path: Path, ne
     fairseq_train(*train_args(data, tmp_path / "first", "smart", *SMART, "--max-epoch", "1", "--lr", "0.05"))
     start = tmp_path / "first" / "checkpoint_last.pt"
     resets = ["--reset-optimizer", "--reset-dataloader", "--reset-lr-scheduler", "--reset-meters"]
-    words = [*SMART, "--restore-file", str(start), *(resets if new_run else [])]
+    words = [*SMART, "--lr", "0.05", "--restore-file", str(start), *(resets if new_run else [])]
     run = build(train_args(data, tmp_path / "second", "smart", *words))
     checkpoint_utils.load_checkpoint(run.cfg.checkpoint, run.trainer)
     average = run.trainer.ema.get_model().state_dict()

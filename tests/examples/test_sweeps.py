@@ -56,7 +56,7 @@ def test_jobs_that_share_a_folder_are_refused(tmp_path: Path, encoder: Encoder) 
     )  # fmt: skip
     assert done.returncode != 0
     assert "checkpoint_last.pt was made with other options" in done.stderr
-    assert "(--adv-lr: 0.1 → 0.3)" in done.stderr
+    assert "(--adv-lr: 0.1 -> 0.3)" in done.stderr
 
 
 def test_the_command_of_a_sweep(tmp_path: Path, encoder: Encoder) -> None:

@@ -5,24 +5,69 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import ADVERSARIAL, fairseq_train, logged, train_args, write_task
+import torch
+from support import ADVERSARIAL, fairseq_train, logged, slow, train_args, write_task
+
+ACCURACY = ["--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric"]
 
 
 @pytest.mark.parametrize(("workers", "updates"), [(1, 3), (2, 1)])
 def test_it_makes_no_further_update(tmp_path: Path, workers: int, updates: int) -> None:
     """An epoch has 4 updates, or 2 with two workers: the limit is reached in the middle of it."""
     data, save = write_task(tmp_path / "data", train=16), tmp_path / "save"
-    args = train_args(data, save, "freelb", *ADVERSARIAL, "--max-update", str(updates))
+    args = train_args(data, save, "freelb", *ADVERSARIAL, *ACCURACY, "--max-update", str(updates))
     fairseq_train(*args, workers=workers)
     last = (save / "checkpoint_last.pt").read_bytes()
+    best = torch.load(save / "checkpoint_last.pt")["extra_state"]["best"]
     again = fairseq_train(*args, workers=workers)
-    assert "this run is finished" in again.stdout and "done training" in again.stdout
+    assert again.stdout.count("nothing left to do") == 1 and "done training" in again.stdout
+    assert (
+        f"nothing left to do after update {updates}: --max-update {updates} is reached. "
+        f"The best accuracy: {best:g}, {save}/checkpoint_best.pt\n"
+    ) in again.stdout
     assert not logged(again, "train_inner")
     assert (save / "checkpoint_last.pt").read_bytes() == last
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ([], "--max-epoch 2 is reached. The best loss: "),
+        (["--max-epoch", "9", "--patience", "1", "--lr", "1e-9"], "--patience 1 is used up. The best loss: "),
+        (["--lr-scheduler", "polynomial_decay", "--total-num-update", "4", "--stop-min-lr", "0",
+          "--disable-validation"], "--stop-min-lr 0 is reached. The last checkpoint: "),
+        slow(["--stop-time-hours", "1e-9"], "--stop-time-hours 1e-09 have passed. The best loss: "),
+    ],
+    ids=["epochs", "patience", "rate", "time"],
+)  # fmt: skip
+def test_each_way_to_end_is_told(tmp_path: Path, more: list[str], told: str) -> None:
+    data, save = write_task(tmp_path / "data", train=16), tmp_path / "save"
+    args = train_args(data, save, "freelb", *ADVERSARIAL, *more)
+    first = fairseq_train(*args)
+    assert "nothing left to do" not in first.stdout
+    again = fairseq_train(*args)
+    assert again.stdout.count("nothing left to do") == 1 and told in again.stdout
+    assert not logged(again, "train_inner")
+    fewer = fairseq_train(*args, "--max-update", "1")
+    assert "nothing left to do" in fewer.stdout and not logged(fewer, "train_inner")
+
+
+def test_patience_is_counted_across_restarts(tmp_path: Path) -> None:
+    """Stopped after each epoch: as many epochs as without stops."""
+    data = write_task(tmp_path / "data", train=8)
+    words = ["--patience", "3", "--lr", "1e-9", "--no-epoch-checkpoints"]
+    ends = []
+    for save, limits in ((tmp_path / "whole", ["20"]), (tmp_path / "parts", ["2", "3", "20"])):
+        for limit in limits:
+            done = fairseq_train(*train_args(data, save, "standard", *words, "--max-epoch", limit))
+        assert "early stop since valid performance" in done.stdout
+        ends.append(torch.load(save / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"])
+    assert ends == [8, 8]
 
 
 def test_it_resumes_under_a_larger_limit(tmp_path: Path) -> None:
     data, save = write_task(tmp_path / "data", train=16), tmp_path / "save"
     fairseq_train(*train_args(data, save, "freelb", *ADVERSARIAL, "--max-update", "3"))
     longer = fairseq_train(*train_args(data, save, "freelb", *ADVERSARIAL, "--max-update", "5"))
+    assert "resumes after update 3 with --max-update: 3 -> 5" in longer.stdout
     assert [log["num_updates"] for log in logged(longer, "train_inner")] == [4, 5]
