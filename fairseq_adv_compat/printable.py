@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from contextlib import suppress
 from typing import Any, Callable
 
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, formats, lone surrogates, line and paragraph separators
@@ -37,16 +36,20 @@ def printable(text: str) -> str:
 class _Write:
     """``stream.write``, for text from anywhere and for tqdm's bars."""
 
-    def __init__(self, plain: Callable[[str], object]) -> None:
-        self.plain = plain
+    def __init__(self, stream: Any) -> None:
+        self.plain: Callable[[str], object] = stream.write
+        self.encoding: str = getattr(stream, "encoding", None) or "utf-8"  # in memory there is none
 
     def __call__(self, text: str) -> int:
-        if not (text.isprintable() or _MOVES.fullmatch(text)):
-            before, body, after = _BAR.fullmatch(text).groups()  # type: ignore[union-attr]
-            self.plain(f"{before}{printable(body)}{after}")
-        else:
-            self.plain(text)
+        self.plain(self.shown(text))
         return len(text)
+
+    def shown(self, text: str) -> str:
+        if (text.isprintable() and text.isascii()) or _MOVES.fullmatch(text):
+            return text
+        before, body, after = _BAR.fullmatch(text).groups()  # type: ignore[union-attr]
+        body = printable(body).encode(self.encoding, "backslashreplace").decode(self.encoding)
+        return f"{before}{body}{after}"
 
 
 def make_printable(stream: Any) -> None:
@@ -55,11 +58,8 @@ def make_printable(stream: Any) -> None:
     What its encoding lacks becomes an escape, too, and no longer an error: ``\\xe9`` in an ASCII locale. The
     stream itself is changed, because logs and bars have a reference to it. Its ``buffer`` takes any bytes.
     """
-    if stream is None or isinstance(stream.write, _Write):
-        return
-    with suppress(AttributeError):  # a stream in memory
-        stream.reconfigure(errors="backslashreplace")
-    stream.write = _Write(stream.write)
+    if stream is not None and not isinstance(stream.write, _Write):
+        stream.write = _Write(stream)
 
 
 def make_output_printable() -> None:

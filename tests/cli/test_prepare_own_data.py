@@ -40,6 +40,7 @@ def test_files_in_any_order_of_words(classification: CommandMain, encoder: Path,
     assert (done.returncode, said) == (0, [
         f"classification: wrote {out} (train 18, valid 2, test 4)",
         "  note: no validation split: held out 2 of 20 training rows (--valid-share 0.1 --seed 1)",
+        f"  note: rows of test that are also in train: 4, such as {test}:2 ({train}:2)",
         "  note: 2 classes: pos, 'so so'",
     ])  # fmt: skip
     assert "classification: 100%" in done.stderr  # the bar
