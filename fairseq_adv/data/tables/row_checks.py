@@ -53,13 +53,15 @@ def check_rows(splits: Sequence[CheckedRows], has_classes: bool, refuse: bool) -
     where = [place for split in splits for place in split.where]
     labels = [label for split in splits for label in split.labels or [""] * len(split.where)]
     if has_classes:
-        found += _alike(labels, where, _look, "classes that look alike")
+        found += _alike(labels, where, str, _look, "classes that look alike")
     found += _contradictions(digests, labels, where)
     found += _leaks(splits, digests, where)
     if found and refuse:
         raise DataError(f"{'; '.join(found)}. Correct these rows, or leave --refuse-suspicious out.")
     if has_classes:
-        found += _alike(labels, where, lambda name: _look(name).casefold(), "classes that differ in case")
+        found += _alike(
+            labels, where, _look, lambda name: _look(name).casefold(), "classes that differ in case"
+        )
     return found
 
 
@@ -89,17 +91,23 @@ def _look(name: str) -> str:
 
 
 def _alike(
-    labels: Sequence[str], where: Sequence[str], look: Callable[[str], str], what: str
+    labels: Sequence[str],
+    where: Sequence[str],
+    fine: Callable[[str], str],
+    coarse: Callable[[str], str],
+    what: str,
 ) -> Iterator[str]:
+    """A note if names differ after ``fine``, but not after ``coarse``."""
     first: dict[str, str] = {}
     for label, place in zip(labels, where):
         if label:
             first.setdefault(label, place)
     seen: dict[str, str] = {}
-    pairs = [(name, other) for name in first if (other := seen.setdefault(look(name), name)) != name]
+    alike = [(seen.setdefault(coarse(name), name), name) for name in first]
+    pairs = [(name, other) for name, other in alike if fine(name) != fine(other)]
     if pairs:
         name, other = pairs[0]
-        yield f"{what}: {len(pairs)}, such as {other!r} ({first[other]}) and {name!r} ({first[name]})"
+        yield f"{what}: {len(pairs)}, such as {name!r} ({first[name]}) and {other!r} ({first[other]})"
 
 
 def _first_alike(digests: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -18,10 +18,14 @@ def table_text(rows: Iterable[Sequence[object]], delimiter: str = ",") -> str:
     that a spreadsheet takes it as text, not as a formula; numbers are left alone. :func:`plain_cell` is the
     inverse.
     """
-    text = io.StringIO()
-    safe = ([_no_formula(str(cell)) for cell in row] for row in rows)
-    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(safe)
-    return text.getvalue()
+    lines = io.StringIO(newline="")
+    writer = csv.writer(lines, delimiter=delimiter, lineterminator="\r\n")  # which quotes both in a cell
+    text = []
+    for row in rows:
+        writer.writerow([_no_formula(str(cell)) for cell in row])
+        text.append(f"{lines.getvalue()[:-2]}\n")
+        lines.seek(lines.truncate(0))
+    return "".join(text)
 
 
 def number_cell(value: float) -> str:
