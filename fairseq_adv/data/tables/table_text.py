@@ -22,7 +22,7 @@ def table_text(rows: Iterable[Sequence[object]], delimiter: str = ",") -> str:
     writer = csv.writer(lines, delimiter=delimiter, lineterminator="\r\n")  # which quotes both in a cell
     text = []
     for row in rows:
-        writer.writerow([_no_formula(str(cell)) for cell in row])
+        writer.writerow([_no_formula(cell) if isinstance(cell, str) else cell for cell in row])
         text.append(f"{lines.getvalue()[:-2]}\n")
         lines.seek(lines.truncate(0))
     return "".join(text)

@@ -35,7 +35,7 @@ def test_cells(delimiter: str) -> None:
     text = table_text([FORMULAS, OTHERS, [0.5, -2, None]], delimiter)
     formulas, others, numbers = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     assert formulas == [f"'{cell}" for cell in FORMULAS]
-    assert others == OTHERS and numbers == ["0.5", "-2", "None"]
+    assert others == OTHERS and numbers == ["0.5", "-2", ""]
     assert [plain_cell(cell) for cell in [*formulas, *others]] == [*FORMULAS, *OTHERS]
 
 
