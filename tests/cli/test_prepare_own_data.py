@@ -134,6 +134,7 @@ def test_nli(capsys: pytest.CaptureFixture[str], encoder: Path, tmp_path: Path) 
     done = nli(tmp_path / "anli", "--encoder", encoder, tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "(train 6, valid 6, valid-R1 3, valid-R2 3)" in done.stdout
+    assert "rows of valid that are also in train: 6" in done.stdout and "rows of valid-R1" not in done.stdout
     assert "note: layout: ANLI's" in done.stdout and "contradiction, entailment, neutral" in done.stdout
     done = nli(tmp_path / "anli", tmp_path / "second", "--encoder", encoder, "--round", "R2")
     assert "(train 3, valid 3)" in done.stdout

@@ -74,7 +74,7 @@ def test_counted_with_the_first_example(name: str) -> None:
 def test_nothing_to_tell() -> None:
     """Pairs differ if one text does, wherever one text ends; valid and test may share rows."""
     rows: list[list[Row]] = [
-        [("a", "b c", "x"), ("a b", "c", "y"), ("a", "b", "x"), ("a", "b", "x")],
+        [("a", "bc", "x"), ("ab", "c", "y"), ("a", "b", "x"), ("a", "b", "x")],
         [("d", "e", "x")],
         [("d", "e", None), ("\x07é", "日本", None)],
     ]
