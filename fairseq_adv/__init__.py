@@ -17,6 +17,7 @@ from fairseq_adv.fairseq_patches.finished_runs import leave_finished_runs_alone
 from fairseq_adv.fairseq_patches.loader_processes import leave_signals_to_the_training
 from fairseq_adv.fairseq_patches.log_on_a_full_disk import end_where_the_log_has_no_room
 from fairseq_adv.fairseq_patches.one_run_a_folder import keep_one_run_a_folder
+from fairseq_adv.fairseq_patches.printable_log import log_printable_text
 from fairseq_adv.fairseq_patches.run_after_run import start_runs_afresh
 from fairseq_adv.fairseq_patches.spectral_norm_heads import read_heads_with_spectral_norm
 from fairseq_adv.fairseq_patches.stop_on_a_signal import stop_on_a_signal
@@ -32,6 +33,7 @@ end_with_torchrun()
 start_runs_afresh()
 report_mistakes_in_one_line()
 end_where_the_log_has_no_room()
+log_printable_text()
 keep_checkpoints_whole()
 keep_one_run_a_folder()
 leave_signals_to_the_training()

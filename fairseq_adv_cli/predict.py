@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .names import PREDICTION_TASKS, is_known
-from .script import RESUMABLE, command_parser, exit_status
+from .script import RESUMABLE, command_parser, data_output, exit_status
 from .shared_options import add_batch_size, add_columns, add_running
 
 if TYPE_CHECKING:
@@ -134,12 +134,12 @@ def _predict_texts(args: argparse.Namespace, running: Running) -> int:
         raise DataError(f"{args.input}: no such file")
     model = load(args.checkpoints, data=args.data, how=running)
     if args.stdin:
-        answer_lines(model, sys.stdin.buffer, sys.stdout)
+        answer_lines(model, sys.stdin.buffer, data_output())
         return 0
     header, encoding = not args.no_header, args.encoding or "utf-8"
     answers, rows = answer_file(model, TextFile(args.input, args.text, args.text_pair, header, encoding))
     if args.out is None:
-        sys.stdout.write(answers)
+        data_output().write(answers)
         return 0
     file = args.out / f"predictions-{args.input.stem}.tsv"
     write_whole(file, answers)

@@ -18,7 +18,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .prepared import add_valid_share
+from .prepared import add_refuse_suspicious, add_valid_share
 from .script import RESUMABLE, command_parser, exit_status
 from .shared_options import add_overwrite
 
@@ -31,6 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("files", nargs="+", metavar="FILE", help="jsonl or csv, or SPLIT=FILE")
     parser.add_argument("out", type=Path, metavar="OUT", help="output folder")
     add_valid_share(parser)
+    add_refuse_suspicious(parser)
     add_overwrite(parser.add_argument)
     return parser
 
@@ -49,7 +50,10 @@ def _prepare(args: argparse.Namespace) -> None:
     from fairseq_adv.data.choices.prepare_choices import files_of_splits, prepare_choices
 
     files = files_of_splits(args.files)
-    _report(prepare_choices(files, args.out, args.valid_share, args.seed, args.overwrite))
+    result = prepare_choices(
+        files, args.out, args.valid_share, args.seed, args.overwrite, args.refuse_suspicious
+    )
+    _report(result)
 
 
 def main(argv: list[str] | None = None) -> int:

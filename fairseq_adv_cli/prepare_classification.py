@@ -19,7 +19,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .prepared import add_valid_share, making, report
+from .prepared import add_refuse_suspicious, add_valid_share, making, report
 from .script import RESUMABLE, command_parser, exit_status
 from .shared_options import add_columns, add_overwrite
 from .tokenizer_options import add_tokenizer_options
@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     add_columns(add, label=True, required=True)
     add("--regression", action="store_true", help="the labels are numbers to predict; they are not rescaled")
     add_valid_share(parser)
+    add_refuse_suspicious(parser)
     add_tokenizer_options(parser, ("gpt2", "wordpiece"))
     add_overwrite(add)
     return parser

@@ -16,7 +16,7 @@ import argparse
 import logging
 from pathlib import Path
 
-from .prepared import add_valid_share, making, report
+from .prepared import add_refuse_suspicious, add_valid_share, making, report
 from .script import RESUMABLE, command_parser, exit_status
 from .shared_options import add_overwrite
 from .tokenizer_options import add_tokenizer_options
@@ -32,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
         help="use only this round of ANLI; can be repeated (default: all)",
     )  # fmt: skip
     add_valid_share(parser)
+    add_refuse_suspicious(parser)
     add_tokenizer_options(parser, ("gpt2", "wordpiece"))
     add_overwrite(add)
     return parser

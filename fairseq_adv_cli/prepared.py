@@ -25,6 +25,17 @@ def add_valid_share(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=whole, default=1, help="seed for choosing those rows")
 
 
+def add_refuse_suspicious(parser: argparse.ArgumentParser) -> None:
+    """Adds the option that refuses what :mod:`fairseq_adv.data.tables.row_checks` otherwise only tells."""
+    parser.add_argument(
+        "--refuse-suspicious",
+        action="store_true",
+        help="write nothing if texts are empty, only white space or have NUL characters, classes look alike, "
+        "the same text has different labels, or rows of train are also in valid or test (default: count and "
+        "tell them)",
+    )
+
+
 def making(args: argparse.Namespace) -> Making:
     """How a folder is made, from the options of a command that takes a tokenizer."""
     from fairseq_adv.data.classes.prepare_classification import Making
@@ -32,7 +43,9 @@ def making(args: argparse.Namespace) -> Making:
     from .tokenizer_options import tokenizer_of
 
     regression = getattr(args, "regression", False)
-    return Making(tokenizer_of(args), regression, args.valid_share, args.seed, args.overwrite)
+    return Making(
+        tokenizer_of(args), regression, args.valid_share, args.seed, args.overwrite, args.refuse_suspicious
+    )
 
 
 def report(result: Prepared) -> None:

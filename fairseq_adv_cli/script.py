@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import errno
 import importlib
 import os
@@ -11,6 +12,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TextIO, cast
+
+from fairseq_adv_compat.printable import make_output_printable
 
 from .number_types import finite
 
@@ -69,7 +73,8 @@ def exit_status(
     """Runs a command; a user error ends it with a line that begins with ``error: `` and without a traceback.
 
     Standard output is flushed here. If its reader, such as head, has closed the pipe, that is not an error,
-    unless there is work that could be resumed.
+    unless there is work that could be resumed. What is printed can't control a terminal, and an ASCII locale
+    is no error: see :mod:`fairseq_adv_compat.printable`.
 
     Args:
         work: returns the exit status; None is 0.
@@ -81,6 +86,7 @@ def exit_status(
         the process's exit status: that of the work, 2 after a user error or if standard output can't be
         written, 130 after Ctrl-C, 143 after SIGTERM.
     """
+    make_output_printable()
     if mistakes is None:  # imported here, because it imports torch, which --help doesn't need
         from fairseq_adv.data.errors import DataError
 
@@ -104,6 +110,17 @@ def exit_status(
             return 0
         print(f"error: {text}", file=sys.stderr)
         return 2
+
+
+def data_output() -> TextIO:
+    """Standard output for data that another program may read: unchanged, and UTF-8 whatever the locale.
+
+    On a terminal it is shown like everything else.
+    """
+    buffer = getattr(sys.stdout, "buffer", None)
+    if buffer is None or sys.stdout.isatty():
+        return sys.stdout
+    return cast(TextIO, codecs.getwriter("utf-8")(buffer, "surrogateescape"))
 
 
 def _to_the_end_of_its_output(work: Callable[[], int | None]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 
-from .script import command_parser
+from .script import command_parser, data_output
 
 
 def find_user_dir() -> str | None:
@@ -27,5 +27,5 @@ def main(argv: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    print(user_dir)
+    print(user_dir, file=data_output())
     return 0

@@ -18,6 +18,7 @@ from fairseq_adv.hub.export_kinds import (
     Trained,
 )
 from fairseq_adv.hub.export_state import TrainedState, number
+from fairseq_adv_compat.printable import printable
 
 PIPELINES = {
     CLASSES: "text-classification", REGRESSION: "text-classification", MASKED_LM: "fill-mask",
@@ -121,7 +122,7 @@ def model_card(state: TrainedState, trained: Trained, classes: Sequence[str], fo
 
 
 def _use(state: TrainedState, trained: Trained, folder: str) -> str:
-    folder = re.sub(r'["\\\n]', "_", folder)
+    folder = printable(re.sub(r'["\\\n]', "_", folder))
     if trained.kind == CHOICES:
         first, second = _ROWS[str(state.task["_name"])]
         return _CHOICES.format(folder=folder, first=first, second=second)
@@ -186,10 +187,10 @@ def _table(rows: Mapping[str, str]) -> list[str]:
 
 
 def _word(value: Any) -> str:
-    """A value of the configuration, without characters that Markdown would interpret."""
+    """A value of the configuration, without characters that Markdown or a terminal would interpret."""
     if isinstance(value, (list, tuple)):
         return ", ".join(_word(one) for one in value)
-    return re.sub(r"[`|<>\[\]\s]+", " ", str(value)).strip()[:200]
+    return printable(re.sub(r"[`|<>\[\]\s]+", " ", str(value)).strip()[:200])
 
 
 def _base(path: str) -> str:

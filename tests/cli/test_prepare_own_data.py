@@ -40,6 +40,7 @@ def test_files_in_any_order_of_words(classification: CommandMain, encoder: Path,
     assert (done.returncode, said) == (0, [
         f"classification: wrote {out} (train 18, valid 2, test 4)",
         "  note: no validation split: held out 2 of 20 training rows (--valid-share 0.1 --seed 1)",
+        f"  note: rows of test that are also in train: 4, such as {test}:2 ({train}:2)",
         "  note: 2 classes: pos, 'so so'",
     ])  # fmt: skip
     assert "classification: 100%" in done.stderr  # the bar
@@ -133,6 +134,7 @@ def test_nli(capsys: pytest.CaptureFixture[str], encoder: Path, tmp_path: Path) 
     done = nli(tmp_path / "anli", "--encoder", encoder, tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "(train 6, valid 6, valid-R1 3, valid-R2 3)" in done.stdout
+    assert "rows of valid that are also in train: 6" in done.stdout and "rows of valid-R1" not in done.stdout
     assert "note: layout: ANLI's" in done.stdout and "contradiction, entailment, neutral" in done.stdout
     done = nli(tmp_path / "anli", tmp_path / "second", "--encoder", encoder, "--round", "R2")
     assert "(train 3, valid 3)" in done.stdout
@@ -154,3 +156,56 @@ def test_choices(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert done.returncode == 2 and done.stderr.startswith(
         f"error: {tmp_path}/mine.jsonl: the name doesn't say"
     )
+
+
+def test_suspicious_rows_are_told_or_refused(
+    capsys: pytest.CaptureFixture[str], encoder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "train.csv").write_text("text,label\na,x\nb,y\na,y\n")
+    (tmp_path / "valid.csv").write_text("text,label\nb,y\n  ,x\n")
+    pairs = [{"premise": "a", "hypothesis": text, "label": label} for text, label in ("bx", "cy", "by")]
+    questions = [{"question": "w?", "choices": list(texts), "answer": 0} for texts in ("ab", "ba")]
+    for name, rows in (
+        ("nli", pairs),
+        ("choices", questions),
+    ):
+        (tmp_path / name).mkdir()
+        for split in ("train", "dev"):
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+            (tmp_path / name / f"{split}.jsonl").write_text(text)
+    train, valid = tmp_path / "train.csv", tmp_path / "valid.csv"
+    nli, nli_dev = tmp_path / "nli" / "train.jsonl", tmp_path / "nli" / "dev.jsonl"
+    choices, choices_dev = tmp_path / "choices" / "train.jsonl", tmp_path / "choices" / "dev.jsonl"
+    calls: dict[str, list[object]] = {
+        "classification": [train, "--valid", valid, *COLUMNS, "--encoder", encoder],
+        "nli": [nli.parent, "--encoder", encoder],
+        "choices": [choices, choices_dev],
+    }
+    found = {
+        "classification": [
+            f"texts without a visible character: 1, the first at {valid}:3",
+            f"texts with different labels: 1, such as {train}:2 ('x') and {train}:4 ('y')",
+            f"rows of valid that are also in train: 1, such as {valid}:2 ({train}:3)",
+        ],
+        "nli": [
+            f"texts with different labels: 1, such as {nli}:1 ('x') and {nli}:3 ('y')",
+            f"rows of valid that are also in train: 3, such as {nli_dev}:1 ({nli}:1)",
+        ],
+        "choices": [
+            f"texts with different labels: 1, such as {choices}:1 ('a') and {choices}:2 ('b')",
+            f"rows of valid that are also in train: 2, such as {choices_dev}:1 ({choices}:1)",
+        ],
+    }
+    for name, words in calls.items():
+        prepare, out = CommandMain(f"prepare {name}", capsys), tmp_path / f"{name}-out"
+        done = prepare(*words, out, "--refuse-suspicious")
+        assert done.returncode == 2 and not list(tmp_path.glob(f"{name}-out*")), name
+        assert done.stderr == (
+            f"error: {'; '.join(found[name])}. Correct these rows, or leave --refuse-suspicious out.\n"
+        )
+        done = prepare(*words, out)
+        assert done.returncode == 0 and [f"  note: {note}" for note in found[name]] == [
+            line for line in done.stdout.splitlines() if any(note in line for note in found[name])
+        ]
+        assert "nothing to do" in prepare(*words, out).stdout
+        assert prepare(*words, out, "--refuse-suspicious").returncode == 2  # an output that is there, too

@@ -13,6 +13,7 @@ from fairseq_adv.data.choices.question_layouts import read_any_questions
 from fairseq_adv.data.choices.questions import Question, row_of
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.held_out import held_out
+from fairseq_adv.data.tables.row_checks import CheckedRows, check_rows
 from fairseq_adv.data.tables.split_names import split_named
 from fairseq_adv.data.workspace import finished, workspace
 
@@ -67,6 +68,7 @@ def prepare_choices(
     valid_share: float = 0.1,
     seed: int = 1,
     overwrite: bool = False,
+    refuse_suspicious: bool = False,
 ) -> PreparedChoices:
     """Writes ``out/{train,valid,test}.jsonl`` in ARC's layout, atomically.
 
@@ -79,10 +81,11 @@ def prepare_choices(
         valid_share: fraction of the training questions to hold out if there is no validation file.
         seed: for choosing them.
         overwrite: replace an ``out`` that an earlier run made from something else.
+        refuse_suspicious: refuse what :func:`fairseq_adv.data.tables.row_checks.check_rows` finds.
 
     Raises:
-        DataError: a file is missing or wrong (with its line), a question of train or valid has no answer, or
-            ``out`` was not made by this function.
+        DataError: a file is missing or wrong (with its line), a question of train or valid has no answer,
+            ``out`` was not made by this function, or suspicious questions are to be refused.
     """
     splits = {split: read_any_questions(path, split) for split, path in files.items()}
     result = PreparedChoices(out)
@@ -99,6 +102,8 @@ def prepare_choices(
             f"no validation file: held out {len(chosen)} of {len(train)} training questions "
             f"(--valid-share {valid_share} --seed {seed})"
         )
+    checked = [_checked(split, splits[split]) for split in SPLITS if split in splits]
+    result.notes += check_rows(checked, has_classes=False, refuse=refuse_suspicious)
     texts = {f"{split}.jsonl": _lines(splits[split]) for split in SPLITS if split in splits}
     result.rows = {split: len(splits[split]) for split in SPLITS if split in splits}
     digests = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
@@ -111,6 +116,16 @@ def prepare_choices(
             if not space.has([name]):
                 space.write([name], partial(_write, name=name, text=text))
     return result
+
+
+def _checked(split: str, questions: Sequence[Question]) -> CheckedRows:
+    """The questions with their choices in any order; the label is the text of the right one."""
+    texts = (
+        (*filter(None, (one.choices[0].context, one.stem)), *sorted(choice.text for choice in one.choices))
+        for one in questions
+    )
+    labels = ["" if one.answer is None else one.choices[one.answer].text for one in questions]
+    return CheckedRows(split, texts, labels, [one.where for one in questions])
 
 
 def _lines(questions: Sequence[Question]) -> bytes:

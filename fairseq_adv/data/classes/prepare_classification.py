@@ -11,6 +11,7 @@ from typing import Optional
 
 from fairseq_adv.data.classes.labelled_texts import PlacedTexts, check_classes
 from fairseq_adv.data.tables.held_out import held_out
+from fairseq_adv.data.tables.row_checks import CheckedRows, check_rows
 from fairseq_adv.data.text.binarize import class_dictionary, class_names
 from fairseq_adv.data.text.labelled_rows import Prepared, write_folder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
@@ -29,6 +30,7 @@ class Making:
         valid_share: fraction of the training rows to hold out if there is no split "valid".
         seed: for choosing them.
         overwrite: replace an output that was made from something else.
+        refuse_suspicious: refuse what :func:`fairseq_adv.data.tables.row_checks.check_rows` finds.
         progress: show a progress bar.
     """
 
@@ -37,6 +39,7 @@ class Making:
     valid_share: float = 0.1
     seed: int = 1
     overwrite: bool = False
+    refuse_suspicious: bool = False
     progress: bool = True
 
 
@@ -57,7 +60,7 @@ def prepare_classification(
 
     Raises:
         DataError: a label does not occur in training (with its place), there are too few classes or rows, or
-            ``out`` was not made by this function.
+            ``out`` was not made by this function; or suspicious rows are to be refused.
     """
     splits, notes = _with_valid(splits, how)
     made_from = {
@@ -71,6 +74,12 @@ def prepare_classification(
     if not how.regression:
         check_classes(splits[0], splits[1:])
         classes = class_dictionary(splits[0].labels)
+    rows = [
+        CheckedRows(split.name, zip(*split.inputs), split.labels, split.where)
+        for split in splits
+        if "-" not in split.name  # a round of ANLI, whose rows are also in "valid" or "test"
+    ]
+    result.notes += check_rows(rows, not how.regression, how.refuse_suspicious)
     if finished(out, made_from, how.overwrite):
         result.reused = True
         return result

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from fairseq_adv.evaluation.figures.csv_text import cell, csv_text
+from fairseq_adv.data.tables.table_text import number_cell, table_text
 from fairseq_adv.flooding_x import Crossing, crossings
 
 _MOST_SHOWN = 5  # a noisy curve may cross zero many times
@@ -183,7 +183,7 @@ def as_csv(curve: Curve) -> str:
         cosines = [one.cosine[g] if one else math.nan for g in groups]
         numbers = [*cosines, *(c / 2 for c in cosines), one.train_loss if one else math.nan]
         rows.append([
-            update, *map(cell, numbers), cell(dev.get(update, math.nan)),
+            update, *map(number_cell, numbers), number_cell(dev.get(update, math.nan)),
             *(crossed[g].get(update, "") for g in groups),
         ])  # fmt: skip
-    return csv_text(header, rows)
+    return table_text([header, *rows])

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairseq_adv.data.tables.table_text import table_text
 from fairseq_adv.evaluation.figures.accordance_log import log_of, name_of
-from fairseq_adv.evaluation.figures.csv_text import csv_text
 from fairseq_adv.evaluation.runs import read_log
 
 WHICH = ("last", "best")
@@ -110,7 +110,7 @@ def levels_csv(levels: Sequence[LevelScores], metric: str, which: str) -> str:
          f"{min(one.scores):g}", f"{max(one.scores):g}", " ".join(one.names)]
         for one in levels
     ]  # fmt: skip
-    return csv_text(header, rows)
+    return table_text([header, *rows])
 
 
 def levels_table(levels: Sequence[LevelScores], metric: str, which: str) -> str:

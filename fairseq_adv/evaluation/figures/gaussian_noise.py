@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from fairseq_adv.evaluation.figures.csv_text import cell, csv_text
+from fairseq_adv.data.tables.table_text import number_cell, table_text
 from fairseq_adv.evaluation.kept import file_for, measured_once, stamp
 from fairseq_adv.evaluation.trained import Trained, load
 from fairseq_adv.objectives import Objective
@@ -145,7 +145,7 @@ def noise_curve(checkpoint: Path, label: str, how: Noise, kept: Path) -> NoiseCu
 def noise_csv(curves: Sequence[NoiseCurve]) -> str:
     """A row for each standard deviation, a column of mean losses in nats for each checkpoint."""
     rows = [
-        [f"{std:g}", *(cell(curve.losses[i][1]) for curve in curves)]
+        [f"{std:g}", *(number_cell(curve.losses[i][1]) for curve in curves)]
         for i, (std, _) in enumerate(curves[0].losses)
     ]
-    return csv_text(["noise_std", *(curve.label for curve in curves)], rows)
+    return table_text([["noise_std", *(curve.label for curve in curves)], *rows])

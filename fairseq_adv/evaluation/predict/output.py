@@ -8,12 +8,12 @@ sample predictions of AI2's evaluator. SuperGLUE's WSC: one JSON object per line
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.table_text import plain_cell, table_text
 from fairseq_adv.evaluation.predict.ensemble import Scores, probabilities
 
 GLUE_HEADER = "index\tprediction"
@@ -43,9 +43,7 @@ def probability_lines(scores: Scores, answers: Sequence[str]) -> str:
             for number, row in enumerate(probabilities(scores.log_probs).tolist())
         ]
         rows = [[name, answer, *row] for name, answer, row in zip(scores.ids.tolist(), answers, shares)]
-    text = io.StringIO()
-    csv.writer(text, delimiter="\t", lineterminator="\n").writerows([head, *rows])
-    return text.getvalue()
+    return table_text([head, *rows], delimiter="\t")
 
 
 def stsb_answer(value: float) -> str:
@@ -59,9 +57,7 @@ def stsb_answer(value: float) -> str:
 
 def choice_lines(ids: Sequence[str], answers: Sequence[str]) -> str:
     """``id,label`` for each question; a comma or quote in an id is quoted."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(zip(ids, answers))
-    return text.getvalue()
+    return table_text(zip(ids, answers))
 
 
 def refuse_other_questions(path: Path, ids: Sequence[str]) -> None:
@@ -69,7 +65,7 @@ def refuse_other_questions(path: Path, ids: Sequence[str]) -> None:
     if not path.is_file():
         return
     with open(path, encoding="utf-8", newline="") as file:
-        there = [row[0] for row in csv.reader(file) if row]
+        there = [plain_cell(row[0]) for row in csv.reader(file) if row]
     if sorted(there) != sorted(ids):
         raise DataError(
             f"{path}: has the answers to other questions ({len(there)}, such as "

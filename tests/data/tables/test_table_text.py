@@ -1,0 +1,45 @@
+"""Tables for spreadsheets: texts that would be formulas are texts, and are read back as they were."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from fairseq_adv.data.tables.table_text import plain_cell, table_text
+from fairseq_adv.evaluation.predict.output import choice_lines, refuse_other_questions
+
+pytestmark = pytest.mark.fast
+
+FORMULAS = [
+    "=cmd|' /C calc'!A0",
+    "+1+1",
+    "-1+1",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "\n=1",
+    "=",
+    "'=1",
+    "''-x",
+    "-",
+    "- 1",
+]
+OTHERS = ["pos", "", "'", "'quoted'", "a=1", " =1", "é", "-0.5", "+3", "-1e-05", "7"]
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t"])
+def test_cells(delimiter: str) -> None:
+    text = table_text([FORMULAS, OTHERS, [0.5, -2, None]], delimiter)
+    formulas, others, numbers = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    assert formulas == [f"'{cell}" for cell in FORMULAS]
+    assert others == OTHERS and numbers == ["0.5", "-2", ""]
+    assert [plain_cell(cell) for cell in [*formulas, *others]] == [*FORMULAS, *OTHERS]
+
+
+def test_answers_of_the_same_questions_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(choice_lines(["=1", "'=2"], ["A", "B"]))
+    assert (tmp_path / "a.csv").read_text() == "'=1,A\n''=2,B\n"
+    refuse_other_questions(tmp_path / "a.csv", ["'=2", "=1"])

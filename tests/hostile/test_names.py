@@ -1,0 +1,220 @@
+"""Names that would control a terminal or a spreadsheet, through every verb that prints or writes names."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import logging
+import os
+import pty
+import shutil
+import subprocess
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import VERBS as READERS
+from glue_samples import small_wordpiece
+from support import CommandMain, environment, fairseq_train, train_args, verb, warmed
+
+import fairseq_adv_cli
+from fairseq_adv_cli import prepare, retrieve, score
+from fairseq_adv_compat.printable import printable
+
+NAME = "evil\x1b[2J\x1b]0;t\x07\x9b\r\u202e\u200b\u2028name"
+SHOWN = r"evil\x1b[2J\x1b]0;t\x07\x9b\r\u202e\u200b\u2028name"
+FORMULA = "=cmd|' /C calc'!A0"
+TURNED = "\u202eé"  # the worst name that is allowed for a class
+# Words that make a verb print NAME; most say that there is no such file.
+PRINTING: dict[str, list[str]] = {
+    "prepare classification": [NAME, "--text", "t", "--label", "l", "OUT", "--encoder", "ENCODER"],
+    "prepare nli": [NAME, "OUT", "--encoder", "ENCODER"],
+    "prepare choices": [NAME, "OUT"],
+    "prepare glue": [NAME, "RTE", "OUT", "--encoder", "ENCODER"],
+    "prepare qnli-ranking": [NAME, "OUT"],
+    "prepare wsc": [NAME, "OUT"],
+    "corpus": [NAME, "OUT", "--encoder", "ENCODER"],
+    "retrieve index": [NAME, "OUT"],
+    "retrieve documents": [NAME, "OUT", "OUT"],
+    "fetch": ["OUT", NAME],
+    "convert": [NAME, "OUT"],
+    "train": [NAME, "--encoder", "ENCODER", "--dry-run"],
+    "validate": [NAME],
+    "export": [NAME, "OUT"],
+    "sweep": [NAME, NAME, "OUT"],
+    "predict": [NAME, "--stdin"],
+    "score squad": [NAME, "OUT"],
+    "score tags": [NAME],
+    "submission": [NAME, "OUT.zip"],
+    "attack": [NAME, "--epsilon", "1"],
+    "compare": [NAME],
+    "figures": [NAME],
+    "options": [NAME],
+    "doctor": [NAME],
+    "user-dir": [NAME],
+}
+TELLING = ("predict --input", "predict --data", "export")  # where they wrote
+
+
+def raw(text: str) -> set[str]:
+    """The characters that a person doesn't see, but a terminal obeys."""
+    return {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")} - {"\n", "\t"}
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_wordpiece(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> CommandMain:
+    return CommandMain("", capsys)
+
+
+def test_the_table_has_every_verb() -> None:
+    groups = {"prepare": prepare.VERBS, "retrieve": retrieve.VERBS, "score": score.VERBS}
+    every = {f"{name} {inner}" for name, verbs in groups.items() for inner in verbs}
+    assert set(PRINTING) == every | (set(fairseq_adv_cli.VERBS) - set(groups))
+
+
+@pytest.mark.parametrize("name", PRINTING)
+def test_a_name_on_the_command_line(
+    name: str, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    words = [str(encoder) if word == "ENCODER" else word for word in PRINTING[name]]
+    with contextlib.suppress(SystemExit):  # argparse's, after its message
+        fairseq_adv_cli.main([*name.split(), *words])
+    out, err = capsys.readouterr()
+    assert SHOWN in out + err and not raw(out + err), out + err
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_model_in_such_a_folder(
+    name: str, films: Path, tmp_path: Path, run: CommandMain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a film\n")))
+    folder = shutil.copytree(films / "save", tmp_path / NAME / "save")
+    words = READERS[name](films, folder / "checkpoint_best.pt")
+    done = run(*words, *(["--out", folder / "out"] if name == "predict --input" else []))
+    said = done.stdout + done.stderr
+    assert not raw(said.replace("\r", "")), said  # a bar's
+    if name in TELLING:
+        assert done.returncode == 0 and SHOWN in said, said
+
+
+def test_what_prepare_tells(encoder: Path, tmp_path: Path, run: CommandMain) -> None:
+    folder = tmp_path / NAME
+    folder.mkdir()
+    (folder / "train.csv").write_text("t,l\na,x\nb,x\nb,x\u200b\nc,\u202ey\nd,\u202ey\n", encoding="utf-8")
+    words = ["prepare", "classification", folder / "train.csv", "--text", "t", "--label", "l"]
+    done = run(*words, "--encoder", encoder, folder / "out")
+    assert done.returncode == 0 and "3 classes: " in done.stdout, done.stderr
+    assert f"{SHOWN}/out" in done.stdout and r"x\u200b" in done.stdout and not raw(done.stdout)
+    done = run(*words[:-1], NAME, "--encoder", encoder, folder / "out2")
+    assert done.returncode == 2 and SHOWN in done.stderr.replace("\\\\", "\\")
+    assert not raw(done.stderr)
+
+
+def with_classes(*names: str) -> Callable[[dict[str, Any], Path], None]:
+    return lambda state, _: state["cfg"]["task"].update(class_names=list(names))
+
+
+@pytest.fixture
+def model(hostile: Callable[..., Path]) -> Path:
+    return hostile(with_classes(TURNED, FORMULA))
+
+
+def test_the_model_card(hostile: Callable[..., Path], tmp_path: Path, run: CommandMain) -> None:
+    model = hostile(with_classes(NAME, FORMULA))
+    out = tmp_path / 'c"\x1b[2J```\u202e'
+    done = run("export", model, out)
+    assert done.returncode == 0 and SHOWN.split("\\r")[0] in done.stdout and not raw(done.stdout)
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert not raw(card) and r"evil\x1b" in card and r"c_\x1b[2J```\u202e" in card
+    assert card.count("\n```") == 2  # the example's own
+
+
+def test_predictions(model: Path, films: Path, tmp_path: Path, run: CommandMain) -> None:
+    """Data is left as it is, but nothing in it is a formula."""
+    texts = ["predict", model, "--input", films / "raw" / "dev.tsv", "--text", "sentence"]
+    done = run(*texts, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    written = (tmp_path / "out" / "predictions-dev.tsv").read_bytes()
+    head, *rows = csv.reader(written.decode().splitlines(keepends=True), delimiter="\t")
+    assert head == ["index", "prediction", TURNED, f"'{FORMULA}"]
+    assert {row[1] for row in rows} <= {TURNED, f"'{FORMULA}"} and float(rows[0][2]) > 0
+    done = subprocess.run(
+        [*warmed(verb("")), *map(str, texts)], env=environment(), capture_output=True, timeout=600
+    )
+    assert done.stdout == written
+    ascii_only = environment(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    done = subprocess.run([*verb(""), *map(str, texts)], env=ascii_only, capture_output=True, timeout=600)
+    assert done.stdout == written
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, int]]:
+    ours, theirs = pty.openpty()
+    yield ours, theirs
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_predictions_on_a_terminal(model: Path, terminal: tuple[int, int]) -> None:
+    subprocess.run(
+        [*warmed(verb("predict")), str(model), "--stdin"], input=b"a film\n", stdout=terminal[1],
+        stderr=subprocess.PIPE, env=environment(), timeout=600, check=True,
+    )  # fmt: skip
+    shown = os.read(terminal[0], 10000).decode().replace("\r\n", "\n")
+    assert shown.endswith("\n") and not raw(shown)
+    assert shown.startswith((r"\u202eé", FORMULA))
+
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def test_an_ascii_locale(encoder: Path, tmp_path: Path) -> None:
+    """A finished job stays finished: names that the locale lacks are shown as escapes."""
+    rows = "".join(f"film {number},{'é' if number % 2 else 'ж'}\n" for number in range(12))
+    (tmp_path / "train.csv").write_text(f"t,l\n{rows}", encoding="utf-8")
+    words = ["prepare", "classification", tmp_path / "train.csv", "--text", "t", "--label", "l"]
+    done = subprocess.run(
+        [*verb(""), *map(str, words), "--encoder", encoder, tmp_path / "out"],
+        env=environment(**ASCII), capture_output=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert rb"2 classes: \u0436, \xe9" in done.stdout or rb"2 classes: \xe9, \u0436" in done.stdout
+    assert b"Error" not in done.stderr
+
+
+def test_a_training_s_log(films: Path, tmp_path: Path) -> None:
+    """Also in an ASCII locale, where Python's logs contain tracebacks instead of such lines."""
+    data = shutil.copytree(films / "data", tmp_path / f"é{NAME}")
+    more = ["--max-update", "1", "--no-save", "--log-file", str(tmp_path / "train.log")]
+    args = train_args(data, None, "standard", "--max-positions", "64", *more, task="text_classification")
+    done = fairseq_train(*args, **ASCII)
+    assert "Traceback" not in done.stderr and not raw(done.stdout + done.stderr), done.stderr
+    # "loaded … examples from: ", with é as Python reads it there
+    assert rf"{tmp_path}/\udcc3\udca9{SHOWN[:24]}" in done.stdout and done.stdout.count("/input0/train") == 1
+    assert not raw((tmp_path / "train.log").read_text(encoding="ascii"))
+
+
+def test_a_log_s_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = logging.makeLogRecord({"msg": f"é{NAME}"})
+    for program, written in (("fairseq-train", rf"\xe9{SHOWN}"), ("other", None)):
+        monkeypatch.setattr("sys.argv", [program])
+        monkeypatch.setattr("logging.raiseExceptions", False)
+        handler = logging.FileHandler(tmp_path / program, encoding="ascii")
+        handler.emit(record)
+        handler.close()
+        assert (tmp_path / program).read_text() == (f"{written}\n" if written else "")
+
+
+@pytest.mark.parametrize("text", ["a\tb\n", "naïve – 日本 🎬", "x\u00a0y", ""])
+def test_what_people_see_is_left_alone(text: str) -> None:
+    assert printable(text) == text
