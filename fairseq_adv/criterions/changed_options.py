@@ -109,7 +109,7 @@ def compare(there: Any, here: Any, is_over: bool = False) -> Changes:
                 continue
             line = f"{'data' if key == 'data' else '--' + key.replace('_', '-')}: {_shown(one)} -> "
             line += _shown(other)
-            follows = key in SCHEDULE and (is_over or (_is_longer(old, new) and float(other) > float(one)))
+            follows = key in SCHEDULE and (is_over or (_is_longer(old, new) and _is_more(one, other)))
             (told if key in LIMITS or follows or _has_moved(key, one, other) else refused).append(line)
     for size in ("batch_size", "max_tokens"):
         one, other = (factors(options, size) for options in (old, new))
@@ -162,7 +162,10 @@ def _pair(key: str, default: Any, group: str, old: Options, new: Options) -> tup
         return None, None
     if str(default).startswith("${"):  # a copy of another option, unless a yaml sets it
         source, _, name = str(default)[2:-1].partition(".")
-        if all(key not in side[group] or side[group][key] == side[source].get(name) for side in (old, new)):
+        if all(
+            key not in side[group] or side[group][key] == side.get(source, {}).get(name)
+            for side in (old, new)
+        ):
             return None, None
     if key == "finetune_from_model" and new[group][key] is None:  # the run has begun
         return None, None
@@ -208,6 +211,10 @@ def _is_longer(old: Options, new: Options) -> bool:
         for key in ("max_epoch", "max_update")
     ]
     return any(after > before for before, after in limits)
+
+
+def _is_more(old: Any, new: Any) -> bool:
+    return (_numbers(new) or [0.0]) > (_numbers(old) or [0.0])
 
 
 def factors(options: Options, size: str) -> tuple[Any, list[int], int]:

@@ -183,7 +183,7 @@ class Method(FairseqCriterion):
             DataError: options have changed; see :mod:`fairseq_adv.criterions.restart`.
         """
         if reset_optimizer:
-            state.get("extra_state", {}).pop(RECORD, None)
+            (state.get("extra_state") or {}).pop(RECORD, None)
         else:
             check_restart(state, trainer, self.cfg.allow_changed_options)
         optimizer_state, history = state.get("last_optimizer_state"), state.get("optimizer_history")

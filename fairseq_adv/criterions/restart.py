@@ -30,9 +30,8 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> 
     fairseq's ``--reset-…`` options ask for a change, so nothing is compared with them.
 
     Args:
-        state: the checkpoint's contents. If the batch size, ``--update-freq`` and the workers have changed
-            but not their product, the position in the epoch is converted. A change that the user agreed to
-            is recorded.
+        state: the checkpoint's contents. If the batch size or the number of workers has changed, the position
+            in the epoch is converted. A change that the user agreed to is recorded.
         trainer: fairseq's trainer, of this run.
         is_allowed: the user agrees to changes.
 
@@ -45,7 +44,8 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> 
     # A file without the optimizer's state is a model to start from.
     if any(asked) or not there or not (is_own or state.get("last_optimizer_state")):
         return
-    updates, position = _updates(state), state.get("extra_state", {}).get("train_iterator", {})
+    extra = state["extra_state"] = state.get("extra_state") or {}
+    updates, position = _updates(state), extra.get("train_iterator", {})
     limits = trainer.cfg.optimization
     is_over = updates >= (limits.max_update or math.inf)
     is_over |= position.get("epoch", 1) > (limits.max_epoch or math.inf)
@@ -62,7 +62,6 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> 
         logger.info(f"{path}: resumes after update {updates} with {'; '.join(changes.told)}")
     if changes.refused:
         logger.warning(f"{path}: resumes after update {updates} with {'; '.join(changes.refused)}")
-        extra = state.setdefault("extra_state", {})
         extra[RECORD] = [*extra.get(RECORD, []), {"update": updates, "changes": changes.refused}]
         extra[JUST_NOW] = True
 
