@@ -21,6 +21,7 @@ from fairseq.trainer import Trainer
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.one_run_a_folder import end_together
 from fairseq_adv.fairseq_patches.replace import replace
+from fairseq_adv_compat.checkpoints import Refused
 
 
 def let_criterions_read_checkpoints() -> None:
@@ -48,7 +49,7 @@ def _reading(plain: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 state = load(*args, **kwargs)
                 criterion.read_checkpoint(state, self, reset_optimizer)
-            except DataError as error:
+            except (DataError, Refused) as error:
                 refused = str(error)
             end_together(refused, self)
             return state
