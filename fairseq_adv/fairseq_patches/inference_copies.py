@@ -75,6 +75,14 @@ def is_inference_copy(name: str, weights: Mapping[str, Any]) -> bool:
     return copy in COPIES and f"{layer}.self_attn.q_proj.weight" in weights
 
 
+def is_of_version_0_2_0(state: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint's contents, from a criterion of ours, were written by version 0.2.0 or earlier.
+
+    Later ones don't contain the copies.
+    """
+    return any(is_inference_copy(name, state["model"]) for name in state["model"])
+
+
 def inference_copies(model: nn.Module) -> Iterator[nn.Parameter]:
     """The copies in all layers of ``model``; none if the model is sharded (``fully_sharded``)."""
     for module in model.modules():

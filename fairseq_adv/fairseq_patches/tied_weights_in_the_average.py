@@ -18,7 +18,7 @@ from fairseq.models.ema import EMA
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
-from fairseq_adv.fairseq_patches.inference_copies import is_inference_copy
+from fairseq_adv.fairseq_patches.inference_copies import is_inference_copy, is_of_version_0_2_0
 from fairseq_adv.fairseq_patches.replace import replace
 
 logger = logging.getLogger(__name__)
@@ -61,16 +61,12 @@ def _step(ema: EMA, model: nn.Module, updates: int | None = None) -> None:
 def tell_of_earlier_averages(state: dict[str, Any], trainer: Trainer) -> None:
     """Logs what changes for a run whose checkpoint is of version 0.2.0 or earlier.
 
-    These contain fairseq's inference copies; later ones don't.
-
     Args:
         state: the checkpoint's contents.
         trainer: fairseq's trainer, of the run that resumes.
     """
     ema, weights = trainer.cfg.ema, trainer.get_model().state_dict()
-    if not ema.store_ema or "ema" not in (state.get("extra_state") or {}):
-        return
-    if not any(is_inference_copy(name, state["model"]) for name in state["model"]):
+    if not ema.store_ema or "ema" not in (state.get("extra_state") or {}) or not is_of_version_0_2_0(state):
         return
     first: dict[int, str] = {}
     tied = [
