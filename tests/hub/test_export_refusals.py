@@ -243,7 +243,7 @@ def test_the_model_card(trained: Path, tmp_path: Path) -> None:
     assert "| best accuracy during training | 81.5 |" in card
     method = next(line for line in card.splitlines() if line.startswith("| method "))
     assert "--seed" not in method and "--flood" not in method  # of fairseq's, and of what was not used
-    assert "| updates | 3 |" in card
+    assert "| updates | 3 |" in card and "White space around a text is removed, as in training.\n" in card
     assert "# freelb on RTE\n" in card and "`entailment`, `not_entailment`" in card
     assert "`fairseq-adv export model.pt my-model`" in card
     for file in (tmp_path / "my-model").iterdir():
