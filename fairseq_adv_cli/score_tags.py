@@ -21,8 +21,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = command_parser("score tags", __doc__)
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="one word per line, columns separated by tabs or spaces")
-    add("--strict", action="store_true", help="ignore predicted entities that begin with I-, as seqeval's "
-        "strict mode does; conlleval counts them")  # fmt: skip
+    add("--strict", action="store_true", help="ignore predicted entities that begin with I- or, in BIOES, "
+        "are not complete, as seqeval's strict mode does; conlleval counts them")  # fmt: skip
     add_json(add)
     return parser
 

@@ -426,11 +426,24 @@ def _logged(text: str, tag: str) -> Iterator[dict[str, float]]:
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
-    """The model's trained weights in a checkpoint.
+    """The model's weights in a checkpoint."""
+    return checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]  # type: ignore[no-any-return]
 
-    fairseq's encoder layer also keeps copies for its fused inference, made when a checkpoint is
-    loaded and never trained; what they hold depends on what was loaded last, so they are left out.
-    """
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]
-    copies = ("in_proj_", "out_proj_", "fc1_", "fc2_")
-    return {name: value for name, value in state.items() if not name.split(".")[-1].startswith(copies)}
+
+def tensors(path: Path) -> dict[str, tuple[torch.dtype, torch.Size, bytes]]:
+    """Every tensor of a checkpoint by its place, except the log's and the clock's."""
+    found = {}
+
+    def collect(value: Any, place: str) -> None:
+        if isinstance(value, torch.Tensor):
+            content = value.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+            found[place] = (value.dtype, value.shape, content)
+        elif isinstance(value, (dict, list, tuple)):
+            for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+                collect(part, f"{place}/{key}")
+
+    state = torch.load(path)
+    for key in ("metrics", "previous_training_time"):
+        del state["extra_state"][key]
+    collect(state, "")
+    return found

@@ -68,7 +68,10 @@ def updates_of_a_stock_run(data: Path) -> tuple[dict[str, torch.Tensor], Any]:
     run.trainer.begin_epoch(1)
     for rows in ([0, 1, 2], [3, 4]):
         run.trainer.train_step([batch(run, rows)])
-    return {name: p.detach().clone() for name, p in run.model.named_parameters()}, run
+    found = {name: p.detach().clone() for name, p in run.model.named_parameters()}
+    run.trainer.consolidate_optimizer()
+    average = run.trainer.state_dict()["extra_state"]["ema"]  # with the copies, which other criterions save
+    return {**found, **{f"average of {name}": value.clone() for name, value in average.items()}}, run
 
 
 def test_a_run_with_fairseqs_own_criterion_is_as_before(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +81,10 @@ def test_a_run_with_fairseqs_own_criterion_is_as_before(data: Path, monkeypatch:
     trained = len(run.trainer.optimizer.param_groups[0]["params"])
     build(train_args(data, None, "freeat", *ADVERSARIAL))
     for owner, names in (
-        (Trainer, ("__init__", "train_step", "load_checkpoint", "_fast_stat_sync_sum")),
+        (
+            Trainer,
+            ("__init__", "train_step", "load_checkpoint", "_fast_stat_sync_sum", "_build_ema", "state_dict"),
+        ),
         (LegacyDistributedDataParallel, ("no_sync",)),
     ):
         for name in names:
@@ -87,6 +93,7 @@ def test_a_run_with_fairseqs_own_criterion_is_as_before(data: Path, monkeypatch:
                 function = function.__wrapped__
             monkeypatch.setattr(owner, name, function)
     before, run = updates_of_a_stock_run(data)
+    assert after.keys() == before.keys()
     assert all(torch.equal(after[name], before[name]) for name in before)
     assert len(run.trainer.optimizer.param_groups[0]["params"]) == trained
 

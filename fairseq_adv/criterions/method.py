@@ -25,6 +25,10 @@ from fairseq_adv.fairseq_patches.last_line import remark_in_the_last_line
 from fairseq_adv.fairseq_patches.no_sync_after_an_error import end_no_sync_after_an_error
 from fairseq_adv.fairseq_patches.not_finite import stop_when_not_finite
 from fairseq_adv.fairseq_patches.one_seed_at_a_time import seed_one_thread_at_a_time
+from fairseq_adv.fairseq_patches.tied_weights_in_the_average import (
+    average_tied_weights_once,
+    tell_of_earlier_averages,
+)
 from fairseq_adv.fairseq_patches.zeros_after_out_of_memory import log_zeros_after_out_of_memory
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample
@@ -53,6 +57,7 @@ class Method(FairseqCriterion):
             :meth:`MiniBatch.descend`.
         freezes_parameters: whether some passes compute the gradient of delta only.
         freezes_inference_copies: see :mod:`fairseq_adv.fairseq_patches.inference_copies`.
+        averages_tied_weights_once: see :mod:`fairseq_adv.fairseq_patches.tied_weights_in_the_average`.
         flood: flooding, an option of every method; ``None``: nothing is flooded or measured.
 
     Raises:
@@ -66,6 +71,7 @@ class Method(FairseqCriterion):
     descends_once = True
     freezes_parameters = False
     freezes_inference_copies = True
+    averages_tied_weights_once = True
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask) -> None:
         check_flood_options(cfg, self.descends_once)
@@ -88,6 +94,7 @@ class Method(FairseqCriterion):
         self._parts: list[ModelParts] = []
         self._bind(task)
         freeze_inference_copies()
+        average_tied_weights_once()
         let_criterions_read_checkpoints()
         remark_in_the_last_line()
         stop_when_not_finite()
@@ -186,6 +193,7 @@ class Method(FairseqCriterion):
             (state.get("extra_state") or {}).pop(RECORD, None)
         else:
             check_restart(state, trainer, self.cfg.allow_changed_options)
+            tell_of_earlier_averages(state, trainer)
         optimizer_state, history = state.get("last_optimizer_state"), state.get("optimizer_history")
         if isinstance(optimizer_state, dict):
             drop_inference_copies(optimizer_state, trainer.get_model())

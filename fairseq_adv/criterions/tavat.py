@@ -11,18 +11,20 @@ from typing import Any, Optional
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.trainer import Trainer
 from torch import nn
 
-from fairseq_adv.criterions.adversarial import PerturbationConfig
+from fairseq_adv.criterions.adversarial import PerturbationConfig, Start
 from fairseq_adv.criterions.freelb import FreeLBCriterion
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.loss_scale import try_step
 from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.token_table import TokenTable, warn_of_a_lost_table
-from fairseq_adv.perturbation import Perturbation, TokenAwarePerturbation
+from fairseq_adv.fairseq_patches.inference_copies import is_of_version_0_2_0
+from fairseq_adv.perturbation import Groups, Perturbation, TokenAwarePerturbation
 
-VARIANTS = ("paper", "released")
+VARIANTS = ("joint", "paper", "released")
 VARIANT_CHOICES = ChoiceEnum(list(VARIANTS))
 
 
@@ -31,18 +33,19 @@ class TAVATConfig(PerturbationConfig):
     """Options of ``--criterion tavat``."""
 
     tavat_variant: VARIANT_CHOICES = field(  # type: ignore[valid-type]
-        default="paper",
+        default="joint",
         metadata={
-            "help": "paper: a word's perturbation starts from its row of the table, its final value becomes "
-            "the new row, and the K passes are averaged; released: the authors' code, which divides the "
-            "perturbations of a mini-batch by their joint norm, adds them to the table, and sums the passes"
+            "help": "paper: Algorithm 1, where both perturbations have a ball each; joint: with one ball for "
+            "their sum, as in the authors' code, and FreeLB's start (version 0.2.0 called this paper); "
+            "released: the authors' code, which also divides the perturbations of a mini-batch by their "
+            "joint norm, adds them to the table, and sums the passes"
         },
     )
 
 
 @register_criterion("tavat", dataclass=TAVATConfig)
 class TAVATCriterion(FreeLBCriterion):
-    """TAVAT, Algorithm 1. Descends on the mean loss over X + delta_t + eta_t, t = 0 … K - 1.
+    """TAVAT. Descends on the mean loss over X + delta_t + eta_t, t = 0 … K - 1.
 
     Raises:
         ValueError: an option is out of range, or no objective is registered for the task.
@@ -54,6 +57,7 @@ class TAVATCriterion(FreeLBCriterion):
         check_tavat_options(cfg)
         super().__init__(cfg, task)
         self.is_released = str(cfg.tavat_variant) == "released"
+        self.is_paper = str(cfg.tavat_variant) == "paper"
         self.table = TokenTable(cfg.seed, cfg.adv_init_mag)
         task.optimizer_step = partial(self._optimizer_step, task.optimizer_step)
 
@@ -89,10 +93,26 @@ class TAVATCriterion(FreeLBCriterion):
             groups=groups,
             relative=cfg.adv_relative,
             joint_norm=self.is_released,
+            two_balls=self.is_paper,
         )
 
+    def start(self, batch: MiniBatch, groups: Optional[Groups], update: int) -> Start:
+        """FreeLB's, but with the variant ``paper`` U(-m, m) / sqrt(D) whatever the length (line 4)."""
+        start: Any = super().start(batch, groups, update)
+        if self.is_paper:
+            dim = int(batch.embedding.embedding_dim)  # type: ignore[arg-type]
+            start = partial(start, magnitude=self.cfg.adv_init_mag / dim**0.5, norm_type="linf")
+        return start  # type: ignore[no-any-return]
+
+    def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
+        """Names the variant of a run of version 0.2.0, whose ``paper`` is ``joint`` now."""
+        criterion: Any = getattr(state.get("cfg"), "criterion", None)
+        if is_of_version_0_2_0(state) and getattr(criterion, "tavat_variant", None) == "paper":
+            criterion.tavat_variant = "joint"
+        super().read_checkpoint(state, trainer, reset_optimizer)
+
     def finish(self, batch: MiniBatch, delta: Perturbation) -> None:
-        """Records the final perturbations of the words: eta_K, or eta_{K-1} in the variant ``released``."""
+        """Records the final perturbations of the words: eta_K, or eta_{K-1} with the variant ``released``."""
         assert isinstance(delta, TokenAwarePerturbation)  # for mypy
         if self.uses_last_gradient:
             delta.ascend(self.cfg.adv_lr)

@@ -1,4 +1,4 @@
-"""Scores predicted tags next to gold tags, as conlleval does."""
+"""Scores predicted tags next to gold tags, as seqeval does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tags.columns import read_rows
-from fairseq_adv.data.tags.schemes import as_iob2, check_tags, iob2_of, tag_names, types_of
+from fairseq_adv.data.tags.schemes import as_iob2, check_tags, iob2_of, predicted_as_iob2, tag_names, types_of
 from fairseq_adv.objectives.entities import count_entities, scores_of
 
 
@@ -22,13 +22,14 @@ def entity_report(
     Args:
         gold: the gold tags of each sentence, in IOB2.
         predicted: the predicted tags, in any scheme, well-formed or not.
-        strict: ignore predicted entities that begin with I-.
+        strict: ignore predicted entities that begin with I-, or in BIOES are not written as it requires.
     """
     types = types_of([*gold, *predicted])
     numbers = {tag: number for number, tag in enumerate(tag_names(types))}
     where = torch.tensor([k for k, tags in enumerate(gold) for _ in tags])
-    right, ours = (
-        torch.tensor([numbers[iob2_of(tag)] for tags in side for tag in tags]) for side in (gold, predicted)
+    right, ours, words = (
+        torch.tensor([numbers[tag] for tags in side for tag in tags])
+        for side in (gold, predicted_as_iob2(predicted, strict), [map(iob2_of, tags) for tags in predicted])
     )
     counts = count_entities(ours, right, where, len(types), strict)
     report: dict[str, float] = {}
@@ -39,7 +40,7 @@ def entity_report(
             f"precision{suffix}": precision, f"recall{suffix}": recall, f"f1{suffix}": f1,
             f"total{suffix}": int(of[2]),
         })  # fmt: skip
-    report["accuracy"] = 100.0 * float((ours == right).double().mean())
+    report["accuracy"] = 100.0 * float((words == right).double().mean())
     return report
 
 

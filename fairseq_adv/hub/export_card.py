@@ -108,7 +108,8 @@ def model_card(state: TrainedState, trained: Trained, classes: Sequence[str], fo
             "```",
             "",
             f"A row has at most {trained.longest} tokens. `truncation=True` cuts longer ones, but not where "
-            "fairseq does.",
+            "fairseq does."
+            + ("" if trained.kind == MASKED_LM else " White space around a text is removed, as in training."),
             "",
             *([] if converted else _report(state)),
             "## Command",

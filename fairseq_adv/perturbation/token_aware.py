@@ -17,17 +17,18 @@ class TokenAwarePerturbation(Perturbation):
 
     Both parts get the same gradient, since the model uses their sum. delta steps along the gradient of its
     example, eta along that of each token. Then eta is scaled by the token's share of the largest norm in the
-    example, and both parts together are scaled back into the ball.
+    example, and both parts together are scaled back into the ball, or each into its own.
 
     Args:
         embedding: see :class:`Perturbation`.
         padding_idx: see :class:`Perturbation`.
         start: makes delta_0.
         table: (words, dim) fp32 on the embedding's device, eta_0 of each word.
-        radius: epsilon of the ball for the sum; 0 or less: no ball.
+        radius: epsilon of the ball for the sum, or for each part; 0 or less: no ball.
         groups: the rows of each example; ``None``: every row is an example.
         relative: see :class:`Perturbation`; the table's values are then relative too.
         joint_norm: divide eta_0 by its norm over the whole mini-batch.
+        two_balls: delta and eta have a ball each, and may start outside (Algorithm 1, lines 4, 10 and 13).
     """
 
     _example: Tensor
@@ -44,11 +45,13 @@ class TokenAwarePerturbation(Perturbation):
         groups: Groups | None = None,
         relative: bool = False,
         joint_norm: bool = False,
+        two_balls: bool = False,
     ) -> None:
         super().__init__(embedding, padding_idx, start, groups=groups, relative=relative)
         self.table = table
         self.ball = radius  # for the sum; the base class's radius would apply to delta alone
         self.joint_norm = joint_norm
+        self.two_balls = two_balls
 
     @torch.no_grad()
     def ascend(self, step_size: float, gradient: Tensor | None = None) -> None:
@@ -60,10 +63,8 @@ class TokenAwarePerturbation(Perturbation):
         grad = self.gradient() if gradient is None else gradient
         length = step_size * self._unit_per_row()
         token = self._token + length * geometry.token_direction(grad, self.mask)
-        self._settle(
-            self._example + length * geometry.ascent_direction(grad, "l2", self.groups),
-            geometry.scale_by_token(token, self.groups),
-        )
+        example = self._example + length * geometry.ascent_direction(grad, "l2", self.groups)
+        self._settle(*self._projected(example, geometry.scale_by_token(token, self.groups)))
 
     def of_words(self) -> Tensor:
         """eta in the table's units, (rows, tokens, dim) fp32, zero on padding."""
@@ -75,17 +76,27 @@ class TokenAwarePerturbation(Perturbation):
         token = self.table[tokens] * self.mask.unsqueeze(-1)
         if self.joint_norm:
             token = token / token.norm().clamp(min=torch.finfo(torch.float32).tiny)
-        self._settle(self.value(), token * self._unit_per_row())
+        parts = self.value(), token * self._unit_per_row()
+        self._settle(*(parts if self.two_balls else self._projected(*parts)))
 
     def _unit_per_row(self) -> Tensor:
         """(rows, 1, 1) or a scalar: the factor of the sizes."""
         return torch.ones(()) if self.unit is None else geometry.per_row(self.unit, self.groups)
 
+    def _projected(self, example: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
+        if self.ball <= 0:
+            return example, token
+        if self.two_balls:
+            return example * self._share(example), token * self._share(token)
+        share = self._share(example + token)
+        return example * share, token * share
+
+    def _share(self, x: Tensor) -> Tensor:
+        """(rows, 1, 1): the factor that brings ``x`` into the ball."""
+        norm = geometry.example_norm(x, "l2", self.groups)
+        radius = self.ball * (torch.ones_like(norm) if self.unit is None else self.unit)
+        return geometry.per_row(radius / torch.maximum(norm, radius), self.groups)
+
     def _settle(self, example: Tensor, token: Tensor) -> None:
-        if self.ball > 0:
-            norm = geometry.example_norm(example + token, "l2", self.groups)
-            radius = self.ball * (torch.ones_like(norm) if self.unit is None else self.unit)
-            share = geometry.per_row(radius / torch.maximum(norm, radius), self.groups)
-            example, token = example * share, token * share
         self._example, self._token = example, token
         self.move_to(example + token)

@@ -108,13 +108,14 @@ def tavat(
     k: int,
     alpha: float,
     epsilon: float,
-    released: bool,
+    variant: str,
     examples: Examples | None = None,
 ) -> tuple[list[Tensor], Tensor]:
-    """TAVAT (Li and Qiu, Algorithm 1) on one mini-batch, token by token; ``released``: as the authors' code.
+    """TAVAT on one mini-batch, token by token. ``paper``: Algorithm 1; ``released``: the authors' code.
 
     Of ``ids``, (rows, tokens), 1 is padding. Returns the gradient, and the next table.
     """
+    released = variant == "released"
     examples = examples or [[r] for r in range(len(delta))]
     real = [(r, i) for r, row in enumerate(ids.tolist()) for i, word in enumerate(row) if word != 1]
     eta = torch.zeros_like(delta)
@@ -124,10 +125,13 @@ def tavat(
         eta = eta / eta.norm()
     total = [torch.zeros_like(p) for p in parameters]
     for t in range(k + 1):
-        for rows in examples:  # into the ball, together
-            norm = torch.cat([(delta + eta)[r] for r in rows]).norm()
-            for r in rows if 0 < epsilon < norm else []:
-                delta[r], eta[r] = delta[r] * epsilon / norm, eta[r] * epsilon / norm
+        for rows in examples:  # into the ball, together; Algorithm 1, lines 10 and 13: each, after a step
+            sizes = [torch.cat([part[r] for r in rows]).norm() for part in (delta, eta, delta + eta)]
+            if variant != "paper":
+                sizes = [sizes[2], sizes[2]]
+            for part, norm in zip((delta, eta), sizes):
+                for r in rows if 0 < epsilon < norm and (t > 0 or variant != "paper") else []:
+                    part[r] = part[r] * epsilon / norm
         if t == k:
             break  # eta_K is what the paper's table keeps
         moved = (delta + eta).requires_grad_()

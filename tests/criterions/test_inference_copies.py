@@ -1,7 +1,10 @@
-"""The copies that fairseq's layers keep for inference are frozen; runs that trained them resume exactly."""
+"""The copies that fairseq's layers keep for inference are frozen and not saved; runs that trained them resume
+exactly.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +13,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
-from support import ADVERSARIAL, batch, build, train_args, write_task
+from support import ADVERSARIAL, batch, build, run_from_scratch, train_args, write_task
 
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.data.errors import DataError
@@ -102,6 +105,37 @@ def test_a_run_that_trained_them_goes_on_to_the_bit(
     expected, found = (run.trainer.optimizer.state_dict()["state"] for run in (resumed, again))
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[n]["exp_avg"], expected[n]["exp_avg"]) for n in expected)
+
+
+IN_PLAIN_FAIRSEQ = """
+import sys, torch
+from fairseq import checkpoint_utils
+(model,), _ = checkpoint_utils.load_model_ensemble([sys.argv[1]], strict=True)
+torch.save(model.state_dict(), sys.argv[2])
+print("fairseq_adv" in sys.modules)
+"""
+
+
+def test_a_checkpoint_has_no_copies_and_fairseq_makes_them(data: Path, tmp_path: Path) -> None:
+    """fairseq alone, without this package, loads it strictly; the average in it has none either."""
+    run = freelb(data, tmp_path, "--store-ema", "--ema-fp32")
+    train(run, [[0, 1, 2], [3, 4]])
+    path = tmp_path / "checkpoint.pt"
+    run.trainer.consolidate_optimizer()
+    run.trainer.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}, "val_loss": None})
+    state = torch.load(path)
+    extra = state["extra_state"]
+    for saved in (state["model"], extra["ema"], extra["ema_fp32_params"]):
+        assert saved and not any(name.split(".")[-1] in COPIES for name in saved)
+
+    done = run_from_scratch(sys.executable, "-c", IN_PLAIN_FAIRSEQ, str(path), str(tmp_path / "model.pt"))
+    assert done.stdout.split()[-1:] == ["False"], done.stderr[-2000:]
+    loaded = torch.load(tmp_path / "model.pt")
+    assert all(torch.equal(loaded[name], value) for name, value in state["model"].items())
+    layer = "encoder.sentence_encoder.layers.1."
+    parts = [loaded[f"{layer}self_attn.{name}_proj.weight"] for name in "qkv"]
+    assert torch.equal(loaded[f"{layer}in_proj_weight"], torch.cat(parts))
+    assert torch.equal(loaded[f"{layer}fc2_weight"], loaded[f"{layer}fc2.weight"])
 
 
 def test_a_checkpoint_of_flooding_with_a_base_method_is_resumed(data: Path, tmp_path: Path) -> None:

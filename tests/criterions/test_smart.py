@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from support import batch, build, fairseq_train, gradients, train_args, weights, write_corpus, write_task
+from support import (
+    batch,
+    build,
+    fairseq_train,
+    gradients,
+    tensors,
+    train_args,
+    weights,
+    write_corpus,
+    write_task,
+)
 
 from criterions import restatements
 from criterions.test_methods import one_step
 from criterions.test_vat import DROPOUT, FP16, ROWS, built, loss_of, predict, start_of, vat_options
+from fairseq_adv.criterions.method import Method
 
-SMART = ["--store-ema", "--ema-decay", "0.9", "--smart-mu", "2.5"]
+EMA = ["--store-ema", "--ema-decay", "0.9"]
+SMART = [*EMA, "--smart-mu", "2.5"]
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +70,135 @@ def test_gradient_equals_the_restated_objective(folders: dict[str, Path], object
     parts = log["task_loss"] + 3.0 * log["vat_divergence"] + 2.5 * log["smart_proximal"]
     assert loss.item() == pytest.approx(parts.item(), rel=1e-6)
     assert all(p.grad is None for p in average.parameters())
+
+
+EMBEDDINGS, OUTPUT = "encoder.sentence_encoder.embed_tokens.weight", "encoder.lm_head.weight"
+
+
+@pytest.mark.parametrize("objective", ["classes", "masked_lm"])
+def test_three_updates_equal_the_restated_algorithm(folders: dict[str, Path], objective: str) -> None:
+    """Weights and average, whose word embeddings are the output matrix too: one tensor, which decays once."""
+    lr, words = 0.1, [*vat_options(), *SMART, "--optimizer", "sgd", "--lr", "0.1", "--clip-norm", "0"]
+    run, ours, average = (built(folders, objective, *words, criterion="smart") for _ in range(3))
+    sample = batch(run, ROWS)
+    size = int(sample["target"].ne(1).sum()) if objective == "masked_lm" else len(ROWS)
+    parameters, averaged = (
+        [p for n, p in one.model.named_parameters() if p.requires_grad and is_used(n, objective)]
+        for one in (ours, average)
+    )
+    for update in range(3):
+        run.trainer.train_step([sample])
+        start = start_of(sample, objective, 0.1, update)
+        gradient, _ = restatements.alum(
+            lambda d: predict(ours, sample, objective, d), lambda d: loss_of(ours, sample, objective, d),
+            start, parameters, k=2, eta=0.5, epsilon=0.2, alpha=3.0, projection="smart", kind="symmetric-kl",
+        )  # fmt: skip
+        zero = torch.zeros_like(start)
+        target = [p.detach() for p in predict(average, sample, objective, zero)]
+        clean = predict(ours, sample, objective, zero)
+        proximal = restatements.total_divergence(target, clean, "symmetric-kl", False)
+        added = torch.autograd.grad(2.5 * proximal, parameters)
+        with torch.no_grad():
+            for p, g, a, mean in zip(parameters, gradient, added, averaged):
+                p.sub_(lr * (g + a) / size)
+                mean.copy_(0.9 * mean + 0.1 * p)
+    for found, expected in ((run.model, ours.model), (run.trainer.ema.get_model(), average.model)):
+        pairs = [(found.state_dict()[name], expected.state_dict()[name]) for name in values_of(run.model)]
+        difference = torch.cat([(a - b).flatten() for a, b in pairs])
+        assert difference.norm() <= 4e-7 * torch.cat([b.flatten() for _, b in pairs]).norm()
+
+
+def is_used(name: str, objective: str) -> bool:
+    return objective == "masked_lm" or "lm_head" not in name
+
+
+def restated_average(after: list[dict[str, Any]], first: int, every: int) -> dict[str, torch.Tensor]:
+    """beta a + (1 - beta) w for each name by itself, in fp64; beta is 0 before update ``first``."""
+    average = {name: value.double() for name, value in after[0].items()}
+    for update, now in enumerate(after):
+        beta = 0.9 if update >= first else 0.0
+        if update and update % every == 0:
+            average = {name: beta * a + (1 - beta) * now[name].double() for name, a in average.items()}
+    return average
+
+
+def values_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """What is trained, under all its names."""
+    names = {n for n, p in model.named_parameters(remove_duplicate=False) if p.requires_grad}
+    return {n: w.detach().clone() for n, w in model.state_dict().items() if n in names}
+
+
+def save(run: SimpleNamespace, path: Path) -> Path:
+    run.trainer.consolidate_optimizer()
+    iterator = {"epoch": 1, "iterations_in_epoch": run.trainer.get_num_updates()}
+    run.trainer.save_checkpoint(str(path), {"train_iterator": iterator, "val_loss": None})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("criterion", "words", "first", "every"),
+    [
+        ("smart", [], 0, 1),
+        ("smart", ["--ema-fp32"], 0, 1),
+        ("smart", [*FP16, "--ema-fp32"], 0, 1),
+        ("smart", ["--ema-fp32", "--ema-update-freq", "2"], 0, 2),
+        ("freelb", ["--ema-start-update", "3", "--ema-update-freq", "2"], 3, 2),
+        ("smart", ["--untie-weights-roberta"], 0, 1),
+    ],
+    ids=["plain", "fp32", "fp16", "every-second-update", "freelb-from-update-3", "untied"],
+)
+def test_each_weight_is_averaged_once_also_over_a_restart(
+    tmp_path: Path, folders: dict[str, Path], criterion: str, words: list[str], first: int, every: int
+) -> None:
+    """Five updates, with and without a restart after the third: a restated average, and one checkpoint.
+
+    With --ema-update-freq 2 the restart is between two updates of the average.
+    """
+    smart = SMART if criterion == "smart" else EMA
+    args = [*smart, *DROPOUT, "--lr", "0.05", *words]
+    args = train_args(folders["masked_lm"], tmp_path, criterion, *args, task="masked_lm")
+    files = {}
+    for restarts in (False, True):
+        run = build(args)
+        after = [values_of(run.model)]
+        for update in range(5):
+            if restarts and update == 3:
+                path = save(run, tmp_path / "third.pt")
+                run = build(args)
+                run.trainer.load_checkpoint(str(path))
+            run.trainer.train_step([batch(run, [3 * update, 3 * update + 1, 3 * update + 2])])
+            after.append(values_of(run.model))
+        files[restarts] = save(run, tmp_path / f"{restarts}.pt")
+        extra = torch.load(files[restarts])["extra_state"]
+        found = extra["ema_fp32_params" if "--ema-fp32" in words else "ema"]
+        expected = restated_average(after, first, every)
+        assert {EMBEDDINGS, OUTPUT} <= expected.keys()
+        for name, value in expected.items():
+            assert (found[name] - value).abs().max() <= 4e-7, name
+            assert torch.equal(extra["ema"][name], found[name].to(after[0][name].dtype).float()), name
+    assert tensors(files[True]) == tensors(files[False])
+
+
+def test_a_run_of_version_0_2_0_is_told_what_changes(
+    tmp_path: Path,
+    folders: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Once: the checkpoints that this version writes are read without a word."""
+    args = train_args(folders["masked_lm"], tmp_path, "freelb", *EMA, "--lr", "0.05", task="masked_lm")
+    last = tmp_path / "checkpoint_last.pt"
+    with monkeypatch.context() as patch:
+        patch.setattr(Method, "freezes_inference_copies", False)
+        patch.setattr(Method, "averages_tied_weights_once", False)
+        save(build(args), last)
+    for told in (True, False):
+        run = build(args)
+        caplog.clear()
+        run.trainer.load_checkpoint(str(last))
+        lines = [record.getMessage() for record in caplog.records if "decayed twice" in record.getMessage()]
+        assert [f"({OUTPUT} = {EMBEDDINGS})" in line for line in lines] == ([True] if told else [])
+        save(run, last)
 
 
 @pytest.mark.parametrize("new_run", [True, False], ids=["new-run", "resumed"])

@@ -38,10 +38,13 @@ from criterions.test_methods import (
     recorded,
     start_of,
 )  # fmt: skip
+from fairseq_adv.criterions.method import Method
+from fairseq_adv.data.errors import DataError
 
 SGD = ["--optimizer", "sgd", "--lr", "0"]  # the weights stay, the table moves
 RELEASED = ["--tavat-variant", "released"]
-VARIANTS = pytest.mark.parametrize("words", [[], RELEASED], ids=["paper", "released"])
+PAPER = ["--tavat-variant", "paper"]
+VARIANTS = pytest.mark.parametrize("words", [[], PAPER, RELEASED], ids=["joint", "paper", "released"])
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +70,15 @@ def update(run: SimpleNamespace, sample: dict[str, Any], number: int) -> torch.T
     return gradient
 
 
+def scale(sample: dict[str, Any], words: list[str]) -> torch.Tensor:
+    """(rows, 1, 1): sqrt(N) with the paper's delta_0, U(-m, m) / sqrt(D); FreeLB divides by sqrt(N D)."""
+    tokens = sample["net_input"]["src_tokens"].ne(1).sum(dim=1)
+    groups = rows_of_examples(sample) if "question" in sample else [[r] for r in range(len(tokens))]
+    for rows in groups:
+        tokens[rows] = tokens[rows].sum()
+    return (tokens.sqrt() if words == PAPER else torch.ones(len(tokens))).view(-1, 1, 1)
+
+
 @pytest.mark.parametrize("epsilon", [0.0, EPSILON], ids=["no-ball", "ball"])
 @pytest.mark.parametrize("k", [1, 3])
 @VARIANTS
@@ -81,8 +93,9 @@ def test_gradients_and_tables_equal_the_restated_algorithm(
         ours = update(run, sample, number)
         parameters = [p for p in run.model.parameters() if p.grad is not None]
         grads, expected = restatements.tavat(
-            lambda delta, sample=sample: loss_at(run, sample, delta), start_of(sample, 16, START, number),
-            expected, sample["net_input"]["src_tokens"], parameters, k, ALPHA, epsilon, bool(words),
+            lambda delta, sample=sample: loss_at(run, sample, delta),
+            start_of(sample, 16, START, number) * scale(sample, words), expected,
+            sample["net_input"]["src_tokens"], parameters, k, ALPHA, epsilon, "".join(words[1:]),
         )  # fmt: skip
         theirs = torch.cat([g.double().flatten() for g in grads])
         # fp32, same operations in another order: of the largest entries a few units in the last place.
@@ -100,9 +113,9 @@ def test_an_example_of_several_rows_has_one_ball_and_one_longest_token(
     ours = update(run, sample, 0)
     parameters = [p for p in run.model.parameters() if p.grad is not None]
     grads, expected = restatements.tavat(
-        lambda delta: ranking_loss(run, sample, delta), joint_start(sample, START), expected,
-        sample["net_input"]["src_tokens"], parameters, 3, ALPHA, EPSILON, bool(words),
-        rows_of_examples(sample),
+        lambda delta: ranking_loss(run, sample, delta),
+        joint_start(sample, START) * scale(sample, words), expected, sample["net_input"]["src_tokens"],
+        parameters, 3, ALPHA, EPSILON, "".join(words[1:]), rows_of_examples(sample),
     )  # fmt: skip
     theirs = torch.cat([g.double().flatten() for g in grads])
     assert (ours - theirs).norm() <= 1e-5 * theirs.norm() + 5e-6
@@ -239,6 +252,26 @@ def test_a_checkpoint_has_the_table_for_the_run_that_goes_on_and_a_new_run_has_i
         assert torch.equal(tables[-1], first) is bool(start)
     kept = torch.load(save / "checkpoint_last.pt")["last_optimizer_state"]["param_groups"][0]["tavat_table"]
     assert torch.equal(tables[0], kept)
+
+
+def test_a_run_of_version_0_2_0_goes_on_with_its_variant(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it called paper is joint now."""
+    path = tmp_path / "checkpoint_last.pt"
+    with monkeypatch.context() as patch:
+        patch.setattr(Method, "freezes_inference_copies", False)
+        earlier = build(train_args(data, tmp_path, "tavat", *SGD, *options()))
+        update(earlier, batch(earlier, ROWS), 0)
+        earlier.trainer.cfg.criterion.tavat_variant = "paper"
+        earlier.trainer.consolidate_optimizer()
+        earlier.trainer.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}, "val_loss": None})
+    run = build(train_args(data, tmp_path, "tavat", *SGD, *options()))
+    run.trainer.load_checkpoint(str(path))
+    assert torch.equal(table_of(run), table_of(earlier))
+    run = build(train_args(data, tmp_path, "tavat", *SGD, *options(), *PAPER))
+    with pytest.raises(DataError, match="--tavat-variant: joint → paper"):
+        run.trainer.load_checkpoint(str(path))
 
 
 STOCK = """

@@ -12,6 +12,7 @@ from typing import Any, Callable
 import export_samples
 import pytest
 import safetensors.torch
+import support
 import torch
 from omegaconf import OmegaConf
 from safetensors.torch import load_file
@@ -199,6 +200,28 @@ def test_the_average_of_the_weights(trained: Path, tmp_path: Path) -> None:
     assert torch.equal(last["classifier.weight"] + 1, average["classifier.weight"])
 
 
+def test_the_average_of_a_training_as_it_is_exported(tmp_path: Path) -> None:
+    """Four updates with beta 0.9, restated; the first makes the average."""
+    encoder = export_samples.encoder(tmp_path, "bert")
+    data = export_samples.glue(tmp_path, "RTE", encoder)
+    words = [*(encoder / "model_args.txt").read_text().split(), "--store-ema", "--ema-decay", "0.9"]
+    run = support.build(support.train_args(data, None, "freelb", *words, "--lr", "0.05"))
+    weight = run.model.encoder.sentence_encoder.embed_tokens.weight
+    assert run.model.encoder.lm_head.weight is weight
+    expected = torch.empty(0)
+    for update in range(4):
+        run.trainer.train_step([support.batch(run, [update, update + 1])])
+        now = weight.detach().double()
+        expected = 0.9 * expected + 0.1 * now if update else now
+    run.trainer.consolidate_optimizer()
+    run.trainer.save_checkpoint(str(tmp_path / "run" / "model.pt"), {"val_loss": None})
+    export_checkpoint(tmp_path / "run" / "model.pt", tmp_path / "out", averaged=True)
+    found = load_file(tmp_path / "out" / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
+    # Its rows are in Hugging Face's order.
+    found, expected, now = (values.flatten().sort().values for values in (found, expected, now))
+    assert (found - expected).abs().max() <= 4e-7 < 1e-3 < (found - now).abs().max()
+
+
 def test_a_loss_on_the_card_is_in_nats(trained: Path, tmp_path: Path) -> None:
     def change(state: dict[str, Any]) -> None:
         state["cfg"]["checkpoint"]["best_checkpoint_metric"] = "loss"
@@ -219,7 +242,7 @@ def test_the_model_card(trained: Path, tmp_path: Path) -> None:
     assert "| best accuracy during training | 81.5 |" in card
     method = next(line for line in card.splitlines() if line.startswith("| method "))
     assert "--seed" not in method and "--flood" not in method  # of fairseq's, and of what was not used
-    assert "| updates | 3 |" in card
+    assert "| updates | 3 |" in card and "White space around a text is removed, as in training.\n" in card
     assert "# freelb on RTE\n" in card and "`entailment`, `not_entailment`" in card
     assert "`fairseq-adv export model.pt my-model`" in card
     for file in (tmp_path / "my-model").iterdir():
