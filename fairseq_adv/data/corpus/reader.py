@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Callable, Iterator, List, Optional
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.lines import MAX_LINE_MB, too_long
 
 BLOCK = 1 << 20  # bytes read at a time; their rows and words are in memory together
 COMPRESSED = (".gz", ".zst")
@@ -51,7 +52,7 @@ class Reading:
     """
 
     replace_invalid: bool = False
-    max_line: int = 64 << 20
+    max_line: int = MAX_LINE_MB << 20
     progress: Callable[[int], None] = lambda _: None
     replaced: int = 0
 
@@ -91,10 +92,7 @@ def _whole_lines(piece: Piece, reading: Reading) -> Iterator[bytes]:
         held += len(data) - cut
         if held > reading.max_line:
             start = f"byte {piece.start + place}" + (" of its text" if piece.compressed else "")
-            raise DataError(
-                f"{piece.path}: the line that begins at {start} has more than {reading.max_line >> 20} MiB. "
-                "A line is one row and must fit in memory. Break it into lines, or raise --max-line-mb."
-            )
+            raise too_long(str(piece.path), f"the line that begins at {start}", reading.max_line)
     if held:
         yield b"".join(parts)
 
