@@ -59,7 +59,7 @@ def test_lines_that_begin_with_a_class_in_another_encoding(name: str, tmp_path: 
 
 BAD = [
     ("a.csv", b"text,label\n\xe9,1\n", {}, r"a.csv:2: not UTF-8 .*Save the file as UTF-8"),
-    ("a.csv", b"a,b\nc,1\n\xe9,1\n", {"encoding": "utf-8"}, r"a.csv:3: not utf-8 .*--encoding, such as latin-1"),
+    ("a.csv", b"a,b\nc,1\n\xe9,1\n", {"encoding": "utf-8"}, r"a.csv:3: not utf-8 .*--encoding, such as"),
     ("a.csv", b"text,label\n", {}, "a.csv: no rows"),
     ("a.csv", b"", {}, "a.csv: no rows"),
     ("a.txt", b"\n", {}, "a.txt: no rows"),
