@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from .number_types import count, whole
 from .script import RESUMABLE, command_parser, exit_status
-from .shared_options import add_overwrite
+from .shared_options import add_max_line, add_overwrite
 from .tokenizer_options import FILES, add_tokenizer_options, tokenizer_of
 
 if TYPE_CHECKING:
@@ -59,13 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         default="strict",
         help="on text that is not UTF-8: stop with an error, or insert U+FFFD",
     )
-    add(
-        "--max-line-mb",
-        type=count,
-        default=64,
-        metavar="MIB",
-        help="stop at a longer line (a line of 64 MiB takes 1.5 GB of memory)",
-    )
+    add_max_line(add)
     add_tokenizer_options(parser, tuple(FILES))
     parts = parser.add_argument_group("several nodes, checking, starting over")
     add = parts.add_argument

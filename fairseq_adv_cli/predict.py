@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 
 from .names import PREDICTION_TASKS, is_known
 from .script import RESUMABLE, command_parser, data_output, exit_status
-from .shared_options import add_batch_size, add_columns, add_running
+from .shared_options import add_batch_size, add_columns, add_max_line, add_running, limited
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.predict.predict import Predicted
@@ -78,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument_group("running the models").add_argument
     add_batch_size(add, None)
     add_running(add)
+    add_max_line(add)
     return parser
 
 
@@ -165,4 +166,5 @@ def main(argv: list[str] | None = None) -> int:
         args.stdin = True
         args.checkpoints = [path for path in args.checkpoints if path != Path("-")]
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    return exit_status(lambda: _predict(args), stopped="stopped" if args.stdin or args.input else RESUMABLE)
+    stopped = "stopped" if args.stdin or args.input else RESUMABLE
+    return exit_status(limited(args, lambda: _predict(args)), stopped=stopped)

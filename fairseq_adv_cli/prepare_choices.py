@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from .prepared import add_refuse_suspicious, add_valid_share
 from .script import RESUMABLE, command_parser, exit_status
-from .shared_options import add_overwrite
+from .shared_options import add_max_line, add_overwrite, limited
 
 if TYPE_CHECKING:
     from fairseq_adv.data.choices.prepare_choices import PreparedChoices
@@ -32,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("out", type=Path, metavar="OUT", help="output folder")
     add_valid_share(parser)
     add_refuse_suspicious(parser)
+    add_max_line(parser.add_argument)
     add_overwrite(parser.add_argument)
     return parser
 
@@ -59,4 +60,4 @@ def _prepare(args: argparse.Namespace) -> None:
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_intermixed_args(argv)
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    return exit_status(lambda: _prepare(args), stopped=RESUMABLE)
+    return exit_status(limited(args, lambda: _prepare(args)), stopped=RESUMABLE)

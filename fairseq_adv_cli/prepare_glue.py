@@ -16,7 +16,7 @@ from pathlib import Path
 from .names import GLUE_TASKS, is_known
 from .prepared import report
 from .script import RESUMABLE, command_parser, exit_status
-from .shared_options import add_overwrite
+from .shared_options import add_max_line, add_overwrite, limited
 from .tokenizer_options import add_tokenizer_options, tokenizer_of
 
 
@@ -34,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
         "out", type=Path, metavar="OUT", help="output folder; with ALL it gets a folder <TASK>-bin per task"
     )
     add_tokenizer_options(parser, ("gpt2", "wordpiece"), choice=True)
+    add_max_line(parser.add_argument)
     add_overwrite(parser.add_argument)
     return parser
 
@@ -62,4 +63,4 @@ def main(argv: list[str] | None = None) -> int:
     if not is_known(args.task, (*GLUE_TASKS, "ALL"), problem):
         return 2
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    return exit_status(lambda: _prepare(args), stopped=RESUMABLE)
+    return exit_status(limited(args, lambda: _prepare(args)), stopped=RESUMABLE)

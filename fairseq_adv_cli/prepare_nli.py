@@ -18,7 +18,7 @@ from pathlib import Path
 
 from .prepared import add_refuse_suspicious, add_valid_share, making, report
 from .script import RESUMABLE, command_parser, exit_status
-from .shared_options import add_overwrite
+from .shared_options import add_max_line, add_overwrite, limited
 from .tokenizer_options import add_tokenizer_options
 
 
@@ -34,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     add_valid_share(parser)
     add_refuse_suspicious(parser)
     add_tokenizer_options(parser, ("gpt2", "wordpiece"))
+    add_max_line(add)
     add_overwrite(add)
     return parser
 
@@ -47,4 +48,4 @@ def _prepare(args: argparse.Namespace) -> None:
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_intermixed_args(argv)
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    return exit_status(lambda: _prepare(args), stopped=RESUMABLE)
+    return exit_status(limited(args, lambda: _prepare(args)), stopped=RESUMABLE)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from .number_types import whole
 from .script import RESUMABLE, command_parser, exit_status
-from .shared_options import add_overwrite
+from .shared_options import add_max_line, add_overwrite, limited
 
 if TYPE_CHECKING:
     from fairseq_adv.data.choices.prepare_qnli_ranking import PreparedPairs
@@ -33,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("out", type=Path, metavar="OUT", help="output folder")
     parser.add_argument("--seed", type=whole, default=1, help="seed for ordering a question's choices")
+    add_max_line(parser.add_argument)
     add_overwrite(parser.add_argument)
     return parser
 
@@ -63,4 +64,4 @@ def main(argv: list[str] | None = None) -> int:
     def work() -> None:
         _report(prepare_pairs(args.qnli_dir, args.out, args.seed, args.overwrite))
 
-    return exit_status(work, stopped=RESUMABLE)
+    return exit_status(limited(args, work), stopped=RESUMABLE)

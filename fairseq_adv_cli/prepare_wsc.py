@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .script import RESUMABLE, command_parser, exit_status
-from .shared_options import add_overwrite
+from .shared_options import add_max_line, add_overwrite, limited
 
 if TYPE_CHECKING:
     from fairseq_adv.data.wsc.prepare_wsc import PreparedWsc
@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--spacy-model", default="en_core_web_lg", metavar="NAME", help="spaCy model: a package or a folder"
     )
+    add_max_line(parser.add_argument)
     add_overwrite(parser.add_argument)
     return parser
 
@@ -71,4 +72,4 @@ def main(argv: list[str] | None = None) -> int:
     def work() -> None:
         _report(prepare_wsc(args.input, args.out, args.candidates, args.spacy_model, args.overwrite))
 
-    return exit_status(work, stopped=RESUMABLE)
+    return exit_status(limited(args, work), stopped=RESUMABLE)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from .number_types import count
 
+MAX_LINE_MB = 4  # as in fairseq_adv/data/lines.py; importing that imports torch
 AddArgument = Callable[..., argparse.Action]  # ``add_argument`` of a parser or of a group
 
 
@@ -23,6 +24,29 @@ def add_overwrite(add: AddArgument) -> None:
         action="store_true",
         help="replace an existing output that was made from other files or options",
     )
+
+
+def add_max_line(add: AddArgument) -> None:
+    """Adds --max-line-mb."""
+    add(
+        "--max-line-mb",
+        type=count,
+        default=MAX_LINE_MB,
+        metavar="MIB",
+        help="stop at a longer line or cell. A tokenizer may need 500 times its size in memory",
+    )
+
+
+def limited(args: argparse.Namespace, work: Callable[[], int | None]) -> Callable[[], int | None]:
+    """The work of a command, with its --max-line-mb."""
+
+    def run() -> int | None:
+        from fairseq_adv.data.lines import lines_up_to
+
+        with lines_up_to(args.max_line_mb):
+            return work()
+
+    return run
 
 
 def add_cpu(add: AddArgument) -> None:

@@ -1,4 +1,4 @@
-"""Unpacks an untrusted tar archive only inside its folder.
+"""Unpacks an untrusted tar archive only inside its folder, and not to a size out of proportion.
 
 ``from_pretrained`` accepts an archive; fairseq/file_utils.py, line 90, unpacks it with ``extractall``, which
 before Python 3.14 follows names such as ``../../.bashrc`` out of the folder.
@@ -6,11 +6,20 @@ before Python 3.14 follows names such as ``../../.bashrc`` out of the folder.
 
 from __future__ import annotations
 
+import os
 import tarfile
 from types import ModuleType
 from typing import Any
 
 from .module_view import ModuleView
+
+_HEADERS = (
+    tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+)  # fmt: skip
+_LARGEST_HEADER = 1 << 20  # bytes
+_ALWAYS = 64 << 20  # bytes that any archive may unpack to
+_RATIO = 100  # weights can hardly be packed
 
 
 def apply(module: ModuleType) -> None:
@@ -18,19 +27,41 @@ def apply(module: ModuleType) -> None:
     module.tarfile = ModuleView(tarfile, open=_open)  # type: ignore[attr-defined]
 
 
+class _Member(tarfile.TarInfo):
+    """A header. Long names are in headers of their own, which are read whole, whatever size they give."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in _HEADERS and member.size > _LARGEST_HEADER:
+            raise tarfile.ReadError(f"a header of {member.size} bytes. Not unpacked.")
+        return member
+
+
 def _open(*args: Any, **kwargs: Any) -> tarfile.TarFile:
-    archive = tarfile.open(*args, **kwargs)  # noqa: SIM115 (the caller closes it)
+    archive = tarfile.open(*args, tarinfo=_Member, **kwargs)  # noqa: SIM115 (the caller closes it)
+    try:
+        _check(archive, max(_ALWAYS, _RATIO * os.path.getsize(str(archive.name))))
+    except BaseException:
+        archive.close()
+        raise
     if hasattr(tarfile, "data_filter"):
         archive.extraction_filter = tarfile.data_filter
-        return archive
-    for member in archive.getmembers():  # Pythons before 3.9.17 and 3.10.12
-        if (
+    return archive
+
+
+def _check(archive: tarfile.TarFile, most: int) -> None:
+    """fairseq reads all headers before it unpacks anything, so this costs nothing."""
+    for member in archive:
+        if member.offset_data + member.size > most:
+            raise tarfile.TarError(f"{archive.name!r}: unpacks to more than {most >> 20} MiB. Not unpacked.")
+        if hasattr(tarfile, "data_filter"):
+            continue
+        if (  # Pythons before 3.9.17 and 3.10.12
             member.name.startswith("/")
             or ".." in member.name.split("/")
             or not (member.isdir() or member.isfile())
         ):
-            archive.close()
             raise tarfile.TarError(
                 f"{archive.name!r}: {member.name!r} lies outside, or is a link. Not unpacked."
             )
-    return archive

@@ -6,15 +6,12 @@ Imports neither torch nor fairseq.
 from __future__ import annotations
 
 import errno
-import gzip
 import hashlib
-import io
 import json
 import os
 import shutil
 import tempfile
 import unicodedata
-import zlib
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple, Union
@@ -24,12 +21,15 @@ from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.full_disk import full_disk_named
+from fairseq_adv.data.lines import lines_of
 
 LOCK = ".lock"
 """The suffix of lock files."""
 CANNOT_LOCK = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of a network file system without locks."""
 _BLOCK = 1 << 20
+_LARGEST = 2 << 30  # bytes that a JSON file may take in memory
+_COSTS = {b",": 72, b"[": 176, b"{": 320}  # bytes of a value, a list, an object
 _SHOW_FROM = 256 << 20
 _ONE_A_LINE = "Each line must be one JSON object; is the file truncated?"
 _JSON_NAMES: Dict[type, str] = {dict: "object", list: "array", str: "string"}
@@ -137,32 +137,14 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def file_bytes(path: Path) -> bytes:
-    """The contents of a file, decompressed if its name ends in .gz.
-
-    Raises:
-        DataError: there is no such file, or it is damaged.
-    """
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
-    if path.suffix != ".gz":
-        return path.read_bytes()
-    try:
-        with gzip.open(path, "rb") as file:
-            return file.read()
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: not a complete gzip file ({error}). Download it again.") from error
-
-
 def text_lines(path: Path) -> List[str]:
     """The lines of a UTF-8 file such as ``vocab.txt``; only LF and CR LF end a line.
 
     Raises:
-        DataError: not UTF-8; names the line.
+        DataError: as :func:`fairseq_adv.data.lines.lines_of`.
     """
     # str.splitlines would also split at U+2028 or U+0085, which tokens may contain.
-    lines = decoded(path.read_bytes(), path).replace("\r\n", "\n").split("\n")
-    return lines if lines[-1] else lines[:-1]
+    return [line[:-1] if line.endswith("\r") else line for _, line in lines_of(path)]
 
 
 def decoded(content: bytes, path: Path) -> str:
@@ -188,11 +170,12 @@ def json_object(path: Path, fix: str = "Download the file again.") -> Dict[str, 
         fix: advice for a damaged file, for messages.
 
     Raises:
-        DataError: the file is missing, is not UTF-8, or doesn't contain a JSON object.
+        DataError: the file is missing, is not UTF-8, would take more than 2 GiB of memory, or doesn't contain
+            a JSON object.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    return _object(_utf8(path.read_bytes(), str(path), bom=True), str(path), fix)
+    return _object(_document(path), str(path), fix)
 
 
 def json_object_or_none(path: Path) -> Optional[Dict[str, Any]]:
@@ -208,18 +191,15 @@ def json_lines(path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
     """("file:line", object) for each line that is not blank; the file may be a .gz.
 
     Raises:
-        DataError: the file is missing or empty, or a line is not UTF-8 or not a JSON object.
+        DataError: as :func:`fairseq_adv.data.lines.lines_of`; the file is empty, or a line is not a JSON
+            object.
     """
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
     found = False
-    with io.BytesIO(file_bytes(path)) if path.suffix == ".gz" else open(path, "rb") as file:
-        for number, raw in enumerate(file, start=1):
+    for number, line in lines_of(path):
+        if line.strip():
+            found = True
             where = f"{path}:{number}"
-            line = _utf8(raw, where, bom=number == 1)
-            if line.strip():
-                found = True
-                yield where, _object(line, where, _ONE_A_LINE)
+            yield where, _object(line, where, _ONE_A_LINE)
     if not found:
         raise DataError(f"{path}: no rows found")
 
@@ -259,11 +239,23 @@ def text_of(row: Dict[str, Any], key: str, where: str, prefix: str = "") -> str:
     return text
 
 
-def _utf8(raw: bytes, where: str, bom: bool) -> str:
+def _document(path: Path) -> str:
+    """The text of a JSON file, if what it contains will fit in memory."""
+    size = path.stat().st_size
+    content = path.read_bytes() if 2 * size < _LARGEST else b""
+    # A text takes up to four bytes per character while it is parsed; then each value takes some memory, as
+    # measured with CPython 3.11.
+    parsed = (2 if content.isascii() else 5) * size
+    parsed += sum(cost * content.count(sign) for sign, cost in _COSTS.items())
+    if parsed > _LARGEST:
+        raise DataError(
+            f"{path}: {size >> 20} MiB of JSON could take {parsed / 2**30:.1f} GiB of memory, more than "
+            f"{_LARGEST >> 30}. Split the file."
+        )
     try:
-        return raw.decode("utf-8-sig" if bom else "utf-8")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not UTF-8. Save the file as UTF-8.") from error
+        raise DataError(f"{path}: not UTF-8. Save the file as UTF-8.") from error
 
 
 def _object(text: str, where: str, fix: str) -> Dict[str, Any]:

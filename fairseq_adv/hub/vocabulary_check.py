@@ -114,8 +114,10 @@ def _read_shapes(stream: IO[bytes]) -> Any:
     else."""
     if stream.read(4) == b"PK\x03\x04":
         with zipfile.ZipFile(stream) as archive:
-            name = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
-            with archive.open(name) as pickled:
+            part = next(part for part in archive.infolist() if part.filename.endswith("/data.pkl"))
+            if part.compress_type != zipfile.ZIP_STORED:
+                raise pickle.UnpicklingError("packed, which torch.save never does")
+            with archive.open(part) as pickled:
                 return _Shapes(pickled).load()
     stream.seek(0)
     if _Shapes(stream).load() != _MAGIC_NUMBER:

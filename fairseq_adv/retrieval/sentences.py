@@ -132,7 +132,7 @@ def _blocks(path: Path, errors: str, bar: Optional[Any] = None) -> Iterator[tupl
         read = 0
         while True:
             try:
-                lines = plain.readlines(_BLOCK)
+                lines = _some_lines(plain)
             except (OSError, EOFError, zlib.error) as error:
                 raise DataError(
                     f"{path}: after line {number - 1}: damaged ({error}). Download it again."
@@ -158,6 +158,15 @@ def _blocks(path: Path, errors: str, bar: Optional[Any] = None) -> Iterator[tupl
                 )
             yield raw, [line for line in sentences if line]
             number += len(lines)
+
+
+def _some_lines(file: BinaryIO) -> list[bytes]:
+    """Like ``readlines(_BLOCK)``, but a line that is far too long comes in parts, each of them too long."""
+    lines, size = [], 0
+    while size < _BLOCK and (line := file.readline(5 * LONGEST_LINE)):
+        lines.append(line)
+        size += len(line)
+    return lines
 
 
 def _tell_line(path: Path, number: int, lines: list[bytes]) -> None:

@@ -270,7 +270,7 @@ def test_a_run_of_version_0_2_0_goes_on_with_its_variant(
     run.trainer.load_checkpoint(str(path))
     assert torch.equal(table_of(run), table_of(earlier))
     run = build(train_args(data, tmp_path, "tavat", *SGD, *options(), *PAPER))
-    with pytest.raises(DataError, match="--tavat-variant: joint → paper"):
+    with pytest.raises(DataError, match="--tavat-variant: joint -> paper"):
         run.trainer.load_checkpoint(str(path))
 
 

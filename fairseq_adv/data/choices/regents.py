@@ -6,14 +6,13 @@ The columns are ``questionID``, ``AnswerKey`` and ``question``; the question con
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 import re
 from pathlib import Path
 
 from fairseq_adv.data.choices.questions import Choice, Question
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.table_files import no_column, read_table
 
 logger = logging.getLogger(__name__)
 
@@ -28,29 +27,15 @@ def read_regents(path: Path) -> list[Question]:
         DataError: naming file and line: a missing column, not UTF-8, no choices in a question, an empty
             choice, an unknown answer key.
     """
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        number = error.object[: error.start].count(b"\n") + 1
-        raise DataError(f"{path}:{number}: not UTF-8. Save the file as UTF-8.") from error
-    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     questions, skipped = [], 0
-    try:
-        missing = [name for name in _NEEDED if name not in (rows.fieldnames or [])]
+    for where, row in read_table(path):
+        missing = [name for name in _NEEDED if name not in row]
         if missing:
-            raise DataError(
-                f"{path}:1: the column {missing[0]} is missing; found {', '.join(rows.fieldnames or [])}"
-            )
-        for row in rows:
-            where = f"{path}:{rows.line_num}"
-            if row.get("isMultipleChoiceQuestion", "1") == "0" or row.get("includesDiagram", "0") == "1":
-                skipped += 1
-            else:
-                questions.append(_question(row, where))
-    except csv.Error as error:
-        raise DataError(
-            f"{path}:{rows.line_num + 1}: not CSV ({error}). Is a quotation mark unclosed?"
-        ) from error
+            raise no_column(row, missing[0], where)
+        if row.get("isMultipleChoiceQuestion", "1") == "0" or row.get("includesDiagram", "0") == "1":
+            skipped += 1
+        else:
+            questions.append(_question(row, where))
     if skipped:
         logger.info("%s: left out %d rows: not multiple choice, or with a diagram", path, skipped)
     if not questions:

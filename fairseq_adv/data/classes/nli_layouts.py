@@ -13,7 +13,8 @@ from typing import Any
 
 from fairseq_adv.data.classes.labelled_texts import Columns, PlacedTexts, read_texts
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import file_bytes, json_lines, json_object
+from fairseq_adv.data.io import json_lines, json_object
+from fairseq_adv.data.lines import opened
 from fairseq_adv.data.tables.split_names import split_named
 from fairseq_adv.data.tables.table_files import PlacedRow, tab_separated
 
@@ -143,7 +144,8 @@ def layout_of(row: Mapping[str, Any], path: Path) -> NliLayout:
 def _rows(path: Path) -> Iterator[PlacedRow]:
     if path.suffix == ".json":
         return _object_rows(path)
-    start = file_bytes(path)[:4096].lstrip(b"\xef\xbb\xbf \r\n")
+    with opened(path) as file:
+        start = file.read(4096).lstrip(b"\xef\xbb\xbf \r\n")
     if path.suffix == ".jsonl" or start.startswith(b"{"):
         return json_lines(path)
     first = start.split(b"\n")[0].decode("utf-8", errors="replace").rstrip("\r").split("\t")

@@ -15,6 +15,7 @@ from fairseq_adv.data.corpus.cuts import BLANK_LINE, fingerprint, inputs, plan
 from fairseq_adv.data.corpus.reader import Piece, Reading
 from fairseq_adv.data.corpus.shard import Counts, counts_of, faults, write_shard
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.lines import MAX_LINE_MB
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import finished
 
@@ -45,7 +46,7 @@ class CorpusOptions:
     valid: Sequence[Path] = ()
     test: Sequence[Path] = ()
     replace_invalid: bool = False
-    max_line: int = 64 << 20
+    max_line: int = MAX_LINE_MB << 20
 
 
 @dataclass

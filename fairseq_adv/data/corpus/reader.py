@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, Callable, Iterator, List, Optional
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.lines import MAX_LINE_MB, too_long
 
 BLOCK = 1 << 20  # bytes read at a time; their rows and words are in memory together
 COMPRESSED = (".gz", ".zst")
+_STEP = 256  # bytes of Zstandard that are unpacked together: up to 8 MiB
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Reading:
     """
 
     replace_invalid: bool = False
-    max_line: int = 64 << 20
+    max_line: int = MAX_LINE_MB << 20
     progress: Callable[[int], None] = lambda _: None
     replaced: int = 0
 
@@ -83,18 +85,16 @@ def _whole_lines(piece: Piece, reading: Reading) -> Iterator[bytes]:
     for data in _blocks(piece, reading):
         # A carriage return at the end may be half of a line end, so it is kept for the next block.
         cut = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
+        first = min(end for end in (data.find(b"\n"), data.find(b"\r"), len(data)) if end >= 0)
+        if held + first > reading.max_line:
+            start = f"byte {piece.start + place}" + (" of its text" if piece.compressed else "")
+            raise too_long(str(piece.path), f"the line that begins at {start}", reading.max_line)
         if cut:
             yield b"".join([*parts, data[:cut]])
             place += held + cut
             parts, held = [], 0
         parts.append(data[cut:])
         held += len(data) - cut
-        if held > reading.max_line:
-            start = f"byte {piece.start + place}" + (" of its text" if piece.compressed else "")
-            raise DataError(
-                f"{piece.path}: the line that begins at {start} has more than {reading.max_line >> 20} MiB. "
-                "A line is one row and must fit in memory. Break it into lines, or raise --max-line-mb."
-            )
     if held:
         yield b"".join(parts)
 
@@ -153,16 +153,15 @@ class _Zstandard:
         self._frame: Any = None
 
     def read(self, _size: int) -> bytes:
-        """The text of the next bytes on disk; empty at the end."""
-        while True:
-            data = self._file.read(BLOCK // 8)
-            if not data:
-                if self._frame is not None:
-                    raise EOFError("ends within a frame")
-                return b""
-            text = self._unpacked(data)
-            if text:
-                return text
+        """Some more of the text; empty at the end."""
+        parts: List[bytes] = []
+        size = 0
+        while size < BLOCK and (data := self._file.read(_STEP)):
+            parts.append(self._unpacked(data))
+            size += len(parts[-1])
+        if not size and self._frame is not None:
+            raise EOFError("ends within a frame")
+        return b"".join(parts)
 
     def _unpacked(self, data: bytes) -> bytes:
         parts: List[bytes] = []

@@ -12,11 +12,10 @@ from typing import List, Tuple
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import SplitLayout, TaskLayout
-from fairseq_adv.data.io import decoded
+from fairseq_adv.data.lines import lines_of
 from fairseq_adv.data.text.labelled_rows import LabelledRows
 
 _NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -38,22 +37,18 @@ def read_split(path: Path, task: TaskLayout, layout: SplitLayout) -> Split:
     """Reads and checks one file.
 
     Raises:
-        DataError: the file has no rows, a wrong header, or is not UTF-8; a row has the wrong number of
-            columns, a carriage return inside, or an unknown label. The message names file and line.
+        DataError: the file has no rows, a wrong header, or is not UTF-8; a row is too long, has the wrong
+            number of columns, a carriage return inside, or an unknown label. The message names file and line.
     """
-    content = path.read_bytes()
-    decoded(content, path)  # all columns: otherwise a file in UTF-16 would look like a wrong header
-    rows = content.split(b"\n")
-    if not rows[-1]:
-        rows.pop()
+    rows = lines_of(path)
     if layout.has_header:
-        _check_header(path, layout, rows[0] if rows else b"")
+        _check_header(path, layout, next(rows, (1, ""))[1])
     inputs: Tuple[List[str], ...] = tuple([] for _ in layout.inputs)
     labels: List[str] = []
     lines: List[int] = []
     dropped = 0
-    for number, row in enumerate(rows[layout.has_header :], start=1 + layout.has_header):
-        cells = row.split(b"\t")
+    for number, row in rows:
+        cells = row.split("\t")
         if len(cells) != len(layout.columns):
             if layout.drops_malformed:
                 dropped += 1
@@ -72,10 +67,8 @@ def read_split(path: Path, task: TaskLayout, layout: SplitLayout) -> Split:
     return Split(layout.name, inputs, labels, lines, path, dropped)
 
 
-def _check_header(path: Path, layout: SplitLayout, header: bytes) -> None:
-    if header.startswith(_BYTE_ORDER_MARK):
-        header = header[len(_BYTE_ORDER_MARK) :]
-    found = header.rstrip(b"\r").decode("utf-8").split("\t")
+def _check_header(path: Path, layout: SplitLayout, header: str) -> None:
+    found = header.rstrip("\r").split("\t")
     used = layout.inputs if layout.label is None else (*layout.inputs, layout.label)
     # Only the columns that are read must have the right names; copies may name others differently.
     expected = " | ".join(layout.columns)
@@ -86,14 +79,14 @@ def _check_header(path: Path, layout: SplitLayout, header: bytes) -> None:
         )
 
 
-def _check_width(path: Path, number: int, layout: SplitLayout, cells: List[bytes]) -> None:
+def _check_width(path: Path, number: int, layout: SplitLayout, cells: List[str]) -> None:
     wanted = len(layout.columns)
     # `cut` ignores columns after the last one that is read. That is safe if the last one is the label: a tab
     # inside a sentence would shift it, and it would not be a label of the task. Elsewhere such a tab would
     # truncate a sentence.
     if len(cells) > wanted and layout.label == wanted - 1:
         return
-    if cells in ([b""], [b"\r"]):
+    if cells in ([""], ["\r"]):
         fix = "The line is empty; remove it."
     elif len(cells) > wanted:
         fix = "Is there a tab inside a sentence? Replace it with a space."
@@ -104,17 +97,17 @@ def _check_width(path: Path, number: int, layout: SplitLayout, cells: List[bytes
     )
 
 
-def _text(path: Path, number: int, cells: List[bytes], column: int) -> str:
+def _text(path: Path, number: int, cells: List[str], column: int) -> str:
     cell = cells[column]
-    if column == len(cells) - 1 and cell.endswith(b"\r"):
+    if column == len(cells) - 1 and cell.endswith("\r"):
         cell = cell[:-1]  # Windows line ends: the recipe's later steps treat \r\n as one line end
-    if b"\r" in cell:
+    if "\r" in cell:
         # The recipe's later steps would treat it as a line end: an extra row, and every later label on the
         # wrong row.
         raise DataError(
             f"{path}:{number}: a carriage return inside column {column + 1}. Replace it with a space."
         )
-    return cell.decode("utf-8")
+    return cell
 
 
 def _checked_label(path: Path, number: int, task: TaskLayout, cell: str) -> str:

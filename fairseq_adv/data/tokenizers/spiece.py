@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Mapping, Union
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import file_bytes, json_object
+from fairseq_adv.data.io import json_object
 
 MODEL = "spiece.model"
 SETTINGS = {"do_lower_case": True, "keep_accents": False}  # keys of tokenizer_config.json, and their defaults
@@ -103,7 +103,7 @@ def _charsmap(model: Path) -> bytes:
     """The normalisation table, which the library does not expose; empty if there is none."""
     kind, charsmap = _UNIGRAM, b""
     try:
-        for field, part in _fields(file_bytes(model)):
+        for field, part in _fields(model.read_bytes()):
             for inner, value in _fields(part) if field in (_TRAINER, _NORMALIZER) else ():
                 kind = value if (field, inner) == (_TRAINER, _MODEL_TYPE) else kind
                 charsmap = value if (field, inner) == (_NORMALIZER, _CHARSMAP) else charsmap

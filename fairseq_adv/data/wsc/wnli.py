@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import task_layout
 from fairseq_adv.data.glue.tsv import read_split
+from fairseq_adv.data.lines import lines_of
 from fairseq_adv.data.wsc.superglue import PronounExample
 from fairseq_adv.data.wsc.wnli_alignment import (
     ARTICLES,
@@ -58,10 +60,7 @@ def read_wnli(path: Path) -> list[WnliRow]:
     Raises:
         DataError: naming file and line, as :func:`fairseq_adv.data.glue.tsv.read_split`.
     """
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
-    with open(path, "rb") as file:
-        labelled = b"label" in file.readline()
+    labelled = any("label" in line for _, line in islice(lines_of(path), 1))
     task = task_layout("WNLI")
     layout = next(split for split in task.splits if (split.label is not None) == labelled)
     split = read_split(path, task, layout)

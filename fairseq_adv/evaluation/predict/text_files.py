@@ -9,7 +9,8 @@ from typing import BinaryIO, TextIO
 
 from fairseq_adv.data.choices.question_layouts import read_any_questions
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tables.table_files import read_table, text_cell, text_of_file
+from fairseq_adv.data.lines import lines_of, max_line, too_long
+from fairseq_adv.data.tables.table_files import read_table, text_cell
 from fairseq_adv.evaluation.predict.decisions import decide
 from fairseq_adv.evaluation.predict.output import probability_lines
 from fairseq_adv.evaluation.predict.text_model import Row, TextModel
@@ -48,7 +49,7 @@ def read_rows(file: TextFile) -> list[tuple[str, ...]]:
     if path.name.lower().endswith((".txt", ".txt.gz")):
         if text or text_pair:
             raise DataError(f"{path}: a .txt file has no columns. Leave --text and --text-pair out.")
-        return _one_width(path, text_of_file(path, file.encoding))
+        return _one_width(path, file.encoding)
     if text is None:
         raise DataError(f"{path}: --text is missing: pass the column with the text")
     columns = [text] if text_pair is None else [text, text_pair]
@@ -58,10 +59,9 @@ def read_rows(file: TextFile) -> list[tuple[str, ...]]:
     ]
 
 
-def _one_width(path: Path, content: str) -> list[tuple[str, ...]]:
+def _one_width(path: Path, encoding: str) -> list[tuple[str, ...]]:
     """The texts of a .txt."""
-    lines = content.removesuffix("\n").split("\n") if content else []
-    rows = [_split(line.removesuffix("\r"), f"{path}:{number}") for number, line in enumerate(lines, start=1)]
+    rows = [_split(line.removesuffix("\r"), f"{path}:{number}") for number, line in lines_of(path, encoding)]
     if not rows:
         raise DataError(f"{path}: no texts found")
     odd = next((number for number, row in enumerate(rows, start=1) if len(row) != len(rows[0])), None)
@@ -107,7 +107,7 @@ def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
         sink: flushed after each block of answers.
 
     Raises:
-        DataError: naming the line: it is not UTF-8, or has the wrong number of texts.
+        DataError: naming the line: it is not UTF-8, is above the limit, or has the wrong number of texts.
         BrokenPipeError: ``sink`` no longer has a reader.
     """
     if model.takes_questions:
@@ -135,13 +135,19 @@ def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
 
 def _arriving(source: BinaryIO) -> Iterator[list[bytes]]:
     """Yields the complete lines that have arrived; the last one needs no line feed."""
-    rest = b""
+    parts: list[bytes] = []  # of the line that is still arriving
+    number, held = 1, 0
     while block := source.read1(_BLOCK):  # type: ignore[attr-defined]
-        *lines, rest = (rest + block).split(b"\n")
-        if lines:
-            yield lines
-    if rest:
-        yield [rest]
+        first, *others = block.split(b"\n")
+        parts.append(first)
+        held += len(first)
+        if held > max_line():
+            raise too_long(f"standard input:{number}")
+        if others:
+            yield [b"".join(parts), *others[:-1]]
+            parts, held, number = others[-1:], len(others[-1]), number + len(others)
+    if held:
+        yield [b"".join(parts)]
 
 
 def _split(line: str, where: str) -> tuple[str, ...]:

@@ -1,0 +1,137 @@
+"""Reads text files line by line, plain or gzipped. A line has a limit that holds before it is in memory.
+
+A file of a few megabytes can unpack to a line of many gigabytes. Imports neither torch nor fairseq.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import BinaryIO, Iterator, Optional, Tuple, cast
+
+from fairseq_adv.data.errors import DataError
+
+MAX_LINE_MB = 4
+"""The default of --max-line-mb. WordPiece takes up to 450 bytes of memory per byte of a row: 1.8 GB."""
+_RATIO = 100  # text is rarely packed to less than a twentieth of its size
+_MOST = 1 << 40
+_max_line: ContextVar[int] = ContextVar("max_line", default=MAX_LINE_MB << 20)
+
+
+def max_line() -> int:
+    """The largest number of bytes in a line, a row or a cell."""
+    return _max_line.get()
+
+
+@contextmanager
+def lines_up_to(mebibytes: int) -> Iterator[None]:
+    """Sets the limit of every reader in the block: the option ``--max-line-mb``."""
+    before = _max_line.set(min(mebibytes << 20, _MOST))
+    try:
+        yield
+    finally:
+        _max_line.reset(before)
+
+
+def too_long(where: str, what: str = "the line", limit: Optional[int] = None, hint: str = "") -> DataError:
+    """The error for a line, a row or a cell above the limit.
+
+    Args:
+        where: its file and line.
+        what: what is too long.
+        limit: in bytes; ``None``: :func:`max_line`.
+        hint: a likely reason; a sentence.
+    """
+    shown = (max_line() if limit is None else limit) >> 20
+    return DataError(
+        f"{where}: {what} has more than {shown} MiB.{hint} It must fit in memory. Break it up, or raise "
+        "--max-line-mb (of prepare, predict and corpus)."
+    )
+
+
+def check_unpacked(path: Path, size: int) -> None:
+    """Raises DataError if a compressed file unpacks to far more bytes than compressed text does.
+
+    Args:
+        path: the file.
+        size: how much of it was unpacked.
+    """
+    if size > max(4 * max_line(), _RATIO * path.stat().st_size):
+        raise DataError(
+            f"{path}: unpacks to more than {_RATIO} times its size ({size >> 20} MiB so far), unlike text. "
+            "Is it the right file? If so, unpack it first and pass the result."
+        )
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file for reading, decompressed if its name ends in .gz.
+
+    Raises:
+        DataError: there is no such file; or, in the block, it is damaged.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    if path.suffix != ".gz":
+        with path.open("rb") as plain:
+            yield plain
+        return
+    try:
+        with gzip.open(path, "rb") as unpacked:
+            yield cast(BinaryIO, unpacked)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: not a complete gzip file ({error}). Download it again.") from error
+
+
+def lines_of(path: Path, encoding: Optional[str] = None) -> Iterator[Tuple[int, str]]:
+    """(line number, line without its line feed) for each line, without a byte order mark.
+
+    Only a line feed ends a line.
+
+    Args:
+        path: the file; may be gzipped.
+        encoding: as given with ``--encoding``; ``None``: UTF-8, and there is no such option.
+
+    Raises:
+        DataError: the file or the encoding doesn't exist; the file is damaged or unpacks to too much; or,
+            naming the line, the encoding is wrong or the line is above the limit.
+    """
+    for number, line in enumerate(whole_lines(path, encoding, "\n"), start=1):
+        yield number, line[:-1] if line.endswith("\n") else line
+
+
+def whole_lines(path: Path, encoding: Optional[str], newline: str) -> Iterator[str]:
+    """Like :func:`lines_of`, but the lines keep their ends.
+
+    Args:
+        path: the file.
+        encoding: as there.
+        newline: what ends a line, as for :func:`open`: "\\\\n"; or "": also a carriage return.
+    """
+    limit, number, size = max_line(), 0, 0
+    try:
+        with opened(path) as file, io.TextIOWrapper(file, encoding or "utf-8", newline=newline) as text:
+            while line := text.readline(limit + 1):
+                size += len(line)
+                if len(line) > limit or (4 * len(line) > limit and _bytes_in(line) > limit):
+                    raise too_long(f"{path}:{number + 1}")
+                if path.suffix == ".gz":
+                    check_unpacked(path, size)
+                yield line[1:] if number == 0 and line.startswith("\ufeff") else line
+                number += 1
+    except UnicodeDecodeError as error:
+        at = number + 1 + bytes(error.object[: error.start]).count(b"\n")
+        fix = "Save the file as UTF-8."
+        if encoding is not None:
+            fix = "Pass the file's own --encoding, such as latin-1, or save it as UTF-8."
+        raise DataError(f"{path}:{at}: not {encoding or 'UTF-8'} ({error.reason}). {fix}") from error
+    except (LookupError, UnicodeError) as error:
+        raise DataError(f"--encoding {encoding}: no such text encoding. Pass one such as latin-1") from error
+
+
+def _bytes_in(line: str) -> int:
+    return len(line.encode("utf-8", "surrogatepass"))

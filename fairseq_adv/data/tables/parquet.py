@@ -1,0 +1,113 @@
+"""Reads the rows of a parquet file in small batches, so that a small file can't take much memory.
+
+Repeated values are stored once in a parquet file: half a megabyte can stand for gigabytes of text. So columns
+of texts stay in that form until their size is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.lines import check_unpacked, max_line, too_long
+
+_ROWS = 64  # read together
+_BATCH = 256 << 20  # bytes that they may take
+_LARGEST_GROUP = 1 << 30
+_CODED = {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}
+
+
+def parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """("file: row n", the row's cells by column name), without columns of lists and other nested values.
+
+    Raises:
+        DataError: naming file and row: pyarrow is missing, not a parquet file, no rows, a row group of more
+            than 1 GiB, a text above the limit, or texts that are far larger than the file.
+    """
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise DataError(f"{path}: parquet needs pyarrow: pip install pyarrow") from error
+    found = False
+    try:
+        for place in _placed(path):
+            found = True
+            yield place
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path}: not a parquet file ({error}). Download it again.") from error
+    if not found:
+        raise DataError(f"{path}: no rows found")
+
+
+def _placed(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    from pyarrow import parquet, types
+
+    chunks = _chunks(path, parquet.read_metadata(path))
+    flat = {
+        field.name: field.type.value_type if types.is_dictionary(field.type) else field.type
+        for field in parquet.read_schema(path)
+    }
+    texts = [name for name, kind in flat.items() if _is_text(types, kind)]
+    # Nothing repeats a value but these: a value may be the one before it, with a different end.
+    shared = {chunk.path_in_schema for chunk in chunks if "DELTA_BYTE_ARRAY" in chunk.encodings}
+    sizes = [chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in shared]
+    coded = {chunk.path_in_schema for chunk in chunks if not _CODED.isdisjoint(chunk.encodings)} - shared
+    file = parquet.ParquetFile(
+        path, read_dictionary=sorted(coded.intersection(texts)), buffer_size=1 << 20, pre_buffer=False
+    )
+    columns = [name for name, kind in flat.items() if name in texts or types.is_primitive(kind)]
+    rows = min(_ROWS, max(1, _BATCH // max([1, *sizes])))
+    number = size = 0
+    for batch in file.iter_batches(batch_size=rows, columns=columns):
+        values = {}
+        for name, column in zip(batch.schema.names, batch.columns):
+            if name in texts:
+                size += _size_of(column, f"{path}: row", number, name)
+                check_unpacked(path, size)
+            values[name] = column.to_pylist()
+        for row in range(batch.num_rows):
+            number += 1
+            yield f"{path}: row {number}", {name: cells[row] for name, cells in values.items()}
+
+
+def _chunks(path: Path, about: Any) -> list[Any]:
+    """What the file says about each column of each row group."""
+    found = []
+    for number in range(about.num_row_groups):
+        group = about.row_group(number)
+        chunks = [group.column(k) for k in range(group.num_columns)]
+        sizes = [chunk.total_uncompressed_size for chunk in chunks]
+        size = max([group.total_byte_size, sum(sizes), *sizes])
+        if size > _LARGEST_GROUP:
+            raise DataError(
+                f"{path}: row group {number} has {size >> 20} MiB, more than {_LARGEST_GROUP >> 20}. Write "
+                "the file in smaller groups, such as with row_group_size=10000 in pandas or pyarrow."
+            )
+        for chunk in chunks:
+            if chunk.total_uncompressed_size > max_line() * max(1, chunk.num_values):
+                raise too_long(f"{path}: row group {number}", f"a cell of column {chunk.path_in_schema!r}")
+        found += chunks
+    return found
+
+
+def _is_text(types: Any, kind: Any) -> bool:
+    return bool(
+        types.is_string(kind) or types.is_large_string(kind)
+        or types.is_binary(kind) or types.is_large_binary(kind)
+    )  # fmt: skip
+
+
+def _size_of(column: Any, where: str, before: int, name: str) -> int:
+    """The number of bytes in a batch's texts, none of which is above the limit."""
+    from pyarrow import compute
+
+    if hasattr(column, "dictionary"):
+        lengths = compute.binary_length(column.dictionary).take(column.indices)
+    else:
+        lengths = compute.binary_length(column)
+    if (compute.max(lengths).as_py() or 0) > max_line():
+        row = next(k for k, length in enumerate(lengths.to_pylist(), 1) if (length or 0) > max_line())
+        raise too_long(f"{where} {before + row}", f"column {name!r}")
+    return int(compute.sum(lengths).as_py() or 0) + 8 * len(column)
