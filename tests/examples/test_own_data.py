@@ -141,16 +141,16 @@ def test_the_three_commands_give_predictions(name: str, place: Path) -> None:
 
 
 def test_the_commands_of_the_readme(place: Path) -> None:
-    """Its section on own data, the export of the section after it, and its lines of Python."""
+    """From a csv to a model for transformers and to predictions, and its lines of Python."""
     rows = [f'"A film, {k}",{1 + k % 3}\n' for k in range(TRAIN)]
     (place / "reviews.csv").write_text("review,stars\n" + "".join(rows))
     (place / "new.csv").write_text("review\nA film\nAnother\n")
-    own, theirs = (README.partition(f"\n## {title}")[2] for title in ("Your own data", "From and to"))
-    block = own.partition("```bash\n")[2].partition("```")[0]
-    assert block in PAGE and block.count("\n") == 3
-    (export,) = [line for line in theirs.splitlines() if line.startswith("fairseq-adv export ")]
-    code = theirs.partition("```python\n")[2].partition("```")[0]
-    script = f"{block}{export}\npython - <<'END'\n{code}END\n"
+    verbs = ("prepare", "train", "predict", "export")
+    found = {verb: re.findall(rf"^fairseq-adv {verb} .*\n", README, re.M) for verb in verbs}
+    prepare, train, predict, export = (lines[0] for lines in found.values())
+    assert f"{prepare}{train}{predict}" in PAGE and all(len(lines) == 1 for lines in found.values())
+    code = README.partition("```python\n")[2].partition("```")[0]
+    script = f"{prepare}{train}{predict}{export}\npython - <<'END'\n{code}END\n"
     done = subprocess.run(
         ["bash", "-ec", script], capture_output=True, text=True, env=environment(), timeout=600
     )
