@@ -46,7 +46,9 @@ def main(argv: list[str] | None = None) -> int:
                 f"{shlex.quote(str(out))}`. Known: {', '.join(NAMES)}."
             )
         if options.out is None:
-            raise DataError(f"fetch {options.name}: pass the output folder too: fetch {options.name} OUT")
+            raise DataError(
+                f"fetch {options.name}: pass the output folder too: fairseq-adv fetch {options.name} OUT"
+            )
         fetch = fetch_minilm if options.name == "minilm" else fetch_reviews
         written = fetch(options.out, options.source)
         print(f"wrote {options.out}" if written else f"{options.out} is already there; nothing to do")

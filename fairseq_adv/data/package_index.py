@@ -28,13 +28,13 @@ from urllib.parse import unquote, urljoin, urlsplit
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.full_disk import FullDisk
 from fairseq_adv.data.io import sha256_of, whole_folder, written_whole
 
 _BLOCK = 1 << 16
 _MAX_PAGE_BYTES = 10_000_000
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"  # PEP 691, PEP 503
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
-_NETWORK_ERRORS = (OSError, http.client.HTTPException, ValueError)
 
 
 @dataclass(frozen=True)
@@ -124,25 +124,25 @@ def _download(file: IndexFile, folder: Path) -> Path:
     if (settings.get("no-index") or "no").lower() in ("y", "yes", "t", "true", "on", "1"):
         indexes = []
     problem = "pip is configured to use no index (no-index)"
-    client = _Client(settings)
+    try:
+        client = _Client(settings)
+    except (OSError, ValueError) as error:
+        raise DataError(f"pip's settings can't be used (see `pip config list`): {error}") from error
     for index in indexes:
         try:
             link = client.link(index, file)
             if link is not None:
                 return client.save(link, file, folder / file.name)
             problem = f"{_shown(index)} does not have it"
-        except (urllib.error.URLError, *_NETWORK_ERRORS) as error:
-            if isinstance(error, OSError) and error.filename is not None:
-                raise  # of the disk
-            problem = f"{_shown(index)}: {_reason(error)}"
+        except FullDisk:
+            raise
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reason = getattr(error, "reason", None) or error or type(error).__name__
+            problem = f"{_shown(index)}: {' '.join(str(reason).split())}"
     raise DataError(
         f"{file.name} was not downloaded: {problem}. Check the network and `pip config list`, or get the "
         "file in another way and pass it with --from."
     )
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(getattr(error, "reason", None) or error or type(error).__name__).split())
 
 
 def _pip_settings() -> Dict[str, str]:

