@@ -7,6 +7,7 @@
 #   scripts/quickstart.sh --encoder HF_FOLDER    another BERT or RoBERTa folder instead of MiniLM-L6
 #   scripts/quickstart.sh --out DIR              output folder (default: out/quickstart)
 #   scripts/quickstart.sh --epochs N             training epochs (default: 1; with --glue 4)
+#   scripts/quickstart.sh --seed N               seed of both trainings (default: 1)
 set -euo pipefail
 here=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,17 +15,18 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 absolute() { case "$1" in '' | /*) printf '%s' "$1" ;; *) printf '%s/%s' "$here" "$1" ;; esac; }
 
-glue='' encoder='' out=$PWD/out/quickstart epochs=default
+glue='' encoder='' out=$PWD/out/quickstart epochs=default seed=1
 while [ $# -gt 0 ]; do
     case "$1" in
-        -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
-        --glue | --encoder | --out | --epochs)
+        -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        --glue | --encoder | --out | --epochs | --seed)
             [ $# -ge 2 ] || die "$1 needs a value (see $0 --help)"
             case "$1" in
                 --glue) glue=$(absolute "$2") ;;
                 --encoder) encoder=$(absolute "$2") ;;
                 --out) out=$(absolute "$2") ;;
                 --epochs) epochs=$2 ;;
+                --seed) seed=$2 ;;
             esac
             shift 2 ;;
         *) die "unknown option '$1' (see $0 --help)" ;;
@@ -34,6 +36,7 @@ done
 [ -z "$encoder" ] || [ -f "$encoder/config.json" ] || die "--encoder $encoder: no config.json in it. Pass a Hugging Face model folder"
 [ "$epochs" != default ] || { [ -z "$glue" ] && epochs=1 || epochs=4; }
 case "$epochs" in '' | *[!0-9]* | 0* | ?????*) die "--epochs $epochs: pass a whole number from 1 to 9999, such as 4" ;; esac
+case "$seed" in '' | *[!0-9]* | 0?* | ?????*) die "--seed $seed: pass a whole number from 0 to 9999" ;; esac
 [ -n "$out" ] || die "--out: empty. Pass a folder"
 
 task=reviews
@@ -105,14 +108,14 @@ step "3/6 the text: labelled sentences, tokenised and binarised" prepare
 
 # Options of both runs. FreeLB's sizes are relative to the embeddings; docs/choosing.md explains how to choose them.
 train() {
-    local run=$runs/$1
+    local run=$runs/$1-seed$seed
     shift
     [ ! -f "$run/done" ] || return 0
     fairseq-adv train "$data" --encoder "$out/encoder-$name" --save-dir "$run" --lr "$([ -n "$glue" ] && echo 1e-4 || echo 2e-4)" \
-        --max-epoch "$epochs" --seed 1 "$@" && touch "$run/done"
+        --max-epoch "$epochs" --seed "$seed" "$@" && touch "$run/done"
 }
 train_step() {
-    watch "$runs/$2" & watcher=$!
+    watch "$runs/$2-seed$seed" & watcher=$!
     step "$1" train "${@:2}"
     unwatch
 }
@@ -120,24 +123,28 @@ train_step "4/6 fine-tuning without perturbation" standard --criterion standard
 train_step "5/6 fine-tuning with FreeLB" freelb --criterion freelb --adv-relative --adv-steps 3 \
     --adv-max-norm 0.02 --adv-lr 0.0067 --adv-init-mag 0.01
 
+standard=$runs/standard-seed$seed freelb=$runs/freelb-seed$seed table=$runs/table-seed$seed.txt
 text='A terrible, boring film.'
 compare() {
-    fairseq-adv compare "$runs/standard" "$runs/freelb" ${glue:+--epsilon 0.01 0.02 --relative --batches 4} \
-        --curves "$runs/curves.png" >"$runs/table.txt" || return
-    [ -z "$glue" ] || return 0
-    examples/quickstart/table.py "$out/reviews" "$runs/standard" "$runs/freelb" >"$runs/table.txt" &&
-        echo "$text" | fairseq-adv predict "$runs/freelb/checkpoint_best.pt" --stdin >"$runs/answer.txt"
+    if [ -n "$glue" ]; then
+        fairseq-adv compare "$standard" "$freelb" --epsilon 0.01 0.02 --relative --batches 4 --curves "$runs/curves.png" >"$table"
+        return
+    fi
+    [ ! -s "$table" ] || return 0
+    examples/quickstart/table.py "$out/reviews" "$standard" "$freelb" >"$table.new" && mv "$table.new" "$table"
 }
 step "6/6 both on unseen sentences and under attack" compare
 
 echo
-cat "$runs/table.txt"
+cat "$table"
 echo
-echo "learning curves: $runs/curves.png; checkpoints and logs: $runs/{standard,freelb}; commands and their output: $log"
-predict="${VENV:-.venv}/bin/fairseq-adv predict $runs/freelb/checkpoint_best.pt"
+echo "checkpoints and logs: $standard, $freelb"
+echo "commands and their output: $log"
+predict="${VENV:-.venv}/bin/fairseq-adv predict $freelb/checkpoint_best.pt"
 if [ -n "$glue" ]; then
-    echo "more: $predict --help"
+    echo "learning curves: $runs/curves.png; more: $predict --help"
 else
-    echo "Now a sentence of your own (the answer to this one: $(cat "$runs/answer.txt")):"
+    answer=$(echo "$text" | fairseq-adv predict "$freelb/checkpoint_best.pt" --stdin 2>>"$log")
+    echo "Now a sentence of your own. This one's answer is ${answer/$'\t'/, with probability }:"
     echo "echo '$text' | $predict --stdin"
 fi
