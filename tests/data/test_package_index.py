@@ -51,7 +51,7 @@ def test_found_and_never_run(
 @pytest.mark.slow
 def test_pip_would_run_it(index: Index, package: bytes, tmp_path: Path) -> None:
     """The canary sings."""
-    index.offer(reviews.ARCHIVE, package, "html")
+    index.offer(reviews.ARCHIVE, package)
     words = ["download", "--no-build-isolation", "--no-deps", "--no-binary=:all:", "-d", tmp_path / "out"]
     subprocess.run([sys.executable, "-m", "pip", *map(str, words), "vaderSentiment==3.3.2"], check=False)
     assert (tmp_path / "canary").exists()
