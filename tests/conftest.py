@@ -36,3 +36,17 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip(f"needs the real benchmark files in {path}, which are no part of the project")
     return path
+
+
+@pytest.fixture(scope="session")
+def reviews_folder() -> Path:
+    """The sentences of ``fairseq-adv fetch reviews``, kept in .cache; fetched if they are not there yet."""
+    from fairseq_adv.data.errors import DataError
+    from fairseq_adv.data.reviews import fetch_reviews
+
+    folder = ROOT / ".cache" / "reviews"
+    try:
+        fetch_reviews(folder)
+    except (DataError, OSError) as error:
+        pytest.skip(f"needs the labelled sentences, which could not be fetched: {error}")
+    return folder

@@ -52,7 +52,7 @@ def test_user_dir_answers_in_a_few_hundredths_of_a_second() -> None:
 
 SCRIPTS = {
     "build_arc_index": "retrieve index", "compare_runs": "compare", "convert_hf_checkpoint": "convert",
-    "fetch_minilm": "fetch", "gradient_accordance": "figures", "loss_under_perturbation": "attack",
+    "fetch": "fetch", "gradient_accordance": "figures", "loss_under_perturbation": "attack",
     "make_glue_submission": "submission", "predict": "predict", "prepare_corpus": "corpus",
     "prepare_glue": "prepare glue", "prepare_qnli_ranking": "prepare qnli-ranking",
     "prepare_wsc": "prepare wsc", "retrieve_arc": "retrieve documents", "sweep_perturbation": "sweep",

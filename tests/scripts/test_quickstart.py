@@ -1,11 +1,15 @@
-"""scripts/quickstart.sh: mistakes are told in one line, before its set-up begins."""
+"""scripts/quickstart.sh: mistakes are told in one line, before its set-up begins; and what it ends with."""
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import pytest
 from support import run_from_scratch
+
+from fairseq_adv import load
 
 
 @pytest.mark.parametrize(
@@ -26,6 +30,7 @@ from support import run_from_scratch
         (["--epochs", "99999999999999999999"], "--epochs 99999999999999999999: pass"),
         (["--epochs", ""], "--epochs : pass"),
         (["--epochs"], "--epochs needs a value"),
+        (["--seed", "one"], "--seed one: pass a whole number from 0 to 9999"),
         (["--out", "{tmp}/file/out"], "--out {tmp}/file/out: can't be created"),
         (["--out", "{tmp}/taken"], "--out {tmp}/taken: can't be written"),
         (["--out", ""], "--out: empty"),
@@ -47,3 +52,32 @@ def test_a_mistake_is_told_before_the_set_up(
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: " + message.format(tmp=tmp_path)) and done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_three_seeds(repo: Path, tmp_path: Path, reviews_folder: Path) -> None:
+    """The real thing, as a stranger runs it: minutes for each seed."""
+    (tmp_path / "reviews").symlink_to(reviews_folder)
+    script, env = repo / "scripts" / "quickstart.sh", str(Path(sys.executable).parent.parent)
+    for seed in (1, 2, 3):
+        words = ["--out", str(tmp_path), "--seed", str(seed)]
+        done = run_from_scratch("bash", str(script), *words, VENV=env)
+        assert done.returncode == 0, done.stdout + done.stderr
+        lines = done.stdout.splitlines()
+        assert len(lines) <= 40 and not done.stderr
+        assert re.search(r"4/6 .* … (\d+ % ){3,}\d+ s$", done.stdout, re.M)  # progress while it trains
+        assert re.search(r"^sentences +2000 +1000 +1000$", done.stdout, re.M)
+        assert "This one's answer is negative, with probability 0.9" in lines[-2]
+        own = lines[-1].replace("A terrible, boring film.", "A wonderful film, I loved it.")
+        assert run_from_scratch("bash", "-c", own).stdout.startswith("positive\t0.")
+        for run in ("standard", "freelb"):
+            model = load(tmp_path / "runs-minilm-reviews-1" / f"{run}-seed{seed}" / "checkpoint_best.pt")
+            answers = model.predict(["A terrible, boring film.", "A wonderful film, I loved it."])
+            assert [answer.label for answer in answers] == ["negative", "positive"]
+            table = re.search(
+                rf"^{run}-seed{seed}((?: +\d+\.\d){{5}})  \d+ s, 94 updates$", done.stdout, re.M
+            )
+            assert table is not None
+            movies, products, tweets, *attacked = map(float, table[1].split())
+            # Chance is 50, 59 and 68; measured over three seeds: 81 to 83, 70 to 80, 63 to 73.
+            assert movies > 78 and products > 62 and tweets > 58 and min(attacked) < movies
