@@ -115,7 +115,7 @@ train() {
         --max-epoch "$epochs" --seed "$seed" "$@" && touch "$run/done"
 }
 train_step() {
-    watch "$runs/$2-seed$seed" & watcher=$!
+    watch "$runs/$2-seed$seed" 2>/dev/null & watcher=$!
     step "$1" train "${@:2}"
     unwatch
 }
