@@ -68,15 +68,19 @@ def table(reviews: Path, runs: list[Path], most: list[int]) -> None:
     print(f"{'sentences':20}" + "".join(f"{len(texts):10}" for texts, _ in data.values()))
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    parser.add_argument("reviews", type=Path, metavar="REVIEWS")
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
-    parser.add_argument(
+def parser() -> ArgumentParser:
+    options = ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    options.add_argument("reviews", type=Path, metavar="REVIEWS")
+    options.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    options.add_argument(
         "--rows", type=count, nargs=3, default=[2000, 1000, 1000], metavar="N",
         help="how many movie sentences, product sentences and tweets",
     )  # fmt: skip
-    options = parser.parse_args(argv)
+    return options
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = parser().parse_args(argv)
     return exit_status(lambda: table(options.reviews, options.runs, options.rows))
 
 
