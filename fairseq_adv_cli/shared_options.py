@@ -33,7 +33,7 @@ def add_max_line(add: AddArgument) -> None:
         type=count,
         default=MAX_LINE_MB,
         metavar="MIB",
-        help="stop at a longer line or cell. A tokenizer may need 500 times its size in memory",
+        help="stop at a longer line or cell. A tokenizer may need 400 times its size in memory",
     )
 
 

@@ -110,7 +110,7 @@ def whole_lines(path: Path, encoding: Optional[str], newline: str) -> Iterator[s
     Args:
         path: the file.
         encoding: as there.
-        newline: what ends a line, as for the built-in ``open``: "\\\\n"; or "": also a carriage return.
+        newline: as for Python's ``open``: a line feed; or empty, if a carriage return ends a line too.
     """
     limit, number, size = max_line(), 0, 0
     try:

@@ -174,13 +174,15 @@ def test_predict_on_a_file(
 
 
 class Endless(io.BufferedIOBase):
-    """A stream: two lines, and one without an end."""
+    """A stream: two lines, and one of 64 MiB."""
 
     def __init__(self) -> None:
         self.read_so_far = 0
 
     def read1(self, size: int = -1) -> bytes:
         self.read_so_far += size
+        if self.read_so_far > BLOCK:
+            return b""
         return b"a film\nanother\n" + b"x" * (size - 15) if self.read_so_far == size else b"x" * size
 
 
@@ -337,6 +339,21 @@ def test_the_option_is_the_same_everywhere(
         assert MORE in capsys.readouterr().out, verb
     assert len(found) == 8 and len(set(found)) == 1
     assert found[0][0] == lines.MAX_LINE_MB
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["prepare classification", "corpus"])
+@pytest.mark.parametrize("unit", ["!", "a ! ", "\U0001f600"])
+def test_the_longest_line_is_tokenized_within_the_memory(
+    verb: str, unit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """WordPiece takes the most memory for punctuation marks: a token each."""
+    long = unit * (((4 << 20) - 8) // len(unit.encode()))
+    (tmp_path / "train.tsv").write_text(f"text\tlabel\n{long}\t0\n{long}\t1\n" + "a\t0\nb\t1\n" * 9)
+    words = ["--encoder", write_encoder(tmp_path / "encoder")]
+    words += ["--text", "text", "--label", "label"] if verb != "corpus" else []
+    done = CommandMain(verb, capsys)(tmp_path / "train.tsv", tmp_path / "out", *words)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_verb_obeys_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], films: Path) -> None:

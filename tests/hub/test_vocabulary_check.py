@@ -5,6 +5,7 @@ read.
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import zipfile
 from pathlib import Path
@@ -137,6 +138,13 @@ class Runs:
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
         return os.mkdir, (str(self.folder),)
+
+
+def test_a_packed_one_is_refused_unread(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "model.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({"model": {"padding": b"x" * (1 << 20)}}))
+    with pytest.raises(DataError, match=r"model.pt: not a checkpoint .*packed, which torch.save never does"):
+        embedding_rows(tmp_path / "model.pt")
 
 
 def test_nothing_of_the_file_is_run(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def _placed(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for field in parquet.read_schema(path)
     }
     texts = [name for name, kind in flat.items() if _is_text(types, kind)]
-    # Nothing repeats a value but these: a value may be the one before it, with a different end.
+    # In this encoding a value may be the one before it with a different end, and pyarrow unpacks every one.
     shared = {chunk.path_in_schema for chunk in chunks if "DELTA_BYTE_ARRAY" in chunk.encodings}
     sizes = [chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in shared]
     coded = {chunk.path_in_schema for chunk in chunks if not _CODED.isdisjoint(chunk.encodings)} - shared

@@ -96,7 +96,7 @@ class TokenToIds(ABC):
 
 
 def _groups(rows: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The rows in groups of about a million characters: tokenizing takes up to 500 bytes for each."""
+    """The rows in groups of about a million characters: tokenizing takes up to 450 bytes for each."""
     start = held = 0
     for end, row in enumerate(rows):
         if held and held + len(row) > _TOGETHER:
