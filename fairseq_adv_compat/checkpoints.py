@@ -35,7 +35,6 @@ OPT_OUT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"  # torch >= 2.6 uses the same varia
 _looks: ContextVar[tuple[Callable[[Any], None], ...]] = ContextVar(
     "looks", default=(configurations.check_types, configurations.check_strings)
 )  # called with a checkpoint's contents before it is used
-_BUILDING = (*_looks.get(), configurations.check_before_building)
 _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 _BY_DEFAULT = _VERSION >= (2, 6)  # torch.load uses weights_only by default
 NATIVE = _VERSION >= (2, 10)  # torch's own weights_only is safe: before, CVE-2025-32434 and CVE-2026-24747
@@ -100,10 +99,10 @@ def _building(plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def load_model_ensemble_and_task(*args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(plain).bind(*args, **kwargs).arguments
-        if given.get("state") is not None:
-            _look_at(given["state"], given["filenames"][0], _BUILDING[1:])
         try:
             with to_build_from():
+                if given.get("state") is not None:
+                    _look_at(given["state"], given["filenames"][0], _looks.get()[1:])
                 return plain(*args, **kwargs)
         except RefusedOptions as error:
             raise _refusal(", ".join(map(str, given["filenames"])), str(error)) from None
@@ -114,9 +113,16 @@ def _building(plain: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def to_build_from() -> Iterator[None]:
     """In this block, checkpoints are read to build a model from them, so names and sizes are checked too."""
-    token = _looks.set(_BUILDING)
-    try:
+    if _is_trusted():
         yield
+        return
+    from .model_size import ModelSize
+
+    size = ModelSize()
+    token = _looks.set((*_looks.get()[:2], configurations.check_before_building, size.add))
+    try:
+        with size:
+            yield
     finally:
         _looks.reset(token)
 
