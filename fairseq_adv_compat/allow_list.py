@@ -10,6 +10,7 @@ import argparse
 import collections
 import enum
 import pickle
+import re
 import sys
 import typing
 from functools import partial
@@ -31,6 +32,17 @@ def numpy_scalar(dtype: Any, data: Any = b"") -> Any:
     return np.frombuffer(data, dtype)[0]
 
 
+def numpy_dtype(code: Any, align: Any = False, copy: Any = True) -> Any:
+    """A type of numbers of its own: numpy's are shared, and a pickle could change them.
+
+    Raises:
+        pickle.UnpicklingError: it is not a number's.
+    """
+    if not isinstance(code, str) or not re.fullmatch(r"[biufc]\d{1,2}", code):
+        raise pickle.UnpicklingError(f"GLOBAL numpy.dtype of {code!r:.60}")
+    return np.dtype(code, False, True)
+
+
 def plain_globals() -> dict[str, Any]:
     """The names that any fairseq checkpoint may contain in addition to tensors: name in the pickle -> object.
 
@@ -49,7 +61,7 @@ def plain_globals() -> dict[str, Any]:
         "fairseq.data.dictionary.Dictionary": Dictionary,
         "numpy.core.multiarray.scalar": numpy_scalar,
         "numpy._core.multiarray.scalar": numpy_scalar,
-        "numpy.dtype": np.dtype,
+        "numpy.dtype": numpy_dtype,
     }
     kind: Any
     for kind in (bool, dict, float, int, list, str, tuple):

@@ -23,19 +23,18 @@ import torch
 
 from . import configurations
 from .allow_list import fairseq_globals, plain_globals
-from .checksums import Damaged, check_parts, part_sizes
+from .checksums import Damaged, check_parts
 from .module_view import ModuleView
 from .plain_options import Refused as RefusedOptions
 
 _KINDS = {"TorchScript": "a TorchScript program", "legacy .tar": "of torch's old format, a tar archive"}
 # What a pickle reader raises, in addition to its own error, for bytes that are not a pickle.
 _UNREADABLE = (AttributeError, EOFError, LookupError, OverflowError, TypeError, ValueError)
-_READING = "PytorchStreamReader|inline_container|record size"  # torch's RuntimeErrors for damaged files
+_MACHINE = "CUDA|cuda|alloc"  # in torch's RuntimeErrors that a damaged file is not the reason for
 OPT_OUT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"  # torch >= 2.6 uses the same variable
 _looks: ContextVar[tuple[Callable[[Any], None], ...]] = ContextVar(
     "looks", default=(configurations.check_types, configurations.check_strings)
 )  # called with a checkpoint's contents before it is used
-_BUILDING = (*_looks.get(), configurations.check_before_building)
 _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 _BY_DEFAULT = _VERSION >= (2, 6)  # torch.load uses weights_only by default
 NATIVE = _VERSION >= (2, 10)  # torch's own weights_only is safe: before, CVE-2025-32434 and CVE-2026-24747
@@ -100,10 +99,10 @@ def _building(plain: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(plain)
     def load_model_ensemble_and_task(*args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(plain).bind(*args, **kwargs).arguments
-        if given.get("state") is not None:
-            _look_at(given["state"], given["filenames"][0], _BUILDING[1:])
         try:
             with to_build_from():
+                if given.get("state") is not None:
+                    _look_at(given["state"], given["filenames"][0], _looks.get()[1:])
                 return plain(*args, **kwargs)
         except RefusedOptions as error:
             raise _refusal(", ".join(map(str, given["filenames"])), str(error)) from None
@@ -114,9 +113,16 @@ def _building(plain: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def to_build_from() -> Iterator[None]:
     """In this block, checkpoints are read to build a model from them, so names and sizes are checked too."""
-    token = _looks.set(_BUILDING)
-    try:
+    if _is_trusted():
         yield
+        return
+    from .model_size import ModelSize
+
+    size = ModelSize()
+    token = _looks.set((*_looks.get()[:2], configurations.check_before_building, size.add))
+    try:
+        with size:
+            yield
     finally:
         _looks.reset(token)
 
@@ -139,10 +145,13 @@ def load(f: IO[bytes], map_location: Any = None) -> Any:
 
 def _load_unchecked(f: IO[bytes], map_location: Any = None) -> Any:
     """As above, without a look at the configuration; or the buffer of a broadcast."""
+    from . import restricted_pickle
+
     if _is_trusted():
         return torch.load(f, map_location=map_location, weights_only=False)
     try:
         check_parts(f)
+        restricted_pickle.scan(f)
         return _load_native(f, map_location) if NATIVE else _load_restricted(f, map_location)
     except pickle.UnpicklingError as error:
         raise _error(f, str(error)) from None
@@ -150,7 +159,7 @@ def _load_unchecked(f: IO[bytes], map_location: Any = None) -> Any:
         told = f"is damaged, or not a checkpoint: {error}. Copy it again, or use an earlier one."
         raise Refused(f"{_source(f)} {told}") from None
     except (RuntimeError, *_UNREADABLE) as error:
-        if isinstance(error, RuntimeError) and not re.search(_READING, str(error)):
+        if isinstance(error, RuntimeError) and re.search(_MACHINE, str(error)):
             raise  # a problem of the machine: no GPU, no memory
         told = " ".join(str(error).split())
         raise Refused(f"{_source(f)}: not a checkpoint ({type(error).__name__}: {told:.200})") from None
@@ -193,11 +202,7 @@ def _load_restricted(f: IO[bytes], map_location: Any) -> Any:
     if not readers._is_zipfile(f):
         return readers._legacy_load(f, map_location, restricted_pickle, encoding="utf-8")
     with readers._open_zipfile_reader(f) as archive:
-        if readers._is_torchscript_zip(archive):  # torch.load would have torch.jit run its code
-            raise pickle.UnpicklingError("a TorchScript program")
-        return readers._load(
-            archive, map_location, restricted_pickle.of_sizes(part_sizes(f)), encoding="utf-8"
-        )
+        return readers._load(archive, map_location, restricted_pickle, encoding="utf-8")
 
 
 def _source(f: IO[bytes]) -> str:

@@ -6,6 +6,7 @@ bit would silently change a weight.
 
 from __future__ import annotations
 
+import struct
 import zipfile
 from typing import IO
 
@@ -31,28 +32,63 @@ def check_parts(file: IO[bytes]) -> None:
         if file.read(2) != b"PK":
             return
         with zipfile.ZipFile(file) as archive:
+            _check_directory(file, archive)
             for part in archive.infolist():
                 if part.compress_type != zipfile.ZIP_STORED:
                     raise Damaged(f"its part {part.filename!r:.60} is packed, as in a TorchScript program")
+                if part.compress_size != part.file_size:
+                    raise Damaged(f"its part {part.filename!r:.60} has two sizes")
                 if part.external_attr & _FOLDER:
                     raise Damaged(f"its part {part.filename!r:.60} is marked as a folder")
                 if part.CRC:
                     _read(archive, part)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, OSError, RuntimeError, ValueError) as error:
+    except (
+        zipfile.BadZipFile,
+        EOFError,
+        NotImplementedError,
+        OSError,
+        RuntimeError,
+        ValueError,
+        struct.error,
+    ) as error:
         raise Damaged(f"it is not a complete zip file ({error})") from error
     finally:
         file.seek(start)
 
 
+def _check_directory(file: IO[bytes], archive: zipfile.ZipFile) -> None:
+    """Refuses a zip file in which torch's reader would find other parts, or the same bytes several times."""
+    end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
+    size, offset, location = (
+        end[getattr(zipfile, f"_ECD_{name}")] for name in ("SIZE", "OFFSET", "LOCATION")
+    )
+    gap = location - size - offset
+    file.seek(max(location - 20, 0))
+    sign, _, begin = struct.unpack("<4sLQ", file.read(16))
+    if sign == b"PK\x06\x07":  # zip64: where its record begins
+        gap -= 20 + 56 if begin == location - 20 - 56 else -1
+    if gap or archive.comment:
+        raise Damaged("its directory is not at its end")
+    parts = archive.infolist()
+    if sum(part.compress_size for part in parts) > offset:
+        raise Damaged("its parts overlap")
+    if len({_inner(part).lower() for part in parts}) != len(parts):  # torch's reader ignores case
+        raise Damaged("it has two parts with the same name")
+
+
 def part_sizes(file: IO[bytes]) -> dict[str, int]:
-    """The size of each part of a zip file in bytes, by the last component of its name; restores the
+    """The size of each part of a zip file in bytes, by its name without the archive's; restores the
     position."""
     start = file.tell()
     try:
         with zipfile.ZipFile(file) as archive:
-            return {part.filename.rpartition("/")[2]: part.file_size for part in archive.infolist()}
+            return {_inner(part): part.file_size for part in archive.infolist()}
     finally:
         file.seek(start)
+
+
+def _inner(part: zipfile.ZipInfo) -> str:
+    return part.filename.partition("/")[2]
 
 
 def _read(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from .model_size import held_weights
 from .plain_options import Refused, plain_options, type_name
 
 _LISTS = (list, tuple, type(None))
@@ -170,7 +171,7 @@ def check_before_building(state: Any) -> None:
     for part in ("args", "cfg"):
         options = _named(plain_options(state.get(part), part, strict=False))
         if options:
-            _check_names(options, part, sum(value.numel() for value in weights.values()))
+            _check_names(options, part, held_weights(state))
 
 
 def _check_names(options: dict[str, Any], where: str, held: int) -> None:
@@ -190,6 +191,8 @@ def _check_names(options: dict[str, Any], where: str, held: int) -> None:
         own = options if where == "args" else _named(options.get(part))
         place = f"{where}.{option}" if where == "args" else f"{where}.{part}._name"
         name = own.get(option) if where == "args" else own.get("_name", own.get(option))
+        if where == "cfg" and part != "model" and own.get(part) not in (None, name):  # fairseq prefers it
+            raise Refused(f"{where}.{part} has two names, {name!r:.60} and {own[part]!r:.60}")
         kind = registry.get(name) if isinstance(name, str) else None
         parts.append(own)
         if kind is None and part == "criterion":

@@ -20,7 +20,7 @@ _NODES = (
     nodes.AnyNode, nodes.BooleanNode, nodes.EnumNode, nodes.FloatNode, nodes.IntegerNode, nodes.StringNode,
 )  # fmt: skip
 # A RoBERTa has 800 values. hydra, which converts old-style args, takes seconds for a list of 5000.
-_MOST = 10_000  # values in all; 1000 characters count as one
+_MOST = 10_000  # values in all; 50 characters count as one
 _MOST_ITEMS = 1000  # of a list
 _LONGEST = 1 << 17  # characters; Linux allows no longer argument of a command
 _DEEPEST = 50  # levels of nested parts
@@ -105,7 +105,7 @@ class _Copy:
         return copy
 
     def _text(self, text: str, where: str) -> str:
-        self.left -= len(text) // 1000
+        self.left -= len(text) // 50
         if len(text) > _LONGEST:
             raise Refused(f"{where} is a text of {len(text)} characters")
         if "${" in text:

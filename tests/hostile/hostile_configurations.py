@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import fairseq
+import torch
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.logging.meters import SumMeter
 from omegaconf import OmegaConf
@@ -204,6 +205,51 @@ def a_billion_classes(state: State, canary: Path) -> None:
     state["cfg"]["task"]["num_classes"] = 1_000_000_000
 
 
+def another_task_under_fairseq_s_other_name(state: State, canary: Path) -> None:
+    """setup_task prefers `task` to `_name`."""
+    state["cfg"]["task"].update(task="speech_to_text", config_yaml="config.yaml")
+
+
+def another_criterion_under_fairseq_s_other_name(state: State, canary: Path) -> None:
+    state["cfg"]["criterion"] = Namespace(_name="standard", criterion="ctc", wer_args="('a', 'b', 1, 1)")
+
+
+def many_texts(state: State, canary: Path) -> None:
+    """hydra would take half a minute to convert them."""
+    texts = dict.fromkeys(("restore_file", "tensorboard_logdir", "results_path", "log_file"), "x'" * 60_000)
+    state["args"] = Namespace(**{**vars(state["cfg"]["model"]), **texts, "plasma_path": "x'" * 60_000})
+
+
+def expanded_weights(state: State, canary: Path) -> None:
+    """One number that is shown as many."""
+    state["model"]["x"] = torch.zeros(1).expand(1 << 40)
+    vars(state["cfg"]["model"]).update(encoder_embed_dim=20_000, encoder_ffn_embed_dim=80_000)
+
+
+def repeated_weights(state: State, canary: Path) -> None:
+    """One tensor under many names."""
+    state["model"].update(dict.fromkeys((f"x{k}" for k in range(10_000)), torch.zeros(100_000)))
+    vars(state["cfg"]["model"]).update(encoder_embed_dim=10_000, encoder_ffn_embed_dim=40_000)
+
+
+def an_expanded_head(state: State, canary: Path) -> None:
+    state["cfg"]["task"] = {"_name": "masked_lm", "data": f"{state['cfg']['task']['data']}/input0"}
+    head = "classification_heads.x"
+    state["model"].update({f"{head}.dense.weight": torch.zeros(32, 32)})
+    state["model"].update({f"{head}.out_proj.weight": torch.zeros(1).expand(1 << 33, 32)})
+    vars(state["cfg"]["model"])["load_checkpoint_heads"] = True
+
+
+def _built(task: str, model: str, **sizes: Any) -> Any:
+    """A model of another kind."""
+
+    def change(state: State, canary: Path) -> None:
+        state["cfg"]["task"] = {"_name": task, "data": f"{state['cfg']['task']['data']}/input0"}
+        state["cfg"]["model"] = Namespace(_name=model, arch=model, max_positions=64, **sizes)
+
+    return change
+
+
 RUN_CODE = {
     "fconv_lm": _model("fconv_lm", "decoder_layers"),
     "fconv encoder": _model("fconv", "encoder_layers"),
@@ -227,7 +273,7 @@ RUN_CODE = {
             in_a_config_of_omegaconf, in_a_namespace_in_a_list, in_a_node, in_a_node_of_a_dict,
             a_node_as_the_name, in_a_configuration_of_fairseq, in_a_meter, in_yaml, a_path_as_a_name,
             a_name_that_hydra_interprets, args_of_a_wrong_kind, a_long_list,
-            shared_lists, parts_within_parts,
+            shared_lists, parts_within_parts, many_texts,
         )
     },
 }  # fmt: skip
@@ -242,9 +288,16 @@ BUILD = {
     "albert layers": _sizes(_name="albert_base", encoder_layers=1_000_000_000),
     "albert width": _sizes(_name="albert_base", encoder_embed_dim=1_000_000_000),
     "albert words": _sizes(_name="albert_base", encoder_input_dim=1_000_000_000),
+    "width by its short name": _sizes(embed_dim=20_000, ffn_embed_dim=80_000),
+    "layers to keep": _sizes(encoder_layers_to_keep=",".join("0" * 60_000)),
+    "masked_lm": _built("masked_lm", "masked_lm", encoder_embed_dim=20_000, encoder_attention_heads=8),
+    "bart": _built("masked_lm", "bart_base", encoder_embed_dim=24_000, decoder_embed_dim=24_000),
+    "transformer_lm": _built("language_modeling", "transformer_lm", decoder_embed_dim=20_000),
     **{
         change.__name__.replace("_", " "): change
         for change in (
+            another_task_under_fairseq_s_other_name, another_criterion_under_fairseq_s_other_name,
+            expanded_weights, repeated_weights, an_expanded_head,
             a_name_that_is_none, an_unknown_task, an_unknown_architecture, a_task_that_reads_yaml,
             a_model_that_reads_pickles, a_criterion_that_imports, a_billion_classes,
         )

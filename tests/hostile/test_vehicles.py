@@ -138,7 +138,7 @@ def arrives(state: Any) -> bool:
         state = checkpoints.load(buffer, "cpu")
     except pickle.UnpicklingError:
         return False
-    return any(_is_evaluated(state.get(part)) for part in ("cfg", "args"))
+    return isinstance(state, dict) and any(_is_evaluated(state.get(part)) for part in ("cfg", "args"))
 
 
 def _is_evaluated(part: Any) -> bool:
