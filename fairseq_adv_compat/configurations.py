@@ -14,7 +14,7 @@ import ast
 import collections
 import re
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -94,6 +94,9 @@ SAFE_CRITERIONS = tuple(
     )
 )  # fmt: skip
 _DICTS = (dict, collections.OrderedDict)
+# What fairseq finds in a checkpoint without looking at its kind.
+_PARTS = {"model": _DICTS, "optimizer_history": (list,), "extra_state": _DICTS, "task_state": _DICTS}
+_EXTRA = {"metrics": _DICTS, "train_iterator": _DICTS}
 
 
 def check_types(state: Any) -> None:
@@ -112,11 +115,22 @@ def check_types(state: Any) -> None:
     for name in state:
         if type(name) is not str:
             raise Refused(f"it has a part with the name {name!r:.60}, a {type_name(name)}")
+    _check_parts(state, _PARTS, "")
+    _check_parts(state.get("extra_state") or {}, _EXTRA, "extra_state.")
+    for item in state.get("optimizer_history") or []:
+        _check_parts({"item": item}, {"item": _DICTS}, "optimizer_history.")
     for part, kind in (("cfg", dict), ("args", Namespace)):
         if state.get(part) is not None:
             state[part] = plain_options(state[part], part)
             if type(state[part]) is not kind:
                 raise Refused(f"{part} is a {type_name(state[part])}, not a {kind.__name__}")
+
+
+def _check_parts(state: Any, kinds: Mapping[str, tuple[Any, ...]], where: str) -> None:
+    for name, expected in kinds.items():
+        found = state.get(name)
+        if found is not None and type(found) not in expected:
+            raise Refused(f"{where}{name} is a {type_name(found)}, not a {expected[0].__name__}")
 
 
 def check_strings(state: Any) -> None:
@@ -195,7 +209,7 @@ def _check_names(options: dict[str, Any], where: str, held: int) -> None:
             raise Refused(f"{where}.{part} has two names, {name!r:.60} and {own[part]!r:.60}")
         kind = registry.get(name) if isinstance(name, str) else None
         parts.append(own)
-        if kind is None and part == "criterion":
+        if kind is None and part == "criterion" and isinstance(name, (str, type(None))):
             continue  # a model can be used without it
         what = "architecture" if part == "model" else part
         if kind is None:

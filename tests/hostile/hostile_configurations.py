@@ -228,7 +228,7 @@ def expanded_weights(state: State, canary: Path) -> None:
 
 def repeated_weights(state: State, canary: Path) -> None:
     """One tensor under many names."""
-    state["model"].update(dict.fromkeys((f"x{k}" for k in range(10_000)), torch.zeros(100_000)))
+    state["model"].update(dict.fromkeys((f"x{k}" for k in range(20_000)), torch.zeros(100_000)))
     vars(state["cfg"]["model"]).update(encoder_embed_dim=10_000, encoder_ffn_embed_dim=40_000)
 
 
