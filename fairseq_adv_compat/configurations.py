@@ -16,6 +16,7 @@ import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import urlparse
 
 import torch
 
@@ -59,6 +60,12 @@ EVALUATED: dict[str, tuple[type, ...]] = {
     "decoder_xformers_att_config": (dict, type(None)),
     "encoder_xformers_att_config": (dict, type(None)),
 }
+# Files of tokenizers, which fairseq downloads when a model is used for texts; and where its own are.
+_FETCHED = (
+    "bpe_codes", "bpe_merges", "bpe_vocab", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model",
+    "sentencepiece_model_path",
+)  # fmt: skip
+_OWN_FILES = "https://dl.fbaipublicfiles.com/fairseq/"
 _SIZES = (
     "encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "max_positions", "encoder_input_dim",
 )  # fmt: skip
@@ -106,7 +113,8 @@ def check_types(state: Any) -> None:
         state: the checkpoint's contents, as read; changed in place.
 
     Raises:
-        Refused: they hold an object of another type, or ``state`` is not a dictionary.
+        Refused: they hold an object of another type or the address of a tokenizer's file, or ``state`` is not
+            a dictionary.
     """
     if type(state) in (list, torch.Tensor):
         return  # fairseq finds no options in it
@@ -124,6 +132,9 @@ def check_types(state: Any) -> None:
             state[part] = plain_options(state[part], part)
             if type(state[part]) is not kind:
                 raise Refused(f"{part} is a {type_name(state[part])}, not a {kind.__name__}")
+            for where, name, value in _options(state[part], part):
+                if name in _FETCHED and urlparse(str(value)).scheme and not str(value).startswith(_OWN_FILES):
+                    raise Refused(f"{where} is {value!r:.60}, which fairseq would download")
 
 
 def _check_parts(state: Any, kinds: Mapping[str, tuple[Any, ...]], where: str) -> None:
