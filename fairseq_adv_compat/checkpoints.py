@@ -87,6 +87,9 @@ def _reading(plain: Callable[..., Any]) -> Callable[..., Any]:
             state = plain(path, *args, **kwargs)
         except RefusedOptions as error:
             raise _refusal(path, str(error)) from None
+        except (AttributeError, LookupError, TypeError) as error:
+            told = f"{type(error).__name__}: {error}"
+            raise Refused(f"{path}: not a checkpoint written by fairseq-train ({told:.200})") from error
         _look_at(state, path, [configurations.check_strings])
         return state
 

@@ -14,8 +14,9 @@ import ast
 import collections
 import re
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import urlparse
 
 import torch
 
@@ -59,6 +60,12 @@ EVALUATED: dict[str, tuple[type, ...]] = {
     "decoder_xformers_att_config": (dict, type(None)),
     "encoder_xformers_att_config": (dict, type(None)),
 }
+# Files of tokenizers, which fairseq downloads when a model is used for texts; and where its own are.
+_FETCHED = (
+    "bpe_codes", "bpe_merges", "bpe_vocab", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model",
+    "sentencepiece_model_path",
+)  # fmt: skip
+_OWN_FILES = "https://dl.fbaipublicfiles.com/fairseq/"
 _SIZES = (
     "encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "max_positions", "encoder_input_dim",
 )  # fmt: skip
@@ -94,6 +101,9 @@ SAFE_CRITERIONS = tuple(
     )
 )  # fmt: skip
 _DICTS = (dict, collections.OrderedDict)
+# What fairseq finds in a checkpoint without looking at its kind.
+_PARTS = {"model": _DICTS, "optimizer_history": (list,), "extra_state": _DICTS, "task_state": _DICTS}
+_EXTRA = {"metrics": _DICTS, "train_iterator": _DICTS}
 
 
 def check_types(state: Any) -> None:
@@ -103,7 +113,8 @@ def check_types(state: Any) -> None:
         state: the checkpoint's contents, as read; changed in place.
 
     Raises:
-        Refused: they hold an object of another type, or ``state`` is not a dictionary.
+        Refused: they hold an object of another type or the address of a tokenizer's file, or ``state`` is not
+            a dictionary.
     """
     if type(state) in (list, torch.Tensor):
         return  # fairseq finds no options in it
@@ -112,11 +123,25 @@ def check_types(state: Any) -> None:
     for name in state:
         if type(name) is not str:
             raise Refused(f"it has a part with the name {name!r:.60}, a {type_name(name)}")
+    _check_parts(state, _PARTS, "")
+    _check_parts(state.get("extra_state") or {}, _EXTRA, "extra_state.")
+    for item in state.get("optimizer_history") or []:
+        _check_parts({"item": item}, {"item": _DICTS}, "optimizer_history.")
     for part, kind in (("cfg", dict), ("args", Namespace)):
         if state.get(part) is not None:
             state[part] = plain_options(state[part], part)
             if type(state[part]) is not kind:
                 raise Refused(f"{part} is a {type_name(state[part])}, not a {kind.__name__}")
+            for where, name, value in _options(state[part], part):
+                if name in _FETCHED and urlparse(str(value)).scheme and not str(value).startswith(_OWN_FILES):
+                    raise Refused(f"{where} is {value!r:.60}, which fairseq would download")
+
+
+def _check_parts(state: Any, kinds: Mapping[str, tuple[Any, ...]], where: str) -> None:
+    for name, expected in kinds.items():
+        found = state.get(name)
+        if found is not None and type(found) not in expected:
+            raise Refused(f"{where}{name} is a {type_name(found)}, not a {expected[0].__name__}")
 
 
 def check_strings(state: Any) -> None:
@@ -195,7 +220,7 @@ def _check_names(options: dict[str, Any], where: str, held: int) -> None:
             raise Refused(f"{where}.{part} has two names, {name!r:.60} and {own[part]!r:.60}")
         kind = registry.get(name) if isinstance(name, str) else None
         parts.append(own)
-        if kind is None and part == "criterion":
+        if kind is None and part == "criterion" and isinstance(name, (str, type(None))):
             continue  # a model can be used without it
         what = "architecture" if part == "model" else part
         if kind is None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import _compat_pickle
 import collections
 import io
+import math
 import os
 import pickle
 import tarfile
@@ -72,11 +73,17 @@ _HARMLESS = (
 
 
 class _Part:
-    """Stands for a tensor, or a part of one, in :func:`scan`."""
+    """Stands for a tensor, or its storage, in :func:`scan`."""
+
+    def __init__(self, items: int) -> None:
+        self.items = items
 
 
-def _part(*args: Any) -> _Part:
-    return _Part()
+def _part(of: Any, *args: Any) -> _Part:
+    """In place of torch's functions, which get a storage, an offset and a size, or a tensor."""
+    if type(of) is not _Part or (len(args) > 3 and math.prod(args[1]) > of.items):
+        raise pickle.UnpicklingError("a tensor of more items than are in the file")
+    return of
 
 
 def _refused(unpickler: Any) -> None:
@@ -226,7 +233,7 @@ class _Scan(Unpickler):
             raise pickle.UnpicklingError("a tensor of no size")
         bytes_each = torch.empty(0, dtype=getattr(kind, "dtype", torch.uint8)).element_size()
         self.storages[key] = max(self.storages.get(key, 0), numel * bytes_each)
-        return _Part()
+        return _Part(numel)
 
 
 def scan(file: IO[bytes]) -> None:

@@ -14,7 +14,7 @@ from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.kept import measured_once, stamp
 from fairseq_adv.evaluation.log_lines import log_lines, logged_options, loss_nats
 from fairseq_adv.evaluation.runs import read_log
-from fairseq_adv.evaluation.trained import attack_checkpoint, read_checkpoint
+from fairseq_adv.evaluation.trained import attack_checkpoint, read_checkpoint, reported_as_data_error
 
 LOG, BEST, LAST = "train.log", "checkpoint_best.pt", "checkpoint_last.pt"
 Point = tuple[float, float]  # two numbers that belong together
@@ -86,7 +86,8 @@ def summarise(
     if (folder / LOG).is_file():
         summary = _from_log(folder, metric)
     else:
-        summary = _from_checkpoints(folder, metric)
+        with reported_as_data_error(folder):
+            summary = _from_checkpoints(folder, metric)
     found = [_attack_once(folder, how, data, batches) for how in attacks]
     summary.attacked = [(means["perturbed_loss"], means["perturbed_accuracy"]) for means in found]
     if found:

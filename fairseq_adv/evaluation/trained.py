@@ -140,12 +140,12 @@ def read_checkpoint(path: Path, overrides: Mapping[str, Any] | None = None) -> d
 
 @contextmanager
 def reported_as_data_error(path: Path) -> Iterator[None]:
-    """Raises DataError instead of the assertions and RuntimeErrors with which fairseq reports user errors."""
+    """Raises DataError instead of what fairseq raises for user errors, and for a checkpoint that is none."""
     try:
         yield
     except DataError:
         raise
-    except (RuntimeError, AssertionError, ValueError, KeyError) as error:
+    except (RuntimeError, AssertionError, ValueError, LookupError, TypeError, AttributeError) as error:
         text = str(error).strip().replace("\n", " ")
         if "size mismatch" in text:
             text = (
@@ -175,7 +175,8 @@ def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) 
     updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates", 0)
     with reported_as_data_error(Path(path)):
         models, cfg, task = checkpoint_utils.load_model_ensemble_and_task([path], state=state)
-    objective = build_objective(objective_options(cfg), task)
+        objective = build_objective(objective_options(cfg), task)
+        objective.check_model(models[0])
     objective.check_files()
     for split in splits:
         _check_split(task, cfg.task.data, split)

@@ -220,6 +220,16 @@ def many_texts(state: State, canary: Path) -> None:
     state["args"] = Namespace(**{**vars(state["cfg"]["model"]), **texts, "plasma_path": "x'" * 60_000})
 
 
+def a_tokenizer_from_elsewhere(state: State, canary: Path) -> None:
+    """from_pretrained would fetch it, as it would s3:// with the user's own password."""
+    state["cfg"]["bpe"] = {"_name": "gpt2", "gpt2_encoder_json": " https://example.com/encoder.json"}
+
+
+def a_tokenizer_from_elsewhere_in_old_args(state: State, canary: Path) -> None:
+    options = {**vars(state["cfg"]["model"]), "bpe": "sentencepiece", "sentencepiece_model": "s3://bucket/x"}
+    state["args"] = Namespace(**options)
+
+
 def expanded_weights(state: State, canary: Path) -> None:
     """One number that is shown as many."""
     state["model"]["x"] = torch.zeros(1).expand(1 << 40)
@@ -228,7 +238,7 @@ def expanded_weights(state: State, canary: Path) -> None:
 
 def repeated_weights(state: State, canary: Path) -> None:
     """One tensor under many names."""
-    state["model"].update(dict.fromkeys((f"x{k}" for k in range(10_000)), torch.zeros(100_000)))
+    state["model"].update(dict.fromkeys((f"x{k}" for k in range(20_000)), torch.zeros(100_000)))
     vars(state["cfg"]["model"]).update(encoder_embed_dim=10_000, encoder_ffn_embed_dim=40_000)
 
 
@@ -274,6 +284,7 @@ RUN_CODE = {
             a_node_as_the_name, in_a_configuration_of_fairseq, in_a_meter, in_yaml, a_path_as_a_name,
             a_name_that_hydra_interprets, args_of_a_wrong_kind, a_long_list,
             shared_lists, parts_within_parts, many_texts,
+            a_tokenizer_from_elsewhere, a_tokenizer_from_elsewhere_in_old_args,
         )
     },
 }  # fmt: skip

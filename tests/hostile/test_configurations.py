@@ -158,6 +158,21 @@ def test_literals_pass(name: str, text: str) -> None:
     configurations.check_strings({"cfg": {"model": argparse.Namespace(**{name: text})}})
 
 
+def test_files_that_fairseq_fetches() -> None:
+    """Its own pass; and each option that a line of fairseq fetches is in the table."""
+    import re
+
+    import fairseq
+
+    own = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/encoder.json"
+    for where in (own, "/a/file", "a file", None):
+        configurations.check_types({"cfg": {"bpe": {"gpt2_encoder_json": where}}})
+    found = set()
+    for path in (Path(fairseq.__file__).parent / "data").rglob("*.py"):
+        found |= set(re.findall(r"cached_path\((?:args|cfg)\.(\w+)", path.read_text(encoding="utf-8")))
+    assert len(found) > 5 and found <= set(configurations._FETCHED)
+
+
 def test_every_eval_of_fairseq_is_known() -> None:
     """Each option that a line of fairseq hands to eval is in the table."""
     import re

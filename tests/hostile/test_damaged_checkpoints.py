@@ -86,7 +86,7 @@ def test_a_tensor_of_another_size_than_its_part_is_refused(written: bytes, numbe
                 content = content.replace(there + b"tq", other + b"tq")
             changed.writestr(part, content)
     file.seek(0)
-    with pytest.raises(checkpoints.Refused, match=r"a tensor of (\d+ bytes|no size)"):
+    with pytest.raises(checkpoints.Refused, match=r"a tensor of (\d+ bytes|no size|more items)"):
         checkpoints.load(file)
 
 

@@ -175,6 +175,16 @@ def test_old_files_hold_what_they_claim(tmp_path: Path) -> None:
             checkpoints.load(io.BytesIO(changed))
 
 
+def test_a_tensor_of_more_items_than_its_part_is_refused() -> None:
+    """fairseq's trainer would make copies of them, and torch allows a size of a trillion for one number."""
+    for value in (torch.zeros(1).expand(1 << 40), torch.nn.Parameter(torch.zeros(2).expand(9, 2))):
+        file = io.BytesIO()
+        torch.save({"x": value}, file)
+        file.seek(0)
+        with pytest.raises(checkpoints.Refused, match="a tensor of more items than are in the file"):
+            checkpoints.load(file)
+
+
 def test_numpys_own_types_can_t_be_changed() -> None:
     assert numpy_dtype("f8", False, False) == np.dtype("f8")
     assert numpy_dtype("f8", False, False) is not np.dtype("f8")
