@@ -163,10 +163,11 @@ def check_strings(state: Any) -> None:
 
 
 def check_groups(args: Any) -> None:
-    """Checks the options of old-style ``args`` that hydra takes for names of its files.
+    """Checks the options of old-style ``args`` that hydra takes for names of its files, or for long lists.
 
     Raises:
-        Refused: one is more than a name: a path, or something that hydra's grammar would interpret.
+        Refused: one is more than a name: a path, or something that hydra's grammar would interpret; or a text
+            stands for a list that hydra would read for a minute.
     """
     from fairseq.registry import REGISTRIES
 
@@ -174,6 +175,18 @@ def check_groups(args: Any) -> None:
         value = getattr(args, name, None)
         if value is not None and not re.fullmatch(r"[\w-]*", str(value)):
             raise Refused(f"args.{name} is {value!r:.60}; expected a name")
+    for name, value in vars(args).items():
+        if isinstance(value, str) and len(value) > _LONGEST and _literal_parts(value) > _LONGEST:
+            raise Refused(f"args.{name} is a text of more than {_LONGEST} values")
+
+
+def _literal_parts(text: str) -> int:
+    """The values in a text if it is a literal, for which fairseq then puts its value; else 0."""
+    try:
+        ast.literal_eval(text)
+        return sum(1 for _ in ast.walk(ast.parse(text.lstrip(" \t"), mode="eval")))
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return 0
 
 
 def check_before_building(state: Any) -> None:

@@ -155,6 +155,11 @@ def a_long_list(state: State, canary: Path) -> None:
     state["args"] = Namespace(**{**vars(state["cfg"]["model"]), "lr": [0.1] * 20_000})
 
 
+def a_long_list_in_a_text(state: State, canary: Path) -> None:
+    """fairseq turns it into a list."""
+    state["args"] = Namespace(**{**vars(state["cfg"]["model"]), "lr": "0," * 40_000})
+
+
 def shared_lists(state: State, canary: Path) -> None:
     """A few hundred bytes that are 2 ** 40 values."""
     shared: Any = []
@@ -283,7 +288,7 @@ RUN_CODE = {
             in_a_config_of_omegaconf, in_a_namespace_in_a_list, in_a_node, in_a_node_of_a_dict,
             a_node_as_the_name, in_a_configuration_of_fairseq, in_a_meter, in_yaml, a_path_as_a_name,
             a_name_that_hydra_interprets, args_of_a_wrong_kind, a_long_list,
-            shared_lists, parts_within_parts, many_texts,
+            a_long_list_in_a_text, shared_lists, parts_within_parts, many_texts,
             a_tokenizer_from_elsewhere, a_tokenizer_from_elsewhere_in_old_args,
         )
     },
