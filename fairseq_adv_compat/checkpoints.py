@@ -21,7 +21,7 @@ from typing import IO, Any, Callable
 
 import torch
 
-from . import configurations
+from . import configurations, restricted_pickle
 from .allow_list import fairseq_globals, plain_globals
 from .checksums import Damaged, check_parts
 from .module_view import ModuleView
@@ -148,8 +148,6 @@ def load(f: IO[bytes], map_location: Any = None) -> Any:
 
 def _load_unchecked(f: IO[bytes], map_location: Any = None) -> Any:
     """As above, without a look at the configuration; or the buffer of a broadcast."""
-    from . import restricted_pickle
-
     if _is_trusted():
         return torch.load(f, map_location=map_location, weights_only=False)
     try:
@@ -197,8 +195,6 @@ def _load_native(f: IO[bytes], map_location: Any) -> Any:
 
 
 def _load_restricted(f: IO[bytes], map_location: Any) -> Any:
-    from . import restricted_pickle
-
     # The two readers behind torch.load (the same in every torch), because torch.load of 1.13 does not use its
     # `pickle_module`.
     readers: Any = torch.serialization

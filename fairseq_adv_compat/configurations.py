@@ -20,7 +20,7 @@ from urllib.parse import urlparse
 
 import torch
 
-from .model_size import held_weights
+from .model_size import SPARE, held_weights
 from .plain_options import Refused, plain_options, type_name
 
 _LISTS = (list, tuple, type(None))
@@ -69,7 +69,6 @@ _OWN_FILES = "https://dl.fbaipublicfiles.com/fairseq/"
 _SIZES = (
     "encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "max_positions", "encoder_input_dim",
 )  # fmt: skip
-_SPARE = 10_000_000  # weights that a model may have in addition to those in the file, such as new heads
 _MOST_SHARED = 1000  # layers with the same weights
 _LONGEST = 1000  # items of a list, as in "[(512, 3)] * 20"
 
@@ -183,8 +182,9 @@ def check_groups(args: Any) -> None:
 def _literal_parts(text: str) -> int:
     """The values in a text if it is a literal, for which fairseq then puts its value; else 0."""
     try:
-        ast.literal_eval(text)
-        return sum(1 for _ in ast.walk(ast.parse(text.lstrip(" \t"), mode="eval")))
+        literal = ast.parse(text.lstrip(" \t"), mode="eval")
+        ast.literal_eval(literal)
+        return sum(1 for _ in ast.walk(literal))
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return 0
 
@@ -206,10 +206,11 @@ def check_before_building(state: Any) -> None:
         if type(name) is not str or not isinstance(value, torch.Tensor):
             told = f"its weights contain {name!r:.60}, a {type_name(value)}"
             raise Refused(f"{told}; expected tensors with names")
+    held = held_weights(state)
     for part in ("args", "cfg"):
         options = _named(plain_options(state.get(part), part, strict=False))
         if options:
-            _check_names(options, part, held_weights(state))
+            _check_names(options, part, held)
 
 
 def _check_names(options: dict[str, Any], where: str, held: int) -> None:
@@ -262,7 +263,7 @@ def _check_sizes(where: str, model: dict[str, Any], task: dict[str, Any], held: 
     layer = width * (4 * width + 2 * inner)
     body = layer + (width + positions) * narrow if shared else layers * (layer + 1) + positions * width
     wanted = body + classes * width
-    if wanted > 2 * held + _SPARE:
+    if wanted > 2 * held + SPARE:
         told = ", ".join(f"{name} {size}" for name, size in sizes.items())
         raise Refused(
             f"{where} has {told}, num_classes {classes}: {wanted} weights or more, but the file has {held}"
