@@ -88,6 +88,11 @@ def by_interpolation(state: State, canary: Path) -> None:
     )
 
 
+def a_reference_to_the_environment(state: State, canary: Path) -> None:
+    """Not where fairseq evaluates anything, so only the rule on references refuses it."""
+    state["cfg"]["common"]["tensorboard_logdir"] = "${env:HOME}"
+
+
 def in_a_config_of_omegaconf(state: State, canary: Path) -> None:
     state["cfg"] = OmegaConf.create(
         {**{part: dict(vars(v)) if isinstance(v, Namespace) else v for part, v in state["cfg"].items()},
@@ -285,6 +290,7 @@ RUN_CODE = {
         change.__name__.replace("_", " "): change
         for change in (
             in_roberta_s_attention, in_old_args, in_old_args_beside_a_clean_cfg, in_a_task, by_interpolation,
+            a_reference_to_the_environment,
             in_a_config_of_omegaconf, in_a_namespace_in_a_list, in_a_node, in_a_node_of_a_dict,
             a_node_as_the_name, in_a_configuration_of_fairseq, in_a_meter, in_yaml, a_path_as_a_name,
             a_name_that_hydra_interprets, args_of_a_wrong_kind, a_long_list,
