@@ -10,6 +10,7 @@ The result of each cell is kept in OUT/cells, its log in OUT/logs. Run the same 
 repeats no cell, except that a GPU repeats those run on a CPU. Exit status 1: a cell failed.
 
   gpu_matrix.py out/modes --jobs 8 --into docs/modes.md
+  gpu_matrix.py out/modes --emulate --precisions fp16 amp --into docs/modes.md
   gpu_matrix.py out/modes --list
 """
 
@@ -48,6 +49,11 @@ def parser() -> argparse.ArgumentParser:
     add("--again", action="store_true", help="repeat the cells that failed or were refused")
     add("--list", action="store_true", help="list the cells with their states and run none")
     add(
+        "--emulate",
+        action="store_true",
+        help="run on a pretended GPU (tests/emulated_gpu), which has no kernels of its own",
+    )
+    add(
         "--into",
         type=Path,
         help=f"also write the table into this file, between the lines {' and '.join(MARKERS)}",
@@ -59,9 +65,9 @@ def open_cells(cells: Sequence[Cell], runs: Runs, again: bool) -> list[Cell]:
     """The cells that are still to be run and that this machine can run."""
 
     def is_open(cell: Cell) -> bool:
-        if cell.needs_cuda and not runs.machine.cuda:
+        if cell.needs_cpu if runs.machine.cuda else cell.needs_cuda:
             return False
-        result = runs.result(cell)
+        result = runs.kept(cell, emulated=runs.machine.emulated)
         if result is None or (runs.machine.cuda and not result["cuda"]):
             return True
         return again and result["state"] in ("failed", "refused")
@@ -106,7 +112,8 @@ def listing(cells: Sequence[Cell], runs: Runs) -> str:
     for cell in cells:
         result = runs.result(cell)
         if result is None:
-            state = "not yet run" + (" (needs a GPU)" if cell.needs_cuda else "")
+            why = " (needs a GPU)" if cell.needs_cuda else " (on machines without a GPU)"
+            state = "not yet run" + (why if cell.needs_cuda or cell.needs_cpu else "")
         else:
             state = f"{result['state']} ({result['device']}, torch {result['torch']})"
         lines.append(f"{cell.name:48} {state}")
@@ -124,7 +131,7 @@ def main(words: Sequence[str] | None = None) -> int:
             and cell.precision in options.precisions
             and cell.mode in options.modes
         ]
-        runs = Runs(options.out, this_machine(), options.limit)
+        runs = Runs(options.out, this_machine(options.emulate), options.limit)
         if options.list:
             print(listing(chosen, runs))
             return 0

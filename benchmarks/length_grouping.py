@@ -4,7 +4,7 @@
 
 DATA is a data folder for sentence_prediction with two classes, ENCODER a converted encoder. Resumable.
 
-Example: benchmarks/length_grouping.py out/evidence/data/movie-reviews-1000 out/evidence/encoder out/grouping
+Example: benchmarks/length_grouping.py out/evidence/data/movie-reviews-1 out/evidence/encoder out/grouping
 """
 
 from __future__ import annotations
@@ -45,13 +45,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def measure(options: argparse.Namespace) -> None:
-    common = [word for word in small.COMMON if word != "adam"]
-    common.insert(common.index("--optimizer") + 1, "torch_adamw")
     runs = [
         Run(
             f"{order}-{seed}", str(options.data.resolve()), str((options.encoder / "model.pt").resolve()),
             [
-                "--task", "text_classification", *small.LAYOUT, *model_args(options.encoder), *common,
+                "--task", "text_classification", *small.LAYOUT, *model_args(options.encoder), *small.COMMON,
                 *small.schedule(options.lr, options.updates), "--max-epoch", str(options.epochs), *words,
                 "--criterion", "standard", "--batch-size", "32", "--validate-interval", str(options.epochs),
                 "--no-save",

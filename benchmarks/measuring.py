@@ -81,7 +81,7 @@ def build_trainer(
 
     Args:
         data: the task's data argument.
-        words: the options of task, model and criterion.
+        words: the options of task, model and criterion, and the optimizer if it is not torch_adamw.
         unused: a save-dir, into which nothing is written.
         rows: the batch size.
         fp16: train in fp16.
@@ -96,7 +96,7 @@ def build_trainer(
 
     args = [
         data, "--user-dir", str(Path(fairseq_adv.__file__).parent),
-        "--optimizer", "adam", "--lr", "0", "--batch-size", str(rows),
+        "--optimizer", "torch_adamw", "--lr", "0", "--batch-size", str(rows),
         "--no-save", "--save-dir", str(unused), *(["--fp16"] if fp16 else []), *words,
     ]  # fmt: skip
     cfg = convert_namespace_to_omegaconf(

@@ -49,11 +49,13 @@ class Precision:
         tolerance: largest relative distance of the change in weights from that in fp32; for the reasons, see
             :data:`PRECISIONS`.
         needs_cuda: whether fairseq 0.12.2 only has it on GPUs.
+        needs_cpu: whether it is one of CPUs only.
     """
 
     keys: dict[str, bool]
     tolerance: float
     needs_cuda: bool
+    needs_cpu: bool = False
 
 
 # fp32: summing in another order gives 1e-7 to 1e-6. Half precision: two to three times the distance that its
@@ -64,6 +66,7 @@ PRECISIONS = {
     "fp16": Precision({"fp16": True}, 0.03, True),
     "memory-efficient-fp16": Precision({"fp16": True, "memory_efficient_fp16": True}, 0.03, False),
     "amp": Precision({"amp": True}, 0.03, True),
+    "amp-bf16": Precision({"amp": True}, 0.1, False, needs_cpu=True),
     "bf16": Precision({"bf16": True}, 0.1, False),
 }
 MODES = {
@@ -75,6 +78,7 @@ MODES = {
     "layerdrop": "`--encoder-layerdrop 0.5`",
 }
 UPDATES = 6
+EMULATED = Path(__file__).resolve().parents[1] / "tests" / "emulated_command.py"
 # With this seed, LayerDrop keeps both layers in three of the six updates, only the first in two, only the
 # second in one, and never none: yopo always has a first layer, but not always the same one.
 SEED = 106
@@ -110,10 +114,20 @@ class Cell:
         """Whether it needs a GPU. fairseq 0.12.2 passes a GPU to torch's DDP even with ``--cpu``."""
         return PRECISIONS[self.precision].needs_cuda or self.mode == "pytorch_ddp"
 
+    @property
+    def needs_cpu(self) -> bool:
+        """Whether a machine with a GPU leaves it out."""
+        return PRECISIONS[self.precision].needs_cpu
+
 
 def all_cells() -> list[Cell]:
     """Every cell, in the table's order."""
-    return [Cell(method, p, mode) for p in PRECISIONS for mode in MODES for method in METHODS]
+    return [Cell(method, p, mode) for p in PRECISIONS for mode in modes_of(p) for method in METHODS]
+
+
+def modes_of(precision: str) -> list[str]:
+    """The modes that a precision has: torch's DDP needs a GPU."""
+    return [mode for mode in MODES if not (PRECISIONS[precision].needs_cpu and mode == "pytorch_ddp")]
 
 
 def configuration(cell: Cell, plugin: Path, save: Path, start: Path | None, cpu: bool) -> Config:
@@ -155,19 +169,23 @@ def configuration(cell: Cell, plugin: Path, save: Path, start: Path | None, cpu:
     if start is not None:
         config["checkpoint"]["finetune_from_model"] = str(start)
     if cell.method == "smart":
-        half = cell.precision not in ("fp32", "amp")
+        half = any(key != "amp" for key in PRECISIONS[cell.precision].keys)  # the weights are
         config["ema"] = {"store_ema": True, "ema_decay": 0.5, "ema_fp32": half}
     return config
 
 
-def program(name: str) -> list[str]:
-    """A console script of fairseq from the running Python's environment."""
+def program(name: str, emulated: bool = False) -> list[str]:
+    """A console script of fairseq from the running Python's environment; ``emulated``: on a pretended GPU."""
+    if emulated:
+        return [sys.executable, str(EMULATED), name]
     script = Path(sys.executable).with_name(name)
     module = name.replace("fairseq-", "fairseq_cli.").replace("-", "_")
     return [str(script)] if script.is_file() else [sys.executable, "-m", module]
 
 
-def commands(cell: Cell, config: Config, data: Path, folder: Path, port: int, gpus: int) -> list[list[str]]:
+def commands(
+    cell: Cell, config: Config, data: Path, folder: Path, port: int, gpus: int, emulated: bool = False
+) -> list[list[str]]:
     """The command line of each process: ``fairseq-train`` or, where it lacks an option,
     ``fairseq-hydra-train`` with a yaml that is written into ``folder``.
 
@@ -178,9 +196,10 @@ def commands(cell: Cell, config: Config, data: Path, folder: Path, port: int, gp
         folder: an existing folder.
         port: a free port, through which two processes connect.
         gpus: how many there are; two processes share a single one.
+        emulated: it is a pretended one.
     """
     if cell.workers == 1:
-        return [_command(cell, config, data, folder)]
+        return [_command(cell, config, data, folder, emulated)]
     several = gpus >= cell.workers
     lines = []
     for rank in range(cell.workers):
@@ -193,7 +212,7 @@ def commands(cell: Cell, config: Config, data: Path, folder: Path, port: int, gp
             "find_unused_parameters": cell.mode == "pytorch_ddp",
         }  # fmt: skip
         (folder / str(rank)).mkdir()
-        lines.append(_command(cell, config, data, folder / str(rank)))
+        lines.append(_command(cell, config, data, folder / str(rank), emulated))
     return lines
 
 
@@ -211,13 +230,11 @@ def option_words(config: Config) -> list[str]:
     return words
 
 
-def _command(cell: Cell, config: Config, data: Path, folder: Path) -> list[str]:
-    """``fairseq-train`` has no option for a RoBERTa's ``checkpoint_activations``, and its ``--bf16`` means a
-    TPU.
-    """
-    if cell.mode == "checkpoint-activations" or cell.precision == "bf16":
+def _command(cell: Cell, config: Config, data: Path, folder: Path, emulated: bool) -> list[str]:
+    """``fairseq-train`` has no option for a RoBERTa's ``checkpoint_activations``."""
+    if cell.mode == "checkpoint-activations":
         whole = {**config, "task": {**config["task"], "data": str(data)}}
         (folder / "run.yaml").write_text(f"# @package _group_\n{json.dumps(whole, indent=1)}\n")
         hydra = ["--config-dir", str(folder), "--config-name", "run", f"hydra.run.dir={folder / 'hydra'}"]
-        return [*program("fairseq-hydra-train"), *hydra]
-    return [*program("fairseq-train"), str(data), *option_words(config)]
+        return [*program("fairseq-hydra-train", emulated), *hydra]
+    return [*program("fairseq-train", emulated), str(data), *option_words(config)]

@@ -32,7 +32,9 @@ def run_side_by_side(
     Raises:
         RunFailed: one failed, or took too long.
     """
-    env = {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONWARNINGS": "ignore"}
+    # fp32 cells are compared within 1e-4, which TF32 products would not keep.
+    own = {"PYTHONWARNINGS": "ignore", "NVIDIA_TF32_OVERRIDE": "0"}
+    env = {"OMP_NUM_THREADS": "1", **os.environ, **own}
     deadline = time.monotonic() + limit
     with ExitStack() as open_ones:
         running: list[tuple[subprocess.Popen[bytes], Path]] = []

@@ -1,8 +1,8 @@
 """Runs cells of the mode matrix and keeps their results in a folder.
 
-``OUT/cells/NAME.json`` is a cell's result, ``OUT/references/*.pt`` a reference's change in weights,
-``OUT/logs`` the output of the processes, ``OUT/data`` the data that all of them train on, and
-``OUT/start.pt`` the checkpoint that they start from.
+``OUT/cells/NAME.json`` is a cell's result, ``OUT/emulated/NAME.json`` its result on a pretended GPU,
+``OUT/references/*.pt`` a reference's change in weights, ``OUT/logs`` the output of the processes,
+``OUT/data`` the data that all of them train on, and ``OUT/start.pt`` the checkpoint that they start from.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ RESULT = {
     "state": ("ok, reference, failed or refused", ("ok", "reference", "failed", "refused").__contains__),
     "cuda": FLAG, "device": TEXT, "torch": TEXT,
 }  # fmt: skip
+# fairseq/checkpoint_utils.py, line 331, replaces a function of omegaconf while it reads a checkpoint.
+_one_thread = threading.Lock()
 # A refusal by fairseq or by one of our criterions names an option.
 REFUSAL = re.compile(r"^error: .*--[a-z]")
 
@@ -49,16 +51,24 @@ class Machine:
         gpus: how many there are.
         device: its name.
         torch: the version of torch.
+        emulated: whether the GPU is a pretended one.
     """
 
     cuda: bool
     gpus: int
     device: str
     torch: str
+    emulated: bool = False
+
+    @property
+    def kind(self) -> str:
+        return "emulated" if self.emulated else "cuda" if self.cuda else "cpu"
 
 
-def this_machine() -> Machine:
-    """This machine with its GPU, or with the CPU if it has none."""
+def this_machine(emulated: bool = False) -> Machine:
+    """This machine with its GPU, or with the CPU if it has none, or with a pretended GPU."""
+    if emulated:
+        return Machine(True, 1, "pretended GPU", torch.__version__, emulated)
     cuda = torch.cuda.is_available()
     name = torch.cuda.get_device_name(0) if cuda else "CPU"
     return Machine(cuda, torch.cuda.device_count() if cuda else 0, name, torch.__version__)
@@ -95,7 +105,8 @@ def trained_weights(checkpoint: Path) -> Weights:
     """
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 
-    state = load_checkpoint_to_cpu(str(checkpoint))["model"]
+    with _one_thread:
+        state = load_checkpoint_to_cpu(str(checkpoint))["model"]
     copies = ("in_proj_", "out_proj_", "fc1_", "fc2_")
     return {name: w.double() for name, w in state.items() if not name.split(".")[-1].startswith(copies)}
 
@@ -129,12 +140,16 @@ class Runs:
         self.stop = threading.Event()  # set: end what is running
 
     def result(self, cell: Cell) -> Result | None:
-        """The kept result of a cell; ``None`` if it has not been run.
+        """The kept result of a cell, rather from a run than from an emulated one; ``None``: there is none.
 
         Raises:
             ValueError: the file can't be read.
         """
-        path = self.out / "cells" / f"{cell.name}.json"
+        return self.kept(cell, emulated=False) or self.kept(cell, emulated=True)
+
+    def kept(self, cell: Cell, *, emulated: bool) -> Result | None:
+        """As :meth:`result`, of one kind."""
+        path = self._path(cell, emulated)
         if not path.is_file():
             return None
         fix = "Delete the file to run the cell again."
@@ -142,15 +157,17 @@ class Runs:
         kinds = dict(RESULT)
         if '"distance"' in text:
             kinds["distance"] = SIZE
-        result = own_object(text, kinds, str(path), fix)
+        result = {**own_object(text, kinds, str(path), fix), "emulated": emulated}
         if result["state"] in ("failed", "refused"):
             own_object(text, {"why": TEXT}, str(path), fix)
         return result
 
     def reference_path(self, cell: Cell) -> Path:
         """The weights of a cell's reference, one per kind of device, since a GPU draws other noise."""
-        kind = "cuda" if self.machine.cuda else "cpu"
-        return self.out / "references" / f"{cell.reference.name}-{kind}.pt"
+        return self.out / "references" / f"{cell.reference.name}-{self.machine.kind}.pt"
+
+    def _path(self, cell: Cell, emulated: bool) -> Path:
+        return self.out / ("emulated" if emulated else "cells") / f"{cell.name}.json"
 
     def prepare(self) -> None:
         """Writes the data and the checkpoint that all runs start from, unless they exist.
@@ -188,11 +205,12 @@ class Runs:
         except RunFailed as error:
             result.update(state="refused" if REFUSAL.match(str(error)) else "failed", why=str(error))
         result["seconds"] = round(time.monotonic() - begin, 1)
-        kept = self.result(cell)
+        emulated = self.machine.emulated
+        kept = self.kept(cell, emulated=emulated)
         if kept is not None and kept["cuda"] and not self.machine.cuda:
             return result  # a CPU reference, run when a GPU already has this cell's result
         if not self.stop.is_set():
-            write_whole(self.out / "cells" / f"{cell.name}.json", json.dumps(result, indent=1) + "\n")
+            write_whole(self._path(cell, emulated), json.dumps(result, indent=1) + "\n")
         return result
 
     def _expected(self, cell: Cell) -> Weights:
@@ -245,9 +263,11 @@ class Runs:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        lines = commands(cell, config, self.out / "data", folder, port, self.machine.gpus)
+        emulated = self.machine.emulated and not cpu
+        lines = commands(cell, config, self.out / "data", folder, port, self.machine.gpus, emulated)
         (self.out / "logs").mkdir(exist_ok=True)
         ranks = [f"-{rank}" for rank in range(len(lines))] if len(lines) > 1 else [""]
-        logs = [self.out / "logs" / f"{log}{rank}.log" for rank in ranks]
+        kind = "-emulated" if emulated else ""
+        logs = [self.out / "logs" / f"{log}{kind}{rank}.log" for rank in ranks]
         run_side_by_side(lines, logs, self.limit, self.stop)
         return [shlex.join(line) for line in lines]

@@ -5,12 +5,16 @@ from __future__ import annotations
 from itertools import permutations
 
 import torch
-from mode_cells import METHODS, MODES, PRECISIONS, UPDATES, Cell, all_cells
+from mode_cells import METHODS, MODES, PRECISIONS, UPDATES, Cell, all_cells, modes_of
 from mode_runs import Result, Runs, distance
 
 Results = dict[Cell, Result]
-# How a user selects a precision; fairseq-train's --bf16 turns on --tpu.
-TOLD = {"fp32": "fp32", "bf16": "`common.bf16` in a yaml"}
+# How a user selects a precision.
+TOLD = {
+    "fp32": "fp32",
+    "amp": "`--amp` on GPUs (fp16 autocast)",
+    "amp-bf16": "`--amp` on CPUs (bf16 autocast)",
+}
 
 
 def table(runs: Runs) -> str:
@@ -24,11 +28,13 @@ def table(runs: Runs) -> str:
     for precision in PRECISIONS:
         name = TOLD.get(precision, f"`--{precision}`")
         if not any(cell.precision == precision for cell in results):
-            lines.append(f"| {name} | all {len(MODES)} | not yet run |" + " |" * (len(METHODS) - 1))
+            lines.append(
+                f"| {name} | all {len(modes_of(precision))} | not yet run |" + " |" * (len(METHODS) - 1)
+            )
             continue
-        for mode, told in MODES.items():
+        for mode in modes_of(precision):
             marks = [_mark(Cell(method, precision, mode), results, notes) for method in METHODS]
-            lines.append(f"| {name} | {told} | " + " | ".join(marks) + " |")
+            lines.append(f"| {name} | {MODES[mode]} | " + " | ".join(marks) + " |")
     return "\n".join([*lines, "", *_legend(results), *notes, *_distances(results), *_apart(runs)])
 
 
@@ -37,8 +43,8 @@ def _mark(cell: Cell, results: Results, notes: list[str]) -> str:
     result = results.get(cell)
     if result is None:
         return "not yet run"
-    mixed = len({found["cuda"] for found in results.values()}) > 1
-    where = " cpu" if mixed and not result["cuda"] else ""
+    mixed = len({found["cuda"] for found in results.values() if not found["emulated"]}) > 1
+    where = ", emulated" if result["emulated"] else " cpu" if mixed and not result["cuda"] else ""
     if result["state"] in ("failed", "refused"):
         numbers = [line.partition("] ")[2] for line in notes]
         why = f"{result['why']}".replace("|", "\\|")
@@ -46,17 +52,25 @@ def _mark(cell: Cell, results: Results, notes: list[str]) -> str:
             notes.append(f"- [{len(notes) + 1}] {why}")
             numbers.append(why)
         return f"{result['state']}{where} [{numbers.index(why) + 1}]"
+    if result["state"] == "ok" and result["emulated"]:
+        return "emulated"
     return {"ok": "✓", "reference": "reference"}[result["state"]] + where
 
 
 def _legend(results: Results) -> list[str]:
-    devices = {f"{found['device']} (torch {found['torch']})": None for found in results.values()}
+    in_order = sorted(results.values(), key=lambda found: bool(found["emulated"]))
+    devices = {f"{found['device']} (torch {found['torch']})": None for found in in_order}
     about = (
         f"✓: {UPDATES} updates changed the weights as in the reference, within the precision's tolerance. "
         "reference: the run that others are compared with, the same criterion in fp32 in one process "
         "(LayerDrop: with LayerDrop); it ran, and changed the weights."
     )
-    return [about, "", f"- run on: {', '.join(devices) or 'nothing yet'}"]
+    emulated = (
+        "emulated: as ✓, with fairseq's and this project's code for GPUs on a pretended one, "
+        "`tests/emulated_gpu`: a CPU that refuses what a GPU refuses, but has none of its kernels."
+    )
+    rows = ["", emulated] if any(found["emulated"] for found in results.values()) else []
+    return [about, *rows, "", f"- run on: {', '.join(devices) or 'nothing yet'}"]
 
 
 def _distances(results: Results) -> list[str]:

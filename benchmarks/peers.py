@@ -6,14 +6,19 @@
   standard      no perturbation, against fairseq's own sentence_prediction task and criterion
   alum_vat      K = 1, and smart with its moving average, against standard and against fairseq's own
 
+A side whose name ends in -amp computes in mixed precision, with weights in fp32: ours with --amp,
+transformers in torch's autocast; bf16 on a CPU, fp16 with a loss scale on a GPU.
+
 --fork adds FreeLB in its authors' fork of fairseq, in a process of its own.
 
 Our sides use --task text_classification (batches of similar length, last layer for <s> only) and --optimizer
-torch_adamw; the others use what their users do. Whole updates with the optimizer step, fp32, dropout 0.1,
-random weights. All sides run in one process and take turns in a rotating order. A turn has a mini-batch from
+torch_adamw; the others use what their users do. Whole updates with the optimizer step, dropout 0.1, random
+weights. All sides run in one process and take turns in a rotating order. A turn has a mini-batch from
 each part of an epoch, ordered by length. Times are wall time on a GPU and the process's CPU time on a CPU.
 
 Example: OMP_NUM_THREADS=1 benchmarks/peers.py rt-polarity.all --encoder out/minilm
+         OMP_NUM_THREADS=1 benchmarks/peers.py glue/CoLA --encoder out/minilm \
+             --sides freelb-amp standard-amp fairseq hf-eager hf-eager-amp
          OMP_NUM_THREADS=1 benchmarks/peers.py glue/MRPC --encoder roberta.base --model base --updates 4
          benchmarks/peers.py random:128 --model large --precision fp16 --sentences 16     (a GPU)
 
@@ -37,15 +42,18 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from measuring import MODELS, build_trainer, encoder_words, rotated, write_rows, write_words
 from peers_sides import (
+    AMP,
     FAIRSEQ,
     FORK,
     HUGGING_FACE,
     LAYOUT,
+    MIXED,
     Side,
     allocated,
     fairseq_side,
     fork_side,
     hugging_face_side,
+    plain_name,
 )
 
 from fairseq_adv_cli.number_types import count
@@ -55,6 +63,9 @@ from fairseq_adv_cli.script import HelpFormatter, exit_status
 BOUNDS = [
     ("freelb", "hf-eager", 0.50), ("freelb", "hf-sdpa", 0.50), ("freelb", FORK, 0.60),
     ("standard", "fairseq", 0.55),
+    ("freelb-amp", "hf-eager", 0.28), ("freelb-amp", "hf-sdpa", 0.28),
+    ("freelb-amp", "hf-eager-amp", 0.50), ("freelb-amp", "hf-sdpa-amp", 0.50),
+    ("freelb-amp", "freelb", None), ("standard-amp", "standard", None), ("standard-amp", "fairseq", 0.28),
     ("alum_vat", "standard", 2.4), ("alum_vat", "fairseq", None),
     ("smart", "standard", 2.7), ("smart", "fairseq", None),
 ]  # fmt: skip
@@ -67,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
     add("--encoder", type=Path, help="folder with dict.txt and the tokenizer's files; not for random:TOKENS")
     add("--model", choices=MODELS, default="minilm", help="size of the encoder")
     add("--precision", choices=("fp32", "fp16", "bf16"), default="fp32", help="fp16 needs a GPU")
-    add("--sides", nargs="+", choices=[*FAIRSEQ, *HUGGING_FACE], default=[*FAIRSEQ, *HUGGING_FACE])
+    add("--sides", nargs="+", choices=[*FAIRSEQ, *HUGGING_FACE, *MIXED], default=[*FAIRSEQ, *HUGGING_FACE])
     add("--fork", type=Path, help="the authors' folder fairseq-RoBERTa; fp32 on a CPU")
     add("--sentences", type=count, default=32, help="sentences, or pairs, in a mini-batch")
     add("--rows", type=count, default=6400, help="use the first rows of the data")
@@ -144,6 +155,9 @@ def _spread(values: list[float]) -> str:
 def measure(options: argparse.Namespace) -> None:
     import torch
 
+    mixed = [name for name in options.sides if name.endswith(AMP)]
+    if mixed and options.precision != "fp32":
+        raise ValueError(f"--sides {mixed[0]}: leave --precision {options.precision} out")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "data"
         rows = prepare(options, folder)
@@ -151,9 +165,9 @@ def measure(options: argparse.Namespace) -> None:
         data = build_trainer(str(folder), words, folder / "unused", 1, False).task.dataset("train")
         sides: dict[str, Side] = {}
         names = [*options.sides, *([FORK] if options.fork else [])]
-        for side in sorted(names, key=list(FAIRSEQ).__contains__, reverse=True):
+        for side in sorted(names, key=lambda name: plain_name(name) in FAIRSEQ, reverse=True):
             before = allocated(torch.cuda.is_available())
-            if side in HUGGING_FACE:
+            if plain_name(side) in HUGGING_FACE:
                 sides[side] = hugging_face_side(side, options, data)
             elif side == FORK:
                 sides[side] = fork_side(options, folder, data)

@@ -33,6 +33,8 @@ FAIRSEQ = {
 }
 HUGGING_FACE = {"hf-eager": "eager", "hf-sdpa": "sdpa"}
 FORK = "fork"
+AMP = "-amp"  # ends the name of a side in mixed precision
+MIXED = [f"{name}{AMP}" for name in ("freelb", "standard", "alum_vat", "smart", *HUGGING_FACE)]
 
 
 @dataclass
@@ -105,7 +107,8 @@ def fairseq_side(name: str, options: argparse.Namespace, folder: Path) -> Side:
     """A side in fairseq's trainer."""
     from fairseq.logging import metrics
 
-    words = [*FAIRSEQ[name], *LAYOUT, *DROPOUT, *encoder_words(options)]
+    words = [*FAIRSEQ[plain_name(name)], *LAYOUT, *DROPOUT, *encoder_words(options)]
+    words += ["--amp"] if name.endswith(AMP) else []
     half = options.precision
     unused, rows = folder / "unused", options.sentences
     trainer = build_trainer(str(folder), words, unused, rows, half == "fp16", half == "bf16")
@@ -119,6 +122,11 @@ def fairseq_side(name: str, options: argparse.Namespace, folder: Path) -> Side:
     lengths = nested_lengths(data)
     batches = [list(batch) for batch in trainer.get_train_iterator(1, load_dataset=False).frozen_batches]
     return _side(batches, update, lengths, bool(trainer.cuda))
+
+
+def plain_name(name: str) -> str:
+    """The side's name without :data:`AMP`."""
+    return name[: -len(AMP)] if name.endswith(AMP) else name
 
 
 def _side(batches: list[list[int]], update: Any, lengths: Any, on_gpu: bool) -> Side:
@@ -138,12 +146,14 @@ def hugging_face_side(name: str, options: argparse.Namespace, data: Any) -> Side
         RobertaConfig(
             vocab_size=vocabulary, hidden_size=dim, num_hidden_layers=layers, num_attention_heads=heads,
             intermediate_size=ffn, max_position_embeddings=514, type_vocab_size=1, num_labels=2,
-            attn_implementation=HUGGING_FACE[name],
+            attn_implementation=HUGGING_FACE[plain_name(name)],
         )
     ).to("cuda" if torch.cuda.is_available() else "cpu")  # fmt: skip
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
-    half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(options.precision)
+    mixed = "fp16" if torch.cuda.is_available() else "bf16"  # as --amp
+    precision = mixed if name.endswith(AMP) else options.precision
+    half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision)
     cast = torch.autocast(model.device.type, half, enabled=half is not None)
     scaler = torch.amp.GradScaler(model.device.type, enabled=half == torch.float16)
     embed = model.get_input_embeddings()

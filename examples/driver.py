@@ -198,12 +198,13 @@ def train_and_measure(run: Run, out: Path, processes: Processes, resumes: bool =
     with full_disk_named(folder):
         starts = _start(run, folder, resumes)
     print(f"== {run.name}" + (f" (start {starts})" if starts > 1 else ""), flush=True)
-    record: Record = {**asdict(run), "outcomes": {}, "starts": starts}
+    record: Record = {**asdict(run), "outcomes": {}, "starts": starts, "after_cpu_seconds": 0.0}
     with open(folder / "output.txt", "ab") as output:
         record.update(_train(run, folder, processes, output))
         for name, words in run.after.items():
             with open(folder / f"{name}.txt", "wb") as said:
-                processes.finish(run.name, words, said, output)
+                costs = processes.finish(run.name, words, said, output)
+            record["after_cpu_seconds"] += costs["cpu_seconds"]
             record["outcomes"][name] = _outcome((folder / f"{name}.txt").read_text(encoding="utf-8"))
     log = read_log(folder / "train.log", is_validated=False)
     record.update(updates=int(log.train[-1]["num_updates"]), train=log.train, valid=log.valid)

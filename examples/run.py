@@ -2,13 +2,13 @@
 """Trains a recipe: checks it and your data, prints one fairseq-hydra-train command and runs it.
 
   examples/run.py examples/glue/config/glue.yaml RTE-bin roberta.large out/rte glue=rte method=pgd
-  examples/run.py examples/wsc/config/wsc.yaml wsc-data roberta.large out/wsc --gpus 4 common.fp16=true
+  examples/run.py examples/wsc/config/wsc.yaml wsc-data roberta.large out/wsc --gpus 4 common.seed=2
   examples/run.py examples/glue/config/glue.yaml RTE-bin roberta.large out/rtes glue=rte common.seed=1,2,3
 
 Resumable: the same command resumes from SAVE_DIR/checkpoint_last.pt; with other options it is refused, unless
 you add criterion.allow_changed_options=true. Several values for a key make a sweep: one run after the other,
 each in its own folder in SAVE_DIR, named after its values.
-Often changed: common.fp16=true, common.seed=9017, checkpoint.finetune_from_model=CHECKPOINT, method=…
+Often changed: common.fp16=false, common.seed=9017, checkpoint.finetune_from_model=CHECKPOINT, method=…
 """
 
 from __future__ import annotations

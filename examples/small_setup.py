@@ -31,8 +31,9 @@ RELATIVE_VAT = [
     "--vat-relative", "--vat-epsilon", "0.02", "--vat-step-size", "0.02", "--vat-init-std", "0.002",
 ]  # fmt: skip
 COMMON = [
-    "--dropout", "0.1", "--attention-dropout", "0.1", "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)",
-    "--adam-eps", "1e-06", "--weight-decay", "0.01", "--clip-norm", "1.0", "--cpu", "--num-workers", "0",
+    "--dropout", "0.1", "--attention-dropout", "0.1", "--optimizer", "torch_adamw",
+    "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-06", "--weight-decay", "0.01", "--clip-norm", "1.0",
+    "--cpu", "--num-workers", "0",
     "--required-batch-size-multiple", "1", "--no-epoch-checkpoints", "--log-interval", "10",
     # A buffer's thread that is still running when training ends in mid-epoch may abort the process.
     "--data-buffer-size", "0",

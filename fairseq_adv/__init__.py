@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_adv import criterions, models, optim, tasks
 from fairseq_adv.data.tokenizers import albert_bpe, wordpiece_bpe
+from fairseq_adv.fairseq_patches.bf16_without_tpu import train_in_bf16_without_tpu
 from fairseq_adv.fairseq_patches.end_with_torchrun import end_with_torchrun
 from fairseq_adv.fairseq_patches.errors_in_one_line import report_mistakes_in_one_line
 from fairseq_adv.fairseq_patches.finished_runs import leave_finished_runs_alone
+from fairseq_adv.fairseq_patches.gelu_in_bf16 import compute_gelu_in_bf16
 from fairseq_adv.fairseq_patches.loader_processes import leave_signals_to_the_training
 from fairseq_adv.fairseq_patches.log_on_a_full_disk import end_where_the_log_has_no_room
+from fairseq_adv.fairseq_patches.mixed_precision import train_in_mixed_precision
 from fairseq_adv.fairseq_patches.one_run_a_folder import keep_one_run_a_folder
 from fairseq_adv.fairseq_patches.printable_log import log_printable_text
+from fairseq_adv.fairseq_patches.recomputed_in_autocast import recompute_in_autocast
 from fairseq_adv.fairseq_patches.run_after_run import start_runs_afresh
 from fairseq_adv.fairseq_patches.spectral_norm_heads import read_heads_with_spectral_norm
 from fairseq_adv.fairseq_patches.stop_on_a_signal import stop_on_a_signal
@@ -40,15 +44,23 @@ leave_signals_to_the_training()
 read_heads_with_spectral_norm()
 stop_on_a_signal()
 leave_finished_runs_alone()
+train_in_bf16_without_tpu()
+train_in_mixed_precision()
+recompute_in_autocast()
+compute_gelu_in_bf16()
 
 
-def load(checkpoints: Any, tokenizer_dir: Any = None, device: Any = None, data: Any = None) -> TextModel:
+def load(
+    checkpoints: Any, tokenizer_dir: Any = None, device: Any = None, data: Any = None, precision: str = "fp32"
+) -> TextModel:
     """Loads a trained model, or an ensemble of several, for prediction on texts.
 
     ``load("out/run/checkpoint_best.pt").predict(["a text"])`` returns a list of ``Prediction``, each with
-    ``label`` and ``probabilities``, or ``value`` for a regression. For the arguments see
+    ``label`` and ``probabilities``, or ``value`` for a regression. ``precision="bf16"`` computes in bf16
+    autocast, faster on processors with products of bf16 numbers. For the other arguments see
     :func:`fairseq_adv.evaluation.predict.loading.load`.
     """
     from fairseq_adv.evaluation.predict import loading  # here, because training doesn't need it
+    from fairseq_adv.evaluation.predict.running import Running
 
-    return loading.load(checkpoints, tokenizer_dir, device, data)
+    return loading.load(checkpoints, tokenizer_dir, device, data, Running(precision=precision))

@@ -16,7 +16,10 @@ import sys
 
 from .number_types import count, not_negative, positive, whole
 from .script import command_parser, exit_status
-from .shared_options import add_batch_size, add_cpu, add_json
+from .shared_options import add_batch_size, add_cpu, add_json, add_precision
+
+# Copied from fairseq_adv.evaluation.attack, which takes seconds to import (a test compares them).
+LOSSES = ("cross-entropy", "margin")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -34,11 +37,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--step-size", type=positive, help="length of an ascent step (default: epsilon / 4)")
     add("--steps", type=count, default=20, help="number of ascent steps")
+    add("--loss", choices=LOSSES, default=LOSSES[0], help="what the steps raise: the training's loss, or "
+        "the margin of the logits, which over-confidence doesn't blunt (for tasks with classes)")  # fmt: skip
     add("--start", type=not_negative, default=0.0, help="m of the random start; 0: start at the clean text")
     add("--seed", type=whole, default=1, help="seed of the random start")
     add_batch_size(add, 32)
     add("--batches", type=count, metavar="N", help="attack only the first N mini-batches (default: all)")
     add_cpu(add)
+    add_precision(add)
     add_json(add)
     return parser
 
@@ -54,6 +60,7 @@ def measure(options: argparse.Namespace) -> None:
         start=options.start,
         seed=options.seed,
         relative=options.relative,
+        loss=options.loss,
     )
     means = attack_checkpoint(
         options.checkpoint,
@@ -63,6 +70,7 @@ def measure(options: argparse.Namespace) -> None:
         options.batch_size,
         options.cpu,
         options.batches,
+        options.precision,
     )
     if options.json:
         print(json.dumps(means))

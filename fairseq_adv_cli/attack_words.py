@@ -139,7 +139,10 @@ def _request(options: argparse.Namespace) -> Request:
         options.neighbours, options.wordnet, options.masked_lm, options.similarity_encoder, options.tagger,
         options.stop_words,
     )  # fmt: skip
-    how = Running(None, options.max_tokens, options.cpu, options.fp16, options.tokenizer_dir)
+    how = Running(
+        None, options.max_tokens, options.cpu, options.fp16, options.tokenizer_dir,
+        precision=options.precision,
+    )  # fmt: skip
     return Request(
         options.checkpoint,
         file,

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from .number_types import count, positive
 from .script import command_parser, exit_status
+from .shared_options import add_precision
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("--batches", type=count, metavar="N", help="attack only N mini-batches of 32")
     options.add_argument("--steps", type=count, help="number of ascent steps of the attack (default: 5)")
     options.add_argument("--step-size", type=positive, help="length of an ascent step (default: epsilon / 2)")
+    add_precision(options.add_argument)
     return options
 
 
@@ -62,14 +64,19 @@ def compare(options: argparse.Namespace) -> None:
         )
         for epsilon in options.epsilon
     ]
-    of_an_attack = (options.steps, options.step_size, options.batches, options.relative or None)
+    is_other = options.relative or options.precision != "fp32"
+    of_an_attack = (options.steps, options.step_size, options.batches, is_other or None)
     if not attacks and any(value is not None for value in of_an_attack):
         raise DataError(
-            "--steps, --step-size, --relative and --batches need an attack: pass its radius with --epsilon"
+            "--steps, --step-size, --relative, --batches and --precision need an attack: pass its radius "
+            "with --epsilon"
         )
     if options.curves is not None and options.curves.suffix.lower() != ".png":
         raise DataError(f"--curves {options.curves}: pass a file name that ends in .png")
-    rows = [summarise(run, options.metric, attacks, batches=options.batches) for run in options.runs]
+    rows = [
+        summarise(run, options.metric, attacks, batches=options.batches, precision=options.precision)
+        for run in options.runs
+    ]
     if len({row.name for row in rows}) < len(rows):
         for row, run in zip(rows, options.runs):
             row.name = str(run)

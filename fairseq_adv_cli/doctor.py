@@ -15,6 +15,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairseq_adv_compat.processor import bf16_products
+
 from .script import command_parser
 from .user_dir import find_user_dir
 
@@ -62,6 +64,7 @@ def examine() -> list[Finding]:
         _numpy(),
         _torch(),
         _cuda(),
+        _processor(),
         _pinned("fairseq", "0.12.2", "pip install fairseq==0.12.2 (with pip < 24.1)"),
         _fairseq_extensions(),
         _pinned("hydra-core", "1.0", "pip install hydra-core==1.0.7"),
@@ -141,6 +144,14 @@ def _cuda() -> Finding:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         return Finding("CUDA", "unknown", f"`import torch` fails: {last}", "reinstall torch")
     return Finding("CUDA", (done.stdout.strip().splitlines() or ["unknown"])[-1])
+
+
+def _processor() -> Finding:
+    flag = bf16_products()
+    if not flag:
+        return Finding("processor", "no products of bf16 numbers: fairseq-adv train uses fp32 on the CPU")
+    told = f"{flag}: fairseq-adv train uses bf16 autocast on the CPU; --precision fp32 turns it off"
+    return Finding("processor", told)
 
 
 def _pinned(name: str, wanted: str, fix: str) -> Finding:

@@ -2,7 +2,9 @@
 
 Results in transformers match those of the checkpoint in fairseq. Supported: classification, regression,
 multiple choice, tagging, question answering and masked LM, with BERT, RoBERTa and ALBERT encoders. The
-weights keep the checkpoint's precision: fp16 if it was trained with --fp16.
+weights keep the checkpoint's precision: fp32, also after training in autocast (--amp), or fp16 or bf16 if it
+was trained with --fp16 or --bf16. --precision bf16 halves the files; transformers then computes in bf16, and
+its results match up to bf16's rounding.
 
 Examples:
   fairseq-adv export run/checkpoint_best.pt my-model
@@ -39,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         "data's label/dict.txt, else LABEL_0, LABEL_1, …)",
     )
     add("--ema", action="store_true", help="export the average of the weights (--store-ema, smart)")
+    add("--precision", choices=("fp32", "bf16"), help="of the weights (default: the checkpoint's)")
     add_overwrite(add)
     return parser
 
@@ -47,7 +50,7 @@ def _export(args: argparse.Namespace) -> None:
     from fairseq_adv.hub.export import export_checkpoint
 
     done = export_checkpoint(
-        args.checkpoint, args.out, args.tokenizer_dir, args.labels, args.ema, args.overwrite
+        args.checkpoint, args.out, args.tokenizer_dir, args.labels, args.ema, args.overwrite, args.precision
     )
     if done.reused:
         print(f"{args.out} is already there and made from this checkpoint; nothing to do")

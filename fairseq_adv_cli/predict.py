@@ -152,7 +152,9 @@ def _predict(args: argparse.Namespace) -> int:
     _check(args)
     from fairseq_adv.evaluation.predict.running import Running
 
-    running = Running(args.batch_size, args.max_tokens, args.cpu, args.fp16, args.tokenizer_dir)
+    running = Running(
+        args.batch_size, args.max_tokens, args.cpu, args.fp16, args.tokenizer_dir, precision=args.precision
+    )
     return (_predict_texts if args.stdin or args.input else _predict_folder)(args, running)
 
 

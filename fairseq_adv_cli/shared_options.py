@@ -54,6 +54,17 @@ def add_cpu(add: AddArgument) -> None:
     add("--cpu", action="store_true", help="run on the CPU even if a GPU is available")
 
 
+def add_precision(add: AddArgument) -> None:
+    """Adds --precision, for commands that run trained models."""
+    add(
+        "--precision",
+        choices=("fp32", "bf16"),
+        default="fp32",
+        help="compute in fp32, or in autocast to bf16: less exact, and faster where fairseq-adv doctor finds "
+        "products of bf16 numbers, or on a GPU (default: fp32)",
+    )
+
+
 def add_batch_size(add: AddArgument, default: int | None) -> None:
     """Adds --batch-size."""
     add("--batch-size", type=count, default=default, metavar="N", help="examples per mini-batch")
@@ -70,7 +81,10 @@ def add_tokenizer_dir(add: AddArgument) -> None:
 
 
 def add_running(add: AddArgument) -> None:
-    """Adds the options of commands that run trained models: --max-tokens, --cpu, --fp16, --tokenizer-dir."""
+    """Adds the options of commands that run trained models.
+
+    They are --max-tokens, --cpu, --fp16, --precision and --tokenizer-dir.
+    """
     add(
         "--max-tokens",
         type=count,
@@ -79,6 +93,7 @@ def add_running(add: AddArgument) -> None:
     )
     add_cpu(add)
     add("--fp16", action="store_true", help="compute in half precision; needs a GPU")
+    add_precision(add)
     add_tokenizer_dir(add)
 
 

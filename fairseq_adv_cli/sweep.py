@@ -36,6 +36,12 @@ def _parser() -> argparse.ArgumentParser:
     options.add_argument("--num-classes", type=count, default=2, help="number of classes")
     options.add_argument("--max-epoch", type=count, default=3, help="training epochs")
     options.add_argument("--batch-size", type=count, default=16, metavar="N", help="examples per mini-batch")
+    options.add_argument(
+        "--precision",
+        choices=("auto", "fp32", "bf16"),
+        help="of the trainings, as for fairseq-adv train; the runs without perturbation are then made with "
+        "--criterion standard (default: fp32, with fairseq's own criterion)",
+    )
     options.add_argument("--lr", type=positive, default=5e-5, help="learning rate")
     options.add_argument(
         "--metric", default="accuracy", help="validation metric that selects the best checkpoint"

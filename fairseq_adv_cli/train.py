@@ -33,6 +33,9 @@ filled in unless you pass them:
     span_qa, from DATA
   --num-classes or --regression-target, --init-token 0 --separator-token 2 --valid-subset: from DATA
   --criterion freelb; perturbation sizes relative to the embeddings, with --adv-relative or --vat-relative
+  --precision auto, for our criterions (not with --fp16, --bf16, --amp and the like): on a CPU whose
+    processor has products of bf16 numbers (see fairseq-adv doctor) bf16 autocast, else fp32, as
+    --precision fp32 asks for; a run that resumes keeps its precision, on whatever processor
   --optimizer torch_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 1.0
   --lr 5e-05 --lr-scheduler polynomial_decay, with warm-up over the first 6 % of the updates
   --batch-size 16 (multiple choice: 8) --required-batch-size-multiple 1 --shorten-method truncate

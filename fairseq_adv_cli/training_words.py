@@ -27,6 +27,9 @@ BATCH, QUESTIONS = "16", "8"  # rows per mini-batch; questions per mini-batch, e
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 _ALIASES = {"--max-sentences": "--batch-size"}
+_PRECISIONS = (
+    "--fp16", "--memory-efficient-fp16", "--bf16", "--memory-efficient-bf16", "--amp", "--tpu",
+)  # fmt: skip
 OTHER_STARTS = (
     "--restore-file", "--continue-once", "--reset-optimizer", "--reset-lr-scheduler", "--reset-meters",
     "--reset-dataloader",
@@ -106,6 +109,8 @@ def training_command(
     _fill_encoder(words, encoder, folders[0] if task in CLASSES else None)
     words.fill({"--criterion": "freelb"})
     _fill_sizes(words, words.value("--criterion"))
+    if words.value("--criterion") in CRITERIONS:  # fairseq's own don't have the option
+        words.fill({"--precision": "auto"}, unless=_PRECISIONS)
     _fill_task(words, task, folders, encoder)
     words.fill({"--optimizer": "torch_adamw"})
     if words.value("--optimizer") in ("adam", "torch_adamw"):

@@ -11,7 +11,7 @@ import json
 import logging
 
 from .script import command_parser, exit_status
-from .shared_options import add_batch_size, add_cpu, add_json
+from .shared_options import add_batch_size, add_cpu, add_json, add_precision
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -22,6 +22,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--split", default="valid", help="split of the data; needs labels")
     add_batch_size(add, 32)
     add_cpu(add)
+    add_precision(add)
     add_json(add)
     return parser
 
@@ -29,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
 def _validate(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.validate import IN_BITS, validate
 
-    scores = validate(args.checkpoint, args.data, args.split, args.batch_size, args.cpu)
+    scores = validate(args.checkpoint, args.data, args.split, args.batch_size, args.cpu, args.precision)
     if args.json:
         print(json.dumps(scores))
         return

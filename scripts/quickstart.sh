@@ -8,6 +8,7 @@
 #   scripts/quickstart.sh --out DIR              output folder (default: out/quickstart)
 #   scripts/quickstart.sh --epochs N             training epochs (default: 1; with --glue 4)
 #   scripts/quickstart.sh --seed N               seed of both trainings (default: 1)
+#   scripts/quickstart.sh --precision fp32       of both trainings (default: auto, see fairseq-adv train --help)
 set -euo pipefail
 here=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,11 +16,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 absolute() { case "$1" in '' | /*) printf '%s' "$1" ;; *) printf '%s/%s' "$here" "$1" ;; esac; }
 
-glue='' encoder='' out=$PWD/out/quickstart epochs=default seed=1
+glue='' encoder='' out=$PWD/out/quickstart epochs=default seed=1 precision=auto
 while [ $# -gt 0 ]; do
     case "$1" in
-        -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
-        --glue | --encoder | --out | --epochs | --seed)
+        -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        --glue | --encoder | --out | --epochs | --seed | --precision)
             [ $# -ge 2 ] || die "$1 needs a value (see $0 --help)"
             case "$1" in
                 --glue) glue=$(absolute "$2") ;;
@@ -27,6 +28,7 @@ while [ $# -gt 0 ]; do
                 --out) out=$(absolute "$2") ;;
                 --epochs) epochs=$2 ;;
                 --seed) seed=$2 ;;
+                --precision) precision=$2 ;;
             esac
             shift 2 ;;
         *) die "unknown option '$1' (see $0 --help)" ;;
@@ -37,6 +39,7 @@ done
 [ "$epochs" != default ] || { [ -z "$glue" ] && epochs=1 || epochs=4; }
 case "$epochs" in '' | *[!0-9]* | 0* | ?????*) die "--epochs $epochs: pass a whole number from 1 to 9999, such as 4" ;; esac
 case "$seed" in '' | *[!0-9]* | 0?* | ?????*) die "--seed $seed: pass a whole number from 0 to 9999" ;; esac
+case "$precision" in auto | fp32 | bf16) ;; *) die "--precision $precision: pass auto, fp32 or bf16" ;; esac
 [ -n "$out" ] || die "--out: empty. Pass a folder"
 
 task=reviews
@@ -79,6 +82,7 @@ name=minilm
 [ -z "$encoder" ] || name=$(basename "$encoder")
 data=$out/data-$name-${glue:+glue-}$task
 runs=$out/runs-$name-${glue:+glue-}$task-$epochs
+[ "$precision" = auto ] || runs=$runs-$precision
 
 step "1/6 the environment (.venv)" scripts/setup_env.sh --no-test
 export PATH="${VENV:-$PWD/.venv}/bin:$PATH" PYTHONWARNINGS=ignore
@@ -112,7 +116,7 @@ train() {
     shift
     [ ! -f "$run/done" ] || return 0
     fairseq-adv train "$data" --encoder "$out/encoder-$name" --save-dir "$run" --lr "$([ -n "$glue" ] && echo 1e-4 || echo 2e-4)" \
-        --max-epoch "$epochs" --seed "$seed" "$@" && touch "$run/done"
+        --max-epoch "$epochs" --seed "$seed" --precision "$precision" "$@" && touch "$run/done"
 }
 train_step() {
     watch "$runs/$2-seed$seed" 2>/dev/null & watcher=$!
@@ -122,6 +126,8 @@ train_step() {
 train_step "4/6 fine-tuning without perturbation" standard --criterion standard
 train_step "5/6 fine-tuning with FreeLB" freelb --criterion freelb --adv-relative --adv-steps 3 \
     --adv-max-norm 0.02 --adv-lr 0.0067 --adv-init-mag 0.01
+told=$(sed -n 's/.*fairseq_adv.*precision_option | //p' "$log" | tail -n 1)
+[ -z "$told" ] || printf '    %s\n' "$told"
 
 standard=$runs/standard-seed$seed freelb=$runs/freelb-seed$seed table=$runs/table-seed$seed.txt
 text='A terrible, boring film.'

@@ -29,6 +29,28 @@ class Mutation:
 
 
 MUTATIONS = [
+    # --- precision ----------------------------------------------------------------------------------
+    Mutation(
+        "fairseq_adv/fairseq_patches/precision_option.py",
+        "self._decided or _by_the_processor(trainer))[0]",
+        "self._decided or _by_the_processor(trainer))[-1]",
+        "tests/integration/test_precision.py::test_rank_0_decides_for_all_workers",
+        "the last worker's processor decides, which has not seen the checkpoint",
+    ),
+    Mutation(
+        "fairseq_adv/criterions/restart.py",
+        "option.follow(amp, _path(trainer), trainer.cfg.common)",
+        "pass",
+        "tests/integration/test_precision.py::test_a_checkpoint_without_the_option_is_followed_too",
+        "a restart on another processor does not keep the precision",
+    ),
+    Mutation(
+        "fairseq_adv/evaluation/autocast.py",
+        "        use_differentiable_layers(model)\n",
+        "        pass\n",
+        "tests/evaluation/test_autocast.py::test_every_product_is_in_bf16_and_the_weights_are_not",
+        "fairseq's fused layers compute in fp32 under --precision bf16",
+    ),
     # --- perturbation -------------------------------------------------------------------------------
     Mutation(
         "fairseq_adv/perturbation/geometry.py",
@@ -71,6 +93,20 @@ MUTATIONS = [
         "self._states[0] = torch.get_rng_state()",
         "tests/perturbation/test_dropout.py::test_every_pass_repeats_the_first",
         "each pass of an update draws its own dropout masks",
+    ),
+    Mutation(
+        "fairseq_adv/perturbation/dropout.py",
+        "torch.cuda.set_rng_state(self._states[1], self.device)",
+        "pass",
+        "tests/gpu/test_cuda.py::test_dropout_masks_are_repeated",
+        "on a GPU, each pass of an update draws its own dropout masks",
+    ),
+    Mutation(
+        "fairseq_adv/perturbation/host_copies.py",
+        "getattr(tensor, _ORIGINAL, tensor)",
+        "tensor",
+        "tests/gpu/test_updates.py::test_methods[freelb]",
+        "what the host knows of a mini-batch is read back from the GPU",
     ),
     Mutation(
         "fairseq_adv/criterions/noise.py",
@@ -132,6 +168,14 @@ MUTATIONS = [
         "F1 is that of another class: classes are numbered by their frequency, not by their names",
     ),
     # --- criterions ---------------------------------------------------------------------------------
+    Mutation(
+        "fairseq_adv/criterions/method.py",
+        "        allow_tf32(trainer)\n",
+        "",
+        "tests/criterions/test_gpu_precision.py::"
+        "test_fp32_on_a_gpu_multiplies_in_tf32_and_says_how_to_turn_it_off[freelb]",
+        "a run in fp32 takes several times as long on a GPU",
+    ),
     Mutation(
         "fairseq_adv/criterions/yopo.py",
         "with torch.random.fork_rng(generators), masks:",
@@ -458,5 +502,28 @@ MUTATIONS = [
         "False",
         "tests/evaluation/test_entity_report.py::test_random_tags_of_other_programs[BIOES-default]",
         "an I- after an E- goes on with the entity before it",
+    ),
+    # --- mixed precision ------------------------------------------------------------------------------
+    Mutation(
+        "fairseq_adv/fairseq_patches/mixed_precision.py",
+        "self.scaler.unscale_(self.fp32_optimizer)",
+        "self.scaler.unscale_(self.optimizer)",
+        "tests/test_mixed_precision.py::test_the_first_step_of_adam_under_amp_is_the_closed_form[adam-128]",
+        "gradients under --amp are divided by the loss scale twice",
+    ),
+    Mutation(
+        "fairseq_adv/fairseq_patches/recomputed_in_autocast.py",
+        "plain(ctx, run, *rest)",
+        "plain(ctx, run_function, *rest)",
+        "tests/criterions/test_amp_on_cpus.py::test_recomputed_activations_give_the_same_update[freelb]",
+        "activations are computed again in another precision",
+    ),
+    Mutation(
+        "fairseq_adv/fairseq_patches/mixed_precision.py",
+        "torch.autocast(device.type, ",
+        'torch.autocast("cuda", ',
+        "tests/criterions/test_bf16_restated.py::"
+        "test_the_gradient_is_that_of_the_restated_algorithm_in_bf16[freelb-classes]",
+        "--amp trains in fp32 on CPUs",
     ),
 ]

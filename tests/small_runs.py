@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from small_wordnet import small_wordnet
 from support import VOCABULARY, build, train_args, write_encoder, write_task
 
 HEADS = {
@@ -43,17 +42,16 @@ def words(rng: np.random.Generator, count: int) -> str:
 
 
 def write_evidence_data(folder: Path) -> Path:
-    """What examples/evidence reads, as its owners distribute it, with WordNet in ``wordnet``."""
+    """What examples/evidence reads of movie reviews and CoLA, as distributed; the reviews in ``reviews``."""
     rng = np.random.default_rng(0)
-    (folder / "sentence").mkdir(parents=True)
-    lines = "".join(f"{i % 2} {words(rng, 6)} \n" for i in range(300))
-    (folder / "sentence" / "rt-polarity.all").write_text(lines)
-    for task in ("CoLA", "MRPC"):
-        write_glue(folder / "glue", task)
+    (folder / "reviews").mkdir(parents=True)
+    for split, rows in (("train", 130), ("valid", 30), ("test", 130), ("products", 12), ("tweets", 12)):
+        lines = [f"{words(rng, 9)},{('negative', 'positive')[i % 2]}\n" for i in range(rows)]
+        (folder / "reviews" / f"{split}.csv").write_text("text,label\n" + "".join(lines))
+    write_glue(folder / "glue", "CoLA")
     (folder / "attack").mkdir()
     near = {word: [other] for word, other in zip(VOCABULARY, reversed(VOCABULARY))}
     (folder / "attack" / "counterfitted_neighbors.json").write_text(json.dumps(near))
-    small_wordnet(folder / "wordnet")
     return folder
 
 

@@ -22,6 +22,7 @@ from fairseq.data import data_utils
 from fairseq.distributed import LegacyDistributedDataParallel
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
+from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
 from support import ADVERSARIAL, batch, build, command, run_command, train_args, write_task
 
@@ -86,6 +87,7 @@ def test_a_run_with_fairseqs_own_criterion_is_as_before(data: Path, monkeypatch:
             ("__init__", "train_step", "load_checkpoint", "_fast_stat_sync_sum", "_build_ema", "state_dict"),
         ),
         (LegacyDistributedDataParallel, ("no_sync",)),
+        (FairseqTask, ("train_step",)),
     ):
         for name in names:
             function = getattr(owner, name)

@@ -1,239 +1,150 @@
-"""The grid of the evidence run: tasks, methods, sizes to choose from, and the order of the cells.
+"""The cells of the evidence run, from grid.yaml, and their order. README.md is the design.
 
-A cell is one training run: a task, a number of its rows, a method, a seed. The learning rate and the sizes of
-a method are chosen once per task, by the dev score of runs with seed 0; every method has four candidates.
+A cell is one training run: a task, a method, one of the method's settings, a seed.
 """
 
 from __future__ import annotations
 
+import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import small_setup as small
-from driver import Record, Run
+from driver import Record
+from splits import GRID, TASKS
 
-SEEDS = (1, 2, 3, 4, 5)
-RADII = (0.01, 0.02)  # of the attack, as shares of the norm of a text's embeddings
-ENCODER = "MiniLM-L6"
+BATCH = 32
+PRIMARY: tuple[str, ...] = tuple(GRID["primary"])
+OTHERS: tuple[str, ...] = tuple(name for name in GRID["methods"] if name not in PRIMARY)
+SEEDS = range(1, GRID["seeds"] + 1)
+MOVIES: str = GRID["chosen_on"]
+
+
+def settings(method: str) -> list[tuple[float, str]]:
+    """The learning rate of each setting of a method, and its options that set sizes."""
+    given = GRID["methods"][method]
+    return [(float(lr), size) for lr in given.get("lr", (1e-4, 2e-4)) for size in given.get("sizes", [""])]
 
 
 @dataclass(frozen=True)
-class Task:
-    """A data set.
+class Cell:
+    """A training run.
 
     Attributes:
-        updates: the number of updates, of 32 rows each, for each number of training rows; candidates are
-            compared with the first.
-        metric: the one that candidates are compared by and that the tables show.
+        setting: the number of the method's setting; -1 if it is not chosen yet.
+        is_control: ``standard`` with the learning rate chosen for another method.
     """
 
-    name: str
-    updates: dict[int, int]
-    metric: str = "accuracy"
+    task: str
+    method: str
+    setting: int
+    seed: int
+    is_control: bool = False
 
     @property
-    def tuned_rows(self) -> int:
-        return next(iter(self.updates))
+    def name(self) -> str:
+        return f"{self.task}-{self.method}-{self.setting}-{self.seed}"
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether it is trained to choose a setting: it is measured on the dev rows only."""
+        return self.seed in GRID["choosing"]
+
+    @property
+    def is_primary(self) -> bool:
+        return self.method in PRIMARY and not self.is_control
+
+    @property
+    def radii(self) -> list[float]:
+        """Of the attacks on the embeddings."""
+        return list(GRID["radii"]) if self.is_primary and self.seed <= GRID["radii_seeds"] else []
+
+    @property
+    def word_attacks(self) -> list[str]:
+        is_attacked = self.is_primary and self.task == MOVIES and self.seed <= GRID["word_seeds"]
+        return list(GRID["word_attacks"]) if is_attacked else []
+
+    def options(self) -> list[str]:
+        """Of ``fairseq-train``, but for those that are the same for all cells."""
+        method = GRID["methods"][self.method]
+        lr, sizes = settings(self.method)[self.setting]
+        updates = GRID["updates"] * method.get("times", 1)
+        fixed = "--dropout 0.1 --attention-dropout 0.1 --optimizer torch_adamw --adam-eps 1e-06"
+        fixed += " --weight-decay 0.01 --clip-norm 1.0 --required-batch-size-multiple 1"
+        return [
+            "--task", "text_classification", *small.LAYOUT,
+            "--num-classes", str(len(TASKS[self.task].labels)), "--criterion", "standard",
+            *method.get("options", "").split(), *sizes.split(), *small.schedule(lr, updates),
+            "--batch-size", str(BATCH), "--adam-betas", "(0.9, 0.98)", *fixed.split(),
+        ]  # fmt: skip
+
+    def seconds(self) -> float:
+        """CPU seconds that it is expected to take, for the plan."""
+        train, test = TASKS[self.task].seconds
+        # An attack makes ten steps forward and back; a query on words is a forward pass, of some 60 a row.
+        attacks = float(len(self.radii) * 10 * train / int(GRID["updates"]) / BATCH)
+        attacks += len(self.word_attacks) * 30 * test / int(GRID["tested"])
+        measured = test / (8 if self.is_choice else 1)
+        cost = float(GRID["methods"][self.method].get("cost", 1))
+        return train * cost + measured + attacks * int(GRID["attacked"])
 
 
-@dataclass(frozen=True)
-class Method:
-    """A method.
+def choices(method: str) -> list[Cell]:
+    """The cells by which a method's setting is chosen, seed by seed."""
+    seeds = GRID["choosing"][: None if method in PRIMARY else 1]
+    return [Cell(MOVIES, method, number, seed) for seed in seeds for number in range(len(settings(method)))]
 
-    Attributes:
-        words: options of ``fairseq-train``.
-        candidates: the learning rate of each, and its options that set sizes.
-        passes: the factor by which it has more updates than the others.
+
+def chosen(method: str, records: Mapping[str, Record]) -> Optional[int]:
+    """The number of the setting with the highest mean dev score; ties go to the lowest mean dev loss.
+    ``None`` if some are not trained yet.
     """
-
-    name: str
-    words: Sequence[str]
-    candidates: Sequence[tuple[float, Sequence[str]]]
-    passes: int = 1
-
-
-def adv(share: float) -> list[str]:
-    """epsilon as a share of the embeddings; alpha is a third of it, the start half of it."""
-    return [
-        "--adv-max-norm",
-        f"{share:g}",
-        "--adv-lr",
-        f"{share / 3:.6f}",
-        "--adv-init-mag",
-        f"{share / 2:g}",
-    ]
-
-
-def vat(share: float, alpha: float) -> list[str]:
-    """epsilon as a share of the entries of the embeddings; eta is epsilon, sigma a tenth of it."""
-    return [
-        "--vat-epsilon", f"{share:g}", "--vat-step-size", f"{share:g}", "--vat-init-std", f"{share / 10:g}",
-        "--vat-alpha", f"{alpha:g}",
-    ]  # fmt: skip
-
-
-def flooded(level: str) -> list[str]:
-    return ["--flood-level", level]
-
-
-TASKS = {
-    task.name: task
-    for task in (
-        Task("movie-reviews", {1000: 192, 250: 96, 4000: 500}),
-        Task("CoLA", {8551: 804}, "mcc"),
-        Task("MRPC", {3667: 345}),
-    )
-}
-_LRS = (5e-5, 1e-4, 2e-4, 4e-4)
-_PAIRS = [(lr, share) for lr in (1e-4, 2e-4) for share in (0.01, 0.02)]
-_ADV = [(lr, adv(share)) for lr, share in _PAIRS]
-_K = ["--adv-relative", "--adv-steps", "3"]
-METHODS = {
-    method.name: method
-    for method in (
-        Method("standard", [], [(lr, []) for lr in _LRS]),
-        Method("freelb", ["--criterion", "freelb", *_K], _ADV),
-        # As many passes over the model as freelb.
-        Method("standard-3x", [], [(lr / 2, []) for lr in _LRS], passes=3),
-        Method(
-            "alum_vat", ["--criterion", "alum_vat", "--vat-relative"],
-            [(lr, vat(share, 1.0)) for lr in (1e-4, 2e-4) for share in (0.02, 0.06)],
-        ),
-        Method(
-            "smart", ["--criterion", "smart", "--vat-relative", "--store-ema", "--ema-decay", "0.99"],
-            [(lr, vat(share, 1.0)) for lr in (1e-4, 2e-4) for share in (0.02, 0.06)],
-        ),
-        Method(
-            "flooding", [],
-            [(lr, flooded(level)) for lr in (1e-4, 2e-4) for level in ("0.05", "0.15")],
-        ),
-        Method("pgd", ["--criterion", "pgd", *_K], _ADV),
-        # The noise has 0.01 and 0.06 of the embeddings' norm.
-        Method(
-            "noise", ["--criterion", "noise", "--noise-relative"],
-            [(lr, ["--noise-size", size]) for lr in (1e-4, 2e-4) for size in ("0.0173", "0.104")],
-        ),
-        Method(
-            "r3f", ["--criterion", "r3f", "--r3f-relative"],
-            [
-                (lr, ["--r3f-epsilon", size, "--r3f-lambda", "1"])
-                for lr in (1e-4, 2e-4) for size in ("0.02", "0.1")
-            ],
-        ),
-        Method("tavat", ["--criterion", "tavat", *_K], _ADV),
-        # No projection; the norm of delta reaches about 4 steps.
-        Method(
-            "freelb_plus_plus", ["--criterion", "freelb", "--adv-relative", "--adv-steps", "5"],
-            [
-                (lr, ["--adv-max-norm", "0", "--adv-lr", step, "--adv-init-mag", step])
-                for lr in (1e-4, 2e-4) for step in ("0.0033", "0.01")
-            ],
-        ),
-        Method("yopo", ["--criterion", "yopo", *_K, "--yopo-steps", "2"], _ADV),
-        Method("freeat", ["--criterion", "freeat", *_K], _ADV),
-        Method(
-            "flooding-auto", ["--accordance-interval", "20", "--accordance-groups", "all"],
-            [(lr, flooded("auto")) for lr in _LRS],
-        ),
-    )
-}  # fmt: skip
-FIRST = ("standard", "freelb", "standard-3x")
-# Methods whose models are also attacked on words.
-ATTACKED = (
-    "standard", "freelb", "noise", "r3f", "flooding", "pgd", "tavat", "flooding-auto", "freelb_plus_plus",
-)  # fmt: skip
-ATTACKED_TASK, ATTACKED_SEEDS = "movie-reviews", (1, 2, 3)
-
-
-def has_word_attacks(run: Run) -> bool:
-    """Whether a cell's model is also attacked on words."""
-    task, rows, method = (run.labels[name] for name in ("task", "rows", "method"))
-    place = task == ATTACKED_TASK and int(rows) == TASKS[task].tuned_rows
-    return place and method in ATTACKED and run.seed in ATTACKED_SEEDS
-
-
-def stages() -> Iterator[tuple[Task, int, tuple[str, ...], tuple[int, ...]]]:
-    """Task, rows, methods and seeds of each stage, the most valuable first; a stage proceeds seed by seed."""
-    attacked = TASKS[ATTACKED_TASK]
-    for method in ATTACKED:
-        yield attacked, attacked.tuned_rows, (method,), ATTACKED_SEEDS
-    places = [(task, rows) for task in TASKS.values() for rows in task.updates]
-    for task, rows in places:
-        yield task, rows, FIRST, SEEDS
-    for method in METHODS:
-        if method not in FIRST:
-            for task, rows in places:
-                yield task, rows, (method,), SEEDS
-
-
-def candidate(task: Task, rows: int, method: Method, number: int, seed: int) -> Run:
-    """The run of a cell with one of the method's candidates; seed 0 is for choosing the candidate."""
-    lr, sizes = method.candidates[number]
-    updates = task.updates[rows] * method.passes
-    stage = "choice" if seed == 0 else "cell"
-    name = f"{task.name}-{rows}-{method.name}-" + (f"choice{number}" if seed == 0 else str(seed))
-    words = [
-        "--task", "text_classification", *small.LAYOUT,
-        "--criterion", "standard", *method.words, *sizes,
-        *small.schedule(lr, updates), "--batch-size", "32",
-        "--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-06",
-        "--weight-decay", "0.01", "--clip-norm", "1.0", "--dropout", "0.1", "--attention-dropout", "0.1",
-        "--required-batch-size-multiple", "1",
-    ]  # fmt: skip
-    labels = {"task": task.name, "rows": str(rows), "method": method.name, "stage": stage, "encoder": ENCODER}
-    return Run(name, f"data/{task.name}-{rows}", "encoder/model.pt", words, seed, labels)
-
-
-def choices(task: Task, method: Method) -> list[Run]:
-    """The runs by which a method's candidate is chosen."""
-    return [candidate(task, task.tuned_rows, method, n, 0) for n in range(len(method.candidates))]
-
-
-def chosen(task: Task, method: Method, records: Sequence[Record]) -> int | None:
-    """The number of the candidate with the highest dev score; ties go to the lowest dev loss. ``None`` if
-    some are not trained yet.
-    """
-    scores = []
-    for number, run in enumerate(choices(task, method)):
-        record = find(run, records)
-        if record is None:
+    found: dict[int, list[Mapping[str, float]]] = {}
+    for cell in choices(method):
+        if cell.name not in records:
             return None
-        last = record["valid"][-1]
-        scores.append((-float(last[task.metric] or 0), float(last["loss"]), number))
-    return min(scores)[2]
+        found.setdefault(cell.setting, []).append(records[cell.name]["scores"]["valid"])
+
+    def mean(number: int, name: str) -> float:
+        return round(statistics.mean(float(one[name]) for one in found[number]), 6)
+
+    return min(found, key=lambda number: (-mean(number, "accuracy"), mean(number, "loss"), number))
 
 
-def cells(
-    task: Task, rows: int, methods: Sequence[str], seeds: Sequence[int], records: Sequence[Record]
-) -> list[Run]:
-    """The cells of a stage: first the candidates, then, for methods with a chosen one, seed by seed."""
-    every = [METHODS[name] for name in methods]
-    runs = [run for method in every for run in choices(task, method)]
-    numbers = {method.name: chosen(task, method, records) for method in every}
-    for seed in seeds:
-        for method in every:
-            number = numbers[method.name]
-            if number is not None:
-                runs.append(candidate(task, rows, method, number, seed))
-    return runs
+def cells(records: Mapping[str, Record]) -> list[Cell]:
+    """The whole grid, the most valuable cells first.
+
+    Args:
+        records: by cell.
+    """
+    numbers = {name: chosen(name, records) for name in GRID["methods"]}
+    return list(
+        _in_order({name: -1 if found is None else found for name, found in numbers.items()}.__getitem__)
+    )
 
 
-def whole_grid(records: Sequence[Record]) -> list[Run]:
-    """All cells that are known so far, each once, in order."""
-    runs = {run.name: run for stage in stages() for run in cells(*stage, records)}
-    return list(runs.values())
+def _in_order(setting: Callable[[str], int]) -> Iterator[Cell]:
+    yield from sorted((cell for name in PRIMARY for cell in choices(name)), key=lambda cell: cell.seed)
+    yield from (Cell(task, name, setting(name), seed) for seed in SEEDS for task in TASKS for name in PRIMARY)
+    for name in OTHERS:
+        yield from choices(name)
+    most = GRID["seeds_of_others"]
+    for task in GRID["secondary"]:
+        for seed in range(1, most["default"] + 1):
+            for name in OTHERS:
+                if seed <= most.get(name, most["default"]):
+                    yield Cell(task, name, setting(name), seed)
+            yield from (Cell(task, "standard", number, seed, is_control=True) for number in controls(setting))
 
 
-def find(run: Run, records: Sequence[Record]) -> Record | None:
-    """The record of a cell: the first with its name and options, preferably one with attacks on words."""
-    found = [one for one in records if one["name"] == run.name and one["options"] == list(run.options)]
-    return next((one for one in found if one["word_attacks"]), found[0] if found else None)
-
-
-def is_done(run: Run, records: Sequence[Record]) -> bool:
-    """Whether a cell has a record of everything that is measured in it."""
-    record = find(run, records)
-    return record is not None and (bool(record["word_attacks"]) or not has_word_attacks(run))
+def controls(setting: Callable[[str], int]) -> list[int]:
+    """The settings of ``standard`` with the learning rates of the other primary methods, if not its own."""
+    if min(map(setting, PRIMARY)) < 0:
+        return []
+    own = [lr for lr, _ in settings("standard")]
+    rates = {settings(name)[setting(name)][0] for name in PRIMARY[1:]}
+    return sorted({own.index(lr) for lr in rates} - {setting("standard")})

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Fills the grid of examples/evidence, cell by cell: what each method gains, on how much data, at what price.
+# Fills the grid of examples/evidence, cell by cell: what each method gains, and at what price.
 #
-#   examples/evidence/run.sh DATA OUT [--jobs N] [--device cpu|cuda] [--stop-after MINUTES]
+#   examples/evidence/run.sh DATA OUT [--jobs N] [--device cpu|cuda] [--precision bf16|fp32] [--stop-after MINUTES] [--plan]
 #
-# Takes the next cell that has no record, trains, evaluates, appends one record to examples/evidence/records, and goes on.
+# Takes the next cell that has no record, trains, measures, writes its record to examples/evidence/records, and goes on.
 # Stop it at any time: the same command resumes. See examples/evidence/README.md, or --help.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -12,7 +12,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.logs import Log, Logged, on_host, sizes_of
+from fairseq_adv.criterions.logs import Log, Logged, Scored, on_host, sizes_of
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.method_options import MethodConfig, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
@@ -171,16 +171,16 @@ class AdversarialMethod(Method):
 
     def replay(self, batch: MiniBatch) -> DropoutReplay:
         """A context manager for every pass of the mini-batch: repeats the dropout masks of the first."""
-        return DropoutReplay(batch.device, enabled=not self.cfg.no_adv_share_dropout)
+        return batch.replay(not self.cfg.no_adv_share_dropout)
 
     def adversarial_log(
-        self, predictions: Tensor, losses: list[Tensor], loss: Tensor, delta: Perturbation, sample: Sample,
+        self, predictions: Scored, losses: list[Tensor], loss: Tensor, delta: Perturbation, sample: Sample,
         **more: Any,
     ) -> Log:  # fmt: skip
         """The log of one mini-batch.
 
         Args:
-            predictions: those of the first pass.
+            predictions: those of the first pass, or their :meth:`scores`.
             losses: the detached, summed loss of each pass, in order, in nats.
             loss: what the update descends on, summed over the batch.
             delta: as used in the last pass.

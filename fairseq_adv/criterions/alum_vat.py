@@ -131,14 +131,14 @@ class ALUMCriterion(Method):
 
     def step(self, batch: MiniBatch) -> Log:
         delta = self._perturbation(batch)
-        replay = DropoutReplay(batch.device, enabled=shares_dropout(self.cfg))
+        replay = batch.replay(shares_dropout(self.cfg))
         with batch.computing():
             with float32_embedding(batch.model, batch.embedding):
                 with batch.no_sync_unless(False), replay:
                     clean = self.objective.predict(batch.model, batch.sample)
                 usable, measured = self._ascend(batch, clean.detach(), delta, replay)
                 measured.update(self._divergence_without_delta(batch, clean.detach(), replay))
-                with replay, delta.applied(differentiable=False):
+                with replay, batch.reduced_with(clean), delta.applied(differentiable=False):
                     perturbed = self.objective.predict(batch.model, batch.sample)
             loss = self._loss(batch, clean, perturbed, usable, replay, measured)
             log = self.log(clean, loss, batch.sample, **measured)

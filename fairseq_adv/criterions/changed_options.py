@@ -45,7 +45,8 @@ MAY_CHANGE: dict[str, set[str]] = {
         "no_epoch_checkpoints", "no_last_checkpoints", "no_save_optimizer_state", "checkpoint_suffix",
         "checkpoint_shard_count", "load_checkpoint_on_all_dp_ranks", "write_checkpoints_asynchronously",
     },
-    "criterion": {"allow_changed_options"},
+    # What precision chooses is compared as common.amp.
+    "criterion": {"allow_changed_options", "compile", "precision"},
     "model": {"checkpoint_activations", "offload_activations", "min_params_to_wrap", "load_checkpoint_heads"},
 }  # fmt: skip
 # These may change too, and the log tells it: how long the run goes on, …

@@ -94,7 +94,8 @@ class CreATCriterion(AdversarialMethod):
         target = states[0].detach()
         for _ in range(self.cfg.adv_steps - 1):
             self._ascend(batch, delta, replay, target)
-        with replay, self.objective.first_states(batch.model) as states, delta.applied(differentiable=False):
+        first_states = self.objective.first_states(batch.model)
+        with batch.reduced_with(clean), replay, first_states as states, delta.applied(differentiable=False):
             _, last = batch.forward()
         loss = (clean + last) / 2
         log = self.adversarial_log(predictions, [clean.detach(), last.detach()], loss, delta, batch.sample)

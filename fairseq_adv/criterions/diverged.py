@@ -54,7 +54,7 @@ def reason_not_finite(
     else:
         advice.append(_lower_rate(cfg))
     if is_scale:
-        advice.append("fp32 or bf16 (yaml: common.bf16) instead of fp16")
+        advice.append("fp32 or --bf16 instead of fp16")
     return f"{what}. Try {', or '.join(advice)}."
 
 

@@ -73,9 +73,9 @@ class Flood:
         self._ends_in_dummy = ignore_grad
         loss, size = log["loss"], log["sample_size"]
         if not ignore_grad and size:
-            sums = torch.ones(4, dtype=torch.float64, device=loss.device)
-            sums[0], sums[1], sums[2] = loss, size, loss.double() < size * self.level.value
-            self._sums.append(sums)
+            loss, one = loss.double(), loss.new_ones((), dtype=torch.float64)
+            below = (loss < size * self.level.value).double()
+            self._sums.append(torch.stack([loss, one * size, below, one]))
 
     def optimizer_step(self, plain: Any, optimizer: Any, model: nn.Module, update_num: int) -> None:
         """Changes the sign if J < b, calls the task's own step, then measures the accordance."""

@@ -43,19 +43,21 @@ class FreeLBCriterion(AdversarialMethod):
         for t in range(steps):
             last = t == steps - 1
             with batch.no_sync_unless(last), replay, self.observed(batch) as seen:
-                with delta.applied(self.uses_last_gradient or not last):  # line 4: delta_0
+                with delta.applied(self.uses_last_gradient or not last, defers=not last):  # line 4: delta_0
                     predictions, loss = batch.forward()
                 whole = self.whole_loss(batch, delta, seen, loss)
                 batch.backward(whole / self.divisor)  # lines 6 and 7: g <- g + 1/K grad_theta, and g_adv
+            if not last:
+                delta.defer()
             losses.append(loss.detach())
             wholes.append(whole.detach())
             if t == 0:
-                first_predictions = predictions.detach()
+                scores = self.scores(predictions, batch.sample)  # the logits of a masked LM are large
             del predictions, loss, whole  # one graph alive at a time
             if not last:
                 self.ascend(batch, delta, seen)  # lines 8 and 9; the paper's delta_K is never used
         mean, more = torch.stack(wholes).mean(dim=0), self.measured(seen)
-        log = self.adversarial_log(first_predictions, losses, mean, delta, batch.sample, **more)
+        log = self.adversarial_log(scores, losses, mean, delta, batch.sample, **more)
         self.finish(batch, delta)
         return log
 

@@ -131,8 +131,8 @@ class InfoBERTCriterion(FreeLBCriterion):
         for weight in self.parameters():
             if weight.grad is None:  # LayerDrop dropped all layers, or nothing was anchored
                 weight.grad = torch.zeros_like(weight)
+            weight.grad /= distributed.get_world_size()  # first: a sum could overflow fp16
             distributed.all_reduce(weight.grad)
-            weight.grad /= distributed.get_world_size()
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         first = self.objective.row_ids(batch.sample)[0]

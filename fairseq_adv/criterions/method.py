@@ -14,17 +14,24 @@ from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
 from fairseq_adv.criterions import diverged
+from fairseq_adv.criterions.compiled_layers import check_compile, compile_layers
 from fairseq_adv.criterions.flood import Flood
-from fairseq_adv.criterions.logs import Log, Logged, complete, on_host, reduce_logs
+from fairseq_adv.criterions.gpu_precision import allow_tf32, refuse_fp16_without_gpu
+from fairseq_adv.criterions.logs import Log, Logged, Scored, complete, on_host, reduce_logs
 from fairseq_adv.criterions.method_options import MethodConfig, check_flood_options
 from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
-from fairseq_adv.criterions.restart import RECORD, check_restart, use_new_options
+from fairseq_adv.criterions.restart import RECORD, check_restart, follow_precision, use_new_options
+from fairseq_adv.fairseq_patches.batches_on_the_host import keep_batches_on_the_host
 from fairseq_adv.fairseq_patches.checkpoint_reading import let_criterions_read_checkpoints
+from fairseq_adv.fairseq_patches.gradients_together import handle_gradients_together
 from fairseq_adv.fairseq_patches.inference_copies import drop_inference_copies, freeze_inference_copies
 from fairseq_adv.fairseq_patches.last_line import remark_in_the_last_line
+from fairseq_adv.fairseq_patches.masked_positions import find_masked_positions_once
 from fairseq_adv.fairseq_patches.no_sync_after_an_error import end_no_sync_after_an_error
 from fairseq_adv.fairseq_patches.not_finite import stop_when_not_finite
 from fairseq_adv.fairseq_patches.one_seed_at_a_time import seed_one_thread_at_a_time
+from fairseq_adv.fairseq_patches.padding_on_the_host import find_padding_on_the_host
+from fairseq_adv.fairseq_patches.precision_option import PrecisionOption, apply_precision_option
 from fairseq_adv.fairseq_patches.tied_weights_in_the_average import (
     average_tied_weights_once,
     tell_of_earlier_averages,
@@ -58,7 +65,10 @@ class Method(FairseqCriterion):
         freezes_parameters: whether some passes compute the gradient of delta only.
         freezes_inference_copies: see :mod:`fairseq_adv.fairseq_patches.inference_copies`.
         averages_tied_weights_once: see :mod:`fairseq_adv.fairseq_patches.tied_weights_in_the_average`.
+        keeps_host_copies: see :mod:`fairseq_adv.fairseq_patches.batches_on_the_host`.
+        handles_gradients_together: see :mod:`fairseq_adv.fairseq_patches.gradients_together`.
         flood: flooding, an option of every method; ``None``: nothing is flooded or measured.
+        precision: see :mod:`fairseq_adv.fairseq_patches.precision_option`.
 
     Raises:
         ValueError: an option is out of range, no objective is registered for the task, or the task has its
@@ -72,9 +82,12 @@ class Method(FairseqCriterion):
     freezes_parameters = False
     freezes_inference_copies = True
     averages_tied_weights_once = True
+    keeps_host_copies = True
+    handles_gradients_together = True
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask) -> None:
         check_flood_options(cfg, self.descends_once)
+        check_compile(cfg)
         if self.freezes_parameters and str(cfg.ddp_backend) == "fully_sharded":
             raise ValueError(
                 f"--ddp-backend fully_sharded with --criterion {cfg._name}: some of its passes freeze the "
@@ -84,6 +97,7 @@ class Method(FairseqCriterion):
         self.cfg = cfg
         self.objective = build_objective(cfg, task)
         self.objective.check_files()
+        self.precision = PrecisionOption(cfg.precision)
         floods = cfg.flood_level is not None or cfg.accordance_interval
         self.flood = Flood(cfg, task, self.objective) if floods else None
         self._checked_data = False
@@ -95,12 +109,17 @@ class Method(FairseqCriterion):
         self._bind(task)
         freeze_inference_copies()
         average_tied_weights_once()
+        keep_batches_on_the_host()
+        find_padding_on_the_host()
+        find_masked_positions_once()
+        handle_gradients_together()
         let_criterions_read_checkpoints()
         remark_in_the_last_line()
         stop_when_not_finite()
         end_no_sync_after_an_error()
         log_zeros_after_out_of_memory()
         seed_one_thread_at_a_time()
+        apply_precision_option()
 
     def step(self, batch: MiniBatch) -> Log:
         """The method: accumulates the gradient of one mini-batch. The default is standard training.
@@ -126,7 +145,8 @@ class Method(FairseqCriterion):
         """The unperturbed objective, which validation and ``fairseq-validate`` use."""
         predictions = self.objective.predict(model, sample)
         loss = self.objective.loss(predictions, sample)
-        log = self._objective_log(predictions, loss, sample, gather=True)
+        log = self._sizes(loss, sample)
+        log.update(self.objective.logging_output(predictions, sample, gather=True))
         return loss, log["sample_size"], log
 
     def train_step(
@@ -151,17 +171,21 @@ class Method(FairseqCriterion):
         self._last_log = log
         return log["loss"], log["sample_size"], log
 
-    def log(self, predictions: Tensor, loss: Tensor, sample: Sample, **measured: Any) -> Log:
+    def scores(self, predictions: Tensor, sample: Sample) -> Log:
+        """The scores (accuracy, …) of a pass, for :meth:`log`: smaller than the predictions."""
+        return self.objective.logging_output(predictions.detach(), sample, gather=False)
+
+    def log(self, predictions: Scored, loss: Tensor, sample: Sample, **measured: Any) -> Log:
         """The log of one training step.
 
         Args:
-            predictions: those of the first pass; the scores (accuracy, …) are computed from them.
+            predictions: those of the first pass, or their :meth:`scores`, if other passes followed.
             loss: the loss that the update descends on, summed over the batch, in nats.
             sample: the batch.
             measured: the numbers that :attr:`logs` declares, and their counts.
         """
-        log = self._objective_log(predictions.detach(), loss, sample, gather=False)
-        return complete(log, self.logs, measured)
+        scores = predictions if isinstance(predictions, dict) else self.scores(predictions, sample)
+        return complete({**self._sizes(loss, sample), **scores}, self.logs, measured)
 
     def zeros(self) -> Log | None:
         """The last log, as a template for a log of zeros; ``None`` before the first mini-batch."""
@@ -189,9 +213,11 @@ class Method(FairseqCriterion):
         Raises:
             DataError: options have changed; see :mod:`fairseq_adv.criterions.restart`.
         """
+        refuse_fp16_without_gpu(trainer)  # before fairseq loads the state of an optimizer
         if reset_optimizer:
             (state.get("extra_state") or {}).pop(RECORD, None)
         else:
+            follow_precision(state, trainer, self.precision)
             check_restart(state, trainer, self.cfg.allow_changed_options)
             tell_of_earlier_averages(state, trainer)
         optimizer_state, history = state.get("last_optimizer_state"), state.get("optimizer_history")
@@ -211,7 +237,12 @@ class Method(FairseqCriterion):
             extra: the checkpoint's ``extra_state``; ``None`` if there was no checkpoint.
             trainer: fairseq's trainer.
             overrides: ``--optimizer-overrides``.
+
+        Raises:
+            DataError: ``--fp16`` without a GPU.
         """
+        refuse_fp16_without_gpu(trainer)
+        allow_tf32(trainer)
         use_new_options(extra, trainer, overrides)
         self._kept = {RECORD: extra[RECORD]} if extra and extra.get(RECORD) else {}
 
@@ -259,6 +290,8 @@ class Method(FairseqCriterion):
     def _parts_of(self, model: nn.Module) -> ModelParts:
         found = next((parts for parts in self._parts if parts.model is model), None)
         if found is None:
+            if self.cfg.compile:
+                compile_layers(model)
             found = ModelParts(model)
             self._parts = [*self._parts[-1:], found]  # keeps those of the model and its average
         return found
@@ -282,13 +315,12 @@ class Method(FairseqCriterion):
             if self.flood is not None:
                 self.flood.reduce_metrics(logging_outputs)
 
-    def _objective_log(self, predictions: Tensor, loss: Tensor, sample: Sample, gather: bool) -> Log:
+    def _sizes(self, loss: Tensor, sample: Sample) -> Log:
         return {
             "loss": loss.detach(),
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
             "sample_size": self.objective.sample_size(sample),
-            **self.objective.logging_output(predictions, sample, gather=gather),
         }
 
 

@@ -93,6 +93,21 @@ class MethodConfig(ObjectiveConfig):
         default="all",
         metadata={"help": "parameters whose accordance must cross zero: all (the paper), encoder or head"},
     )
+    precision: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "fp32; bf16: on a CPU --amp (autocast; weights in fp32), on a GPU --bf16; auto: as in "
+            "the checkpoint that the run resumes from, else on a CPU bf16 if the processor has products of "
+            "bf16 numbers, else fp32 (default: fairseq's options decide; fairseq-adv train passes auto)"
+        },
+    )
+    compile: bool = field(
+        default=False,
+        metadata={
+            "help": "train with the encoder's layers compiled by torch.compile (torch 2.7 or newer); see "
+            "docs/gpu-speed.md"
+        },
+    )
     allow_changed_options: bool = field(
         default=False,
         metadata={

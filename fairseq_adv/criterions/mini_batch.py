@@ -8,14 +8,15 @@ from functools import cached_property
 from typing import Any, ContextManager
 
 import torch
-from fairseq.optim.amp_optimizer import AMPOptimizer
+from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.flood import Flood
+from fairseq_adv.fairseq_patches.mixed_precision import autocast
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
-from fairseq_adv.perturbation import find_token_embedding
-from fairseq_adv.perturbation.passes import frozen_parameters, no_sync
+from fairseq_adv.perturbation import DropoutReplay, find_token_embedding
+from fairseq_adv.perturbation.passes import frozen_parameters, no_sync, reduced_with
 
 
 class ModelParts:
@@ -41,6 +42,17 @@ class ModelParts:
     def weights(self) -> list[nn.Parameter]:
         """All weights, trained or not."""
         return list(self.model.parameters())
+
+    @cached_property
+    def dropout_layers(self) -> list[nn.Module]:
+        """The layers whose masks :class:`DropoutReplay` keeps: those of a model on a CPU; none with
+        activation checkpointing, which computes twice in order to keep less.
+        """
+        modules = list(self.model.modules())
+        recomputed = any(hasattr(module, "precheckpoint_forward") for module in modules)
+        if recomputed or self.weights[0].device.type != "cpu":
+            return []
+        return [module for module in modules if type(module) in (FairseqDropout, nn.Dropout)]
 
 
 class MiniBatch:
@@ -85,8 +97,7 @@ class MiniBatch:
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Forward passes in this context use the optimizer's precision (``--amp``)."""
-        enabled = isinstance(self.optimizer, AMPOptimizer)
-        with torch.autograd.profiler.record_function("forward"), torch.autocast("cuda", enabled=enabled):
+        with torch.autograd.profiler.record_function("forward"), autocast(self.optimizer, self.device):
             yield
 
     def forward(self) -> tuple[Tensor, Tensor]:
@@ -109,6 +120,10 @@ class MiniBatch:
             loss = self._flood.flooded(loss, self.objective.sample_size(self.sample))
         self.backward(loss)
 
+    def replay(self, enabled: bool) -> DropoutReplay:
+        """A context manager for every pass of the mini-batch: repeats the dropout masks of the first."""
+        return DropoutReplay(self.device, enabled, self.parts.dropout_layers)
+
     def no_sync_unless(self, last: bool) -> ContextManager[Any]:
         """Keeps gradients local in every pass but the last, so that an update costs one all-reduce.
 
@@ -116,6 +131,10 @@ class MiniBatch:
         pass stays local as well.
         """
         return nullcontext() if last else no_sync(self.model)
+
+    def reduced_with(self, earlier: Tensor) -> ContextManager[Any]:
+        """See :func:`fairseq_adv.perturbation.passes.reduced_with`; around the last of several passes."""
+        return reduced_with(self.model, earlier)
 
     def frozen_parameters(self) -> ContextManager[None]:
         """See :func:`fairseq_adv.perturbation.passes.frozen_parameters`."""

@@ -37,7 +37,7 @@ class PGDCriterion(AdversarialMethod):
                 batch.backward(loss)
             losses.append(loss.detach())
             if t == 0:
-                first_predictions = predictions.detach()
+                scores = self.scores(predictions, batch.sample)
             delta.ascend(self.cfg.adv_lr)
             del predictions, loss  # one graph alive at a time
         with replay:
@@ -45,4 +45,4 @@ class PGDCriterion(AdversarialMethod):
                 _, loss = batch.forward()
             batch.descend(loss)
         losses.append(loss.detach())
-        return self.adversarial_log(first_predictions, losses, losses[-1], delta, batch.sample)
+        return self.adversarial_log(scores, losses, losses[-1], delta, batch.sample)

@@ -16,7 +16,7 @@ from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.method_options import MethodConfig, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.noise import NOISE_CHOICES, check_noise_kind, random_delta
-from fairseq_adv.perturbation import DropoutReplay, float32_embedding
+from fairseq_adv.perturbation import float32_embedding
 from fairseq_adv.perturbation.precision import warn_of_rounding
 
 
@@ -83,12 +83,12 @@ class R3FCriterion(Method):
         delta = random_delta(
             batch, cfg.seed, str(cfg.r3f_noise), cfg.r3f_epsilon, by_length=relative, relative=relative
         )
-        replay = DropoutReplay(batch.device, enabled=cfg.r3f_share_dropout)
+        replay = batch.replay(cfg.r3f_share_dropout)
         with batch.computing():
             with float32_embedding(batch.model, batch.embedding):
                 with batch.no_sync_unless(False), replay:
                     clean = self.objective.predict(batch.model, batch.sample)
-                with replay, delta.applied(differentiable=False):
+                with replay, batch.reduced_with(clean), delta.applied(differentiable=False):
                     noised = self.objective.predict(batch.model, batch.sample)
             task_loss = self.objective.loss(clean, batch.sample)
             divergence = self.objective.divergence(

@@ -11,10 +11,13 @@ import math
 import os
 from typing import Any
 
+from fairseq.optim import OPTIMIZER_REGISTRY
+from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
 
 from fairseq_adv.criterions.changed_options import compare, factors, options_of
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.fairseq_patches.precision_option import PrecisionOption
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +43,7 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> 
     """
     saving, there = trainer.cfg.checkpoint, state.get("cfg")
     asked = (saving.reset_optimizer, saving.reset_lr_scheduler, saving.reset_meters, saving.reset_dataloader)
-    is_own = saving.restore_file == "checkpoint_last.pt"
-    # A file without the optimizer's state is a model to start from.
-    if any(asked) or not there or not (is_own or state.get("last_optimizer_state")):
+    if any(asked) or not _is_of_a_training(state, trainer):
         return
     extra = state["extra_state"] = state.get("extra_state") or {}
     updates, position = _updates(state), extra.get("train_iterator", {})
@@ -64,6 +65,20 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> 
         logger.warning(f"{path}: resumes after update {updates} with {'; '.join(changes.refused)}")
         extra[RECORD] = [*extra.get(RECORD, []), {"update": updates, "changes": changes.refused}]
         extra[JUST_NOW] = True
+        _rename_optimizer(state.get("optimizer_history"), there, trainer.cfg)
+
+
+def follow_precision(state: dict[str, Any], trainer: Trainer, option: PrecisionOption) -> None:
+    """With ``--precision auto``, the run goes on in the checkpoint's precision.
+
+    Args:
+        state: the checkpoint's contents.
+        trainer: fairseq's trainer, of this run.
+        option: of this run.
+    """
+    if option.is_open and _is_of_a_training(state, trainer):
+        amp = bool(options_of(state["cfg"])["common"].get("amp"))
+        option.follow(amp, _path(trainer), trainer.cfg.common)
 
 
 def use_new_options(extra: dict[str, Any] | None, trainer: Trainer, overrides: dict[str, Any] | None) -> None:
@@ -79,9 +94,23 @@ def use_new_options(extra: dict[str, Any] | None, trainer: Trainer, overrides: d
             group.update({**trainer.optimizer.optimizer_config, **(overrides or {})})
 
 
+def _rename_optimizer(history: Any, there: Any, here: Any) -> None:
+    """``--amp`` wraps an optimizer, whose state stays the same; fairseq refuses another class's."""
+    plain, wrapped = OPTIMIZER_REGISTRY[here.optimizer._name].__name__, AMPOptimizer.__name__
+    before, now = (wrapped if options_of(cfg)["common"].get("amp") else plain for cfg in (there, here))
+    if history and history[-1].get("optimizer_name") == before:
+        history[-1]["optimizer_name"] = now
+
+
 def _updates(state: dict[str, Any]) -> int:
     history = state.get("optimizer_history")
     return int(history[-1].get("num_updates", 0)) if history else 0
+
+
+def _is_of_a_training(state: dict[str, Any], trainer: Trainer) -> bool:
+    """Not so a file without the optimizer's state, which is a model to start from."""
+    is_own = trainer.cfg.checkpoint.restore_file == "checkpoint_last.pt"
+    return bool(state.get("cfg") and (is_own or state.get("last_optimizer_state")))
 
 
 def _path(trainer: Trainer) -> str:

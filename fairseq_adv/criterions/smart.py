@@ -21,6 +21,7 @@ from fairseq_adv.criterions.alum_vat import ALUMConfig, ALUMCriterion
 from fairseq_adv.criterions.logs import Logged
 from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.fairseq_patches.precision_option import computes_on_the_cpu
 from fairseq_adv.perturbation import DropoutReplay, float32_embedding
 
 
@@ -42,6 +43,7 @@ class SMARTConfig(ALUMConfig):
     memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
     bf16: bool = II("common.bf16")
     memory_efficient_bf16: bool = II("common.memory_efficient_bf16")
+    cpu: bool = II("common.cpu")
 
 
 @register_criterion("smart", dataclass=SMARTConfig)
@@ -108,6 +110,7 @@ def check_smart_options(cfg: SMARTConfig) -> None:
             "yaml: ema.store_ema, ema.ema_decay)"
         )
     half = cfg.fp16 or cfg.memory_efficient_fp16 or cfg.bf16 or cfg.memory_efficient_bf16
+    half |= cfg.precision == "bf16" and not computes_on_the_cpu(cfg.cpu)
     if half and not cfg.ema_fp32:
         raise ValueError(
             "--criterion smart in half precision needs --ema-fp32 (in yaml: ema.ema_fp32): an average in "

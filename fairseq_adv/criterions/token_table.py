@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.method_options import MethodConfig
-from fairseq_adv.objectives.parallel import sum_over_workers
+from fairseq_adv.objectives.parallel import sum_over_workers, workers
 from fairseq_adv.perturbation import geometry
+from fairseq_adv.perturbation.host_copies import host_copy
 
 logger = logging.getLogger(__name__)
 _KEY = "tavat_table"
@@ -56,7 +57,7 @@ class TokenTable:
             mask: (rows, tokens) bool, true on real tokens.
             values: (rows, tokens, dim) fp32, zero on padding.
         """
-        self._noted.append((tokens.flatten(), mask.flatten().float(), values.flatten(0, 1)))
+        self._noted.append((tokens, mask, values.flatten(0, 1)))
 
     def forget(self) -> None:
         """Drops the records of an update that was not made."""
@@ -75,20 +76,29 @@ class TokenTable:
         table = self.rows(optimizer, embedding)
         counts = table.new_zeros(len(table))
         for tokens, real, _ in self._noted:
-            counts.index_add_(0, tokens, real)
+            counts.index_add_(0, tokens.flatten(), real.flatten().float())
         sum_over_workers(counts)
-        words = counts.nonzero().view(-1)
+        words = self._words(counts)
         place = ((counts > 0).cumsum(0) - 1).clamp(min=0)
         sums = table.new_zeros(len(words), table.size(1))
         for tokens, _, values in self._noted:
             if len(words):
-                sums.index_add_(0, place[tokens], values)
+                sums.index_add_(0, place[tokens.flatten()], values)
         sum_over_workers(sums)
         if adds:
             table.index_add_(0, words, sums)
         else:
             table.index_copy_(0, words, sums / counts[words].unsqueeze(1))
         self.forget()
+
+    def _words(self, counts: Tensor) -> Tensor:
+        """The words with a count above 0, in order, (words,) int64; with one worker, the host knows them."""
+        if workers() > 1:
+            return counts.nonzero().view(-1)
+        found = torch.zeros(len(counts), dtype=torch.bool)
+        for tokens, real, _ in self._noted:
+            found[host_copy(tokens)[host_copy(real)]] = True
+        return found.nonzero().view(-1).to(counts.device, non_blocking=True)
 
     def _first(self, embedding: nn.Module) -> Tensor:
         dim = int(embedding.embedding_dim)  # type: ignore[arg-type]

@@ -6,10 +6,11 @@ FreeLB, eq. 5: max over ||delta|| <= epsilon of L(X + delta), approximated by ma
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ContextManager
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,9 @@ from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry
 from fairseq_adv.perturbation.passes import frozen_parameters, use_differentiable_layers
+
+LOSSES = ("cross-entropy", "margin")
+"""The loss of training, and the highest score of a wrong class minus that of the right one."""
 
 
 @dataclass
@@ -31,6 +35,8 @@ class Attack:
         start: m of the random start; 0: start at the clean embeddings.
         seed: for the random start.
         relative: the sizes are fractions of the L2 norm of the example's embeddings.
+        loss: what the steps raise, one of :data:`LOSSES`. The gradient of cross-entropy vanishes where the
+            softmax is saturated, so that an over-confident model looks robust; that of the margin does not.
     """
 
     epsilon: float
@@ -39,6 +45,7 @@ class Attack:
     start: float = 0.0
     seed: int = 1
     relative: bool = False
+    loss: str = "cross-entropy"
 
     def __post_init__(self) -> None:
         sizes_fit = all(math.isfinite(size) and size > 0 for size in (self.epsilon, self.step_size))
@@ -47,6 +54,8 @@ class Attack:
                 "an attack needs epsilon > 0, step size > 0, steps >= 1 and start >= 0, all finite, not "
                 f"epsilon {self.epsilon}, step size {self.step_size}, steps {self.steps}, start {self.start}"
             )
+        if self.loss not in LOSSES:
+            raise ValueError(f"an attack raises {' or '.join(LOSSES)}, not {self.loss}")
 
 
 @dataclass
@@ -79,7 +88,10 @@ class Robustness:
         }
 
 
-def attack(model: nn.Module, objective: Objective, samples: Iterable[Sample], how: Attack) -> Robustness:
+def attack(
+    model: nn.Module, objective: Objective, samples: Iterable[Sample], how: Attack,
+    computing: Callable[[], ContextManager[object]] = nullcontext,
+) -> Robustness:  # fmt: skip
     """Attacks every mini-batch once and measures the loss before and after.
 
     The model is put into evaluation mode (no dropout), and its parameters are frozen during the attack.
@@ -89,7 +101,12 @@ def attack(model: nn.Module, objective: Objective, samples: Iterable[Sample], ho
         objective: predicts and scores.
         samples: mini-batches with labels, on the model's device.
         how: the attack.
+        computing: makes a context for a forward pass, which sets its precision.
+
+    Raises:
+        ValueError: ``how`` raises the margin, and the task has no classes.
     """
+    ascended = _ascended(objective, how.loss)
     was_training = model.training
     model.eval()
     use_differentiable_layers(model)
@@ -97,15 +114,47 @@ def attack(model: nn.Module, objective: Objective, samples: Iterable[Sample], ho
     try:
         with frozen_parameters(model.parameters()):
             for sample in samples:
-                _attack_batch(model, objective, sample, how, result)
+                _attack_batch(model, objective, sample, how, ascended, result, computing)
     finally:
         model.train(was_training)
     return result
 
 
+def margin(objective: Objective, predictions: Tensor, sample: Sample) -> Tensor:
+    """The highest log-probability of a wrong class minus that of the right one, summed: a scalar in fp32.
+    Rows without a label don't count.
+
+    The same as the difference of the logits (Carlini and Wagner, 2017, f_6 without its bound).
+    """
+    right = sample["target"].view(-1)
+    known = right >= 0
+    scores, right = objective.log_probabilities(predictions)[known], right[known].unsqueeze(1)
+    others = scores.scatter(1, right, -math.inf).amax(dim=1)
+    return (others - scores.gather(1, right).squeeze(1)).sum()
+
+
+def _ascended(objective: Objective, loss: str) -> Callable[[Tensor, Sample], Tensor]:
+    """What the steps raise."""
+    if loss == "cross-entropy":
+        return objective.loss
+    try:
+        objective.classes()
+    except ValueError as error:
+        task = type(objective.task).__name__
+        raise ValueError(f"--loss margin: {task} has no classes. Use --loss cross-entropy.") from error
+    return partial(margin, objective)
+
+
 def _attack_batch(
-    model: nn.Module, objective: Objective, sample: Sample, how: Attack, result: Robustness
-) -> None:
+    model: nn.Module, objective: Objective, sample: Sample, how: Attack,
+    ascended: Callable[[Tensor, Sample], Tensor], result: Robustness,
+    computing: Callable[[], ContextManager[object]],
+) -> None:  # fmt: skip
+    def passed(measure: Callable[[Tensor, Sample], Tensor]) -> tuple[Tensor, Tensor]:
+        with computing():
+            predictions = objective.predict(model, sample)
+            return predictions, measure(predictions, sample)
+
     seeds = geometry.row_seeds(how.seed, 0, objective.row_ids(sample), objective.groups(sample))
     perturbation = Perturbation(
         find_token_embedding(model),
@@ -116,17 +165,17 @@ def _attack_batch(
         relative=how.relative,
     )
     with torch.no_grad():
-        predictions = objective.predict(model, sample)
-        result.clean += objective.loss(predictions, sample).item()
+        predictions, loss = passed(objective.loss)
+        result.clean += loss.item()
         result.clean_correct += _correct(objective, predictions, sample)
     for _ in range(how.steps):
         with perturbation.applied():
-            loss = objective.loss(objective.predict(model, sample), sample)
+            _, loss = passed(ascended)
         loss.backward()  # type: ignore[no-untyped-call]
         perturbation.ascend(how.step_size)
     with torch.no_grad(), perturbation.applied(differentiable=False):
-        predictions = objective.predict(model, sample)
-        result.perturbed += objective.loss(predictions, sample).item()
+        predictions, loss = passed(objective.loss)
+        result.perturbed += loss.item()
         result.perturbed_correct += _correct(objective, predictions, sample)
     result.examples += objective.sample_size(sample)
 

@@ -66,6 +66,7 @@ def summarise(
     attacks: Sequence[Attack] = (),
     data: str | None = None,
     batches: int | None = None,
+    precision: str = "fp32",
 ) -> Summary:
     """Summarises a run's ``--save-dir``: from its train.log, or without one from its checkpoints.
 
@@ -78,6 +79,7 @@ def summarise(
         attacks: on checkpoint_best.pt.
         data: the data folder for the attacks; ``None``: the one in the checkpoint.
         batches: attack only this many mini-batches of 32; ``None``: all.
+        precision: of the attacks, ``fp32`` or ``bf16``.
 
     Raises:
         ValueError: the folder has neither, or they can't be read.
@@ -88,7 +90,7 @@ def summarise(
     else:
         with reported_as_data_error(folder):
             summary = _from_checkpoints(folder, metric)
-    found = [_attack_once(folder, how, data, batches) for how in attacks]
+    found = [_attack_once(folder, how, data, batches, precision) for how in attacks]
     summary.attacked = [(means["perturbed_loss"], means["perturbed_accuracy"]) for means in found]
     if found:
         summary.loss = found[0]["loss"]
@@ -224,10 +226,16 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _attack_once(folder: Path, how: Attack, data: str | None, batches: int | None) -> dict[str, float]:
+def _attack_once(
+    folder: Path, how: Attack, data: str | None, batches: int | None, precision: str
+) -> dict[str, float]:
     checkpoint = folder / BEST
     made_from = {"attack": asdict(how), "data": data, "batches": batches, **stamp(checkpoint)}
-    kept = folder / f"attack-{how.epsilon:g}{'-relative' if how.relative else ''}.json"
+    name = f"attack-{how.epsilon:g}{'-relative' if how.relative else ''}"
+    if precision != "fp32":  # without it, as earlier versions wrote it
+        made_from["precision"], name = precision, f"{name}-{precision}"
     return measured_once(
-        kept, made_from, lambda: attack_checkpoint(str(checkpoint), how, data, batches=batches)
+        folder / f"{name}.json",
+        made_from,
+        lambda: attack_checkpoint(str(checkpoint), how, data, batches=batches, precision=precision),
     )

@@ -93,13 +93,15 @@ class Sweep:
         o = self.options
         updates = o.max_epoch * -(-_rows(o.data, "train") // o.batch_size)
         epsilon = setting.ratio * self.norm
-        method = ["--criterion", "sentence_prediction"]
+        method = ["--criterion", "standard" if o.precision else "sentence_prediction"]
         if setting.ratio:
             method = [
                 "--criterion", o.criterion, "--adv-steps", str(o.adv_steps),
                 "--adv-max-norm", f"{epsilon:.4g}", "--adv-lr", f"{setting.alpha * epsilon:.4g}",
                 "--adv-init-mag", f"{setting.start * epsilon:.4g}",
             ]  # fmt: skip
+        if o.precision:  # an option of our criterions only
+            method += ["--precision", o.precision]
         return [
             str(Path(sys.executable).with_name("fairseq-train")), str(o.data),
             "--user-dir", str(Path(fairseq_adv.__file__).parent),
@@ -108,8 +110,9 @@ class Sweep:
             *o.model_args,
             "--finetune-from-model", str(o.encoder / "model.pt"), *method,
             "--dropout", "0.1", "--attention-dropout", "0.1", "--weight-decay", "0.1", "--clip-norm", "1.0",
-            "--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-06", "--lr", str(o.lr),
-            "--lr-scheduler", "polynomial_decay", "--warmup-updates", str(updates * 6 // 100),
+            "--optimizer", "torch_adamw", "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-06",
+            "--lr", str(o.lr), "--lr-scheduler", "polynomial_decay",
+            "--warmup-updates", str(updates * 6 // 100),
             "--total-num-update", str(updates), "--max-epoch", str(o.max_epoch),
             "--batch-size", str(o.batch_size), "--required-batch-size-multiple", "1", "--seed", str(seed),
             "--best-checkpoint-metric", o.metric, "--maximize-best-checkpoint-metric",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ContextManager
 
 import torch
 from fairseq import checkpoint_utils, utils
@@ -24,6 +24,7 @@ from fairseq_adv.criterions.method_options import ObjectiveConfig
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.folder_check import check_labels
 from fairseq_adv.evaluation.attack import Attack, attack
+from fairseq_adv.evaluation.autocast import check_precision, computing, let_autocast
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv_compat import checkpoints
@@ -37,6 +38,7 @@ def attack_checkpoint(
     batch_size: int = 32,
     cpu: bool = False,
     batches: int | None = None,
+    precision: str = "fp32",
 ) -> dict[str, float]:
     """Attacks the examples of a split; returns mean losses (nats) and accuracies (x 100) before and after.
 
@@ -50,6 +52,7 @@ def attack_checkpoint(
         batch_size: examples per mini-batch.
         cpu: don't use a GPU.
         batches: attack only this many mini-batches, in fairseq's validation order; ``None``: all.
+        precision: ``fp32`` or ``bf16``; the perturbation is fp32 in both.
 
     Raises:
         ValueError: the checkpoint's task has no registered objective, the split is missing, or ``batches``
@@ -58,9 +61,9 @@ def attack_checkpoint(
     """
     if batches is not None and batches < 1:
         raise ValueError(f"--batches {batches}: pass 1 or more")
-    trained = load(path, data, [split], cpu)
+    trained = load(path, data, [split], cpu, precision)
     samples = trained.batches(split, batch_size, batches, f"attacking {split}")
-    return attack(trained.model, trained.objective, samples, how).means()
+    return attack(trained.model, trained.objective, samples, how, trained.computing).means()
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class Trained:
         updates: number of updates it was trained for.
         skips_too_long: whether rows that are too long for the model are left out, as in validation.
         cfg: the checkpoint's complete configuration.
+        precision: ``fp32`` or ``bf16``, of :meth:`computing`.
     """
 
     model: nn.Module
@@ -82,6 +86,16 @@ class Trained:
     updates: int
     skips_too_long: bool
     cfg: Any
+    precision: str = "fp32"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def computing(self) -> ContextManager[object]:
+        """Forward passes in this context use the precision."""
+        return computing(self.device, self.precision)
 
     @property
     def longest(self) -> Any:
@@ -106,7 +120,7 @@ class Trained:
             ignore_invalid_inputs=self.skips_too_long,
         ).next_epoch_itr(shuffle=False)
         total = len(iterator) if most is None else min(most, len(iterator))
-        on_gpu = next(self.model.parameters()).is_cuda
+        on_gpu = self.device.type == "cuda"
         for sample in tqdm(islice(iterator, total), desc=doing, unit="batch", total=total):
             yield utils.move_to_cuda(sample) if on_gpu else sample
 
@@ -155,7 +169,9 @@ def reported_as_data_error(path: Path) -> Iterator[None]:
         raise DataError(f"{path}: {text}") from error
 
 
-def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) -> Trained:
+def load(
+    path: str, data: str | None, splits: Sequence[str], cpu: bool = False, precision: str = "fp32"
+) -> Trained:
     """Loads a checkpoint written by fairseq-train, and splits of its data.
 
     Args:
@@ -163,11 +179,13 @@ def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) 
         data: data folder; ``None``: the one in the checkpoint.
         splits: to load.
         cpu: don't use a GPU.
+        precision: to compute in, ``fp32`` or ``bf16``.
 
     Raises:
         ValueError: it is not a checkpoint, its task has no registered objective, or a split is missing.
         FileNotFoundError: there is no such checkpoint.
     """
+    check_precision(precision)
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: no such checkpoint")
     overrides = {} if data is None else {"data": data}
@@ -183,7 +201,8 @@ def load(path: str, data: str | None, splits: Sequence[str], cpu: bool = False) 
         task.load_dataset(split)
     device = torch.device("cuda" if torch.cuda.is_available() and not cpu else "cpu")
     skips_too_long = bool(cfg.dataset.skip_invalid_size_inputs_valid_test)
-    return Trained(models[0].to(device), objective, task, int(updates), skips_too_long, cfg)
+    let_autocast(models[0], precision)
+    return Trained(models[0].to(device), objective, task, int(updates), skips_too_long, cfg, precision)
 
 
 def objective_options(cfg: Any) -> SimpleNamespace:

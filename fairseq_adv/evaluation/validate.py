@@ -14,8 +14,9 @@ IN_BITS = ("loss", "nll_loss", "task_loss")
 
 
 def validate(
-    path: str, data: str | None = None, split: str = "valid", batch_size: int = 32, cpu: bool = False
-) -> dict[str, float]:
+    path: str, data: str | None = None, split: str = "valid", batch_size: int = 32, cpu: bool = False,
+    precision: str = "fp32",
+) -> dict[str, float]:  # fmt: skip
     """The scores of a checkpoint with the criterion that it was trained with, and the number of examples.
 
     Args:
@@ -24,6 +25,7 @@ def validate(
         split: a labelled split.
         batch_size: examples per mini-batch.
         cpu: don't use a GPU.
+        precision: to compute in, ``fp32`` or ``bf16``.
 
     Returns:
         ``examples``, and the values that the criterion logs: losses in nats, scores such as accuracy x 100.
@@ -33,14 +35,15 @@ def validate(
         ValueError: the checkpoint's task has no registered objective, or the split is missing.
         FileNotFoundError: there is no such checkpoint.
     """
-    trained = load(path, data, [split], cpu)
+    trained = load(path, data, [split], cpu, precision)
     criterion = trained.task.build_criterion(trained.cfg.criterion)
     trained.model.eval()
     criterion.eval()
-    logs = [
-        trained.task.valid_step(sample, trained.model, criterion)[2]
-        for sample in trained.batches(split, batch_size, doing=f"validating {split}")
-    ]
+    with trained.computing():
+        logs = [
+            trained.task.valid_step(sample, trained.model, criterion)[2]
+            for sample in trained.batches(split, batch_size, doing=f"validating {split}")
+        ]
     if not logs:
         raise DataError(f"{data or trained.cfg.task.data}: the split {split!r} has no examples")
     examples = sum(log["nsentences"] for log in logs)

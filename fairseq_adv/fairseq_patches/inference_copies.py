@@ -93,6 +93,19 @@ def inference_copies(model: nn.Module) -> Iterator[nn.Parameter]:
                     yield copy
 
 
+def copies_and_sources(weights: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Each such copy in a model's ``state_dict``, or a third of it, and the weight that it repeats."""
+    for name, copy in weights.items():
+        if is_inference_copy(name, weights):
+            layer, _, kind = name.rpartition(".")
+            part, _, leaf = kind.rpartition("_")
+            sources = {"in_proj": ["q_proj", "k_proj", "v_proj"], "out_proj": ["out_proj"]}.get(part)
+            sources = [part] if sources is None else [f"self_attn.{source}" for source in sources]
+            yield from zip(
+                copy.chunk(len(sources)), (weights[f"{layer}.{source}.{leaf}"] for source in sources)
+            )
+
+
 def drop_inference_copies(optimizer_state: dict[str, Any], model: nn.Module) -> None:
     """Adapts the optimizer state of a run that trained the copies to one that does not; in place.
 

@@ -70,7 +70,7 @@ def _locked_by_rank_0(folder: Path, trainer: Any) -> tuple[str, str]:
             _lock(folder, name)
         except DataError as error:
             refused = str(error)
-    name, host, refused = _gathered(trainer, (name, socket.gethostname(), refused))[0]
+    name, host, refused = gathered(trainer, (name, socket.gethostname(), refused))[0]
     _end_if(refused, trainer)
     return name, host
 
@@ -134,7 +134,7 @@ def _check_shared(folder: Path, trainer: Any, name: str, host: str) -> None:
         is_there = (json_object_or_none(folder / NAME) or {}).get("run") == name
         if not is_there:
             time.sleep(0.5)
-    seen = _gathered(trainer, (socket.gethostname(), is_there))
+    seen = gathered(trainer, (socket.gethostname(), is_there))
     blind = sorted({where for where, sees in seen if not sees})
     refused = (
         f"{folder}: files that rank 0 on {host} writes there are not visible on {', '.join(blind)}. Pass a "
@@ -143,7 +143,7 @@ def _check_shared(folder: Path, trainer: Any, name: str, host: str) -> None:
     _end_if(refused if blind else "", trainer)
 
 
-def _gathered(trainer: Any, own: Any) -> list[Any]:
+def gathered(trainer: Any, own: Any) -> list[Any]:
     """The values of all workers, by rank."""
     if trainer.data_parallel_world_size == 1:
         return [own]
@@ -159,7 +159,7 @@ def end_together(refused: str, trainer: Any) -> None:
         DataError: on rank 0, with the reason.
         SystemExit: on the other workers.
     """
-    _end_if(next(filter(None, _gathered(trainer, refused)), ""), trainer)
+    _end_if(next(filter(None, gathered(trainer, refused)), ""), trainer)
 
 
 def _end_if(refused: str, trainer: Any) -> None:

@@ -4,6 +4,9 @@ fairseq/models/ema/ema.py, line 135: the average (``--store-ema``) is updated na
 word embeddings and the tied output matrix are two names of one tensor, which therefore decayed by beta^2.
 Line 106: ``--ema-update-freq`` counts from the start of the process. A criterion asks for this with
 ``averages_tied_weights_once = True``; for all others nothing changes.
+
+The average is computed with torch's operations on lists of tensors, in a few operations instead of one for
+each tensor; its values are the same.
 """
 
 from __future__ import annotations
@@ -18,7 +21,12 @@ from fairseq.models.ema import EMA
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
-from fairseq_adv.fairseq_patches.inference_copies import is_inference_copy, is_of_version_0_2_0
+from fairseq_adv.fairseq_patches.gradients_together import HAS_COPY, pieces
+from fairseq_adv.fairseq_patches.inference_copies import (
+    copies_and_sources,
+    is_inference_copy,
+    is_of_version_0_2_0,
+)
 from fairseq_adv.fairseq_patches.replace import replace
 
 logger = logging.getLogger(__name__)
@@ -33,6 +41,7 @@ def _averaging(plain: Callable[..., None]) -> Callable[..., None]:
     def build(self: Trainer) -> None:
         plain(self)
         if self._ema is not None and getattr(self.get_criterion(), "averages_tied_weights_once", False):
+            self._ema.restore(dict(_average(self._ema)))  # as fairseq does after each step
             self._ema._step_internal = partial(_step, self._ema)
             self._ema.step = partial(_step_on_time, self._ema, self._ema.step)
 
@@ -46,16 +55,52 @@ def _step_on_time(ema: EMA, plain: Callable[..., None], model: nn.Module, update
 
 @torch.no_grad()
 def _step(ema: EMA, model: nn.Module, updates: int | None = None) -> None:
-    """``EMA._step_internal``, with each tensor once and without the copies, which ``restore`` makes."""
-    average: dict[str, Tensor] = ema.fp32_params if ema.config.ema_fp32 else ema.model.state_dict()
-    weights, seen = model.state_dict(), set()
+    """``EMA._step_internal``, with each tensor once and without the copies, which ``_restore`` makes."""
+    average, weights = _average(ema), model.state_dict()
+    found: dict[int, tuple[Tensor, Tensor]] = {}
     for name, weight in weights.items():
-        value = average[name]
-        if "version" in name or is_inference_copy(name, weights) or value.data_ptr() in seen:
-            continue
-        seen.add(value.data_ptr())
-        value.mul_(ema.decay).add_(weight.to(value.dtype), alpha=1 - ema.decay)
-    ema.restore(dict(average))  # loading a state may add names to it
+        if "version" not in name and not is_inference_copy(name, weights):
+            found.setdefault(average[name].data_ptr(), (average[name], weight))
+    values = [value for value, _ in found.values()]
+    torch._foreach_mul_(values, ema.decay)
+    torch._foreach_add_(
+        values, _of_type(values, [weight for _, weight in found.values()]), alpha=1 - ema.decay
+    )
+    _restore(ema, average)
+
+
+def _average(ema: EMA) -> dict[str, Tensor]:
+    average: dict[str, Tensor] = ema.fp32_params if ema.config.ema_fp32 else ema.model.state_dict()
+    return average
+
+
+def _of_type(values: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+    """The weights in the type of the first value."""
+    if all(value.dtype == weight.dtype for value, weight in zip(values, weights)):
+        return weights
+    if not HAS_COPY:
+        return [weight.to(value.dtype) for value, weight in zip(values, weights)]
+    flat = values[0].new_empty(sum(weight.numel() for weight in weights))
+    parts = pieces(flat, weights)
+    torch._foreach_copy_(parts, weights)
+    return parts
+
+
+def _restore(ema: EMA, average: dict[str, Tensor]) -> None:
+    """``EMA.restore`` for an average of this model."""
+    if not HAS_COPY:
+        ema.restore(dict(average))  # loading a state may add names to it
+        return
+    weights: dict[str, Tensor] = ema.model.state_dict()
+    kept = {
+        weight.data_ptr(): (weight, average[name])
+        for name, weight in weights.items()
+        if name in average and not is_inference_copy(name, weights)
+    }
+    for pairs in (list(kept.values()), list(copies_and_sources(weights))):
+        changed = [(target, source) for target, source in pairs if target.data_ptr() != source.data_ptr()]
+        if changed:
+            torch._foreach_copy_([target for target, _ in changed], [source for _, source in changed])
 
 
 def tell_of_earlier_averages(state: dict[str, Any], trainer: Trainer) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fairseq_adv.flooding_x.sums import summing_type
 from fairseq_adv.perturbation import find_token_embedding
+from fairseq_adv.perturbation.host_copies import host_copy
 
 
 class PassGradients:
@@ -22,7 +23,7 @@ class PassGradients:
 
     Args:
         model: may be wrapped for distributed training.
-        words: (words,) int64, sorted, distinct: the words of all probe batches.
+        words: (words,) int64 on the host, sorted, distinct: the words of all probe batches.
 
     Attributes:
         named: describes what :meth:`take` returns: names, and tensors with the shapes, types and devices of
@@ -65,7 +66,8 @@ class _Lookup:
         self.table: nn.Parameter = layer.weight  # type: ignore[assignment]
         # Like torch, don't give padding a gradient.
         self._padding = -1 if layer.padding_idx is None else layer.padding_idx
-        self._words = words[words != self._padding]
+        self._host_words = words[words != self._padding]
+        self._words = self._host_words.to(self.table.device, non_blocking=True)
         self._calls: list[tuple[Tensor, Tensor]] = []
 
     def shapes(self) -> tuple[Tensor, Tensor]:
@@ -86,18 +88,24 @@ class _Lookup:
         rows, other = _zeros(len(self._words), self.table), _taken(self.table)
         calls, self._calls = [call for call in self._calls if call[1].grad is not None], []
         for looked_up, leaf in calls:
-            ids, gradient = looked_up.reshape(-1), leaf.grad.flatten(0, -2)  # type: ignore[union-attr]
-            place = torch.searchsorted(self._words, ids).clamp(max=len(self._words) - 1)
-            known = self._words[place] == ids
-            rows.index_add_(0, place[known], gradient[known].to(rows.dtype))
+            ids, gradient = host_copy(looked_up).reshape(-1).cpu(), leaf.grad.flatten(0, -2)  # type: ignore[union-attr]
+            place = torch.searchsorted(self._host_words, ids).clamp(max=len(self._host_words) - 1)
+            known = self._host_words[place] == ids
+            rows.index_add_(0, *self._on_device(place, gradient, known))
             unknown = ~known & (ids != self._padding)
             if unknown.any():
                 other = _zeros(len(self.table), self.table) if other is None else other.to(rows.dtype)
-                other = other.index_add(0, ids[unknown], gradient[unknown].to(rows.dtype))
+                other = other.index_add(0, *self._on_device(ids, gradient, unknown))
         if other is not None:
             rows += other[self._words]
             other = other.index_fill(0, self._words, 0)
         return (rows if calls or other is not None else None), other
+
+    def _on_device(self, rows: Tensor, gradient: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """The chosen rows and their gradients, in the type of the sums."""
+        places = chosen.nonzero().view(-1).to(gradient.device, non_blocking=True)
+        rows = rows[chosen].to(gradient.device, non_blocking=True)
+        return rows, gradient.index_select(0, places).to(summing_type(self.table))
 
 
 def _find_lookup(model: nn.Module, words: Tensor) -> _Lookup | None:

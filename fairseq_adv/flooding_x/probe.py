@@ -24,6 +24,7 @@ from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import rank, sum_over_workers, workers
 from fairseq_adv.perturbation.geometry import row_seeds
+from fairseq_adv.perturbation.host_copies import with_host_copy
 from fairseq_adv.perturbation.passes import no_sync, use_differentiable_layers
 
 
@@ -105,10 +106,10 @@ class AccordanceProbe:
         Args:
             model: the trainer's model; may be wrapped for distributed training.
             loss_scale: factor of the loss that keeps fp16 gradients from underflowing.
-            autocast: compute as with ``--amp``.
+            autocast: compute as with ``--amp``: in fp16 on GPUs, in bf16 on CPUs.
         """
         device = next(model.parameters()).device
-        gradients = PassGradients(model, self._words.to(device))
+        gradients = PassGradients(model, self._words)
         sums = GroupedSums(gradients.named, self.classes, self.groups)
         totals = torch.zeros(2, dtype=torch.float64, device=device)
         with undisturbed(model), no_sync(model), torch.enable_grad(), gradients.watched():
@@ -126,7 +127,7 @@ class AccordanceProbe:
     def _pass(self, model: nn.Module, sample: Sample, loss_scale: float, autocast: bool) -> Tensor:
         """Backward pass of the summed loss, as in training; returns (2,) fp64: the loss, the number of
         examples."""
-        with torch.autocast("cuda", enabled=autocast):
+        with torch.autocast(next(model.parameters()).device.type, enabled=autocast):
             loss = self.objective.loss(self.objective.predict(model, sample), sample)
         (loss * loss_scale).backward()  # type: ignore[no-untyped-call]
         totals = loss.new_full((2,), self.objective.sample_size(sample), dtype=torch.float64)
@@ -138,7 +139,8 @@ class AccordanceProbe:
             sums.reduce(sum_over_workers)
             sum_over_workers(totals)
         loss, examples = totals.tolist()
-        values = totals.new_tensor([*sums.cosines().values(), loss / examples])
+        values = torch.tensor([*sums.cosines().values(), loss / examples], dtype=torch.float64)
+        values = values.to(totals.device, non_blocking=True)
         # Other workers may round the sum over the parameters differently: use the first worker's.
         values = values if rank() == 0 else torch.zeros_like(values)
         sum_over_workers(values)
@@ -148,5 +150,9 @@ class AccordanceProbe:
 
 def _moved(sample: Sample, device: torch.device) -> Sample:
     """Class labels and words are integers, so nothing is cast for fp16."""
-    moved: Sample = utils.apply_to_sample(lambda tensor: tensor.to(device), sample)
+
+    def move(tensor: Tensor) -> Tensor:
+        return with_host_copy(tensor.to(device, non_blocking=True), tensor)
+
+    moved: Sample = utils.apply_to_sample(move, sample)
     return moved

@@ -23,6 +23,7 @@ from fairseq_adv.hub.vocabulary import write_json
 
 # Incremented whenever the same checkpoint would be exported differently, so that old results are not reused.
 FORMAT = 1
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Exported:
 
 def export_checkpoint(
     checkpoint: Path, out: Path, tokenizer_dir: Optional[Path] = None, labels: Optional[str] = None,
-    averaged: bool = False, overwrite: bool = False,
+    averaged: bool = False, overwrite: bool = False, precision: Optional[str] = None,
 ) -> Exported:  # fmt: skip
     """Writes config.json, model.safetensors, the tokenizer's files and README.md, atomically.
 
@@ -54,10 +55,14 @@ def export_checkpoint(
             checkpoint or its data.
         averaged: export the average of the weights.
         overwrite: replace a folder that was made from something else.
+        precision: of the weights, ``fp32`` or ``bf16``; None: as in the checkpoint.
 
     Raises:
-        DataError: the checkpoint can't be exported, has no tokenizer, or ``out`` contains something else.
+        DataError: the checkpoint can't be exported, has no tokenizer, or ``out`` contains something else; or
+            the precision is unknown.
     """
+    if precision is not None and precision not in DTYPES:
+        raise DataError(f"--precision {precision}: pass one of {', '.join(DTYPES)}")
     state = read_trained(checkpoint, averaged)
     trained = trained_for(state)
     tokenizer = find_tokenizer(state, tokenizer_dir)
@@ -68,6 +73,7 @@ def export_checkpoint(
         "weights": "average" if averaged else "last",
         "tokenizer": tokenizer.fingerprint(),
         "labels": classes,
+        **({} if precision is None else {"precision": precision}),
     }
     result = Exported(False, f"AutoModel{CLASS_SUFFIX[trained.kind]}", tuple(classes))
     if finished(out, made_from, overwrite):
@@ -76,6 +82,8 @@ def export_checkpoint(
     theirs = hf_tokenizer(tokenizer, trained, words)
     sizes = sizes_of_tensors(state.tensors, trained.model, theirs.family, checkpoint)
     tensors = hf_tensors(state.tensors, trained, sizes, theirs.family, theirs.rows, checkpoint)
+    if precision is not None:
+        tensors = {name: tensor.to(DTYPES[precision]) for name, tensor in tensors.items()}
     dtype = tensors[f"{theirs.family.prefix}embeddings.word_embeddings.weight"].dtype
     config = hf_config(trained, sizes, theirs.family, theirs.pad, dtype, classes, checkpoint)
     card = model_card(state, trained, classes, out.name)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fairseq_adv.objectives.divergence import divergence
 from fairseq_adv.objectives.encoder_states import first_states
 from fairseq_adv.perturbation import Groups
+from fairseq_adv.perturbation.host_copies import host_copy
 
 Sample = dict[str, Any]  # a mini-batch as fairseq's data sets collate it
 
@@ -168,5 +169,5 @@ class Objective(ABC):
 
     def row_ids(self, sample: Sample) -> list[int]:
         """The id of each row of the embedded batch, in the data set's numbering."""
-        ids: list[int] = sample["id"].tolist()
+        ids: list[int] = host_copy(sample["id"]).tolist()
         return ids

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, ContextManager
+from typing import Any, ContextManager, NamedTuple
 from weakref import WeakKeyDictionary
 
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
@@ -18,7 +18,16 @@ from torch import Tensor, nn
 
 from fairseq_adv.perturbation import find_layers
 
-_last_layers: WeakKeyDictionary[nn.Module, nn.Module | None] = WeakKeyDictionary()
+
+class _Last(NamedTuple):
+    """A last layer, and the two methods that it has for a pass. Made once: torch.compile keeps to them."""
+
+    layer: Any
+    attend: Callable[..., Any]
+    add: Callable[[Tensor, Tensor], Tensor]
+
+
+_last_layers: WeakKeyDictionary[nn.Module, _Last | None] = WeakKeyDictionary()
 
 
 def passes_for_a_head(task: Any) -> Callable[[nn.Module], ContextManager[None]]:
@@ -42,28 +51,19 @@ def last_layer_at_first_token(model: nn.Module) -> Iterator[None]:
     """
     if model not in _last_layers:
         _last_layers[model] = _find_last_layer(model)
-    layer = _last_layers[model]
-    if layer is None or not model.training:
+    last = _last_layers[model]
+    if last is None or not model.training:
         yield
         return
-    attention: Any = layer.self_attn
-    attend = attention.forward
-
-    def attend_from_first(query: Tensor, *rest: Any, **more: Any) -> Any:
-        return attend(query[:1], *rest, **more)
-
-    def add_first(x: Tensor, residual: Tensor) -> Tensor:
-        return residual[:1] + x
-
     # Replaced on the instances; the classes keep their methods.
-    attention.forward, layer.residual_connection = attend_from_first, add_first  # type: ignore[assignment]
+    last.layer.self_attn.forward, last.layer.residual_connection = last.attend, last.add
     try:
         yield
     finally:
-        del attention.forward, layer.residual_connection
+        del last.layer.self_attn.forward, last.layer.residual_connection
 
 
-def _find_last_layer(model: nn.Module) -> nn.Module | None:
+def _find_last_layer(model: nn.Module) -> _Last | None:
     try:
         *others, layer = find_layers(model)
     except ValueError:
@@ -73,4 +73,15 @@ def _find_last_layer(model: nn.Module) -> nn.Module | None:
         and not hasattr(layer, "precheckpoint_forward")
         and all(other is not layer for other in others)
     )
-    return layer if can_be_cut else None
+    if not can_be_cut:
+        return None
+    attention: Any = layer.self_attn
+    attend = attention.forward
+
+    def attend_from_first(query: Tensor, *rest: Any, **more: Any) -> Any:
+        return attend(query[:1], *rest, **more)
+
+    def add_first(x: Tensor, residual: Tensor) -> Tensor:
+        return residual[:1] + x
+
+    return _Last(layer, attend_from_first, add_first)

@@ -23,6 +23,7 @@ from fairseq_adv.hub.vocabulary_check import check_vocabulary
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.heads import check_masked_lm_head
 from fairseq_adv.objectives.registry import register_objective
+from fairseq_adv.perturbation.host_copies import host_copy, places, with_host_copy
 
 
 @register_objective(MaskedLMTask)
@@ -110,11 +111,13 @@ class MaskedLM(Objective):
         In the latter case fairseq's criterion computes logits at all positions. Without any, the weights
         would have no gradient, and distributed training would wait for one.
         """
-        masked: Tensor = sample["target"].ne(self.padding_idx)
-        first = torch.zeros_like(masked)
-        first[0, 0] = True
-        projected = masked | (first & ~masked.any())
-        return _Masked(projected, sample["target"][projected], int(masked.sum()))
+        target: Tensor = sample["target"]
+        masked = host_copy(target).ne(self.padding_idx)
+        size = int(masked.sum())
+        if not size:
+            masked[0, 0] = True
+        projected = with_host_copy(masked.to(target.device, non_blocking=True), masked)
+        return _Masked(projected, target[places(projected)], size)
 
 
 @dataclass(frozen=True)

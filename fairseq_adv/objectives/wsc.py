@@ -8,6 +8,7 @@ example.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from fairseq_adv.objectives.heads import check_masked_lm_head
 from fairseq_adv.objectives.labelled import Labelled
 from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.perturbation import Groups
+from fairseq_adv.perturbation.host_copies import host_copy, places, with_host_copy
 from fairseq_adv.tasks.wsc import WSCTask
 
 ABSENT = float("-inf")
@@ -49,21 +51,22 @@ class WSC(Labelled):
 
         Logits are computed only at the masked positions.
         """
-        tokens, span = sample["net_input"]["src_tokens"], sample["span"]
-        row, words = self.shared(sample)
-        logits, _ = model(src_tokens=tokens.masked_fill(span, self.mask_index), masked_tokens=span)
-        log_probs = (
-            F.log_softmax(logits, dim=-1, dtype=torch.float32).gather(1, words.unsqueeze(1)).squeeze(1)
-        )
-        sums = log_probs.new_zeros(len(tokens)).index_add(0, row, log_probs)
-        scores = sums / span.sum(dim=1)
+        shared = self.shared(sample)
+        logits, _ = model(src_tokens=shared.tokens, masked_tokens=sample["span"])
+        log_probs = F.log_softmax(logits, dim=-1, dtype=torch.float32)
+        log_probs = log_probs.gather(1, shared.words.unsqueeze(1)).squeeze(1)
+        sums = log_probs.new_zeros(len(shared.tokens)).index_add(0, shared.row, log_probs)
+        scores = sums / shared.counts
         padded = scores.new_full((sample["nsentences"], sample["max_columns"]), ABSENT)
         return padded.index_put((sample["sentence"], sample["column"]), scores)  # type: ignore[no-any-return]
 
-    def make_shared(self, sample: Sample) -> tuple[Tensor, Tensor]:
-        """The row and the word of each masked position."""
-        row, column = sample["span"].nonzero(as_tuple=True)
-        return row, sample["net_input"]["src_tokens"][row, column]
+    def make_shared(self, sample: Sample) -> _Masked:
+        """The masked rows, and what was masked."""
+        tokens, span = sample["net_input"]["src_tokens"], sample["span"]
+        row, column = places(span)
+        masked = tokens.masked_fill(span, self.mask_index)
+        with_host_copy(masked, host_copy(tokens).masked_fill(host_copy(span), self.mask_index))
+        return _Masked(masked, row, tokens[row, column], span.sum(dim=1))
 
     def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
         """Summed over the sentences whose query is correct; 0, but connected to the weights, if there are
@@ -125,6 +128,23 @@ class WSC(Labelled):
     def row_ids(self, sample: Sample) -> list[int]:
         ids: list[int] = sample["row_ids"]
         return ids
+
+
+@dataclass(frozen=True)
+class _Masked:
+    """What the passes of a mini-batch share.
+
+    Attributes:
+        tokens: (rows, tokens) int64, the phrases masked.
+        row: (masked positions,) int64.
+        words: (masked positions,) int64, the words there.
+        counts: (rows,) int64, number of masked positions.
+    """
+
+    tokens: Tensor
+    row: Tensor
+    words: Tensor
+    counts: Tensor
 
 
 def chosen(scores: Tensor) -> Tensor:

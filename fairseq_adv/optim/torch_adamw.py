@@ -37,6 +37,14 @@ class TorchAdamW(FairseqAdam):
         self._optimizer = _AdamW(params, **self.optimizer_config)
 
     @property
+    def supports_memory_efficient_fp16(self) -> bool:
+        """Raises ValueError: fairseq asks only if it needs it, and would refuse without saying what to do."""
+        raise ValueError(
+            "--memory-efficient-fp16: not supported by --optimizer torch_adamw; pass --optimizer adam "
+            "(in a recipe: optimizer._name=adam)"
+        )
+
+    @property
     def optimizer_config(self) -> Dict[str, Any]:
         return {**super().optimizer_config, "eps_before_correction": self.cfg.adam_eps}
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fairseq_adv.perturbation import geometry
 from fairseq_adv.perturbation.geometry import Groups
+from fairseq_adv.perturbation.host_copies import host_copy, with_host_copy
 from fairseq_adv.perturbation.vat_steps import normalized_step
 
 
@@ -95,13 +96,18 @@ class Perturbation:
         self.delta: Tensor | None = None
         self.embedding_norm: Tensor | None = None
         self.unit: Tensor | None = None
+        self._deferred: Tensor | None = None
 
     @contextmanager
-    def applied(self, differentiable: bool = True) -> Iterator[None]:
+    def applied(self, differentiable: bool = True, defers: bool = False) -> Iterator[None]:
         """In this context the layer returns X + delta; the layer must be called exactly once.
 
         Args:
             differentiable: let a backward pass compute the gradient that :meth:`ascend` needs.
+            defers: the pass's gradient does not reach the layer's weights, but :meth:`defer` adds it to that
+                of the next pass that does not defer. X is the same in all passes, and so one gradient of the
+                whole table of words is made instead of one in each pass, which for a small encoder takes as
+                long as a layer.
 
         Raises:
             RuntimeError: the layer was not called, or called more than once.
@@ -116,6 +122,11 @@ class Perturbation:
             assert self.delta is not None  # for mypy: _begin created it
             self.delta.grad = None
             self.delta.requires_grad_(differentiable)
+            if defers:
+                output = output.detach()
+            elif self._deferred is not None and output.requires_grad:
+                output.register_hook(partial(_plus, self._deferred))  # type: ignore[no-untyped-call]
+                self._deferred = None
             return (output.float() + self.delta).to(output.dtype)
 
         with self.embedding.register_forward_hook(add_delta):
@@ -125,6 +136,15 @@ class Perturbation:
                 f"the token embedding was called {calls} times in one forward pass, expected once: the "
                 "perturbation would have no effect, or a wrong one. Does the model embed tokens elsewhere?"
             )
+
+    def defer(self) -> None:
+        """Keeps the gradient of the last pass for the layer's weights; see :meth:`applied`.
+
+        The gradient of X is that of X + delta, and so that of delta.
+        """
+        if self.has_gradient:
+            gradient = self.gradient()
+            self._deferred = gradient if self._deferred is None else self._deferred + gradient
 
     def ascend(self, step_size: float, gradient: Tensor | None = None) -> None:
         """delta <- projection(delta + step_size * g / ||g||), with g from the backward of the last pass.
@@ -210,8 +230,9 @@ class Perturbation:
 
     @torch.no_grad()
     def _begin(self, tokens: Tensor, embedded: Tensor) -> None:
-        self.tokens, self.mask = tokens, tokens.ne(self.padding_idx)
-        mask, dim = self.mask, embedded.size(-1)
+        mask, dim = tokens.ne(self.padding_idx), embedded.size(-1)
+        with_host_copy(mask, host_copy(tokens).ne(self.padding_idx))
+        self.tokens, self.mask = tokens, mask
         self.embedding_norm = geometry.example_norm(embedded * mask.unsqueeze(-1), "l2", self.groups)
         delta = geometry.project(self.start(mask, dim), self.radius, self.norm_type, self.groups)
         if self.relative:
@@ -220,3 +241,7 @@ class Perturbation:
                 self.unit = self.unit * geometry.entries(mask, dim, self.groups).rsqrt()
             delta = delta * geometry.per_row(self.unit, self.groups)
         self.delta = delta
+
+
+def _plus(earlier: Tensor, gradient: Tensor) -> Tensor:
+    return (gradient.float() + earlier).to(gradient.dtype)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fairseq_adv.perturbation.host_copies import host_copy
+
 NORM_TYPES = ("l2", "linf")
 
 
@@ -140,7 +142,7 @@ def _noise(draw: Callable[..., Tensor], mask: Tensor, dim: int, seeds: Sequence[
     """(real tokens of the batch, dim): the noise of each row, from a generator with the row's seed."""
     generator = torch.Generator(device=mask.device)
     noise = []
-    for seed, length in zip(seeds, mask.sum(dim=1).tolist()):
+    for seed, length in zip(seeds, host_copy(mask).sum(dim=1).tolist()):
         generator.manual_seed(seed)
         noise.append(draw(length, dim, generator=generator, device=mask.device))
     return torch.cat(noise)
@@ -236,7 +238,7 @@ def row_seeds(seed: int, update: int, ids: Sequence[int], groups: Groups | None 
     """
     seen: dict[int, int] = {}
     seeds = []
-    examples = range(len(ids)) if groups is None else groups.index.tolist()
+    examples = range(len(ids)) if groups is None else host_copy(groups.index).tolist()
     for row_id, example in zip(ids, examples):
         nth = seen[example] = seen.get(example, -1) + 1
         state = 0

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, ContextManager
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -15,10 +16,53 @@ def no_sync(model: nn.Module) -> ContextManager[Any]:
 
     Only torch's DDP reduces during backward; ``legacy_ddp`` does so once before the optimizer's step.
     """
-    for module in (model, getattr(model, "module", None)):
-        if isinstance(module, DistributedDataParallel):
-            return module.no_sync()  # type: ignore[no-untyped-call, no-any-return]
-    return nullcontext()
+    wrapper = _torchs_ddp(model)
+    if wrapper is None:
+        return nullcontext()
+    return wrapper.no_sync()  # type: ignore[no-untyped-call, no-any-return]
+
+
+def reduced_with(model: nn.Module, earlier: Tensor) -> ContextManager[Any]:
+    """In this context a forward pass counts as using all weights that ``earlier`` was computed from.
+
+    A loss of two passes has one backward. Before it torch's DDP looks for weights that it won't reach, in the
+    graph of the last pass alone, and fails at a layer that only the first pass used (LayerDrop).
+
+    Args:
+        model: may be wrapped for distributed training.
+        earlier: computed from the outputs of an earlier pass, with its graph; it is not changed.
+    """
+    wrapper = _torchs_ddp(model)
+    if wrapper is None:
+        return nullcontext()
+
+    def join(module: nn.Module, inputs: Any, output: Any) -> Any:
+        if isinstance(output, Tensor):
+            return _Joined.apply(output, earlier)  # type: ignore[no-untyped-call]
+        return tuple(join(module, inputs, part) for part in output) if type(output) is tuple else output
+
+    hook: ContextManager[Any] = wrapper.module.register_forward_hook(join)
+    return hook
+
+
+class _Joined(torch.autograd.Function):
+    """The first argument; its graph includes that of the second, which gets no gradient from here."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, earlier: Tensor) -> Tensor:
+        return output.view_as(output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        return gradients[0], None
+
+
+def _torchs_ddp(model: nn.Module) -> DistributedDataParallel | None:
+    """fairseq wraps it once, or twice with ``--heartbeat-timeout``."""
+    module: nn.Module | None = model
+    while not (module is None or isinstance(module, DistributedDataParallel)):
+        module = module._modules.get("module")
+    return module
 
 
 @contextmanager

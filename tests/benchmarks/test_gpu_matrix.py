@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ScriptMain
+from criterions.test_modes import METHODS
+from emulated_gpu import POSSIBLE
+from support import ScriptMain, slow
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 ONE = ["--methods", "yopo", "--precisions", "fp32", "--modes", "update-freq"]
@@ -23,12 +25,17 @@ def main(
     """The command on a machine without a GPU."""
     command = ScriptMain(BENCHMARKS / "gpu_matrix.py", capsys)
     runs = sys.modules["mode_runs"]
-    monkeypatch.setattr(command.module, "this_machine", lambda: runs.Machine(False, 0, "CPU", "2.0"))
+    plain = runs.this_machine
+    monkeypatch.setattr(
+        command.module,
+        "this_machine",
+        lambda emulated: plain(True) if emulated else runs.Machine(False, 0, "CPU", "2.0"),
+    )
     return command
 
 
-def kept(out: Path, name: str) -> dict[str, Any]:
-    return json.loads((out / "cells" / f"{name}.json").read_text())  # type: ignore[no-any-return]
+def kept(out: Path, name: str, folder: str = "cells") -> dict[str, Any]:
+    return json.loads((out / folder / f"{name}.json").read_text())  # type: ignore[no-any-return]
 
 
 def row(text: str, *begin: str) -> list[str]:
@@ -74,6 +81,24 @@ def test_cells_run_once_and_a_broken_method_fails(
     assert not list(out.glob("run-*"))
 
 
+@pytest.mark.skipif(not POSSIBLE, reason="needs torch 2.4 or newer, and no GPU")
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [("freelb", ["--precisions", "fp16", "--modes", "single"]), *(slow(name, []) for name in METHODS)],
+)
+def test_cells_on_the_pretended_gpu(tmp_path: Path, main: ScriptMain, method: str, words: list[str]) -> None:
+    """Nightly in every precision and mode."""
+    done = main(tmp_path, "--emulate", "--methods", method, *words)
+    assert done.returncode == 0, done.stderr
+    found = {path.stem: kept(tmp_path, path.stem, "emulated") for path in tmp_path.glob("emulated/*.json")}
+    assert len(found) == (2 if words else 30) and not list(tmp_path.glob("cells/*"))
+    refused = {name for name, result in found.items() if result["state"] not in ("ok", "reference")}
+    assert refused == {name for name in found if name.startswith("infobert") and "checkpoint" in name}
+    fp16 = row(done.stdout, "`--fp16`", "1 process")
+    assert fp16[list(sys.modules["mode_cells"].METHODS).index(method)] == "emulated"
+    assert "tests/emulated_command.py fairseq-train" in found[f"{method}-fp16-single"]["command"][0]
+
+
 @pytest.mark.fast
 def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) -> None:
     cpu = {"cuda": False, "device": "CPU", "torch": "2.0"}
@@ -86,8 +111,19 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
         "pgd-amp-pytorch_ddp": {**gpu, "state": "failed", "why": "RuntimeError: a | b"},
         "smart-amp-single": {**gpu, "state": "refused", "why": "error: --store-ema"},
     }
-    for name, result in made.items():
-        path = tmp_path / "cells" / f"{name}.json"
+    pretended = {"cuda": True, "device": "pretended GPU", "torch": "2.2", "state": "ok", "distance": 1e-3}
+    emulated = {
+        "standard-fp32-update-freq": pretended,  # it has been run as well
+        "pgd-fp16-single": pretended,
+        "smart-fp16-single": {**pretended, "state": "failed", "why": "RuntimeError: c"},
+        "noise-fp32-single": {**gpu, "device": "pretended GPU", "torch": "2.2", "state": "reference"},
+    }
+    where = {
+        **{f"cells/{k}": v for k, v in made.items()},
+        **{f"emulated/{k}": v for k, v in emulated.items()},
+    }
+    for name, result in where.items():
+        path = tmp_path / f"{name}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(result))
     page = tmp_path / "page.md"
@@ -97,14 +133,21 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
     assert done.returncode == 1
     missing, methods = "not yet run", list(sys.modules["mode_cells"].METHODS)
     rest = len(methods) - 2
-    assert row(done.stdout, "fp32", "1 process") == ["reference cpu", missing] + [missing] * rest
+    single = row(done.stdout, "fp32", "1 process")
+    assert single[:2] == ["reference cpu", missing] and single.count(missing) == rest
+    assert single[methods.index("noise")] == "reference, emulated"
     assert row(done.stdout, "fp32", "`--update-freq 2`") == ["✓ cpu", "✓"] + [missing] * rest
-    ddp = row(done.stdout, "`--amp`", "2 processes, `--ddp-backend pytorch_ddp`")
-    assert ddp == [missing, "failed [2]", "failed [2]"] + [missing] * (rest - 1)
-    assert row(done.stdout, "`--amp`", "1 process")[methods.index("smart")] == "refused [1]"
-    assert row(done.stdout, "`--fp16`") == [missing, ""] + [""] * rest
-    assert "- [1] error: --store-ema" in done.stdout and "- [2] RuntimeError: a \\| b" in done.stdout
-    assert "run on: CPU (torch 2.0), H200 (torch 2.1)" in done.stdout
+    amp = "`--amp` on GPUs (fp16 autocast)"
+    ddp = row(done.stdout, amp, "2 processes, `--ddp-backend pytorch_ddp`")
+    assert ddp == [missing, "failed [3]", "failed [3]"] + [missing] * (rest - 1)
+    assert row(done.stdout, amp, "1 process")[methods.index("smart")] == "refused [2]"
+    fp16 = row(done.stdout, "`--fp16`", "1 process")
+    assert fp16[methods.index("pgd")] == "emulated" and fp16[methods.index("smart")] == "failed, emulated [1]"
+    assert row(done.stdout, "`--memory-efficient-fp16`") == [missing, ""] + [""] * rest
+    assert "emulated: as ✓" in done.stdout
+    assert row(done.stdout, "`--amp` on CPUs (bf16 autocast)", "all 5")[0] == missing
+    assert "- [2] error: --store-ema" in done.stdout and "- [3] RuntimeError: a \\| b" in done.stdout
+    assert "run on: CPU (torch 2.0), H200 (torch 2.1), pretended GPU (torch 2.2)" in done.stdout
     assert "fp32: largest distance 3.0e-06" in done.stdout and "tolerance 0.0001" in done.stdout
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
@@ -115,7 +158,8 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
     states = dict(line.split(maxsplit=1) for line in listed.stdout.splitlines())
     assert len(states) == 2 * 6 * len(methods)
     assert states["pgd-amp-pytorch_ddp"] == "failed (H200, torch 2.1)"
-    assert states["pgd-fp16-single"] == "not yet run (needs a GPU)"
+    assert states["pgd-fp16-single"] == "ok (pretended GPU, torch 2.2)"
+    assert states["pgd-fp16-layerdrop"] == "not yet run (needs a GPU)"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +191,10 @@ def test_on_a_gpu_what_a_cpu_has_run_is_open(tmp_path: Path, main: ScriptMain) -
     cpu = module.open_cells(cells, runs.Runs(tmp_path, runs.Machine(False, 0, "CPU", ""), 1), False)
     gpu = module.open_cells(cells, runs.Runs(tmp_path, runs.Machine(True, 1, "H200", ""), 1), False)
     methods = len(sys.modules["mode_cells"].METHODS)
-    assert len(cpu) == 3 * 5 * methods - 2 and len(gpu) == 5 * 6 * methods - 1
+    assert len(cpu) == 4 * 5 * methods - 2 and len(gpu) == 5 * 6 * methods - 1
+    assert not {cell.precision for cell in cpu} & {"amp", "fp16"} and "amp-bf16" not in {
+        c.precision for c in gpu
+    }
     assert {cell.name for cell in set(gpu) - set(cpu) if cell.precision == "fp32" and cell.workers == 1} == {
         "freelb-fp32-single"
     }
@@ -183,3 +230,31 @@ def test_a_process_that_fails_ends_the_other(tmp_path: Path, main: ScriptMain) -
 )
 def test_the_line_of_an_error(main: ScriptMain, log: str, line: str) -> None:
     assert sys.modules["mode_processes"].error_line(log, 7) == line
+
+
+def test_cells_multiply_in_fp32_on_a_gpu_too(tmp_path: Path, main: ScriptMain) -> None:
+    """Cells of fp32 agree within 1e-4, and TF32 rounds to 5e-4: the driver's switch keeps it off."""
+    words = [sys.executable, "-c", "import os; print(os.environ['NVIDIA_TF32_OVERRIDE'])"]
+    sys.modules["mode_processes"].run_side_by_side([words], [tmp_path / "log"], 60, threading.Event())
+    assert (tmp_path / "log").read_text() == "0\n"
+
+
+def test_only_one_thread_reads_a_checkpoint(main: ScriptMain, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fairseq replaces a function of omegaconf meanwhile: of two cells that end together one failed."""
+    both, seen = threading.Event(), threading.Semaphore(1)
+
+    def read(path: str) -> dict[str, Any]:
+        if not seen.acquire(blocking=False):
+            both.set()
+        both.wait(0.3)
+        seen.release()
+        return {"model": {}}
+
+    monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", read)
+    runs = sys.modules["mode_runs"]
+    threads = [threading.Thread(target=runs.trained_weights, args=(Path("checkpoint"),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not both.is_set()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import peers
@@ -19,6 +21,7 @@ import peers_sides
         (["random:two"], "random:two: pass random:TOKENS"),
         (["nowhere.all"], "--encoder: pass the folder"),
         (["nowhere.all", "--encoder", "."], "nowhere.all: pass a file of lines"),
+        (["random:8", "--sides", "hf-eager-amp", "--precision", "bf16"], "leave --precision bf16 out"),
     ],
 )
 def test_a_mistake_is_named(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
@@ -50,8 +53,34 @@ def test_the_share_of_real_tokens() -> None:
 
 @pytest.mark.slow  # encoders of MiniLM's size
 def test_ours_and_theirs_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["random:8", "--sides", "freelb", "standard", "fairseq", "hf-eager"]
+    mixed = ["freelb-amp", "standard-amp", "hf-eager-amp"]
+    words = ["random:8", "--sides", "freelb", "standard", "fairseq", "hf-eager", *mixed]
     assert peers.main([*words, "--sentences", "2", "--updates", "1", "--rounds", "1"]) == 0
     said = capsys.readouterr().out
-    for ratio in ("`freelb` / `hf-eager`", "`standard` / `fairseq`"):
-        assert f"| {ratio} |" in said
+    pairs = [("freelb", "hf-eager"), ("standard", "fairseq"), ("freelb-amp", "hf-eager-amp")]
+    for ours, theirs in pairs:
+        assert f"| `{ours}` / `{theirs}` |" in said
+
+
+@pytest.mark.slow  # encoders of MiniLM's size
+def test_sides_in_mixed_precision_compute_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU; the same sides without it compute in fp32."""
+    linear, first = torch.nn.functional.linear, peers_sides.Side.first_update
+    now: set[torch.dtype] = set()
+    seen: list[set[torch.dtype]] = []
+
+    def watched(*args: Any) -> torch.Tensor:
+        y = linear(*args)
+        now.add(y.dtype)
+        return y
+
+    def update(side: peers_sides.Side, before: int) -> None:
+        now.clear()
+        first(side, before)
+        seen.append(set(now))
+
+    monkeypatch.setattr(torch.nn.functional, "linear", watched)
+    monkeypatch.setattr(peers_sides.Side, "first_update", update)
+    words = ["--sides", "standard-amp", "standard", "hf-sdpa-amp", "hf-sdpa", "--sentences", "2"]
+    assert peers.main(["random:8", *words, "--updates", "1", "--rounds", "1"]) == 0
+    assert seen == [{torch.bfloat16}, {torch.float32}] * 2

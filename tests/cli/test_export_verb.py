@@ -26,6 +26,8 @@ def test_exports_and_reuses(samples: None, tmp_path: Path, capsys: pytest.Captur
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"wrote {tmp_path / 'out'}, for AutoModelForMaskedLM\n"
     assert export(*words).stdout.endswith("already there and made from this checkpoint; nothing to do\n")
+    assert export(words[0], tmp_path / "half", "--precision", "bf16").returncode == 0
+    assert '"torch_dtype": "bfloat16"' in (tmp_path / "half" / "config.json").read_text()
     for mistake, message in (
         ([tmp_path / "absent.pt", tmp_path / "x"], "no such checkpoint"),
         ([*words, "--labels", "a,b"], "has no classes (masked LM). Leave it out."),

@@ -109,12 +109,15 @@ def test_documents_for_questions_as_an_array(
 GRID = f"""
 import sys
 sys.path[:0] = [{str(EXAMPLES)!r}, {str(EXAMPLES / "evidence")!r}]
+import splits, dataclasses
+splits.TRAINED, splits.ATTACKED, splits.TESTED = 40, 10, 100
+splits.GRID.update(updates=6, word_seeds=1, radii=[0.02])
+task = dataclasses.replace(splits.TASKS["movie-reviews"], dev=20)
+splits.TASKS.clear()
+splits.TASKS["movie-reviews"] = task
 import fill, grid
-grid.TASKS = {{"movie-reviews": grid.Task("movie-reviews", {{100: 6}})}}
-grid.METHODS = {{name: grid.METHODS[name] for name in ("standard", "freelb")}}
-grid.FIRST, grid.SEEDS, grid.RADII = ("standard", "freelb"), (1, 2), (0.02,)
-grid.ATTACKED, grid.ATTACKED_SEEDS = ("freelb",), (1,)
-grid.chosen, grid.choices = lambda task, method, records: 0, lambda task, method: []
+cells = [grid.Cell("movie-reviews", name, 0, seed) for name in ("standard", "freelb") for seed in (1, 2)]
+grid.cells = lambda records: cells
 sys.exit(fill.main())
 """
 
@@ -124,20 +127,22 @@ def test_the_evidence_run_as_an_array(cluster: Cluster, submit: Submit, tmp_path
     data = write_evidence_data(tmp_path / "data")
     out = tmp_path / "out"
     out.mkdir()
-    (out / "encoder").symlink_to(write_small_encoder(tmp_path / "small"))
+    encoder = write_small_encoder(tmp_path / "small")
+    (encoder / "conversion.json").write_text('{"source_sha256": {"model": "1"}}')
+    (out / "encoder").symlink_to(encoder)
+    (out / "reviews").symlink_to(data / "reviews")
     (tmp_path / "fill.py").write_text(GRID)
     line = f"{sys.executable} {tmp_path}/fill.py {data} {out} --records {tmp_path}/records"
-    line += f" --wordnet {data}/wordnet"
     job = submit("--array=0-1", f"--wrap={line}")
     assert set(job.end().split()) == {"COMPLETED"}
     lines = (tmp_path / "records" / "movie-reviews.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     names = [record["name"] for record in records]
     assert len(names) == len(set(names)) == 4
-    attacked = [record["name"] for record in records if record["word_attacks"]]
-    assert attacked == ["movie-reviews-100-freelb-1"]
+    attacked = sorted(record["name"] for record in records if record["word_attacks"])
+    assert attacked == ["movie-reviews-freelb-0-1", "movie-reviews-standard-0-1"]
     logs = [log.read_text() for log in job.logs.glob("*.log")]
-    assert sum(log.count("4 of the 4 cells known by now are done") for log in logs) >= 1
+    assert sum(log.count("4 of 4 cells are done") for log in logs) >= 1
 
 
 def test_a_sweep_by_hydras_submitit_launcher(

@@ -45,7 +45,7 @@ def features(run: SimpleNamespace, tokens: torch.Tensor, delta: torch.Tensor) ->
 def ranking_loss(run: SimpleNamespace, sample: dict[str, Any], delta: torch.Tensor) -> torch.Tensor:
     """Question by question, without padding columns."""
     x = features(run, sample["net_input"]["src_tokens"], delta)
-    scores = run.model.classification_heads["sentence_classification_head"](x).view(-1)
+    scores = run.model.classification_heads["sentence_classification_head"](x).float().view(-1)
     losses = [
         F.cross_entropy(scores[rows].unsqueeze(0), target.view(1))
         for rows, target in zip(rows_of_examples(sample), sample["target"])
@@ -60,7 +60,7 @@ def wsc_loss(run: SimpleNamespace, sample: dict[str, Any], delta: torch.Tensor) 
     tokens, span = sample["net_input"]["src_tokens"], sample["span"]
     masked = tokens.clone()
     masked[span] = run.task.mask_index
-    log_probs = run.model.encoder.lm_head(features(run, masked, delta)).log_softmax(-1)
+    log_probs = run.model.encoder.lm_head(features(run, masked, delta)).float().log_softmax(-1)
     of_tokens = log_probs.gather(2, tokens.unsqueeze(-1)).squeeze(-1)
     scores = (of_tokens * span).sum(1) / span.sum(1)
     total = scores.new_zeros(())

@@ -44,6 +44,9 @@ def test_two_workers_have_the_gradient_of_two_micro_batches(tmp_path: Path) -> N
     assert (2 * first - expected).norm() <= 1e-6 * expected.norm()
     of_network = run.criterion.estimate.first.weight.numel()
     assert (2 * first - expected)[-of_network:].norm() <= 1e-5 * expected[-of_network:].norm()
+    for rank in range(2):  # a mean of 4e4 fits into fp16, a sum of 8e4 doesn't
+        half = torch.load(tmp_path / f"half{rank}.pt")
+        assert torch.equal(half, torch.full_like(half, 4e4))
 
 
 def _worker(rank: int, args: list[str], port: int, out: str) -> None:
@@ -57,5 +60,10 @@ def _worker(rank: int, args: list[str], port: int, out: str) -> None:
         step(run, model, [HALVES[rank]])
         run.trainer.optimizer.all_reduce_grads(criterion)
     torch.save(flat(run.model, run.criterion), f"{out}/{rank}.pt")
+    run.criterion.half()  # as --fp16 does
+    for weight in run.criterion.parameters():
+        weight.grad = torch.full_like(weight, 4e4)
+    run.criterion.all_reduce_grads()
+    torch.save(flat(run.criterion), f"{out}/half{rank}.pt")
     distributed.barrier()  # neither leaves while the other still talks to it
     distributed.destroy_process_group()

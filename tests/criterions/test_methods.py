@@ -59,8 +59,8 @@ def recorded() -> Iterator[list[torch.Tensor]]:
     original = Perturbation.applied
 
     @contextmanager
-    def applied(self: Perturbation, differentiable: bool = True) -> Iterator[None]:
-        with original(self, differentiable):
+    def applied(self: Perturbation, *choices: bool, **named: bool) -> Iterator[None]:
+        with original(self, *choices, **named):
             yield
         assert self.delta is not None
         deltas.append(self.delta.detach().clone())

@@ -15,6 +15,7 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from support import ADVERSARIAL, CREATIVE, NOISED, NOISY, VIRTUAL, batch, build, train_args, write_task
 
 from criterions.test_methods import FP16, ROWS
+from fairseq_adv.criterions.mini_batch import ModelParts
 
 OPTIONS = {
     "standard": [],
@@ -67,6 +68,26 @@ def test_recomputed_activations_give_the_same_update(data: Path, method: str, pr
     ours = change(data, method, *DROPOUT, *precision, recompute=True)
     assert plain.norm() > 0
     assert (ours - plain).norm() <= 1e-6 * plain.norm()
+
+
+@pytest.mark.parametrize("mode", [LAYERDROP, ["--amp"], [FP16]], ids=["layerdrop", "amp", "fp16"])
+@pytest.mark.parametrize("method", METHODS)
+def test_kept_masks_give_the_same_update_to_the_bit(
+    data: Path, monkeypatch: pytest.MonkeyPatch, method: str, mode: list[str]
+) -> None:
+    kept = change(data, method, *DROPOUT, *mode)
+    monkeypatch.setattr(ModelParts, "dropout_layers", [])
+    drawn = change(data, method, *DROPOUT, *mode)
+    assert kept.norm() > 0
+    assert torch.equal(kept, drawn)
+
+
+def test_masks_of_dropout_layers_are_kept_on_a_cpu_but_not_with_recomputed_activations(data: Path) -> None:
+    run = build(train_args(data, None, "freelb"))
+    layers = ModelParts(run.model).dropout_layers
+    assert len(layers) == 2 * 3 + 2 and layers[0] is run.model.encoder.sentence_encoder.dropout_module
+    checkpoint_wrapper(run.model.encoder.sentence_encoder.layers[1])
+    assert not ModelParts(run.model).dropout_layers
 
 
 @pytest.mark.parametrize("mode", [[], LAYERDROP], ids=["plain", "layerdrop"])

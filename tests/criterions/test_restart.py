@@ -73,6 +73,8 @@ def load(run: SimpleNamespace, save: Path) -> None:
         (["--batch-size", "2", "--update-freq", "2,4"], f"{BATCH}: 4 x 1 x 1 -> 2 x 2,4 x 1"),
         (["--clip-norm", "1"], "--clip-norm: 0.0 -> 1.0"),
         (["--store-ema"], "--store-ema: False -> True"),
+        (["--amp"], "--amp: False -> True"),
+        (["--bf16"], "--bf16: False -> True"),
         (["--best-checkpoint-metric", "accuracy"], "--best-checkpoint-metric: loss -> accuracy"),
         (["--finetune-from-model", "other.pt"], "--finetune-from-model: None -> other.pt"),
         (["--lr-scheduler", "polynomial_decay", "--total-num-update", "9"],

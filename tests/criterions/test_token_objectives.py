@@ -46,7 +46,7 @@ def predictions(run: SimpleNamespace, sample: dict[str, Any], delta: torch.Tenso
     embedded = encoder.sentence_encoder.embed_tokens(tokens)
     x = encoder.extract_features(tokens, token_embeddings=embedded + delta)[0]
     head = run.model.classification_heads["token_head"].out_proj
-    logits = F.linear(x, head.weight, head.bias)
+    logits = F.linear(x, head.weight, head.bias).float()
     if "first" in sample:
         longest = tokens.size(1)
         return [logits[int(place) // longest, int(place) % longest] for place in sample["first"]]

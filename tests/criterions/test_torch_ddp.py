@@ -9,18 +9,20 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from fairseq.distributed.distributed_timeout_wrapper import DistributedTimeoutWrapper
 from fairseq.distributed.module_proxy_wrapper import ModuleProxyWrapper
 from support import batch, build, flat_gradient, train_args, write_task
 from torch import distributed, multiprocessing
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from criterions.test_modes import OPTIONS
+from criterions.test_modes import LAYERDROP, OPTIONS
 from criterions.test_vat import ROWS
 
 # Without annotations: torch wants bucket's to be the class itself, not its name.
@@ -39,10 +41,7 @@ def test_two_workers_have_the_gradient_of_the_whole_batch_after_one_reduction(tm
     shared = ["--arch", "albert_base", "--encoder-input-dim", "8", "--pooler-dropout", "0"]
     lines["albert"] = train_args(data, None, "freelb", *OPTIONS["freelb"], *shared, classes=3)
     del lines["infobert"]  # whose loss is not that of the whole batch: test_infobert_workers.py
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    multiprocessing.start_processes(_worker, (lines, port, str(tmp_path)), nprocs=2, start_method="fork")
+    on_two_workers(_worker, lines, str(tmp_path))
     for method, words in lines.items():
         first, second = (torch.load(tmp_path / f"{method}{rank}.pt") for rank in range(2))
         run = build(words)
@@ -53,6 +52,55 @@ def test_two_workers_have_the_gradient_of_the_whole_batch_after_one_reduction(tm
             expected = flat_gradient(run.model)
             assert (2 * first[kind] - expected).norm() <= 1e-6 * expected.norm(), (method, kind)
         assert first["reductions"] == second["reductions"] == {"whole": 1, "parts": 1}, method
+
+
+# A loss of two passes whose masks differ, and with them the layers that LayerDrop leaves.
+UNSHARED = {
+    "r3f": ["--r3f-lambda", "2", "--r3f-epsilon", "0.2"],
+    "alum_vat": [*OPTIONS["alum_vat"], "--vat-share-dropout", "false"],
+    "smart": [*OPTIONS["smart"], "--vat-share-dropout", "false"],
+    "creat": [*OPTIONS["creat"], "--no-adv-share-dropout"],
+}
+
+
+def test_the_passes_of_a_loss_may_drop_different_layers(tmp_path: Path) -> None:
+    """Of four updates some leave a layer to the first pass only. The gradients are as without DDP."""
+    data = write_task(tmp_path / "data", classes=3)
+    lines = {m: train_args(data, None, m, *words, *LAYERDROP, classes=3) for m, words in UNSHARED.items()}
+    on_two_workers(_dropping_worker, lines, str(tmp_path))
+    for method, words in lines.items():
+        first, second = (torch.load(tmp_path / f"{method}{rank}.pt") for rank in range(2))
+        assert torch.equal(first, second), method
+        run = build(words)
+        expected = torch.stack([dropping_step(run, run.model, ROWS, seed) for seed in range(4)])
+        assert (2 * first - expected).norm() <= 3e-6 * expected.norm(), method
+
+
+def test_the_wrapper_of_heartbeat_timeout_costs_no_reductions(tmp_path: Path) -> None:
+    """One for each bucket of gradients, as without it."""
+    data = write_task(tmp_path / "data", classes=3)
+    lines = {m: train_args(data, None, m, *OPTIONS[m], classes=3) for m in ("freelb", "r3f", "alum_vat")}
+    on_two_workers(partial(_worker, wrap=timed), lines, str(tmp_path))
+    for method in lines:
+        for rank in range(2):
+            found = torch.load(tmp_path / f"{method}{rank}.pt")["reductions"]
+            assert found == {"whole": 1, "parts": 1}, method
+
+
+def on_two_workers(work: Any, *more: Any) -> None:
+    """Runs ``work(rank, port, *more)`` in two processes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    multiprocessing.start_processes(work, (port, *more), nprocs=2, start_method="fork")
+
+
+def dropping_step(run: SimpleNamespace, model: torch.nn.Module, rows: list[int], seed: int) -> torch.Tensor:
+    """The gradient of an update without some layers, zeros for a layer that no pass used."""
+    torch.manual_seed(seed)
+    step(run, model, [rows])
+    zeros = (torch.zeros_like(p) if p.grad is None else p.grad for p in run.model.parameters())
+    return torch.cat([gradient.double().flatten() for gradient in zeros])
 
 
 def step(run: SimpleNamespace, model: torch.nn.Module, parts: list[list[int]]) -> None:
@@ -72,16 +120,43 @@ def step(run: SimpleNamespace, model: torch.nn.Module, parts: list[list[int]]) -
             )  # fmt: skip
 
 
-def _worker(rank: int, lines: dict[str, list[str]], port: int, out: str) -> None:
+def wrap_as_fairseq(model: torch.nn.Module) -> Any:
+    return ModuleProxyWrapper(DistributedDataParallel(model, find_unused_parameters=True))
+
+
+def timed(model: torch.nn.Module) -> Any:
+    return DistributedTimeoutWrapper(wrap_as_fairseq(model), timeout=0)  # 0: without the clock
+
+
+def _begin(rank: int, port: int) -> None:
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     distributed.init_process_group("gloo", rank=rank, world_size=2)
+
+
+def _end() -> None:
+    distributed.barrier()  # neither leaves while the other still talks to it
+    distributed.destroy_process_group()
+
+
+def _dropping_worker(rank: int, port: int, lines: dict[str, list[str]], out: str) -> None:
+    _begin(rank, port)
     for method, words in lines.items():
         run = build(words)
-        wrapped = ModuleProxyWrapper(DistributedDataParallel(run.model, find_unused_parameters=True))
-        reduced: list[int] = []
+        wrapped, mine = wrap_as_fairseq(run.model), ROWS[2 * rank : 2 * rank + 2]
+        found = torch.stack([dropping_step(run, wrapped, mine, seed) for seed in range(4)])
+        torch.save(found, f"{out}/{method}{rank}.pt")
+    _end()
 
-        wrapped.module.register_comm_hook(reduced, REDUCE_AND_NOTE)
+
+def _worker(rank: int, port: int, lines: dict[str, list[str]], out: str, wrap: Any = wrap_as_fairseq) -> None:
+    _begin(rank, port)
+    for method, words in lines.items():
+        run = build(words)
+        wrapped = wrap(run.model)
+        (ddp,) = (part for part in wrapped.modules() if isinstance(part, DistributedDataParallel))
+        reduced: list[int] = []
+        ddp.register_comm_hook(reduced, REDUCE_AND_NOTE)
         found: dict[str, Any] = {"reductions": {}}
         mine = ROWS[2 * rank : 2 * rank + 2]
         for kind, parts in (("whole", [mine]), ("parts", [[row] for row in mine])):
@@ -91,6 +166,5 @@ def _worker(rank: int, lines: dict[str, list[str]], port: int, out: str) -> None
             found[kind] = flat_gradient(run.model)
             found["reductions"][kind] = max(reduced.count(index) for index in set(reduced))
         torch.save(found, f"{out}/{method}{rank}.pt")
-        del run, wrapped
-    distributed.barrier()  # neither leaves while the other still talks to it
-    distributed.destroy_process_group()
+        del run, wrapped, ddp
+    _end()

@@ -71,16 +71,16 @@ def predict(run: SimpleNamespace, sample: dict[str, Any], objective: str, delta:
     tokens = sample["net_input"]["src_tokens"]
     head = getattr(run.model, "classification_heads", {})
     if objective in ("classes", "regression"):
-        return list(head["sentence_classification_head"](features(run, tokens, delta)))
+        return list(head["sentence_classification_head"](features(run, tokens, delta)).float())
     if objective == "commonsense_qa":
-        scores = head["sentence_classification_head"](features(run, tokens, delta)).view(-1)
+        scores = head["sentence_classification_head"](features(run, tokens, delta)).float().view(-1)
         return [scores[rows] for rows in rows_of_examples(sample)]
     if objective == "masked_lm":
-        logits = run.model.encoder.lm_head(features(run, tokens, delta))
+        logits = run.model.encoder.lm_head(features(run, tokens, delta)).float()
         return list(logits[sample["target"] != 1])
     span, masked = sample["span"], tokens.clone()
     masked[span] = run.task.mask_index
-    log_probs = run.model.encoder.lm_head(features(run, masked, delta)).log_softmax(-1)
+    log_probs = run.model.encoder.lm_head(features(run, masked, delta)).float().log_softmax(-1)
     scores = (log_probs.gather(2, tokens.unsqueeze(-1)).squeeze(-1) * span).sum(1) / span.sum(1)
     # A single score is a certain prediction, not a regression's number.
     return [F.pad(scores[rows], (0, 1), value=-1e4) for rows in rows_of_examples(sample)]

@@ -52,7 +52,7 @@ def scores(run: SimpleNamespace, tokens: torch.Tensor, hidden: torch.Tensor) -> 
     """From the first layer's output to the classification head's scores, (rows, classes)."""
     for layer in list(run.model.encoder.sentence_encoder.layers)[1:]:
         hidden = layer(hidden, encoder_padding_mask=tokens.eq(1))
-    return run.model.classification_heads["sentence_classification_head"](hidden.transpose(0, 1))  # type: ignore[no-any-return]
+    return run.model.classification_heads["sentence_classification_head"](hidden.transpose(0, 1)).float()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from support import batch, build, train_args, write_task
 
-from fairseq_adv.evaluation.attack import Attack, attack
+from fairseq_adv.evaluation.attack import LOSSES, Attack, attack, margin
+from fairseq_adv_cli import attack as verb
 
 pytestmark = pytest.mark.fast
 
@@ -95,3 +96,43 @@ def test_leaves_the_model_as_it_was(run: SimpleNamespace) -> None:
 def test_an_attack_that_is_none_is_refused(wrong: dict) -> None:
     with pytest.raises(ValueError, match="an attack needs epsilon > 0"):
         Attack(**{"epsilon": 1.0, "step_size": 0.1, **wrong})
+
+
+def test_the_margin_is_that_of_the_logits(run: SimpleNamespace) -> None:
+    sample, objective = batch(run, ROWS), run.criterion.objective
+    logits = torch.tensor([[3.0, 1.0], [-1.0, 0.5], [0.0, 2.0], [90.0, 0.0], [0.0, 0.0], [5.0, 4.0]])
+    right = sample["target"] = sample["target"].view(-1)
+    by_hand = sum(float(row[1 - y] - row[y]) for row, y in zip(logits[1:], right[1:]))
+    right[0] = -1  # not known
+    assert margin(objective, logits, sample).item() == pytest.approx(by_hand, abs=1e-5)
+
+
+def test_over_confidence_blunts_cross_entropy_and_not_the_margin(run: SimpleNamespace) -> None:
+    """The same answers with logits 100,000 times as large: softmax is 0 and 1 in fp32, and the gradient 0."""
+    run.model.eval()
+    sample, objective = batch(run, ROWS), run.criterion.objective
+    with torch.no_grad():
+        logits = objective.predict(run.model, sample)
+        sample["target"] = logits.argmax(dim=1)
+    how = {loss: Attack(epsilon=8.0, step_size=2.0, steps=8, loss=loss) for loss in LOSSES}
+    before = {name: attack(run.model, objective, [sample], one).means() for name, one in how.items()}
+    head = run.model.classification_heads["sentence_classification_head"].out_proj
+    with torch.no_grad():
+        head.weight.mul_(1e5)
+        head.bias.mul_(1e5)
+    after = {name: attack(run.model, objective, [sample], one).means() for name, one in how.items()}
+    for name in LOSSES:
+        assert before[name]["accuracy"] == after[name]["accuracy"] == 100
+        assert before[name]["perturbed_accuracy"] < 60, "the answers can be changed"
+    assert after["cross-entropy"]["perturbed_accuracy"] == 100, "it looks robust"
+    assert after["margin"]["perturbed_accuracy"] == before["margin"]["perturbed_accuracy"]
+
+
+def test_the_margin_needs_classes(tmp_path: Path) -> None:
+    run = build(train_args(write_task(tmp_path, classes=1), None, classes=1))
+    how = Attack(epsilon=0.5, step_size=0.2, loss="margin")
+    with pytest.raises(ValueError, match=r"--loss margin: \w+ has no classes. Use --loss cross-entropy"):
+        attack(run.model, run.criterion.objective, [], how)
+    with pytest.raises(ValueError, match="cross-entropy or margin, not hinge"):
+        Attack(epsilon=0.5, step_size=0.2, loss="hinge")
+    assert verb.LOSSES == LOSSES

@@ -238,6 +238,17 @@ def test_schedules_are_as_long_as_ten_epochs(name: str) -> None:
     assert dropouts == {0.05, 0.3, 0.1}
 
 
+@pytest.mark.parametrize("name", RECIPES)
+def test_half_precision_as_the_authors_have_it_and_one_kernel_for_adam(name: str) -> None:
+    """apex's O1 for ALBERT is fairseq's amp; Flooding-X prints no precision."""
+    config = composed(name)
+    half = {key for key in ("fp16", "amp", "bf16") if config.common.get(key)}
+    assert half == {"albert": {"amp"}, "flooding": set()}.get(name, {"fp16"})
+    assert config.optimizer._name == "torch_adamw"
+    theirs = completed(composed(name, "optimizer._name=adam"))
+    assert theirs.optimizer.keys() == completed(config).optimizer.keys()
+
+
 def test_the_encoders_of_alum() -> None:
     for size, layers in (("base", 12), ("large", 24)):
         model = composed("finetune", f"encoder=roberta_{size}").model

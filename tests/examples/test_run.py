@@ -44,7 +44,7 @@ def test_the_command_says_what_hydra_has_to_know(tmp_path: Path, encoder: Encode
         "--arch roberta_base --encoder-layers 6 --max-positions 64 --untie-weights-roberta\n"
     )
     words = shown(
-        "wsc", data, odd / "encoder", odd / "save", "model.encoder_layers=5", "common.cpu=true",
+        "wsc", data, odd / "encoder", odd / "save", "model.encoder_layers=5", "common.fp16=false",
         "criterion.adv_lr=0.5", "common.log_file=log",
     )  # fmt: skip
     assert words[:3] == ["fairseq-hydra-train", "--config-dir", str(recipe("wsc").parent)]

@@ -62,12 +62,12 @@ def test_jobs_that_share_a_folder_are_refused(tmp_path: Path, encoder: Encoder) 
 def test_the_command_of_a_sweep(tmp_path: Path, encoder: Encoder) -> None:
     """A folder is named after what differs alone: no path and no constant key is in its name."""
     words = [tiny_data(tmp_path, "glue"), encoder("glue"), tmp_path / "save", "--dry-run", "common.seed=1,2"]
-    done = run_py("glue", *words, "method=pgd,freelb", "common.cpu=true")
+    done = run_py("glue", *words, "method=pgd,freelb", "common.fp16=false")
     assert done.returncode == 0 and " --multirun " in done.stdout, done.stderr
     excluded = re.search(r"exclude_keys=\[(\S+)\]", done.stdout)
     assert excluded is not None
     names = set(excluded[1].split(","))
-    assert {"common.cpu", "task.data", "checkpoint.save_dir"} <= names and not {
+    assert {"common.fp16", "task.data", "checkpoint.save_dir"} <= names and not {
         "common.seed",
         "method",
     } & names

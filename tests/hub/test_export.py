@@ -16,6 +16,7 @@ from fairseq.data import Dictionary
 from fairseq.models.roberta import RobertaModel
 from safetensors.torch import load_file
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv.hub.export import export_checkpoint
 
@@ -112,6 +113,34 @@ def check_classes(encoder: Path, data: Path, trained: Path, exported: Path, text
         assert largest(probabilities, scores_of(answer, classes)) < CLOSE
         seen.add(round(probabilities[0], 3))
     assert len(seen) > 10  # the texts decide
+
+
+def test_weights_in_bf16(encoder: Path, pairs: Path, trained: Path, exported: Path, tmp_path: Path) -> None:
+    """Half the bytes, and each weight rounded once; the answers stay close, computed in bf16 or in fp32."""
+    out = tmp_path / "out"
+    assert not export_checkpoint(trained, out, precision="bf16").reused
+    assert export_checkpoint(trained, out, precision="bf16").reused
+    halves, whole = (load_file(folder / "model.safetensors") for folder in (out, exported))
+    assert json.loads((out / "config.json").read_text())["torch_dtype"] == "bfloat16"
+    assert json.loads((exported / "config.json").read_text())["torch_dtype"] == "float32"
+    assert halves.keys() == whole.keys()
+    for name, value in whole.items():
+        assert value.dtype == torch.float32 and torch.equal(halves[name], value.to(torch.bfloat16)), name
+    ours = [probabilities for _, probabilities in export_samples.answers(trained, pairs)]
+    for dtype in ("float32", "bfloat16"):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+        model = transformers.AutoModelForSequenceClassification.from_pretrained(
+            out, torch_dtype=getattr(torch, dtype)
+        ).eval()
+        for (text, pair), expected in zip(glue_samples.pairs(30), ours):
+            with torch.no_grad():
+                logits = model(**tokenizer(text, pair, return_tensors="pt")).logits[0]
+            assert pair == "" or largest(expected, logits.float().softmax(-1).tolist()) < 0.02
+    with pytest.raises(DataError, match="--precision fp16: pass one of fp32, bf16"):
+        export_checkpoint(trained, tmp_path / "other", precision="fp16")
+    export_checkpoint(trained, tmp_path / "same", precision="fp32")
+    same = load_file(tmp_path / "same" / "model.safetensors")
+    assert all(torch.equal(same[name], value) for name, value in whole.items())
 
 
 def trained_on(encoder: Path) -> Path:

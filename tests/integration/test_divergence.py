@@ -59,6 +59,8 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
     ("method", "extra", "told"),
     [
         ("standard", HIGH, LOSS),
+        ("standard", [*HIGH, "--amp"], LOSS),
+        ("freelb", [*ADVERSARIAL, *HIGH, "--update-freq", "2", "--amp"], LOSS),
         ("standard", [*HIGH, "--clip-norm", "1"], r"update 2: the loss .* lower --lr than 1e\+20\. The"),
         ("freelb", [*ADVERSARIAL, *HIGH, "--update-freq", "2"], LOSS),
         ("freelb", ["--adv-lr", "1e38"], r"update 1: adv_loss_last is not finite, but adv_loss_first is\. "
@@ -69,7 +71,7 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
         ("alum_vat", ["--vat-alpha", "1e45"], r"update 1: the loss .* but task_loss is\. .*--vat-alpha 1e"),
         ("smart", [*HIGH, "--store-ema"], LOSS),
         ("standard", [*HALF, *HIGH], r"update 2: the loss is not finite, even at the smallest loss scale "
-         r"\(--min-loss-scale 3\)\. .*lower --lr .*, or fp32 or bf16 \(yaml: common.bf16\)"),
+         r"\(--min-loss-scale 3\)\. .*lower --lr .*, or fp32 or --bf16"),
     ],
 )  # fmt: skip
 def test_it_ends_with_one_line_and_no_dump(
@@ -145,11 +147,15 @@ checkpoint: {{save_dir: {save}}}
 
 
 @pytest.mark.parametrize(
-    ("criterion", "changed"), [("sentence_prediction", {}), ("standard", {"LOGLEVEL": "debug"})]
-)
-def test_fairseqs_own_dump(data: Path, tmp_path: Path, criterion: str, changed: dict[str, str]) -> None:
+    ("criterion", "words", "changed"),
+    [("sentence_prediction", [], {}), ("standard", [], {"LOGLEVEL": "debug"}),
+     ("sentence_prediction", ["--amp"], {})],
+)  # fmt: skip
+def test_fairseqs_own_dump(
+    data: Path, tmp_path: Path, criterion: str, words: list[str], changed: dict[str, str]
+) -> None:
     """For fairseq's own criterions, and where it is asked for."""
-    args = train_args(data, tmp_path, criterion, *HIGH)
+    args = train_args(data, tmp_path, criterion, *HIGH, *words)
     done = run_command(command("fairseq-train"), *args, **changed)
     assert done.returncode == 1 and "gradients are Nan/Inf" in done.stderr
     assert (tmp_path / "crash.pt").is_file() and not mistakes(done)

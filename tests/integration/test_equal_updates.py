@@ -221,6 +221,11 @@ def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(
     tmp_path: Path, method: str, workers: int, task: str
 ) -> None:
     """With dropout, Adam and a schedule, two data sets drawn by weight: the same bytes in every tensor."""
+    check_restart(tmp_path, method, workers, task)
+
+
+def check_restart(tmp_path: Path, method: str, workers: int, task: str, *extra: str) -> None:
+    """A run that is killed and started again ends as one that isn't."""
     if task == "arc_retrieval":
         folders = [
             write_questions(tmp_path / name, train=50, para=True, seed=k) for k, name in enumerate("ab")
@@ -230,13 +235,14 @@ def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(
     else:
         drawn: list[str] = []
         data = WRITE[task](tmp_path / "data", train=48 if task == "span_qa" else 64)
-    initial = run(data, tmp_path / "initial", method, "--max-update", "1", task=task)
+    initial = run(data, tmp_path / "initial", method, "--max-update", "1", *extra, task=task)
     assert initial
     schedule = [
         "--finetune-from-model", str(tmp_path / "initial" / "checkpoint_last.pt"),
         "--dropout", "0.1", "--attention-dropout", "0.1", "--max-epoch", "2", "--batch-size", "4",
         "--optimizer", "adam", "--lr", "0.001", "--lr-scheduler", "polynomial_decay",
         "--total-num-update", "40", *drawn, "--save-interval-updates", "3", "--keep-interval-updates", "1",
+        *extra,
     ]  # fmt: skip
     options = [*OPTIONS[method], *schedule, "--no-epoch-checkpoints"]
     args = train_args(data, tmp_path / "killed", method, *options, task=task)

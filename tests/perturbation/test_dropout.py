@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch import nn
 from torch.nn.functional import dropout
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_adv.perturbation import DropoutReplay
 
@@ -38,3 +42,79 @@ def test_afterwards_the_generator_stands_where_one_pass_leaves_it() -> None:
     torch.manual_seed(3)
     masks(DropoutReplay(torch.device("cpu")), 1)
     assert torch.equal(torch.rand(5), after)
+
+
+class Draws(TorchDispatchMode):
+    """Counts the masks that are drawn."""
+
+    count = 0
+
+    def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += call is torch.ops.aten.bernoulli_.float
+        return call(*args, **(kwargs or {}))
+
+
+class Net(nn.Module):
+    """Dropout layers, dropout in a function as in torch's attention, and a layer left out at times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Dropout(p) for p in (0.1, 0.5, 0.0, 1.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers[:3]:
+            if torch.rand(()) > 0.2:
+                x = dropout(layer(x.t()), 0.3)
+        return x
+
+
+def outputs(net: Net, layers: list[nn.Module], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Outputs and gradients of a pass for each input, and the state of the generator at the end."""
+    torch.manual_seed(2)
+    replay, found = DropoutReplay(torch.device("cpu"), layers=layers), []
+    for x in inputs:
+        x = x.clone().requires_grad_()
+        with replay:
+            y = net(x)
+            y.square().sum().backward()
+        assert x.grad is not None
+        found += [y.detach(), x.grad]
+    return [*found, torch.get_rng_state()]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_kept_masks_are_those_that_would_be_drawn(dtype: torch.dtype) -> None:
+    """To the bit, also where a pass draws other masks than the first: another shape, type or order."""
+    net, x = Net(), torch.randn(40, 30).to(dtype)
+    inputs = [x, 2 * x, x[:20], x, x.double(), x.t().contiguous().t(), x]
+    kept, drawn = outputs(net, list(net.layers), inputs), outputs(net, [], inputs)
+    for one, other in zip(kept, drawn):
+        assert torch.equal(one, other)
+    assert not torch.equal(kept[0], kept[4])
+
+
+def test_a_kept_mask_is_drawn_once_and_the_layers_are_left_as_they_were() -> None:
+    net = Net()
+    with Draws() as draws, torch.no_grad():
+        replay = DropoutReplay(torch.device("cpu"), layers=list(net.layers))
+        for passes in range(3):
+            with replay:
+                net.layers[0](net.layers[1](ONES))
+                dropout(ONES, 0.3)
+            assert draws.count == 3 + passes
+        net.eval()
+        with replay:
+            assert net.layers[0](ONES) is ONES
+    assert not any("forward" in layer.__dict__ for layer in net.layers)
+    with pytest.raises(ZeroDivisionError), replay:
+        raise ZeroDivisionError
+    assert not any("forward" in layer.__dict__ for layer in net.layers)
+
+
+def test_disabled_keeps_no_masks() -> None:
+    layer, passes = nn.Dropout(0.5), []
+    replay = DropoutReplay(torch.device("cpu"), enabled=False, layers=[layer])
+    for _ in range(2):
+        with replay:
+            passes.append(layer(ONES))
+    assert not torch.equal(*passes)

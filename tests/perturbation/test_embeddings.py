@@ -52,6 +52,33 @@ def test_a_step_by_hand() -> None:
     assert delta.delta is not None and not delta.delta[1, 2].any()  # padding
 
 
+@pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])
+def test_a_deferred_gradient_reaches_the_weights_in_the_last_pass(frozen: bool) -> None:
+    """The sum over three passes, each with its own slope, is that of passes that don't defer."""
+    found = []
+    for defers in (False, True):
+        torch.manual_seed(0)
+        model = Bag()
+        weight = model.encoder.embed_tokens.weight.requires_grad_(not frozen)
+        delta = perturbation(model, magnitude=1.0)
+        for slope in (1.0, 2.0, 4.0):
+            with delta.applied(defers=defers and slope < 4):
+                loss = (slope * model(TOKENS)).square().sum()
+            loss.backward()
+            if defers and slope < 4:
+                assert weight.grad is None and model.output.weight.grad is not None
+                delta.defer()
+            delta.ascend(0.1)
+        found.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    torch.testing.assert_close(*found, rtol=1e-6, atol=0)
+    assert found[0].numel() == (4 if frozen else 44)
+    weight.grad = None
+    with delta.applied():
+        model(TOKENS).sum().backward()
+    if not frozen:  # an update later: the sum was used up
+        assert weight.grad[4].tolist() == [1.0, 2.0, 2.0, 4.0]
+
+
 def test_norms_stay_in_the_ball_from_the_start() -> None:
     model = Bag()
     delta = perturbation(model, magnitude=9.0, radius=0.3)

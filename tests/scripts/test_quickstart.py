@@ -33,6 +33,7 @@ from fairseq_adv import load
         (["--seed", "one"], "--seed one: pass a whole number from 0 to 9999"),
         (["--out", "{tmp}/file/out"], "--out {tmp}/file/out: can't be created"),
         (["--out", "{tmp}/taken"], "--out {tmp}/taken: can't be written"),
+        (["--precision", "fp16"], "--precision fp16: pass auto, fp32 or bf16"),
         (["--out", ""], "--out: empty"),
         (["--speed", "1"], "unknown option '--speed'"),
     ],
@@ -66,6 +67,7 @@ def test_three_seeds(repo: Path, tmp_path: Path, reviews_folder: Path) -> None:
         lines = done.stdout.splitlines()
         assert len(lines) <= 40 and not done.stderr
         assert re.search(r"4/6 .* … (\d+ % ){3,}\d+ s$", done.stdout, re.M)  # progress while it trains
+        assert re.search(r"^    (bf16 autocast|fp32): this processor has ", done.stdout, re.M)
         assert re.search(r"^sentences +2000 +1000 +1000$", done.stdout, re.M)
         assert "This one's answer is negative, with probability 0.9" in lines[-2]
         own = lines[-1].replace("A terrible, boring film.", "A wonderful film, I loved it.")

@@ -48,7 +48,9 @@ def predict_checkpoint(
     with reported_as_data_error(path):
         examples = examples_of(fairseq_task, task, split, labels)
     made_from = {"checkpoint": digest, "data": examples.digest, "fp16": how.fp16}
-    file = kept / f"{task.name}-{split}-{digest[:12]}{'-fp16' if how.fp16 else ''}.npz"
+    if how.half not in ("", "fp16"):
+        made_from["precision"] = how.half  # without it, as earlier versions wrote it
+    file = kept / f"{task.name}-{split}-{digest[:12]}{how.half and f'-{how.half}'}.npz"
     if file.is_file():
         scores = Scores.load(file)
         if dict(scores.made_from) == made_from:

@@ -151,9 +151,10 @@ def _loaded(path: Path, task: PredictionTask, split: str) -> Scores:
 
 
 def _refuse_repeated(members: Sequence[Scores]) -> None:
-    seen: dict[tuple[str, bool], str] = {}
+    seen: dict[tuple[str, bool, str], str] = {}
     for member in members:
-        key = (str(member.made_from.get("checkpoint", member.name)), bool(member.made_from.get("fp16")))
+        how = member.made_from
+        key = (str(how.get("checkpoint", member.name)), bool(how.get("fp16")), str(how.get("precision", "")))
         if key in seen:
             raise DataError(f"{member.name}: is the same model as {seen[key]}. Pass each only once.")
         seen[key] = member.name

@@ -15,6 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.autocast import check_precision, computing, let_autocast
 from fairseq_adv.evaluation.predict.ensemble import FloatArray
 from fairseq_adv.evaluation.predict.examples import Examples
 from fairseq_adv.evaluation.trained import objective_options, reported_as_data_error
@@ -38,9 +39,10 @@ class Running:
         fp16: compute in half precision; needs a GPU.
         tokenizer_dir: instead of the one in the checkpoint.
         device_name: such as "cuda:1"; ``None``: a GPU if there is one and ``cpu`` is false.
+        precision: ``fp32`` or ``bf16``; scores are fp32 numbers in both.
 
     Raises:
-        DataError: a number below 1, or the device does not exist.
+        DataError: a number below 1, two precisions or an unknown one, or the device does not exist.
     """
 
     batch_size: int | None = None
@@ -49,12 +51,16 @@ class Running:
     fp16: bool = False
     tokenizer_dir: Path | None = None
     device_name: str | None = None
+    precision: str = "fp32"
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "max_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise DataError(f"--{name.replace('_', '-')} {value}: pass 1 or more")
+        check_precision(self.precision)
+        if self.fp16 and self.precision != "fp32":
+            raise DataError(f"--fp16 with --precision {self.precision}: pass only one of them")
         if self.device_name is not None:
             try:
                 torch.empty(0, device=self.device_name)
@@ -70,6 +76,11 @@ class Running:
         if self.device_name is not None:
             return torch.device(self.device_name)
         return torch.device("cuda" if torch.cuda.is_available() and not self.cpu else "cpu")
+
+    @property
+    def half(self) -> str:
+        """``fp16``, ``bf16``, or "" for fp32."""
+        return "fp16" if self.fp16 else "" if self.precision == "fp32" else self.precision
 
 
 def load_model(
@@ -92,6 +103,7 @@ def load_model(
         model: torch.nn.Module = models[0]
         objective.check_model(model)
     model.eval()
+    let_autocast(model, how.precision)
     return objective, (model.half() if how.fp16 else model).to(how.device)
 
 
@@ -162,10 +174,11 @@ def predicted(
             sample = dataset.collater([dataset[int(i)] for i in batch])
             try:
                 sample = utils.move_to_cuda(sample, how.device) if how.device.type == "cuda" else sample
-                predictions = objective.predict(model, sample)
+                with computing(how.device, how.precision):
+                    predictions = objective.predict(model, sample)
             except torch.cuda.OutOfMemoryError as error:
                 raise DataError("the GPU is out of memory. Pass a smaller --max-tokens.") from error
-            yield sample, predictions
+            yield sample, predictions.float()
             bar.update(len(batch))
 
 

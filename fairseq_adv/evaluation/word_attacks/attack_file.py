@@ -115,6 +115,7 @@ def _made_from(request: Request) -> dict[str, Any]:
         "settings": request.settings.as_json(),
         "resources": {name: _digest(path) for name, path in named.items() if path is not None},
         "fp16": request.how.fp16,
+        **({} if request.how.precision == "fp32" else {"precision": request.how.precision}),
     }
 
 
@@ -131,7 +132,8 @@ def _check_folder(out: Path, made_from: Mapping[str, Any]) -> None:
         if odd is not None:
             raise DataError(f"{out / odd}: is from an attack with unknown settings. Pass another --out.")
     elif kept != made_from:
-        odd = ", ".join(name for name in made_from if kept.get(name) != made_from[name])
+        names = {**made_from, **kept}
+        odd = ", ".join(name for name in names if kept.get(name) != made_from.get(name))
         raise DataError(f"{out}: has an attack with a different {odd}. Pass another --out, or remove it.")
 
 

@@ -21,6 +21,7 @@ from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict
 from fairseq_adv.evaluation.predict.running import Running
 from fairseq_adv.evaluation.predict.span_answers import SpanAnswers
+from fairseq_adv.evaluation.predict.tag_answers import TagAnswers
 from fairseq_adv.evaluation.validate import validate
 
 
@@ -101,6 +102,32 @@ def test_answers_are_scored_as_in_validation(
     assert (
         json.loads(with_odds.stdout)["NoAns_exact"] == 100 and json.loads(with_odds.stdout)["HasAns_f1"] == 0
     )
+
+
+def test_answers_in_bf16(tagging: Path, squad: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Near those in fp32, from fp32 numbers."""
+    seen: set[torch.dtype] = set()
+    for kind in (TagAnswers, SpanAnswers):
+        monkeypatch.setattr(kind, "add", recording(kind.add, seen))
+    exact, near = (
+        answered(tagging, tmp_path / how, "tagging", "valid", precision=how).file.read_text().split()
+        for how in ("fp32", "bf16")
+    )
+    assert len(near) == len(exact) and sum(a != b for a, b in zip(near, exact)) <= len(exact) // 20
+    found = [answered(squad, tmp_path / how, "squad", "valid", precision=how) for how in ("fp32", "bf16")]
+    odds = [json.loads((one.file.parent / "null_odds-valid.json").read_text()) for one in found]
+    assert odds[0].keys() == odds[1].keys() and odds[0] != odds[1]
+    # Differences of logits: each is rounded by up to 1/256 of it, in several layers.
+    assert all(abs(odds[1][name] - value) < 4 / 64 for name, value in odds[0].items())
+    assert seen == {torch.float32}
+
+
+def recording(plain: Any, seen: set[torch.dtype]) -> Any:
+    def add(self: Any, sample: Any, predictions: torch.Tensor) -> None:
+        seen.add(predictions.dtype)
+        plain(self, sample, predictions)
+
+    return add
 
 
 def test_a_file_without_answers(squad: Path, tmp_path: Path) -> None:

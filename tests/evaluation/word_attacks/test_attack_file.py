@@ -167,12 +167,18 @@ def test_a_folder_of_another_attack_is_refused(films: Path, tmp_path: Path, atta
     ]
     out = ["--out", str(tmp_path / "out")]
     assert attack(*words, *out).returncode == 0
-    for more, what in (["--seed", "2"], "settings"), (["--examples", "4"], "file"):
+    others = [(["--seed", "2"], "settings"), (["--examples", "4"], "file")]
+    for more, what in [*others, (["--precision", "bf16"], "precision")]:
         done = attack(*words, *out, *more)
         assert (
             done.returncode == 2
             and f"has an attack with a different {what}. Pass another --out" in done.stderr
         )
+    near = ["--out", str(tmp_path / "near")]
+    assert attack(*words, *near, "--precision", "bf16").returncode == 0
+    assert "has an attack with a different precision. Pass" in attack(*words, *near).stderr
+    first, second = ([line["after"] for line in lines(tmp_path / name)] for name in ("out", "near"))
+    assert first != second
     (tmp_path / "out" / "settings.json").unlink()
     done = attack(*words, *out)
     assert done.returncode == 2 and "is from an attack with unknown settings" in done.stderr

@@ -1,0 +1,110 @@
+"""Gains with their intervals, paired by seed and by row, and Holm's correction; README.md has the reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+REPLICATES = 2000
+SMALLEST = 0.5  # the smallest gain of interest, in points
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A mean difference in points, its variance, and the degrees of freedom of Student's t."""
+
+    mean: float
+    variance: float
+    freedom: float
+    seeds: int
+
+    @property
+    def half(self) -> float:
+        """Half the width of the 95 % interval."""
+        from scipy import stats
+
+        return float(stats.t.ppf(0.975, self.freedom) * self.variance**0.5)
+
+    @property
+    def p(self) -> float:
+        """Two-sided, of a gain of 0."""
+        from scipy import stats
+
+        return (
+            float(2 * stats.t.sf(abs(self.mean) / self.variance**0.5, self.freedom)) if self.variance else 1.0
+        )
+
+
+def score(counts: Floats) -> Floats:
+    """From (…, 2) counts of right and wrong answers the accuracy in %; from (…, 4) counts of true and false
+    positives, false and true negatives Matthews' correlation times 100, 0 where it isn't defined.
+    """
+    if counts.shape[-1] == 2:
+        return np.asarray(100 * counts[..., 0] / counts.sum(-1))
+    tp, fp, fn, tn = np.moveaxis(np.asarray(counts, np.float64), -1, 0)
+    below = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    return np.asarray(100 * (tp * tn - fp * fn) / np.where(below, below, np.inf))
+
+
+def count(predicted: Any, labels: Any, groups: Any, size: int, metric: str) -> Floats:
+    """(groups, 2) or, for mcc, (groups, 4) counts of the answers, as :func:`score` takes them."""
+    kind = 2 * (1 - predicted) + (1 - labels) if metric == "mcc" else predicted != labels
+    width = 4 if metric == "mcc" else 2
+    return np.bincount(groups * width + kind, minlength=size * width).reshape(size, width).astype(float)
+
+
+@lru_cache(maxsize=2)
+def _weights(groups: int) -> NDArray[np.float32]:
+    """How often each group is drawn in each replicate, (replicates, groups)."""
+    random = np.random.default_rng(1)
+    return random.multinomial(groups, np.full(groups, 1 / groups), REPLICATES).astype(np.float32)
+
+
+def gain(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Gain:
+    """The mean gain over seeds.
+
+    Args:
+        ours, theirs: for each seed (two or more) the counts of all groups of rows, from :func:`count`. A
+            group that a seed isn't tested on has counts of 0.
+    """
+    seeds = len(ours)
+    found = np.array([score(a.sum(0)) - score(b.sum(0)) for a, b in zip(ours, theirs)])
+    weights = _weights(len(ours[0]))
+    drawn = np.array([score(weights @ a) - score(weights @ b) for a, b in zip(ours, theirs)])
+    over_seeds = found.var(ddof=1) / seeds
+    # The variance of the mean less that of seeds with rows of their own: the covariance between seeds.
+    shared = drawn.mean(0).var(ddof=1) - drawn.var(axis=1, ddof=1).sum() / seeds**2
+    variance = over_seeds + max(shared, 0.0)
+    freedom = (seeds - 1) * (variance / over_seeds) ** 2 if over_seeds else seeds - 1
+    return Gain(float(found.mean()), float(variance), float(freedom), seeds)
+
+
+def mean_gain(gains: Sequence[Gain]) -> Gain:
+    """The mean over tasks, which are independent and not drawn from any others."""
+    shares = [one.variance / len(gains) ** 2 for one in gains]
+    below = sum(share**2 / one.freedom for share, one in zip(shares, gains))
+    freedom = sum(shares) ** 2 / below if below else min(one.freedom for one in gains)
+    mean = sum(one.mean for one in gains) / len(gains)
+    return Gain(mean, sum(shares), freedom, min(one.seeds for one in gains))
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """p values adjusted by Holm's method (1979)."""
+    adjusted, least = [0.0] * len(ps), 0.0
+    for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        least = adjusted[place] = min(1.0, max(least, (len(ps) - rank) * ps[place]))
+    return adjusted
+
+
+def verdict(one: Gain, p: float) -> str:
+    """What README.md says will be written; p is adjusted."""
+    if p < 0.05:
+        small = " (less than half a point)" if one.mean > 0 and one.mean + one.half < SMALLEST else ""
+        return f"helps{small}" if one.mean > 0 else "harms"
+    return "no gain of interest" if one.mean + one.half < SMALLEST else "not decided"

@@ -1,0 +1,136 @@
+"""The records of the evidence run: a line of JSON a cell, and beside it the probabilities of its rows."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import grid
+import numpy as np
+from driver import Record, are_numbers
+from filelock import FileLock
+from splits import GRID, TASKS, Data
+
+from fairseq_adv.data.io import text_lines, write_whole, written_whole
+from fairseq_adv.data.own_json import COUNT, SIZE, TEXT, TEXTS, is_number, own_object
+
+RECORDS = Path(__file__).resolve().parent / "records"
+SAME = ("design", "precision", "encoder")  # what all records have in common
+
+
+def _objects(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: (
+        isinstance(value, dict) and all(isinstance(v, dict) and is_one(v) for v in value.values())
+    )
+
+
+def _counts(one: Any) -> bool:
+    lists = one.get("rows"), one.get("right")
+    are = all(isinstance(some, list) and all(type(n) is int and n >= 0 for n in some) for some in lists)
+    return are and all(right <= rows for rows, right in zip(*lists)) and len(lists[0]) == len(lists[1])
+
+
+def _answers(one: Any) -> bool:
+    return (
+        isinstance(one.get("right"), str)
+        and set(one["right"]) <= {"0", "1"}
+        and is_number(one.get("queries"))
+    )
+
+
+KINDS = {
+    **dict.fromkeys(("name", *SAME, "task", "method", "commit", "torch", "device", "machine"), TEXT),
+    **dict.fromkeys(("setting", "seed", "updates", "starts"), COUNT),
+    **dict.fromkeys(("cpu_seconds", "after_cpu_seconds", "peak_mib"), SIZE),
+    "options": TEXTS,
+    "scores": ("numbers of each split", lambda value: _objects(are_numbers)(value) and value != {}),
+    "attacks": ("rows, and right answers, of each block of each attack", _objects(_counts)),
+    "word_attacks": ("right answers as 0 and 1, and queries, of each attack", _objects(_answers)),
+}  # fmt: skip
+
+
+def read_records(folder: Path, wanted: Mapping[str, Any] = {"design": GRID["design"]}) -> dict[str, Record]:
+    """The records by cell; of several records of a cell the first counts.
+
+    Args:
+        folder: has a file for each task.
+        wanted: what all records must have.
+
+    Raises:
+        ValueError: a line is damaged, is of no cell of the grid, or has another design, precision or encoder
+            than is wanted, or than the other records.
+    """
+    found: dict[str, Record] = {}
+    common = dict(wanted)
+    for path in sorted(folder.glob("*.jsonl")):
+        for number, line in enumerate(text_lines(path), 1):
+            where, fix = f"{path}:{number}", "Delete the line."
+            bare = own_object(line, {}, where, fix)
+            for key in SAME:
+                if bare.get(key) != common.setdefault(key, bare.get(key)):
+                    told = f"{key} {bare.get(key)!r:.40}, not {common[key]!r:.40}"
+                    raise ValueError(f"{where}: {told}. Keep records that differ in it in another folder.")
+            record = own_object(line, KINDS, where, fix)
+            cell = grid.Cell(*(record[key] for key in ("task", "method", "setting", "seed")))
+            is_known = cell.task in TASKS and cell.method in GRID["methods"]
+            is_known = is_known and cell.setting < len(grid.settings(cell.method))
+            if not is_known or (record["name"], record["options"]) != (cell.name, cell.options()):
+                raise ValueError(f"{where}: name and options are not those of a cell of the grid. {fix}")
+            found.setdefault(cell.name, record)
+    return found
+
+
+def append(record: Record, answers: Mapping[str, Any], folder: Path) -> None:
+    """Writes a cell's probabilities, and then adds its line to the task's file, both atomically."""
+    if answers:
+        with written_whole(answers_of(record, folder)) as file:
+            np.savez_compressed(file, **answers)
+    path = folder / f"{record['task']}.jsonl"
+    with FileLock(f"{path}.lock"):
+        before = path.read_text(encoding="utf-8") if path.is_file() else ""
+        write_whole(path, before + json.dumps(record) + "\n")
+
+
+def answers_of(record: Record, folder: Path) -> Path:
+    """The file of a cell's probabilities."""
+    return folder / str(record["task"]) / f"{record['name']}.npz"
+
+
+def read_arrays(path: Path, *names: str) -> list[Any]:
+    """Arrays of an .npz.
+
+    Raises:
+        ValueError: it is missing or damaged, or lacks one of them.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return [file[name] for name in names]
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"{path}: missing or damaged ({reason}). Restore it, or delete its record."
+        ) from error
+
+
+def keep_rows(task: str, data: Data, folder: Path) -> None:
+    """Writes a task's row ids, groups and labels, or checks that they are the same.
+
+    Raises:
+        ValueError: the records are of other rows.
+    """
+    path = folder / task / "rows.npz"
+    ids = np.array([int(row.digest()[:16], 16) for row in data.rows], np.uint64)
+    if not path.is_file():
+        labels: dict[str, Any] = {
+            name: np.array([TASKS[task].labels.index(row.label) for row in rows], np.uint8)
+            for name, rows in {"labels": data.rows, **data.further}.items()
+        }
+        with written_whole(path) as file:
+            np.savez_compressed(file, ids=ids, groups=data.groups.astype(np.uint16), **labels)
+    elif not np.array_equal(read_arrays(path, "ids")[0], ids):
+        raise ValueError(
+            f"{path}: other rows of {task} than DATA's. Take the same files, or other --records."
+        )

@@ -1,0 +1,294 @@
+#!/usr/bin/env python3
+"""Makes the pages of the evidence run from its records: RESULTS.md with its figure, and DETAILS.md.
+
+examples/evidence/write_results.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Optional
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import gains
+import grid
+import numpy as np
+from driver import Record
+from gains import SMALLEST, Floats, Gain
+from records import RECORDS, answers_of, read_arrays, read_records
+from splits import GRID, TASKS, tested
+from tables import markdown, write_between
+
+from fairseq_adv_cli.script import HelpFormatter, exit_status
+
+FIGURE, FEWEST = "gain", 3  # the smallest number of seeds for which a gain is shown
+NONE = "**No cells yet.** The earlier grid: [records-2026-11](records-2026-11/RESULTS.md)."
+COMPARED = grid.PRIMARY[1:]
+Counts = Callable[[Record], Optional[Floats]]
+
+
+class Results:
+    """The records of a folder, and gains from them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.records = folder, read_records(folder)
+        self.cells = grid.cells(self.records)
+        self.chosen = {name: grid.chosen(name, self.records) for name in GRID["methods"]}
+        gained = {task: {name: self.on_test(task, name) for name in COMPARED} for task in TASKS}
+        self.by_task = {name: {task: gained[task][name] for task in TASKS} for name in COMPARED}
+        self.means = {name: mean_of(list(some.values())) for name, some in self.by_task.items()}
+        left = [cell for cell in self.cells if cell.is_primary and cell.name not in self.records]
+        self.is_complete = not left
+
+    def of(self, task: str, method: str, setting: Optional[int] = None) -> dict[int, Record]:
+        """The records by seed, without those by which a setting is chosen."""
+        number = self.chosen[method] if setting is None else setting
+        names = {seed: f"{task}-{method}-{number}-{seed}" for seed in grid.SEEDS}
+        return {seed: self.records[name] for seed, name in names.items() if name in self.records}
+
+    def answers(self, record: Record) -> tuple[Any, Any, Any]:
+        """The probabilities of all classes, (rows, classes), the labels and the groups of the test rows."""
+        path = self.folder / record["task"] / "rows.npz"
+        groups, labels = (array.astype(np.int64) for array in read_arrays(path, "groups", "labels"))
+        found, draw = read_arrays(answers_of(record, self.folder), "test", "draw")
+        places = tested(groups, draw)
+        return all_classes(found), labels[places], groups[places]
+
+    def counts(self, record: Record) -> Floats:
+        """Of the answers to the test rows, by group."""
+        found, labels, groups = self.answers(record)
+        rows = read_arrays(self.folder / record["task"] / "rows.npz", "groups")[0]
+        return gains.count(found.argmax(1), labels, groups, int(rows[-1]) + 1, TASKS[record["task"]].metric)
+
+    def further(self, name: str, record: Record) -> Floats:
+        """Counts of the answers to another test set, row by row."""
+        (labels,) = read_arrays(self.folder / record["task"] / "rows.npz", name)
+        (found,) = read_arrays(answers_of(record, self.folder), name)
+        return right_or_wrong(all_classes(found).argmax(1) == labels)
+
+    def gain(self, task: str, method: str, counts: Counts, setting: Optional[int] = None) -> Optional[Gain]:
+        """Over ``standard``, with the seeds that both have; ``None`` if there are too few."""
+        ours, theirs = self.of(task, method, setting), self.of(task, "standard")
+        pairs = [(counts(ours[seed]), counts(theirs[seed])) for seed in sorted(ours.keys() & theirs.keys())]
+        found = [(a, b) for a, b in pairs if a is not None and b is not None]
+        if len(found) < FEWEST:
+            return None
+        return gains.gain([a for a, _ in found], [b for _, b in found])
+
+    def on_test(self, task: str, method: str, setting: Optional[int] = None) -> Optional[Gain]:
+        return self.gain(task, method, self.counts, setting)
+
+    def price(self, method: str) -> str:
+        """CPU seconds of a training on movie reviews as a multiple of those of ``standard``."""
+        both = [
+            [one["cpu_seconds"] for one in self.of(grid.MOVIES, name).values() if one["starts"] == 1]
+            for name in (method, "standard")
+        ]
+        return f"{statistics.median(both[0]) / statistics.median(both[1]):.1f}" if all(both) else ""
+
+
+def mean_of(found: list[Optional[Gain]]) -> Optional[Gain]:
+    """The mean over tasks; ``None`` if one lacks it."""
+    known = [one for one in found if one is not None]
+    return gains.mean_gain(known) if len(known) == len(found) else None
+
+
+def all_classes(found: Any) -> Any:
+    given = found.astype(np.float64)
+    return np.concatenate([given, 1 - given.sum(1, keepdims=True)], axis=1)
+
+
+def right_or_wrong(right: Any) -> Floats:
+    return np.stack([right, ~right], axis=1).astype(float)
+
+
+def under_attack(radius: float, record: Record) -> Optional[Floats]:
+    """Counts of each block of attacked rows."""
+    found = record["attacks"].get(f"{radius:g}")
+    return found and np.array([[r, n - r] for r, n in zip(found["right"], found["rows"])], float)
+
+
+def on_words(name: str, record: Record) -> Optional[Floats]:
+    """Counts of each attacked row."""
+    found = record["word_attacks"].get(name)
+    return found and right_or_wrong(np.array(list(found["right"])) == "1")
+
+
+def shown(one: Optional[Gain]) -> str:
+    return "" if one is None else f"{one.mean:+.2f} ± {one.half:.2f}"
+
+
+def summary(results: Results) -> list[str]:
+    """RESULTS.md, between the markers."""
+    done = sum(cell.name in results.records for cell in results.cells)
+    precision = next(iter(results.records.values()))["precision"]
+    lines = [f"{done} of {len(results.cells)} cells are done, in {precision}.", ""]
+    means = {name: one for name, one in results.means.items() if one}
+    if results.is_complete and len(means) == len(COMPARED):
+        adjusted = gains.holm([one.p for one in means.values()])
+        for (name, one), p in zip(means.items(), adjusted):
+            said = f"**`{name}`: {gains.verdict(one, p)}.** {shown(one)} points in the mean over tasks"
+            lines.append(f"- {said} (95 % interval), p = {p:.3f} after Holm.")
+    else:
+        lines.append("**The primary comparisons are not complete, so nothing is concluded.**")
+    lines += ["", f"## Gain over `standard`, points; smallest of interest {SMALLEST}", ""]
+    rows = [[f"mean of {len(TASKS)}", *(shown(results.means[name]) for name in COMPARED)]]
+    for task in TASKS:
+        rows.append(
+            [f"{task} ({TASKS[task].metric})", *(shown(results.by_task[name][task]) for name in COMPARED)]
+        )
+    lines += [*markdown(["task", *(f"`{name}`" for name in COMPARED)], rows), f"![gain]({FIGURE}.svg)", ""]
+    return [*lines, "## Under attack, and on other texts (secondary)", "", *attacks(results)]
+
+
+def attacks(results: Results) -> list[str]:
+    """The gains of the primary methods under attack and on other texts, and their price."""
+    rows = []
+    for name in COMPARED:
+        row: list[Optional[Gain]] = [
+            mean_of([results.gain(task, name, partial(under_attack, radius)) for task in TASKS])
+            for radius in GRID["radii"]
+        ]
+        others: list[Counts] = [partial(on_words, attack) for attack in GRID["word_attacks"]]
+        others += [partial(results.further, split) for split in TASKS[grid.MOVIES].further]
+        row += [results.gain(grid.MOVIES, name, counts) for counts in others]
+        rows.append([f"`{name}`", *map(shown, row), results.price(name)])
+    heads = [f"embeddings moved {100 * radius:g} %" for radius in GRID["radii"]]
+    heads += [*GRID["word_attacks"], *TASKS[grid.MOVIES].further, "training time, × `standard`"]
+    return markdown(["method", *heads], rows)
+
+
+def details(results: Results) -> list[str]:
+    """DETAILS.md, between the markers."""
+    rows = [_row(results, f"`{name}`", name) for name in grid.OTHERS]
+    for number in sorted({cell.setting for cell in results.cells if cell.is_control}):
+        title = f"`standard`, learning rate {grid.settings('standard')[number][0]:g}"
+        rows.append(_row(results, title, "standard", number))
+    heads = ["method", *GRID["secondary"], "training time, × `standard`"]
+    lines = ["## Other methods: gain over `standard` (secondary)", "", *markdown(heads, rows)]
+    for task in TASKS:
+        scores = [_scores(results, task, name) for name in GRID["methods"] if results.of(task, name)]
+        heads = ["method", "seeds", TASKS[task].metric, "loss, nats", "Brier score", "ECE"]
+        heads += [f"accuracy, attack {100 * radius:g} %" for radius in GRID["radii"]]
+        lines += [f"## {task}: means over seeds", "", *markdown(heads, scores)]
+    machines = sorted({f"{one['machine']}, torch {one['torch']}" for one in results.records.values()})
+    return [*lines, "## Settings", "", *_settings(results), f"Machines: {'; '.join(machines)}."]
+
+
+def _row(results: Results, title: str, method: str, setting: Optional[int] = None) -> list[str]:
+    found = [results.on_test(task, method, setting) for task in GRID["secondary"]]
+    return [title, *map(shown, found), "" if setting else results.price(method)]
+
+
+def _scores(results: Results, task: str, method: str) -> list[str]:
+    found = list(results.of(task, method).values())
+    each = [results.answers(one)[:2] for one in found]
+    numbers = [
+        [float(gains.score(results.counts(one).sum(0))) for one in found],
+        [one["scores"]["test"]["loss"] for one in found],
+        [brier(*one) for one in each],
+        [ece(*one) for one in each],
+    ]
+    for radius in GRID["radii"]:
+        attacked = [under_attack(radius, one) for one in found]
+        numbers.append([float(gains.score(one.sum(0))) for one in attacked if one is not None])
+    digits = (2, 3, 3, 3, 1, 1)
+    means = [f"{statistics.mean(some):.{n}f}" if some else "" for some, n in zip(numbers, digits)]
+    return [f"`{method}`", str(len(found)), *means]
+
+
+def brier(found: Any, labels: Any) -> float:
+    """The mean squared distance of the probabilities from the right answer, summed over classes."""
+    return float(((found - np.eye(found.shape[1])[labels]) ** 2).sum(1).mean())
+
+
+def ece(found: Any, labels: Any, bins: int = 15) -> float:
+    """Expected calibration error: the mean distance of confidence and accuracy, over bins of equal width."""
+    sure, right = found.max(1), found.argmax(1) == labels
+    place = np.minimum((sure * bins).astype(int), bins - 1)
+    return float(abs(np.bincount(place, right - sure, bins)).sum() / len(labels))
+
+
+def _settings(results: Results) -> list[str]:
+    rows = []
+    for name in GRID["methods"]:
+        for number, (lr, sizes) in enumerate(grid.settings(name)):
+            names = [cell.name for cell in grid.choices(name) if cell.setting == number]
+            found = [results.records[one]["scores"]["valid"] for one in names if one in results.records]
+            if found:
+                means = [statistics.mean(one[key] for one in found) for key in ("accuracy", "loss")]
+                row = [
+                    f"`{name}`",
+                    f"{lr:g}",
+                    f"`{sizes}`" if sizes else "",
+                    str(len(found)),
+                    f"{means[0]:.2f}",
+                ]
+                rows.append([*row, f"{means[1]:.3f}", "chosen" if results.chosen[name] == number else ""])
+    return markdown(["method", "learning rate", "sizes", "seeds", "dev accuracy", "dev loss, nats", ""], rows)
+
+
+def draw(results: Results, path: Path) -> None:
+    """Gains with their intervals by task, and beside them the price."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    from fairseq_adv.data.io import written_whole
+    from fairseq_adv.evaluation.figures.plots import COLOURS, GREY
+
+    matplotlib.rcParams["svg.hashsalt"] = path.name  # the same records give the same file
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes, costs = figure.subplots(1, 2, width_ratios=(4, 1))
+    axes.axvline(0, color=GREY, linewidth=0.8)
+    axes.axvline(SMALLEST, color=GREY, linewidth=0.8, linestyle=":")
+    for place, name in enumerate(COMPARED):
+        found = [
+            (line, one)
+            for line, one in enumerate([results.means[name], *results.by_task[name].values()])
+            if one
+        ]
+        lines = [line + 0.3 * place - 0.15 for line, _ in found]
+        means, halves = [one.mean for _, one in found], [one.half for _, one in found]
+        axes.errorbar(means, lines, xerr=halves, fmt="o", capsize=3, color=COLOURS[place], label=name)
+        costs.bar(place, float(results.price(name) or 0), color=COLOURS[place])
+    axes.set_yticks(range(len(TASKS) + 1), [f"mean of {len(TASKS)}", *TASKS])
+    axes.invert_yaxis()
+    axes.set_xlabel("points gained over standard, 95 % intervals")
+    axes.legend(frameon=False)
+    costs.set_xticks(range(len(COMPARED)), COMPARED)
+    costs.set_title("training time,\n× standard", fontsize="medium")
+    for kind in ("png", "svg"):
+        with written_whole(path.with_suffix(f".{kind}")) as file:
+            figure.savefig(file, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {})
+
+
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    options.add_argument("--records", type=Path, default=RECORDS, help="folder of the records")
+    options.add_argument(
+        "--pages", type=Path, default=RECORDS.parent, help="folder of RESULTS.md and DETAILS.md"
+    )
+    return options
+
+
+def write(options: argparse.Namespace) -> None:
+    results = Results(options.records)
+    if any(results.means.values()) or any(one for some in results.by_task.values() for one in some.values()):
+        draw(results, options.pages / FIGURE)
+    for page, lines in (("DETAILS", details), ("RESULTS", summary)):
+        write_between(options.pages / f"{page}.md", "\n".join(lines(results) if results.records else [NONE]))
+
+
+def main() -> int:
+    options = parser().parse_args()
+    return exit_status(lambda: write(options), (ValueError, OSError, ImportError))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""``--amp``: bf16 on CPUs, and gradients that are divided by the loss scale once.
+
+- fairseq/tasks/fairseq_task.py, line 514, and fairseq/optim/amp_optimizer.py, line 27: autocast and the loss
+  scale are those of CUDA, so that with ``--cpu`` torch warns, turns both off, and trains in fp32. Here
+  autocast follows the device of the weights: fp16 with a loss scale on GPUs, bf16 on CPUs. bf16 has the range
+  of fp32 and needs no loss scale, so a gradient that is not finite ends a run as in fp32; fairseq would
+  repeat the update, with the same result.
+- amp_optimizer.py, line 53: torch's scaler remembers by the optimizer which gradients it has divided.
+  fairseq divides those of torch's optimizer and steps with its own, so they were divided twice: with a scale
+  of 65536, a gradient of 1e-5 is 1.5e-10 for Adam, less than its eps. The step has to stay with fairseq's,
+  since torch's fused AdamW would count skipped steps.
+- amp_optimizer.py, line 24: ``--fp16-init-scale`` was the initial scale, and with ``--amp-scale-window``
+  the value of ``--amp-init-scale`` was the window.
+
+A run without ``--amp`` is as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from fairseq.optim.amp_optimizer import AMPOptimizer, logger
+from fairseq.optim.fairseq_optimizer import FairseqOptimizer
+from fairseq.tasks.fairseq_task import FairseqTask
+from torch import Tensor, nn
+
+from fairseq_adv.fairseq_patches.replace import replace
+
+
+def train_in_mixed_precision() -> None:
+    """Applies the patches."""
+    replace(AMPOptimizer, "__init__", _scaling_on_gpus)
+    replace(AMPOptimizer, "clip_grad_norm", _unscaling_once)
+    replace(FairseqTask, "train_step", _in_autocast_of_the_device)
+
+
+def autocast(optimizer: Any, device: torch.device) -> torch.autocast:
+    """The context of a training pass: fp16 on GPUs and bf16 on CPUs with ``--amp``, else without effect.
+
+    Args:
+        optimizer: the trainer's; that of ``--amp`` is fairseq's ``AMPOptimizer``.
+        device: the device of the weights.
+    """
+    return torch.autocast(device.type, enabled=isinstance(optimizer, AMPOptimizer))
+
+
+def _scaling_on_gpus(plain: Callable[..., None]) -> Callable[..., None]:
+    def init(self: AMPOptimizer, cfg: Any, params: Any, fp32_optimizer: Any, **kwargs: Any) -> None:
+        super(AMPOptimizer, self).__init__(cfg.optimizer)
+        self.fp32_optimizer = fp32_optimizer
+        weights = [p for group in fp32_optimizer.param_groups for p in group["params"]]
+        options: dict[str, Any] = {"init_scale": float(cfg.common.amp_init_scale)}
+        if cfg.common.get("amp_scale_window") is not None:
+            options["growth_interval"] = cfg.common.amp_scale_window
+        # torch 2.3 has torch.amp.GradScaler; later versions warn of the other one.
+        new = partial(torch.amp.GradScaler, "cuda") if hasattr(torch.amp, "GradScaler") else None
+        self._grad_scaler = (new or torch.cuda.amp.GradScaler)(
+            enabled=any(p.device.type != "cpu" for p in weights), **options
+        )
+        self.min_loss_scale = cfg.common.min_loss_scale
+
+    return init
+
+
+def _unscaling_once(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def clip_grad_norm(self: AMPOptimizer, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
+        self.scaler.unscale_(self.fp32_optimizer)
+        norm: Tensor = self.fp32_optimizer.clip_grad_norm(max_norm, aggregate_norm_fn)
+        if torch.isfinite(norm).all():
+            return norm
+        if not self.scaler.is_enabled():
+            raise FloatingPointError("gradients are Nan/Inf")  # the trainer's own words in fp32
+        if self.next_loss_scale <= self.min_loss_scale:
+            raise FloatingPointError(
+                f"AMP: Minimum loss scale reached ({self.min_loss_scale}). Your loss is probably exploding. "
+                f"Try restarting training or use fp32. {self.next_loss_scale}"
+            )
+        logger.info(f"AMP: overflow detected, setting scale to {self.next_loss_scale}")
+        return norm
+
+    return clip_grad_norm
+
+
+def _in_autocast_of_the_device(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def train_step(
+        self: FairseqTask, sample: Any, model: nn.Module, criterion: Callable[..., Any],
+        optimizer: FairseqOptimizer, *rest: Any, **options: Any,
+    ) -> Any:  # fmt: skip
+        device = next(model.parameters()).device
+        if not isinstance(optimizer, AMPOptimizer) or device.type != "cpu":
+            return plain(self, sample, model, criterion, optimizer, *rest, **options)
+
+        def forward(*args: Any) -> Any:
+            with autocast(optimizer, device):
+                return criterion(*args)
+
+        # The optimizer within makes the same backward pass, and fairseq turns autocast of CUDA on for the
+        # other one.
+        return plain(self, sample, model, forward, optimizer.fp32_optimizer, *rest, **options)
+
+    return train_step

@@ -1,0 +1,188 @@
+"""``--amp`` on CPUs: bf16 autocast, fp32 weights and optimizer, no loss scale, for whatever can be trained.
+
+Against the restated algorithms: test_bf16_restated.py. With several processes:
+tests/integration/test_amp_runs.py.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from support import batch, gradients, slow
+from torch import nn
+
+from criterions.seven_objectives import OBJECTIVES, run_of, write_all
+from criterions.test_methods import one_step, recorded
+from criterions.test_modes import DESCENT, DROPOUT, LAYERDROP, OPTIONS, flat
+from fairseq_adv.flooding_x import AccordanceProbe
+from fairseq_adv.perturbation.precision import layer_norm_after
+
+GROUP = ([0, 1, 2], [3, 4])  # the mini-batches of --update-freq 2
+STEPS = ["--adv-steps", "2"]
+NO_GPU = ".*CUDA is not available"  # what torch says of CUDA's autocast and of its scaler
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_all(tmp_path_factory.mktemp)
+
+
+@contextmanager
+def computed_in(module: nn.Module) -> Iterator[set[torch.dtype]]:
+    """The types of the module's outputs."""
+    found: set[torch.dtype] = set()
+    handle = module.register_forward_hook(lambda m, i, output: found.add(output.dtype))
+    yield found
+    handle.remove()
+
+
+def change(run: SimpleNamespace, rows: Any = GROUP) -> torch.Tensor:
+    """What one update does to the weights, in fp64."""
+    before = flat(run)
+    torch.manual_seed(1)
+    assert run.trainer.train_step([batch(run, list(part)) for part in rows]) is not None
+    return flat(run) - before
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("method", OPTIONS)
+def test_every_method_trains_every_objective(folders: dict[str, Path], method: str, objective: str) -> None:
+    """All products in training are in bf16, and none in validation; what is kept is in fp32."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=NO_GPU)
+        run = run_of(folders, objective, method, *OPTIONS[method], *DESCENT, "--amp")
+        layer, encoder = run.model.encoder.sentence_encoder.layers[0], run.model.encoder.sentence_encoder
+        with (
+            computed_in(layer.fc1) as products,
+            computed_in(layer) as states,
+            computed_in(encoder.embed_tokens) as x,
+        ):
+            moved = change(run)
+    assert products == {torch.bfloat16} and states == x == {torch.float32}
+    assert moved.isfinite().all() and moved.norm() > 1e-3
+    kept = [*run.model.parameters(), *gradients(run.model).values()]
+    assert {tensor.dtype for tensor in kept} == {torch.float32}
+    with computed_in(layer.fc1) as products:
+        run.trainer.valid_step(batch(run, [0, 1], "valid"))
+    assert products == {torch.float32}
+    assert run.trainer.get_num_updates() == (3 if method == "freeat" else 1)
+
+
+@pytest.mark.parametrize(
+    ("method", "objective"),
+    [slow(method, objective) for method in OPTIONS for objective in OBJECTIVES
+     # The gradients of a question's choices nearly cancel.
+     if (method, objective) not in (("standard", "commonsense_qa"), ("flooding", "commonsense_qa"))],
+)  # fmt: skip
+def test_an_update_is_nearly_that_of_fp32(folders: dict[str, Path], method: str, objective: str) -> None:
+    """bf16 has 8 significant bits (4e-3), and passes at slightly other deltas add up."""
+    words = [*OPTIONS[method], *DESCENT]
+    full, half = (change(run_of(folders, objective, method, *words, *more)) for more in ([], ["--amp"]))
+    assert 1e-3 * full.norm() < (half - full).norm() < 0.03 * full.norm()
+
+
+@pytest.mark.parametrize("objective", ["classes", "masked_lm"])
+def test_fairseqs_own_criterions_train_in_it(folders: dict[str, Path], objective: str) -> None:
+    """To the bit as standard does, whose gradient is the restated one."""
+    own = {"classes": "sentence_prediction", "masked_lm": "masked_lm"}[objective]
+    losses, found = [], []
+    for criterion in ("standard", own):
+        run = run_of(folders, objective, criterion, *DROPOUT, "--amp")
+        layer = run.model.encoder.sentence_encoder.layers[0]
+        with warnings.catch_warnings(), computed_in(layer.fc1) as products:
+            warnings.filterwarnings("error", message=NO_GPU)
+            losses.append(one_step(run, batch(run, [0, 1, 2, 3]))[0])
+        assert products == {torch.bfloat16}
+        found.append(gradients(run.model))
+    assert torch.equal(*losses) and found[0].keys() == found[1].keys()
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+    one_step(run, batch(run, [0, 1]), ignore_grad=True)  # a dummy batch
+    assert not any(gradient.any() for gradient in gradients(run.model).values())
+
+
+FEW = ("freelb", "alum_vat")
+
+
+@pytest.mark.parametrize("method", [m if m in FEW else slow(m) for m in OPTIONS if m != "infobert"])
+def test_recomputed_activations_give_the_same_update(folders: dict[str, Path], method: str) -> None:
+    """In the precision in which they were computed first. Sums of fp32 in another order move some products to
+    the other side of a rounding of bf16; tavat's directions of single tokens with small gradients show it.
+    """
+    updates = []
+    for recompute in (False, True):
+        run = run_of(folders, "classes", method, *OPTIONS[method], *DESCENT, *DROPOUT, "--amp")
+        for layer in run.model.encoder.sentence_encoder.layers if recompute else ():
+            checkpoint_wrapper(layer)
+        with computed_in(run.model.encoder.sentence_encoder.layers[0].fc1) as products:
+            updates.append(change(run))
+        assert products == {torch.bfloat16}
+    tolerance = 3e-3 if method == "tavat" else 3e-4
+    assert (updates[1] - updates[0]).norm() <= tolerance * updates[0].norm()
+
+
+@pytest.mark.parametrize("method", [m if m in FEW else slow(m) for m in OPTIONS])
+def test_with_dropped_layers_an_update_is_nearly_that_of_fp32(folders: dict[str, Path], method: str) -> None:
+    words = [*OPTIONS[method], *DESCENT, *LAYERDROP]
+    full, half = (change(run_of(folders, "classes", method, *words, *more)) for more in ([], ["--amp"]))
+    assert 1e-3 * full.norm() < (half - full).norm() < 0.03 * full.norm()
+
+
+def test_the_accordance_is_measured_in_it(folders: dict[str, Path]) -> None:
+    """After an update: a cosine in bf16, near that of the same weights in fp32."""
+    words = ["--accordance-interval", "1", "--accordance-batches", "2", "--accordance-batch-size", "4"]
+    run = run_of(folders, "classes", "standard", *words, *DESCENT, "--amp")
+    run.trainer.begin_epoch(1)
+    found: list[Any] = []
+    measure = AccordanceProbe.measure
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            AccordanceProbe,
+            "measure",
+            lambda *args, **more: found.append(measure(*args, **more)) or found[-1],
+        )
+        with computed_in(run.model.encoder.sentence_encoder.layers[0].fc1) as products:
+            change(run)
+    assert products == {torch.bfloat16} and len(found) == 1
+    full = run.criterion.flood.search.probe.measure(run.model)
+    assert found[0].pairs == full.pairs > 0
+    assert 0 < abs(found[0].cosine["all"] - full.cosine["all"]) < 0.02
+
+
+ALBERT = ["--arch", "albert_base", "--encoder-input-dim", "16"]
+
+
+@pytest.mark.parametrize("words", [[], ALBERT], ids=["roberta", "albert"])  # a converted BERT is a RoBERTa
+@pytest.mark.parametrize("method", ["freelb", "alum_vat"])
+def test_a_delta_of_1e_5_arrives_at_the_layer_norm_in_fp32(
+    folders: dict[str, Path], method: str, words: list[str]
+) -> None:
+    """The layer norm's input, less that of a clean pass, is delta to fp32's rounding of their sum: embeddings
+    of .15 are 1.5e-8 apart. bf16's are 1e-3 apart: delta would be gone.
+    """
+    sizes = {
+        "freelb": [*STEPS, "--adv-lr", "0", "--adv-init-mag", "0.0001"],
+        "alum_vat": ["--vat-init-std", "1e-5", "--vat-epsilon", "1e-5", "--vat-steps", "1"],
+    }[method]
+    run = run_of(folders, "classes", method, *words, *sizes, "--amp")
+    encoder = run.model.encoder.sentence_encoder
+    with torch.no_grad():
+        encoder.embed_tokens.weight.copy_(torch.randn(encoder.embed_tokens.weight.shape) * 0.15)
+    norm, inputs = layer_norm_after(run.model, encoder.embed_tokens), []
+    assert norm is not None
+    norm.register_forward_pre_hook(lambda m, i: inputs.append(i[0].detach()))
+    sample = batch(run, [0, 1, 2, 3])
+    with recorded() as deltas, computed_in(norm) as outputs:
+        one_step(run, sample)
+        run.criterion(run.model, sample)  # a clean pass, as validation makes it
+    delta, moved = deltas[-1], inputs[-2] - inputs[-1]
+    assert {x.dtype for x in inputs} == outputs == {torch.float32}
+    assert 1e-6 < delta[0].abs().max() < 2e-5
+    assert (moved - delta).norm() <= 5e-3 * delta.norm()

@@ -1,0 +1,229 @@
+"""The evidence run's numbers: intervals and tests against simulations and by hand, and the pages."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_runs import table_rows
+from test_evidence import EXAMPLES, by_name, record_of
+
+import gains  # isort: skip
+import grid  # isort: skip
+import records as kept  # isort: skip
+import splits  # isort: skip
+import write_results as pages  # isort: skip
+from gains import Gain
+from splits import GRID, TASKS
+from support import run_command
+
+SEEDS, ROWS = 8, 1500
+
+
+@pytest.fixture
+def few_replicates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gains, "REPLICATES", 200)
+    gains._weights.cache_clear()
+
+
+def simulated(rng: Any, gain: float, runs: float, rows: float) -> Gain:
+    """A comparison with a known gain, a share of 1: what runs (a seed) and rows (for all seeds) add to it is
+    drawn too, and the answers are drawn with the probabilities that result.
+    """
+    of_runs, of_rows = rng.uniform(-runs, runs, (SEEDS, 1)), rng.choice((-rows, rows), (1, ROWS))
+    common = rng.choice((-0.15, 0.15), (1, ROWS))
+    ours = rng.random((SEEDS, ROWS)) < 0.7 + gain + of_runs + of_rows + common
+    theirs = rng.random((SEEDS, ROWS)) < 0.7 + common
+    return gains.gain(*([np.stack([s, ~s], 1).astype(np.float32) for s in some] for some in (ours, theirs)))
+
+
+@pytest.mark.usefixtures("few_replicates")
+@pytest.mark.parametrize(("runs", "rows"), [(0.01, 0.0), (0.01, 0.12), (0.03, 0.05)])
+def test_intervals_cover_the_true_gain(runs: float, rows: float) -> None:
+    """93 to 97 % of 1500, whose standard error is 0.6; also those of means over three tasks."""
+    rng = np.random.default_rng(3)
+    found = [simulated(rng, 0.01, runs, rows) for _ in range(1500)]
+    means = [gains.mean_gain(found[i : i + 3]) for i in range(0, 1500, 3)]
+    covered = [abs(one.mean - 1) < one.half for one in found]
+    assert 0.93 <= np.mean(covered) <= 0.97
+    assert 0.925 <= np.mean([abs(one.mean - 1) < one.half for one in means]) <= 0.975, "of 500: 1.0"
+    assert np.mean([one.half for one in means]) < 0.75 * np.mean([one.half for one in found])
+
+
+@pytest.mark.usefixtures("few_replicates")
+def test_p_of_no_gain_is_uniform() -> None:
+    rng = np.random.default_rng(5)
+    ps = np.array([simulated(rng, 0.0, 0.01, 0.05).p for _ in range(300)])
+    assert 0.02 <= (ps < 0.05).mean() <= 0.08 and 0.4 < (ps < 0.5).mean() < 0.6
+
+
+def test_the_variance_is_that_of_two_way_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cameron, Gelbach and Miller (2011): over seeds, plus over rows, less over answers, in closed form."""
+    monkeypatch.setattr(gains, "REPLICATES", 8000)
+    gains._weights.cache_clear()
+    rng = np.random.default_rng(1)
+    ours = rng.random((5, 400)) < 0.7 + rng.choice((-0.25, 0.25), (1, 400))
+    theirs = rng.random((5, 400)) < 0.7
+    counts = [[np.stack([s, ~s], 1).astype(float) for s in some] for some in (ours, theirs)]
+    found = gains.gain(counts[0], counts[1])
+    d = 100 * (ours.astype(float) - theirs)
+    by_rows = d.mean(0).var() / 400
+    by_answers = d.var(axis=1).sum() / 400 / 25
+    over_seeds = d.mean(1).var(ddof=1) / 5
+    assert by_rows > 1.5 * by_answers
+    assert found.variance == pytest.approx(over_seeds + by_rows - by_answers, rel=0.04)
+    assert found.mean == pytest.approx(d.mean()) and found.seeds == 5
+    assert found.freedom == pytest.approx(4 * (found.variance / over_seeds) ** 2)
+    gains._weights.cache_clear()
+
+
+def test_numbers_by_hand() -> None:
+    """t(.975, 4) = 2.7764, and t = 1 with one degree of freedom has p = 0.5."""
+    assert Gain(1.0, 0.25, 4, 5).half == pytest.approx(2.776445 * 0.5, rel=1e-6)
+    assert Gain(2.0, 4.0, 1, 2).p == pytest.approx(0.5) and Gain(0.0, 0.0, 4, 5).p == 1
+    mean = gains.mean_gain([Gain(1.0, 0.4, 7, 8), Gain(3.0, 0.4, 7, 8)])
+    assert (mean.mean, mean.seeds) == (2.0, 8) and mean.variance == pytest.approx(0.2)
+    assert mean.freedom == pytest.approx(14), "Satterthwaite: equal variances"
+    assert gains.holm([0.03, 0.02]) == [0.04, 0.04] and gains.holm([0.01, 0.9]) == [0.02, 0.9]
+    assert gains.holm([0.6, 0.7]) == [1.0, 1.0]
+    assert gains.score(np.array([[3.0, 1.0], [0.0, 4.0]])).tolist() == [75, 0]
+    labels, predicted = np.array([1, 1, 1, 0, 0, 1]), np.array([1, 0, 1, 0, 1, 1])
+    counts = gains.count(predicted, labels, np.array([0, 0, 2, 2, 2, 2]), 3, "mcc")
+    assert counts.tolist() == [[1, 0, 1, 0], [0, 0, 0, 0], [2, 1, 0, 1]]
+    assert gains.score(counts.sum(0)) == pytest.approx(100 * (3 - 1) / (4 * 4 * 2 * 2) ** 0.5)
+    assert gains.score(np.array([4.0, 0, 0, 0])) == 0, "not defined"
+    plain = gains.count(predicted, labels, np.array([0, 0, 2, 2, 2, 2]), 3, "accuracy")
+    assert plain.tolist() == [[1, 1], [0, 0], [3, 1]]
+
+
+@pytest.mark.parametrize(
+    ("mean", "variance", "p", "words"),
+    [
+        (0.8, 0.01, 0.001, "helps"), (0.3, 0.005, 0.001, "helps (less than half a point)"),
+        (-0.4, 0.01, 0.01, "harms"), (0.1, 0.01, 0.3, "no gain of interest"), (0.4, 0.09, 0.3, "not decided"),
+        (-0.3, 0.25, 0.6, "not decided"),
+    ],
+)  # fmt: skip
+def test_what_is_said(mean: float, variance: float, p: float, words: str) -> None:
+    assert gains.verdict(Gain(mean, variance, 40, 8), p) == words
+
+
+def test_calibration_by_hand() -> None:
+    found = np.array([[0.9, 0.1], [0.6, 0.4], [0.62, 0.38], [0.2, 0.8]])
+    labels = np.array([0, 0, 1, 1])
+    assert pages.brier(found, labels) == pytest.approx(2 * (0.01 + 0.16 + 0.62**2 + 0.04) / 4)
+    assert pages.ece(found, labels) == pytest.approx((0.1 + 0.22 + 0.2) / 4), "0.6 and 0.62 share a bin"
+
+
+# --- the pages
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Pages to write, and small tasks."""
+    monkeypatch.setattr(splits, "TRAINED", 10)
+    for page in ("RESULTS", "DETAILS"):
+        (tmp_path / f"{page}.md").write_text("above\n<!-- tables: begin -->\n<!-- tables: end -->\n")
+    rng = np.random.default_rng(0)
+    for task in TASKS:
+        labels: dict[str, Any] = {
+            "labels": rng.integers(0, 2, 80),
+            "products": np.ones(6),
+            "tweets": np.ones(6),
+        }
+        rows = {name: one.astype(np.uint8) for name, one in labels.items()}
+        (tmp_path / "records" / task).mkdir(parents=True)
+        path = tmp_path / "records" / task / "rows.npz"
+        np.savez(path, ids=np.arange(80), groups=np.arange(80, dtype=np.uint16) // 2, **rows)
+    return tmp_path
+
+
+def write(folder: Path) -> str:
+    pages.write(pages.parser().parse_args(["--records", str(folder / "records"), "--pages", str(folder)]))
+    return (folder / "RESULTS.md").read_text()
+
+
+def fill_in(folder: Path, cells: list[grid.Cell]) -> None:
+    """freelb answers all rows rightly, standard and pgd all but five and seed more."""
+    found = folder / "records"
+    for cell in cells:
+        more: dict[str, Any] = {
+            "attacks": {f"{r:g}": {"rows": [25] * 4, "right": [9] * 4} for r in cell.radii}
+        }
+        more["word_attacks"] = {name: {"right": "01" * 9, "queries": 3} for name in cell.word_attacks}
+        if cell.is_choice:
+            kept.append(record_of(cell, dev=50 + cell.setting), {}, found)
+            continue
+        (labels,) = kept.read_arrays(found / cell.task / "rows.npz", "labels")
+        right = labels[10:].astype(float)
+        wrong = 0 if cell.method == "freelb" else 5 + cell.seed
+        right[:wrong] = 1 - right[:wrong]
+        classes = len(TASKS[cell.task].labels)
+        test = np.zeros((70, classes - 1), np.float16)
+        test[:, 0] = 1 - right
+        if classes > 2:
+            test[:, 1] = right
+        other = np.zeros((6, classes - 1), np.float16)
+        kept.append(record_of(cell, **more), {"test": test, "draw": np.arange(10, dtype=np.uint16),
+                                              "products": other, "tweets": other}, found)  # fmt: skip
+
+
+def test_the_pages_show_what_there_is(folder: Path) -> None:
+    assert "**No cells yet.**" in write(folder) and not list(folder.glob("*.svg"))
+    fill_in(folder, [cell for name in GRID["methods"] for cell in grid.choices(name)])
+    first = [cell for cell in grid.cells(kept.read_records(folder / "records")) if not cell.is_choice]
+    primary = [cell for cell in first if cell.is_primary]
+    fill_in(folder, primary[:-1])
+    text = write(folder)
+    assert "not complete, so nothing is concluded" in text and "helps" not in text
+    fill_in(folder, [primary[-1], *(cell for cell in first[144:] if cell.method in ("noise", "standard"))])
+    text = write(folder)
+    rows = {row[0]: row for row in table_rows(text)}
+    # Wrong are 5 + seed of 70: 9.5 on average, 13.57 %.
+    assert rows["TREC (accuracy)"][1].startswith("+13.57 ± ") and rows["TREC (accuracy)"][2] == "+0.00 ± 0.00"
+    assert "**`freelb`: helps.** +1" in text and "**`pgd`: no gain of interest.** +0.00 ± 0.00" in text
+    assert rows["`freelb`"][1:5] == ["+0.00 ± 0.00"] * 4 and rows["`freelb`"][-1] == "1.0"
+    assert text.count("\n") < 60, "two screens" and text.startswith("above\n")
+    details = (folder / "DETAILS.md").read_text()
+    movies = details.partition("## movie-reviews")[2].partition("## CoLA")[0]
+    (plain,) = [row for row in table_rows(movies) if row[0] == "`standard`"]
+    assert plain[1:] == ["8", "86.43", "1.000", "0.271", "0.136", "36.0", "36.0"]
+    assert "| `noise` | +0.00 ± 0.00 | +0.00 ± 0.00 |" in details and "| chosen |" in details
+    figures = {path.name: path.read_bytes() for path in folder.glob("gain.*g")}
+    assert sorted(figures) == ["gain.png", "gain.svg"]
+    assert write(folder) == text and figures == {
+        path.name: path.read_bytes() for path in folder.glob("gain.*g")
+    }
+
+
+def test_answers_that_are_missing_are_named(folder: Path) -> None:
+    fill_in(folder, [cell for name in GRID["methods"] for cell in grid.choices(name)])
+    first = grid.cells(kept.read_records(folder / "records"))[36:90]
+    fill_in(folder, first)
+    (folder / "records" / "movie-reviews" / f"{first[0].name}.npz").unlink()
+    script = str(EXAMPLES / "evidence" / "write_results.py")
+    done = run_command(sys.executable, script, "--records", str(folder / "records"), "--pages", str(folder))
+    assert (
+        done.returncode == 2
+        and "-1.npz: missing or damaged" in done.stderr
+        and "Traceback" not in done.stderr
+    )
+
+
+def test_the_pages_in_the_project_are_those_of_its_records(tmp_path: Path) -> None:
+    for page in ("RESULTS.md", "DETAILS.md"):
+        (tmp_path / page).write_text((EXAMPLES / "evidence" / page).read_text())
+    pages.write(pages.parser().parse_args(["--pages", str(tmp_path)]))
+    for page in ("RESULTS.md", "DETAILS.md"):
+        own = (EXAMPLES / "evidence" / page).read_text()
+        assert (tmp_path / page).read_text() == own, "run examples/evidence/write_results.py"
+
+
+def test_a_record_is_small() -> None:
+    """50 kB a cell: the largest has TREC's five columns of fp16, or SNLI's two, and 1000 places."""
+    for classes, rows in ((6, 4364), (3, 8000), (2, 8000 + 2977 + 3372)):
+        assert 2 * (rows * (classes - 1) + splits.TRAINED) < 50_000
+    assert by_name(record_of(grid.Cell("CoLA", "pgd", 0, 1)))

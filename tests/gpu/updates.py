@@ -1,0 +1,146 @@
+"""Updates of fairseq's trainer on the pretended GPU, and how often each may make the host wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable
+
+from emulated_gpu import Emulation, Seen
+from fairseq.logging import metrics
+from support import (
+    ADVERSARIAL,
+    CREATIVE,
+    NOISED,
+    NOISY,
+    VIRTUAL,
+    batch,
+    build,
+    train_args,
+    write_corpus,
+    write_questions,
+    write_task,
+    write_wsc,
+)  # fmt: skip
+from token_data import write_spans, write_tags
+
+AUTO = [
+    "--flood-level", "auto", "--accordance-interval", "1", "--accordance-batches", "2",
+    "--accordance-batch-size", "4",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method in fp16.
+
+    Attributes:
+        words: its options.
+        waits: how often the host waits for the GPU in an update, its log included. Once is fairseq's gradient
+            norm, which decides on the loss scale, once are the sums that are logged.
+        criterion: its name in fairseq, if it is another one.
+    """
+
+    words: Sequence[str]
+    waits: int
+    criterion: str = ""
+
+
+METHODS = {
+    "standard": Method([], 2),
+    "flooding": Method(["--flood-level", "0.5"], 3),  # which side of the level the loss is on
+    "accordance": Method(AUTO, 57, "standard"),  # a measurement of 16 gradients in every update
+    "freelb": Method(ADVERSARIAL, 2),
+    "pgd": Method(ADVERSARIAL, 2),
+    "freeat": Method(ADVERSARIAL, 6),  # three updates of the weights
+    "yopo": Method([*ADVERSARIAL, "--yopo-steps", "2"], 2),
+    "tavat": Method(ADVERSARIAL, 2),
+    "infobert": Method(ADVERSARIAL, 2),
+    "alum_vat": Method(VIRTUAL, 2),
+    "smart": Method([*VIRTUAL, "--store-ema", "--ema-decay", "0.99", "--ema-fp32"], 2),
+    "noise": Method(NOISY, 2),
+    "r3f": Method(NOISED, 2),
+    "creat": Method(CREATIVE, 2),
+    "freelb, sizes as shares": Method([*ADVERSARIAL, "--adv-relative"], 2, "freelb"),
+    "freelb, flooded": Method([*ADVERSARIAL, "--flood-level", "0.5"], 3, "freelb"),
+    "flooding of micro-batches": Method(
+        ["--flood-level", "0.5", "--flood-scope", "micro-batch"], 3, "standard"
+    ),
+}
+VARIANTS = list(METHODS)[-3:]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An objective.
+
+    Attributes:
+        write: makes its data in a folder.
+        waits: how often the host waits in the validation of a mini-batch; the sums that are logged are one.
+        task: its name in fairseq, if it is another one.
+        classes: 1: a regression.
+    """
+
+    write: Callable[[Path], Path]
+    waits: int
+    task: str = ""
+    classes: int = 2
+
+
+OBJECTIVES = {
+    "classes": Kind(write_task, 1, "sentence_prediction"),
+    "regression": Kind(
+        partial(write_task, classes=1), 3, "sentence_prediction", 1
+    ),  # Pearson's and Spearman's
+    "commonsense_qa": Kind(write_questions, 1),
+    "wsc": Kind(write_wsc, 1),
+    "masked_lm": Kind(write_corpus, 1),
+    "tagging": Kind(write_tags, 1),
+    "span_qa": Kind(write_spans, 5),  # the texts of the answers
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was seen of a training.
+
+    Attributes:
+        update: an update whose log is not written.
+        logged: the next one, with its log, as ``fairseq-train`` reads it.
+        validation: a mini-batch of validation with its log.
+        values: what the last update logged, by name.
+    """
+
+    update: Seen
+    logged: Seen
+    validation: Seen
+    values: dict[str, Any]
+
+
+def train(gpu: Emulation, folder: Path, objective: str, method: str, *words: str) -> Run:
+    """Four updates with dropout and a validation; the first two, which make what is kept, are not counted."""
+    kind, how = OBJECTIVES[objective], METHODS[method]
+    data = kind.write(folder / objective)
+    args = train_args(
+        data, None, how.criterion or method, *how.words, "--log-interval", "2", "--dropout", "0.1",
+        "--attention-dropout", "0.1", *words, task=kind.task or objective, classes=kind.classes,
+    )  # fmt: skip
+    run = build([word for word in args if word != "--cpu"])
+    assert all(weight.is_cuda for weight in run.model.parameters())
+    run.trainer.begin_epoch(1)
+    found, values = [], {}
+    for update in range(4):
+        with gpu.watched() as seen:
+            with metrics.aggregate("train_inner"):
+                run.trainer.train_step([batch(run, [update, update + 1, update + 2])])
+            if update % 2:
+                values = metrics.get_smoothed_values("train_inner")
+        found.append(seen)
+    with gpu.watched() as validation:
+        run.trainer.begin_valid_epoch(1)
+        with metrics.aggregate(new_root=True) as aggregator:
+            run.trainer.valid_step(batch(run, [0, 1, 2], "valid"))
+        aggregator.get_smoothed_values()
+    return Run(found[2], found[3], validation, values)

@@ -1,0 +1,212 @@
+"""--precision in whole runs, on machines with and without products of bf16 numbers."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from processors import write_machines
+from support import (
+    ADVERSARIAL,
+    command,
+    fairseq_train,
+    killed_training,
+    run_command,
+    train_args,
+    write_task,
+)
+
+from integration.test_training_under_fire import assert_same, end
+
+TOLD = {
+    "bf16": "bf16 autocast: this processor has avx512_bf16; --precision fp32 turns it off",
+    "none": "fp32: this processor has no bf16 products",
+}
+SLOWER = "; this processor has no bf16 products, so it needs longer than in fp32"
+# With dropout and Adam: whatever a restart forgets shows. Two epochs of four updates.
+WORDS = [*ADVERSARIAL, "--dropout", "0.1", "--no-epoch-checkpoints", "--precision", "auto"]
+WORDS += ["--save-interval-updates", "2"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_task(tmp_path_factory.mktemp("data") / "bin", train=16)
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return ["--user-dir", str(write_machines(tmp_path_factory.mktemp("machines") / "machines"))]
+
+
+def is_amp(save: Path) -> bool:
+    return bool(torch.load(save / "checkpoint_last.pt")["cfg"]["common"]["amp"])
+
+
+def args(data: Path, save: Path, machines: list[str], *more: str) -> list[str]:
+    return train_args(data, save, "freelb", *WORDS, *machines, *more)
+
+
+@pytest.fixture(scope="module")
+def straight(data: Path, machines: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By the machine that it ran on: a run that nothing interrupted."""
+    folder = tmp_path_factory.mktemp("straight")
+    for name, told in TOLD.items():
+        done = fairseq_train(*args(data, folder / name, machines), PROCESSORS=name)
+        assert done.stdout.count(told) == 1 and is_amp(folder / name) == (name == "bf16")
+    return {name: folder / name for name in TOLD}
+
+
+@pytest.mark.parametrize("first", ["bf16", "none"])
+def test_killed_and_restarted_on_the_other_machine(
+    data: Path, machines: list[str], straight: dict[str, Path], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, first: str,
+) -> None:  # fmt: skip
+    """It goes on in its precision, to the end of the run that nothing interrupted."""
+    words = args(data, tmp_path, machines)
+    monkeypatch.setenv("PROCESSORS", first)
+    text = killed_training(words, 1, lambda line: 'num_updates": "5"' in line and "train_inner" in line)
+    assert TOLD[first] in text and "done training" not in text and (tmp_path / "checkpoint_last.pt").is_file()
+    other = "none" if first == "bf16" else "bf16"
+    done = fairseq_train(*words, PROCESSORS=other)
+    told = f"as in {tmp_path}/checkpoint_last.pt"
+    told = f"bf16 autocast, {told}{SLOWER}\n" if first == "bf16" else f"fp32, {told}\n"
+    assert done.stdout.count(told) == 1 and TOLD[other] not in done.stdout
+    assert_same(end(tmp_path), end(straight[first]), "")
+    assert is_amp(tmp_path) == (first == "bf16")
+
+
+def test_the_two_precisions_are_not_the_same(straight: dict[str, Path]) -> None:
+    """Else the tests of this file would show nothing."""
+    (left, right) = (end(folder)["weights"] for folder in straight.values())
+    assert any(not torch.equal(left[name], right[name]) for name in left)
+    for name in left:
+        torch.testing.assert_close(left[name], right[name], rtol=0, atol=0.06)
+
+
+@pytest.mark.parametrize("machine", ["bf16,none", "none,bf16"])
+def test_rank_0_decides_for_all_workers(
+    data: Path, machines: list[str], tmp_path: Path, machine: str
+) -> None:
+    """And so it ends as two workers on machines like its own do; also when it is restarted."""
+    first = machine.split(",")[0]
+    alike = fairseq_train(*args(data, tmp_path / "alike", machines), workers=2, PROCESSORS=f"{first},{first}")
+    mixed = tmp_path / "mixed"
+    parts = fairseq_train(*args(data, mixed, machines, "--max-update", "2"), workers=2, PROCESSORS=machine)
+    turned = ",".join(reversed(machine.split(",")))
+    rest = fairseq_train(*args(data, mixed, machines), workers=2, PROCESSORS=turned)
+    for done in (alike, parts):
+        assert (done.stdout + done.stderr).count(TOLD[first]) == 1
+    assert f"as in {mixed}/checkpoint_last.pt" in rest.stdout
+    assert_same(end(mixed), end(tmp_path / "alike"), "")
+    assert is_amp(mixed) == (first == "bf16")
+
+
+def test_fp32_against_a_checkpoint_in_bf16(
+    data: Path, machines: list[str], straight: dict[str, Path], tmp_path: Path
+) -> None:
+    """Refused in one line; --allow-changed-options goes on, with the optimizer's state."""
+    shutil.copytree(straight["bf16"], tmp_path / "save")
+    words = [*args(data, tmp_path / "save", machines, "--max-epoch", "3"), "--precision"]
+    done = run_command(command("fairseq-train"), *words, "fp32", PROCESSORS="bf16")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert (
+        "was made with other options, and this run would resume from it (--amp: True -> False)" in done.stderr
+    )
+    before = end(tmp_path / "save")
+    assert_same(before, end(straight["bf16"]), "")
+    for value, update in (("fp32", 8), ("bf16", 12)):
+        done = fairseq_train(
+            *words, value, "--allow-changed-options", "--max-epoch", str(update // 4 + 1), PROCESSORS="bf16"
+        )
+        assert (
+            f"resumes after update {update} with --amp: {value == 'fp32'} -> {value == 'bf16'}" in done.stdout
+        )
+        assert is_amp(tmp_path / "save") == (value == "bf16")
+    state = end(tmp_path / "save")["optimizer"]["state"]
+    assert {float(one["step"]) for one in state.values()} == {16.0}
+
+
+def test_a_checkpoint_without_the_option_is_followed_too(
+    data: Path, machines: list[str], tmp_path: Path
+) -> None:
+    """One of an earlier version, or of --amp."""
+    words = args(data, tmp_path, machines)
+    words.remove("--precision")
+    words.remove("auto")
+    fairseq_train(*words, "--amp", "--max-update", "2", PROCESSORS="none")
+    fairseq_train(*words, "--precision", "auto", "--max-update", "4", PROCESSORS="none")
+    assert is_amp(tmp_path)
+
+
+def test_a_model_to_start_from_does_not_decide(
+    data: Path, machines: list[str], straight: dict[str, Path], tmp_path: Path
+) -> None:
+    start = str(straight["bf16"] / "checkpoint_last.pt")
+    for machine, more in (("none", []), ("bf16", []), ("none", ["--reset-optimizer", "--reset-dataloader"])):
+        save = tmp_path / f"{machine}-{len(more)}"
+        how = ["--restore-file" if more else "--finetune-from-model", start, *more, "--max-update", "1"]
+        done = fairseq_train(*args(data, save, machines, *how), PROCESSORS=machine)
+        assert TOLD[machine] in done.stdout and is_amp(save) == (machine == "bf16")
+
+
+def adv_train(*words: object, **changed: str) -> subprocess.CompletedProcess[str]:
+    return run_command(sys.executable, "-m", "fairseq_adv_cli", "train", *map(str, words), **changed)
+
+
+def test_fairseq_adv_train_turns_it_on_by_itself(data: Path, machines: list[str], tmp_path: Path) -> None:
+    """And not for fairseq's own criterions, nor with another precision."""
+    sizes = "--arch roberta_base --encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
+    sizes += "--encoder-attention-heads 2 --max-positions 16 --num-workers 0 --max-update 2"
+    for machine, more, amp in (
+        ("bf16", [], True),
+        ("none", [], False),
+        ("bf16", ["--cpu"], True),
+        ("bf16", ["--cpu", "--precision", "fp32"], False),
+        ("bf16", ["--criterion", "sentence_prediction"], False),
+        ("none", ["--cpu", "--precision", "bf16"], True),
+        ("none", ["--cpu", "--amp"], True),
+    ):
+        save = tmp_path / "-".join([machine, *more])
+        words = [data, *sizes.split(), *machines, "--save-dir", save, *more]
+        done = adv_train(*words, PROCESSORS=machine)
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert is_amp(save) == amp, more
+        is_auto = more in ([], ["--cpu"])
+        assert ("--precision auto" in done.stdout.splitlines()[0]) == is_auto
+        assert (TOLD[machine] in done.stdout) == is_auto
+    done = adv_train(data, *sizes.split(), "--cpu", "--precision", "fp32", "--fp16")
+    assert done.returncode == 2
+    last = done.stderr.splitlines()[-1]
+    assert last == "error: --precision fp32 with --fp16: pass only one of them"
+
+
+YAML = """
+common: {{cpu: true, user_dir: {user_dir}}}
+task: {{_name: sentence_prediction, data: {data}, num_classes: 2, init_token: 0, max_positions: 16}}
+criterion: {{_name: standard, precision: {precision}}}
+model: {{_name: roberta, encoder_layers: 1, encoder_embed_dim: 16, encoder_ffn_embed_dim: 16,
+  encoder_attention_heads: 2, max_positions: 16}}
+dataset: {{batch_size: 4, num_workers: 0}}
+optimizer: {{_name: adam, lr: [0.01]}}
+optimization: {{max_update: 2, lr: [0.01]}}
+lr_scheduler: {{_name: fixed}}
+checkpoint: {{save_dir: {save}}}
+"""
+
+
+@pytest.mark.parametrize(("value", "machine"), [("auto", "bf16"), ("auto", "none"), ("bf16", "none")])
+def test_a_yaml_has_the_same_option(
+    data: Path, machines: list[str], tmp_path: Path, value: str, machine: str
+) -> None:
+    text = YAML.format(user_dir=machines[1], data=data, save=tmp_path / "save", precision=value)
+    (tmp_path / "run.yaml").write_text(text)
+    done = run_command(
+        command("fairseq-hydra-train"), "--config-dir", str(tmp_path), "--config-name", "run",
+        f"hydra.run.dir={tmp_path / 'out'}", PROCESSORS=machine,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert is_amp(tmp_path / "save") == ("bf16" in (value, machine))

@@ -1,0 +1,36 @@
+"""Machines with and without products of bf16 numbers, whatever this one has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Sequence
+
+X86 = "processor\t: {number}\nflags\t\t: fpu sse2 avx512f {more}\nbugs\t\t: spectre_v1\n\n"
+ARM = "processor\t: {number}\nBogoMIPS\t: 2100.00\nFeatures\t: fp asimd {more}\n\n"
+BF16, NONE = X86.format(number=0, more="avx512_bf16"), X86.format(number=0, more="avx512_vnni")
+
+_MODULE = """
+import os
+from pathlib import Path
+
+import fairseq_adv
+from fairseq_adv_compat import processor
+
+names = os.environ["PROCESSORS"].split(",")
+processor.CPUINFO = Path(__file__).with_name(names[int(os.environ.get("RANK", "0"))])
+"""
+
+
+def write_machines(folder: Path) -> Path:
+    """A ``--user-dir``. In the variable PROCESSORS, each worker's machine: bf16 or none."""
+    folder.mkdir()
+    (folder / "__init__.py").write_text(_MODULE)
+    (folder / "bf16").write_text(BF16)
+    (folder / "none").write_text(NONE)
+    return folder
+
+
+def write_cpuinfo(path: Path, text: str, flags: Sequence[str] = ()) -> Path:
+    """Two processors with these flags."""
+    path.write_text("".join(text.format(number=i, more=" ".join(flags)) for i in range(2)))
+    return path

@@ -1,0 +1,164 @@
+"""Operations on lists of tensors change no number of a run, and an update takes few of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq.optim import FairseqBMUF
+from fairseq.optim.fp16_optimizer import FP16Optimizer
+from support import ADVERSARIAL, VIRTUAL, batch, build, train_args, write_task
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fairseq_adv.criterions.method import Method
+from fairseq_adv.fairseq_patches import gradients_together, tied_weights_in_the_average
+from fairseq_adv.fairseq_patches.gradients_together import _adapt
+from fairseq_adv.fairseq_patches.inference_copies import copies_and_sources
+
+pytestmark = pytest.mark.fast
+AVERAGED = [*VIRTUAL, "--store-ema", "--ema-decay", "0.9", "--ema-fp32"]
+HALF = {"fp16": ["--fp16"], "unflattened": ["--fp16", "--fp16-no-flatten-grads"]}
+MODES = {"fp32": [], **HALF, "memory-efficient": ["--fp16", "--memory-efficient-fp16"]}
+
+
+class Operations(TorchDispatchMode):
+    """Counts them while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.found[func.name().split(".")[0]] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_task(tmp_path_factory.mktemp("classes"))
+
+
+@pytest.fixture(autouse=True)
+def _half_precision_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fairseq asks for a GPU's number, which tensors on the CPU don't have."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
+
+
+def trained(data: Path, criterion: str, *words: str) -> SimpleNamespace:
+    """A run after three updates, the last of two micro-batches, with a gradient norm that is clipped."""
+    run = build(train_args(data, None, criterion, *words, "--clip-norm", "0.5", "--fp16-init-scale", "8"))
+    run.trainer.begin_epoch(1)
+    run.norms, clip = [], run.trainer.clip_grad_norm
+
+    def clipped(most: float) -> torch.Tensor:
+        norm: torch.Tensor = clip(most)
+        run.norms.append(float(norm))
+        return norm
+
+    run.trainer.clip_grad_norm = clipped
+    for parts in ([[0, 1, 2]], [[3, 4, 5, 6]], [[7, 8], [9]]):
+        run.trainer.train_step([batch(run, rows) for rows in parts])
+    return run
+
+
+def values(run: SimpleNamespace) -> dict[str, torch.Tensor]:
+    """All that three updates have changed."""
+    found = {name: p.detach() for name, p in run.model.state_dict().items()}
+    if run.cfg.ema.store_ema:
+        ema = run.trainer.ema
+        found.update({f"average {name}": p for name, p in ema.model.state_dict().items()})
+        found.update({f"fp32 average {name}": p for name, p in ema.fp32_params.items()})
+    for place, state in run.trainer.optimizer.state_dict()["state"].items():
+        found.update({f"{place} {n}": one for n, one in state.items() if isinstance(one, torch.Tensor)})
+    return found
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_numbers_are_fairseqs(data: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """Weights, moments and norms bit by bit, with the patch, without it and as before torch 2.1."""
+    runs = [trained(data, "freelb", *ADVERSARIAL, *MODES[mode])]
+    monkeypatch.setattr(gradients_together, "HAS_COPY", False)
+    monkeypatch.setattr(gradients_together, "HAS_NORM", False)
+    runs.append(trained(data, "freelb", *ADVERSARIAL, *MODES[mode]))
+    monkeypatch.setattr(Method, "handles_gradients_together", False)
+    runs.append(trained(data, "freelb", *ADVERSARIAL, *MODES[mode]))
+    (first, second, plain), norms = map(values, runs), runs[2].norms
+    assert "multiply_grads" not in runs[2].trainer.optimizer.__dict__
+    assert norms[0] > 0.5  # so that it was clipped
+    for ours, run in ((first, runs[0]), (second, runs[1])):
+        assert run.norms == norms
+        assert ours.keys() == plain.keys()
+        assert all(torch.equal(ours[name], plain[name]) for name in plain)
+
+
+@pytest.mark.parametrize("mode", ["fp32", *HALF])
+def test_the_average_s_numbers_are_the_same_as_one_by_one(
+    data: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """Also of the copies for inference, which fairseq makes when it loads weights."""
+    run = trained(data, "smart", *AVERAGED, *MODES[mode])
+    ours = {name: one.clone() for name, one in values(run).items()}
+    copies = list(copies_and_sources(run.trainer.ema.model.state_dict()))
+    assert len(copies) == 2 * (6 + 2 + 4)  # layers; q, k, v, out and two of fc, with a weight and a bias
+    assert all(torch.equal(copy, source) for copy, source in copies)
+    assert any(bool(copy.any()) for copy, _ in copies)
+    monkeypatch.setattr(tied_weights_in_the_average, "HAS_COPY", False)
+    plain = values(trained(data, "smart", *AVERAGED, *MODES[mode]))
+    assert ours.keys() == plain.keys()
+    assert all(torch.equal(ours[name], plain[name]) for name in plain)
+
+
+@pytest.mark.parametrize("mode", ["fp32", *HALF])
+def test_operations_outside_the_passes_don_t_grow_with_the_layers(data: Path, mode: str) -> None:
+    """From the end of the last backward on, with the average; the optimizer's own step is one too."""
+    counts = []
+    for layers in ("1", "3"):
+        words = [*AVERAGED, *MODES[mode], "--encoder-layers", layers, "--optimizer", "torch_adamw"]
+        run = trained(data, "smart", *words)
+        optimizer, operations = run.trainer.optimizer, Operations()
+        plain = run.task.train_step
+
+        def step(*args: Any, _plain: Any = plain, _seen: Operations = operations, **more: Any) -> Any:
+            found = _plain(*args, **more)
+            _seen.found.clear()  # those of the passes
+            return found
+
+        run.task.train_step = step
+        with operations:
+            run.trainer.train_step([batch(run, [0, 1])])
+        assert optimizer.fp32_optimizer is not None if mode != "fp32" else True
+        ours = ("copy_", "mul_", "zero_", "add_", "linalg_vector_norm", "_to_copy")
+        counts.append(sum(operations.found[f"aten::{name}"] for name in ours))
+    assert counts[0] == counts[1], operations.found
+
+
+def test_a_weight_without_a_gradient_gets_zeros(data: Path) -> None:
+    """In fp32 too, where the update before left a gradient."""
+    run = trained(data, "standard", "--fp16", "--fp16-no-flatten-grads")
+    optimizer = run.trainer.optimizer
+    assert isinstance(optimizer, FP16Optimizer)
+    for weight, master in zip(optimizer.fp16_params, optimizer.fp32_params):
+        weight.grad, master.grad = torch.full_like(weight, 2.0), torch.full_like(master, 9.0)
+    optimizer.fp16_params[3].grad = None
+    optimizer._needs_sync = True
+    optimizer._sync_fp16_grads_to_fp32()
+    for place, master in enumerate(optimizer.fp32_params):
+        assert torch.equal(master.grad, torch.full_like(master, 0.0 if place == 3 else 2.0))
+    optimizer.zero_grad()
+    assert not any(master.grad.any() for master in optimizer.fp32_params)
+    assert all(weight.grad is None for weight in optimizer.fp16_params)
+
+
+def test_an_optimizer_with_its_own_way_keeps_it(data: Path) -> None:
+    """As fairseq's BMUF, which wraps another one."""
+    run = build(train_args(data, None, "sentence_prediction"))
+    assert "multiply_grads" not in run.trainer.optimizer.__dict__  # another criterion's
+    wrapped = FairseqBMUF.__new__(FairseqBMUF)
+    torch_like = run.trainer.optimizer
+    wrapped.__dict__.update(torch_like.__dict__)
+    _adapt(wrapped)
+    assert "multiply_grads" not in wrapped.__dict__ and "clip_grad_norm" not in wrapped.__dict__

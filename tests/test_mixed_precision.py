@@ -1,0 +1,171 @@
+"""fairseq's --amp and --bf16 with the patches: one division by the loss scale, and no TPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.optim import AMPOptimizer
+from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
+from omegaconf import OmegaConf
+from support import (
+    PLUGIN,
+    batch,
+    build,
+    command,
+    fairseq_train,
+    run_command,
+    tensors,
+    train_args,
+    write_task,
+)
+
+from fairseq_adv.optim.torch_adamw import TorchAdamW, TorchAdamWConfig
+
+RATE, EPS, SCALES = 1e-3, 1e-8, (128, 65536)
+GRADIENT = [1e-3, 1e-5, 1e-7, 1e-9]
+OPTIMIZERS = {"adam": (FairseqAdam, FairseqAdamConfig), "torch_adamw": (TorchAdamW, TorchAdamWConfig)}
+needs_scaler = pytest.mark.skipif(
+    not hasattr(torch.amp, "GradScaler"), reason="this torch scales losses on GPUs only"
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_task(tmp_path_factory.mktemp("classes"))
+
+
+def amp_optimizer(weight: torch.nn.Parameter, name: str, **common: Any) -> AMPOptimizer:
+    """fairseq's own class around one of fairseq's optimizers, with torch's scaler for CPUs."""
+    kind, config = OPTIMIZERS[name]
+    cfg = config(adam_eps=EPS, adam_betas="(0.9, 0.999)", lr=[RATE])
+    cfg.tpu = False
+    known = {"fp16_init_scale": 4, "amp_init_scale": 128, "amp_scale_window": None, "min_loss_scale": 1e-4}
+    whole = SimpleNamespace(optimizer=cfg, common=OmegaConf.create({**known, **common}))
+    return AMPOptimizer(whole, [weight], kind(cfg, [weight]))
+
+
+@pytest.fixture
+def scaling_on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scaler that scales, as on a GPU."""
+    plain = torch.amp.GradScaler
+    monkeypatch.setattr(torch.amp, "GradScaler", lambda device, enabled, **more: plain("cpu", **more))
+
+
+def first_step(gradient: torch.Tensor) -> torch.Tensor:
+    """Of Adam: -lr sqrt(1 - beta2) / (1 - beta1) m / (sqrt(v) + eps), as fairseq has it, and ours with it."""
+    return -RATE * gradient / (gradient.abs() + EPS / (1 - 0.999) ** 0.5)
+
+
+@needs_scaler
+@pytest.mark.usefixtures("scaling_on_cpus")
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_first_step_of_adam_under_amp_is_the_closed_form(name: str, scale: int) -> None:
+    """At 1e-5 9.7e-4; after two divisions by 128 it was 2.0e-4, by 65536 4.8e-7."""
+    weight = torch.nn.Parameter(torch.zeros(4))
+    optimizer = amp_optimizer(weight, name, amp_init_scale=scale)
+    gradient = torch.tensor(GRADIENT)
+    optimizer.backward((weight * gradient).sum())
+    assert torch.equal(weight.grad, gradient * scale)
+    norm = optimizer.clip_grad_norm(0.0)
+    torch.testing.assert_close(norm, gradient.norm())
+    torch.testing.assert_close(weight.grad, gradient)
+    optimizer.step()
+    torch.testing.assert_close(weight.grad, gradient)
+    torch.testing.assert_close(weight.detach(), first_step(gradient), rtol=1e-5, atol=0)
+
+
+@needs_scaler
+@pytest.mark.usefixtures("scaling_on_cpus")
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_that_overflows_is_skipped_and_not_counted(name: str) -> None:
+    """The step after it is Adam's first: its bias correction is that of one step."""
+    weight = torch.nn.Parameter(torch.zeros(4))
+    optimizer = amp_optimizer(weight, name)
+    gradient = torch.tensor(GRADIENT)
+    optimizer.backward((weight * gradient * torch.tensor([1.0, 1.0, torch.inf, 1.0])).sum())
+    optimizer.clip_grad_norm(0.0)
+    optimizer.step()
+    assert not weight.detach().any() and optimizer.scaler.get_scale() == 64
+    optimizer.zero_grad()
+    optimizer.backward((weight * gradient).sum())
+    optimizer.clip_grad_norm(0.0)
+    optimizer.step()
+    torch.testing.assert_close(weight.detach(), first_step(gradient), rtol=1e-5, atol=0)
+
+
+@needs_scaler
+@pytest.mark.usefixtures("scaling_on_cpus")
+@pytest.mark.parametrize(("window", "interval"), [(None, 2000), (7, 7)])
+def test_the_scale_and_its_window_are_those_of_their_options(window: int | None, interval: int) -> None:
+    weight = torch.nn.Parameter(torch.zeros(4))
+    scaler = amp_optimizer(weight, "adam", amp_init_scale=32, amp_scale_window=window).scaler
+    assert scaler.get_scale() == 32 and scaler.get_growth_interval() == interval
+
+
+def test_the_options_arrive_and_a_cpu_has_no_scale(data: Path) -> None:
+    words = ["--amp", "--amp-init-scale", "32", "--amp-scale-window", "7"]
+    run = build(train_args(data, None, "standard", *words))
+    assert (run.cfg.common.amp_init_scale, run.cfg.common.amp_scale_window) == (32, 7)
+    assert not run.trainer.optimizer.scaler.is_enabled() and run.trainer.optimizer.scaler.get_scale() == 1
+
+
+@pytest.mark.parametrize("name", ["bf16", "memory-efficient-bf16"])
+def test_bf16_of_the_command_line_asks_for_no_tpu(data: Path, name: str) -> None:
+    run = build(train_args(data, None, "standard", f"--{name}"))
+    assert run.cfg.common.bf16 and not run.cfg.common.tpu
+    assert next(run.model.parameters()).dtype == torch.bfloat16
+    assert run.trainer.train_step([batch(run, [0, 1])]) is not None
+
+
+def test_a_tpu_is_asked_for_by_name(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given as a list or on the process's own command line, with all options known or not."""
+
+    def parse(*words: Any, **more: Any) -> Any:
+        return options.parse_args_and_arch(options.get_training_parser(), *words, **more)
+
+    for words, tpu in ((["--bf16", "--tpu"], True), (["--tpu"], True), (["--bf16"], False), ([], False)):
+        args = train_args(data, None, "standard", *words)
+        assert parse(args).tpu is tpu
+        assert parse([*args, "--unknown"], parse_known=True)[0].tpu is tpu
+        with monkeypatch.context() as patch:
+            patch.setattr("sys.argv", ["fairseq-train", *args])
+            found = parse()
+        assert convert_namespace_to_omegaconf(found).common.tpu is tpu
+        given = parse(args, suppress_defaults=True)
+        assert hasattr(given, "tpu") is ("--tpu" in words) and hasattr(given, "bf16") is ("--bf16" in words)
+    with pytest.raises(ValueError, match="Cannot combine --fp16 and --tpu"):
+        parse(train_args(data, None, "standard", "--bf16", "--fp16"))
+
+
+YAML = """
+common: {{cpu: true, bf16: true, seed: 7, user_dir: {user_dir}}}
+task: {{_name: sentence_prediction, data: {data}, num_classes: 2, init_token: 0, separator_token: 2,
+  max_positions: 16}}
+criterion: {{_name: freelb, classification_head_name: sentence_classification_head, regression_target: false}}
+model: {{_name: roberta_base, encoder_layers: 2, encoder_embed_dim: 16, encoder_ffn_embed_dim: 32,
+  encoder_attention_heads: 2, dropout: 0.0, attention_dropout: 0.0, max_positions: 16}}
+dataset: {{batch_size: 4, num_workers: 0, required_batch_size_multiple: 1}}
+optimizer: {{_name: adam}}
+optimization: {{max_epoch: 2, lr: [0.01]}}
+lr_scheduler: {{_name: fixed}}
+checkpoint: {{save_dir: {save}}}
+"""
+
+
+def test_bf16_of_the_command_line_trains_as_that_of_a_yaml(data: Path, tmp_path: Path) -> None:
+    fairseq_train(*train_args(data, tmp_path / "words", "freelb", "--bf16"))
+    (tmp_path / "run.yaml").write_text(YAML.format(user_dir=PLUGIN, data=data, save=tmp_path / "yaml"))
+    done = run_command(
+        command("fairseq-hydra-train"), "--config-dir", str(tmp_path), "--config-name", "run",
+        f"hydra.run.dir={tmp_path / 'out'}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    words, yaml = (tensors(tmp_path / name / "checkpoint_last.pt") for name in ("words", "yaml"))
+    assert words and words == yaml
