@@ -265,8 +265,8 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/flooding_x/gradients.py",
-        "rows.index_add_(0, place[known], gradient[known].to(rows.dtype))",
-        "rows[place[known]] = gradient[known].to(rows.dtype)",
+        "rows.index_add_(0, *self._on_device(place, gradient, known))",
+        "rows.index_copy_(0, *self._on_device(place, gradient, known))",
         "tests/flooding_x/test_pass_gradients.py::test_a_look_up_needs_no_more_than_the_words",
         "a word that occurs twice keeps one of its gradients",
     ),
@@ -491,8 +491,8 @@ MUTATIONS = [
     # --- averages and checkpoints ---------------------------------------------------------------------
     Mutation(
         "fairseq_adv/fairseq_patches/tied_weights_in_the_average.py",
-        " or value.data_ptr() in seen",
-        "",
+        "found.setdefault(average[name].data_ptr(), (average[name], weight))",
+        "found.setdefault(name, (average[name], weight))",
         "tests/criterions/test_smart.py::test_three_updates_equal_the_restated_algorithm[masked_lm]",
         "the average of tied weights decays twice per update",
     ),

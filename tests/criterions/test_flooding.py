@@ -247,11 +247,12 @@ class PlayedAmp(AMPOptimizer):
 
 def test_an_update_that_overflows_under_amp_counts_when_it_is_made_again(data: Path) -> None:
     """The optimizer's first step changes nothing but its scale, and the trainer feeds the group again."""
-    run = build(train_args(data, None, "flooding", *flood(HIGH)))
+    words = [*flood(HIGH), "--amp"]
+    run = build(train_args(data, None, "flooding", *words))
     expected = update(run, [batch(run, [0, 1, 2])])
-    run = build(train_args(data, None, "flooding", *flood(HIGH)))
-    run.trainer._optimizer = PlayedAmp(run.trainer.optimizer)
-    run.trainer.cfg.common.amp, run.trainer._amp_retries = True, 0
+    run = build(train_args(data, None, "flooding", *words))
+    run.trainer._optimizer = PlayedAmp(run.trainer.optimizer.fp32_optimizer)
+    run.trainer._amp_retries = 0
     counted: list[int] = []
     run.criterion.flood.search = SimpleNamespace(
         begin_epoch=lambda *_: None, updated=lambda model, optimizer, number, *sums: counted.append(number)

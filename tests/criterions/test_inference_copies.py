@@ -76,7 +76,9 @@ def test_a_run_that_trained_them_goes_on_to_the_bit(
     Compared with that version's own resuming, which with --fp16 is not to the bit that of a run without a
     stop: fairseq keeps no fp32 weights.
     """
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)  # --fp16 keys its flat vector by the GPU
+    # --fp16 keys its flat vector by the GPU, and is refused without one.
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: None)
+    monkeypatch.setattr("fairseq_adv.criterions.method.refuse_fp16_without_gpu", lambda trainer: None)
     words = PRECISIONS[precision]
     path, groups = str(tmp_path / "checkpoint_last.pt"), [[0, 1, 2], [3, 4, 5, 6], [7, 8], [9, 10, 11]]
     with monkeypatch.context() as patch:
