@@ -1,0 +1,112 @@
+"""``--compile``: an update with compiled layers is that of fairseq's layers, to rounding.
+
+The default lane traces forward and backward without generating code; the slow one compiles with inductor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from support import batch, slow
+from torch._dynamo.utils import counters
+
+from criterions.seven_objectives import OBJECTIVES, run_of, write_all
+from criterions.test_amp_on_cpus import change
+from criterions.test_modes import DESCENT, DROPOUT, LAYERDROP, OPTIONS
+from fairseq_adv.criterions import compiled_layers
+
+TRACED: dict[str, Any] = {"backend": "aot_eager"}
+FIRST_TOKEN = ["--task", "text_classification"]  # its last layer computes one token
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_all(tmp_path_factory.mktemp)
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Nothing compiled before; ``inductor`` in a test's name keeps the compiler that users have."""
+    torch._dynamo.reset()
+    compiled_layers._torch_compile.cache_clear()
+    counters.clear()
+    if "inductor" not in request.node.name:
+        monkeypatch.setattr(compiled_layers, "HOW", TRACED)
+    yield
+    torch._dynamo.reset()
+    compiled_layers._torch_compile.cache_clear()
+
+
+def graphs() -> int:
+    return counters["stats"]["unique_graphs"]
+
+
+def updates(run: SimpleNamespace) -> torch.Tensor:
+    """What two updates with mini-batches of several lengths and sizes do to the weights."""
+    return change(run) + change(run, ([4, 5, 0, 1], [2, 3]))
+
+
+def compare(folders: dict[str, Path], objective: str, method: str, *words: str) -> SimpleNamespace:
+    words = (*OPTIONS[method], *DESCENT, *words)
+    eager = updates(run_of(folders, objective, method, *words))
+    assert graphs() == 0
+    run = run_of(folders, objective, method, *words, "--compile")
+    compiled = updates(run)
+    assert graphs() > 0
+    assert (compiled - eager).norm() <= 1e-4 * eager.norm() > 0
+    return run
+
+
+FEW = ("freelb", "alum_vat")
+
+
+@pytest.mark.parametrize("method", [m if m in FEW else slow(m) for m in OPTIONS])
+def test_an_update_with_dropout_is_that_of_eager_layers(folders: dict[str, Path], method: str) -> None:
+    """The masks are eager mode's, and are repeated from pass to pass."""
+    compare(folders, "classes", method, *DROPOUT)
+
+
+@pytest.mark.parametrize("objective", [slow(o) for o in OBJECTIVES if o != "classes"])
+def test_every_objective_trains(folders: dict[str, Path], objective: str) -> None:
+    compare(folders, objective, "freelb", *DROPOUT)
+
+
+@pytest.mark.parametrize("method", [slow(m) for m in OPTIONS])
+def test_inductors_code_gives_the_same_update(folders: dict[str, Path], method: str) -> None:
+    compare(folders, "classes", method, *DROPOUT)
+
+
+@pytest.mark.parametrize("words", [["--amp"], slow(LAYERDROP), FIRST_TOKEN], ids=" ".join)
+def test_it_keeps_to_other_options(folders: dict[str, Path], words: list[str]) -> None:
+    if words == ["--amp"]:  # sums in another order move some products to the other side of a rounding
+        words = [*OPTIONS["freelb"], *DESCENT, "--amp"]
+        runs = [run_of(folders, "classes", "freelb", *words, *more) for more in ([], ["--compile"])]
+        eager, compiled = map(updates, runs)
+        assert (compiled - eager).norm() <= 5e-3 * eager.norm()
+    else:
+        compare(folders, "classes", "freelb", *DROPOUT, *words)
+
+
+def test_other_lengths_and_validation_compile_nothing_more(folders: dict[str, Path]) -> None:
+    run = compare(folders, "classes", "freelb", *DROPOUT)
+    before = graphs()
+    change(run, ([0, 2, 5], [1, 3, 4]))
+    run.trainer.valid_step(batch(run, [0, 1, 2], "valid"))
+    assert graphs() == before
+
+
+def test_what_it_cant_do_is_refused(folders: dict[str, Path]) -> None:
+    words = [*OPTIONS["freelb"], *DESCENT, "--compile"]
+    run = run_of(folders, "classes", "freelb", *words, "--quant-noise-pq", "0.1")
+    with pytest.raises(ValueError, match="--compile with --quant-noise-pq is untested"):
+        change(run)
+    run = run_of(folders, "classes", "freelb", *words)
+    checkpoint_wrapper(run.model.encoder.sentence_encoder.layers[0])
+    with pytest.raises(ValueError, match="--compile with activation checkpointing"):
+        change(run)
