@@ -7,7 +7,7 @@
   alum_vat      K = 1, and smart with its moving average, against standard and against fairseq's own
 
 A side whose name ends in -amp computes in mixed precision, with weights in fp32: ours with --amp,
-transformers in torch's autocast; bf16 on a CPU, fp16 with a loss scale on a GPU.
+transformers in torch's autocast; bf16 on a CPU, fp16 with a loss scale on a GPU. -compile adds --compile.
 
 --fork adds FreeLB in its authors' fork of fairseq, in a process of its own.
 
@@ -43,6 +43,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from measuring import MODELS, build_trainer, encoder_words, rotated, write_rows, write_words
 from peers_sides import (
     AMP,
+    COMPILED,
     FAIRSEQ,
     FORK,
     HUGGING_FACE,
@@ -65,7 +66,9 @@ BOUNDS = [
     ("standard", "fairseq", 0.55),
     ("freelb-amp", "hf-eager", 0.28), ("freelb-amp", "hf-sdpa", 0.28),
     ("freelb-amp", "hf-eager-amp", 0.50), ("freelb-amp", "hf-sdpa-amp", 0.50),
-    ("freelb-amp", "freelb", None), ("standard-amp", "standard", None), ("standard-amp", "fairseq", 0.28),
+    ("freelb-amp", "freelb", None), ("freelb-compile", "freelb", None),
+    ("freelb-amp-compile", "freelb-amp", None), ("standard-amp-compile", "standard-amp", None),
+    ("standard-amp", "standard", None), ("standard-amp", "fairseq", 0.28),
     ("alum_vat", "standard", 2.4), ("alum_vat", "fairseq", None),
     ("smart", "standard", 2.7), ("smart", "fairseq", None),
 ]  # fmt: skip
@@ -78,7 +81,8 @@ def parser() -> argparse.ArgumentParser:
     add("--encoder", type=Path, help="folder with dict.txt and the tokenizer's files; not for random:TOKENS")
     add("--model", choices=MODELS, default="minilm", help="size of the encoder")
     add("--precision", choices=("fp32", "fp16", "bf16"), default="fp32", help="fp16 needs a GPU")
-    add("--sides", nargs="+", choices=[*FAIRSEQ, *HUGGING_FACE, *MIXED], default=[*FAIRSEQ, *HUGGING_FACE])
+    names = [*FAIRSEQ, *HUGGING_FACE, *MIXED, *COMPILED]
+    add("--sides", nargs="+", choices=names, default=[*FAIRSEQ, *HUGGING_FACE])
     add("--fork", type=Path, help="the authors' folder fairseq-RoBERTa; fp32 on a CPU")
     add("--sentences", type=count, default=32, help="sentences, or pairs, in a mini-batch")
     add("--rows", type=count, default=6400, help="use the first rows of the data")
@@ -155,7 +159,7 @@ def _spread(values: list[float]) -> str:
 def measure(options: argparse.Namespace) -> None:
     import torch
 
-    mixed = [name for name in options.sides if name.endswith(AMP)]
+    mixed = [name for name in options.sides if AMP in name]
     if mixed and options.precision != "fp32":
         raise ValueError(f"--sides {mixed[0]}: leave --precision {options.precision} out")
     with tempfile.TemporaryDirectory() as name:

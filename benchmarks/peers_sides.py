@@ -33,8 +33,9 @@ FAIRSEQ = {
 }
 HUGGING_FACE = {"hf-eager": "eager", "hf-sdpa": "sdpa"}
 FORK = "fork"
-AMP = "-amp"  # ends the name of a side in mixed precision
+AMP, COMPILE = "-amp", "-compile"  # end the name of a side in mixed precision, and with compiled layers
 MIXED = [f"{name}{AMP}" for name in ("freelb", "standard", "alum_vat", "smart", *HUGGING_FACE)]
+COMPILED = [f"{name}{COMPILE}" for name in ("freelb", f"freelb{AMP}", f"standard{AMP}")]
 
 
 @dataclass
@@ -108,7 +109,8 @@ def fairseq_side(name: str, options: argparse.Namespace, folder: Path) -> Side:
     from fairseq.logging import metrics
 
     words = [*FAIRSEQ[plain_name(name)], *LAYOUT, *DROPOUT, *encoder_words(options)]
-    words += ["--amp"] if name.endswith(AMP) else []
+    words += ["--amp"] if AMP in name else []
+    words += ["--compile"] if name.endswith(COMPILE) else []
     half = options.precision
     unused, rows = folder / "unused", options.sentences
     trainer = build_trainer(str(folder), words, unused, rows, half == "fp16", half == "bf16")
@@ -125,8 +127,8 @@ def fairseq_side(name: str, options: argparse.Namespace, folder: Path) -> Side:
 
 
 def plain_name(name: str) -> str:
-    """The side's name without :data:`AMP`."""
-    return name[: -len(AMP)] if name.endswith(AMP) else name
+    """The side's name without :data:`AMP` and :data:`COMPILE`."""
+    return name.replace(COMPILE, "").replace(AMP, "")
 
 
 def _side(batches: list[list[int]], update: Any, lengths: Any, on_gpu: bool) -> Side:
