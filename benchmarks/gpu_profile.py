@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import peers
-from peers_sides import FAIRSEQ, Side, fairseq_side
+from peers_sides import COMPILED, FAIRSEQ, MIXED, Side, fairseq_side, plain_name
 
 from fairseq_adv_cli.number_types import count
 from fairseq_adv_cli.script import exit_status
@@ -34,7 +34,10 @@ def parser() -> argparse.ArgumentParser:
     options = peers.parser()
     options.description = __doc__
     options.add_argument(
-        "--side", choices=FAIRSEQ, default="freelb", help="what to profile (default: freelb)"
+        "--side",
+        choices=[*FAIRSEQ, *(name for name in (*MIXED, *COMPILED) if plain_name(name) in FAIRSEQ)],
+        default="freelb",
+        help="what to profile (default: freelb)",
     )
     options.add_argument("--trace", type=Path, help="also write the trace to this file, .json or .json.gz")
     options.add_argument("--lines", type=count, default=20, help="rows of each table (default: 20)")

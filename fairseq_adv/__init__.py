@@ -16,6 +16,7 @@ from fairseq_adv.fairseq_patches.end_with_torchrun import end_with_torchrun
 from fairseq_adv.fairseq_patches.errors_in_one_line import report_mistakes_in_one_line
 from fairseq_adv.fairseq_patches.finished_runs import leave_finished_runs_alone
 from fairseq_adv.fairseq_patches.gelu_in_bf16 import compute_gelu_in_bf16
+from fairseq_adv.fairseq_patches.huge_pages import ask_for_huge_pages
 from fairseq_adv.fairseq_patches.loader_processes import leave_signals_to_the_training
 from fairseq_adv.fairseq_patches.log_on_a_full_disk import end_where_the_log_has_no_room
 from fairseq_adv.fairseq_patches.mixed_precision import train_in_mixed_precision
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["albert_bpe", "criterions", "load", "models", "optim", "tasks", "wordpiece_bpe"]
 __version__ = "0.2.1"
 
+ask_for_huge_pages()
 end_with_torchrun()
 start_runs_afresh()
 report_mistakes_in_one_line()
