@@ -7,6 +7,7 @@ needs no labels.
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from fairseq.criterions import register_criterion
@@ -19,11 +20,12 @@ from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.method_options import MethodConfig, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.noise import random_delta
+from fairseq_adv.criterions.vat_log import ascent_log, dropout_log
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.divergence import DIVERGENCES
 from fairseq_adv.perturbation import DropoutReplay, Perturbation, float32_embedding
 from fairseq_adv.perturbation.precision import warn_of_rounding
-from fairseq_adv.perturbation.vat_steps import VAT_PROJECTIONS, cosine, vat_step
+from fairseq_adv.perturbation.vat_steps import VAT_PROJECTIONS, vat_step
 
 DIVERGENCE_CHOICES = ChoiceEnum(list(DIVERGENCES))
 PROJECTION_CHOICES = ChoiceEnum(list(VAT_PROJECTIONS))
@@ -130,18 +132,37 @@ class ALUMCriterion(Method):
         return {**log, "task_loss": log["loss"]}
 
     def step(self, batch: MiniBatch) -> Log:
-        delta = self._perturbation(batch)
-        replay = batch.replay(shares_dropout(self.cfg))
+        cfg, sample = self.cfg, batch.sample
+        delta, replay = self._perturbation(batch), batch.replay(shares_dropout(cfg))
+        move = vat_step(str(cfg.vat_projection), cfg.vat_step_size, cfg.vat_epsilon, delta.groups)
+        usable = torch.ones((), dtype=torch.bool, device=batch.device)  # whether all gradients are finite
+        divergences: list[Tensor] = []
         with batch.computing():
             with float32_embedding(batch.model, batch.embedding):
                 with batch.no_sync_unless(False), replay:
-                    clean = self.objective.predict(batch.model, batch.sample)
-                usable, measured = self._ascend(batch, clean.detach(), delta, replay)
-                measured.update(self._divergence_without_delta(batch, clean.detach(), replay))
+                    clean = self.objective.predict(batch.model, sample)
+                for _ in range(cfg.vat_steps):  # Algorithm 1, lines 5 to 8
+                    divergence, gradient = self._gradient(batch, clean.detach(), delta, replay)
+                    usable = usable & gradient.isfinite().all()
+                    gradient = torch.where(usable, gradient, torch.zeros_like(gradient))
+                    delta.step(move, gradient)
+                    divergences.append(divergence)
+                delta.move_to(torch.where(usable, delta.value(), torch.zeros_like(gradient)))
+                measured = ascent_log(delta, gradient, usable, divergences)
+                if (batch.update + 1) % max(cfg.log_interval, 1) == 0:
+                    divergence_from = partial(self._divergence, clean.detach(), sample=sample)
+                    measured.update(dropout_log(batch, replay, divergence_from))
                 with replay, batch.reduced_with(clean), delta.applied(differentiable=False):
-                    perturbed = self.objective.predict(batch.model, batch.sample)
-            loss = self._loss(batch, clean, perturbed, usable, replay, measured)
-            log = self.log(clean, loss, batch.sample, **measured)
+                    perturbed = self.objective.predict(batch.model, sample)
+            task_loss = self.objective.loss(clean, sample)
+            divergence = self._divergence(clean, perturbed, sample)
+            divergence = torch.where(usable, divergence, torch.zeros_like(divergence))
+            loss = task_loss + cfg.vat_alpha * divergence  # line 10
+            for name, (weight, term) in self.other_terms(batch, clean, replay).items():
+                loss = loss + weight * term
+                measured[name] = term.detach()
+            measured.update(task_loss=task_loss.detach(), vat_divergence=divergence.detach())
+            log = self.log(clean, loss, sample, **measured)
         batch.descend(loss)
         return log
 
@@ -153,60 +174,21 @@ class ALUMCriterion(Method):
         )
         super().check_before_training(model)
 
-    def _loss(
-        self, batch: MiniBatch, clean: Tensor, perturbed: Tensor, usable: Tensor, replay: DropoutReplay,
-        measured: Log,
-    ) -> Tensor:  # fmt: skip
-        """Eq. 3, summed over the batch, in nats; adds its terms to ``measured``."""
-        task_loss = self.objective.loss(clean, batch.sample)
-        divergence = self._divergence(clean, perturbed, batch.sample)
-        divergence = torch.where(usable, divergence, torch.zeros_like(divergence))
-        loss = task_loss + self.cfg.vat_alpha * divergence
-        for name, (weight, term) in self.other_terms(batch, clean, replay).items():
-            loss = loss + weight * term
-            measured[name] = term.detach()
-        measured.update(task_loss=task_loss.detach(), vat_divergence=divergence.detach())
-        return loss
-
     def other_terms(
         self, batch: MiniBatch, clean: Tensor, replay: DropoutReplay
     ) -> dict[str, tuple[float, Tensor]]:
         """Further terms of the loss: name in the log, weight, and value summed over the batch."""
         return {}
 
-    def _ascend(
+    def _gradient(
         self, batch: MiniBatch, clean: Tensor, delta: Perturbation, replay: DropoutReplay
-    ) -> tuple[Tensor, Log]:
-        """Algorithm 1, lines 5 to 8: moves delta by K steps.
-
-        Returns:
-            whether all gradients were finite (else delta is 0), and what is logged about delta.
-        """
-        groups = delta.groups
-        step = vat_step(str(self.cfg.vat_projection), self.cfg.vat_step_size, self.cfg.vat_epsilon, groups)
-        usable = torch.ones((), dtype=torch.bool, device=clean.device)
-        for k in range(self.cfg.vat_steps):
-            with batch.no_sync_unless(False), batch.frozen_parameters(), replay:
-                with delta.applied():
-                    perturbed = self.objective.predict(batch.model, batch.sample)
-                divergence, scale = self.backward_to_delta(clean, perturbed, batch.sample)
-            del perturbed  # only two graphs are alive at a time: the clean one and one other
-            if k == 0:
-                start = divergence
-            gradient = delta.gradient() / scale
-            usable = usable & gradient.isfinite().all()
-            gradient = torch.where(usable, gradient, torch.zeros_like(gradient))
-            delta.step(step, gradient)
-        delta.move_to(torch.where(usable, delta.value(), torch.zeros_like(gradient)))
-        inf, l2 = delta.norm("linf"), delta.norm("l2")
-        return usable, {
-            "vat_divergence_start": start,
-            "vat_norm_inf": inf.sum(),
-            "vat_norm_l2": l2.sum(),
-            "vat_cosine": cosine(delta.value(), gradient, groups).sum(),
-            "vat_skipped": 1 - usable.long(),
-            "nexamples": inf.numel(),
-        }
+    ) -> tuple[Tensor, Tensor]:
+        """The divergence at delta, and its gradient with respect to delta."""
+        with batch.no_sync_unless(False), batch.frozen_parameters(), replay:
+            with delta.applied():
+                perturbed = self.objective.predict(batch.model, batch.sample)
+            divergence, scale = self.backward_to_delta(clean, perturbed, batch.sample)
+        return divergence, delta.gradient() / scale
 
     def backward_to_delta(self, clean: Tensor, perturbed: Tensor, sample: Sample) -> tuple[Tensor, Tensor]:
         """Propagates the divergence back to delta.
@@ -226,21 +208,6 @@ class ALUMCriterion(Method):
         scale = torch.exp2(-exponent).clamp(max=2.0**120)
         torch.autograd.backward(perturbed, (gradient * scale).to(perturbed.dtype))
         return divergence.detach(), scale
-
-    def _divergence_without_delta(self, batch: MiniBatch, clean: Tensor, replay: DropoutReplay) -> Log:
-        """The divergence that dropout alone causes: another forward pass, in the updates that fairseq logs.
-
-        It is 0 if the masks are shared. The run's random state is restored, so that logging changes nothing.
-        """
-        if (batch.update + 1) % max(self.cfg.log_interval, 1):
-            return {}
-        devices = [clean.device] if clean.is_cuda else []
-        # Frozen, because autocast would otherwise cache weights that were cast without a graph.
-        with torch.random.fork_rng(devices=devices), torch.no_grad(), batch.frozen_parameters(), replay:
-            again = self.objective.predict(batch.model, batch.sample)
-            divergence = self._divergence(clean, again, batch.sample)
-        size = self.objective.sample_size(batch.sample)
-        return {"vat_divergence_zero": divergence, "vat_zero_size": size}
 
     def _divergence(
         self, clean: Tensor, other: Tensor, sample: Sample, detach_targets: bool = True

@@ -7,8 +7,6 @@ other makes tokens that matter, but are not easy to attack, more informative abo
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -20,7 +18,6 @@ from torch import Tensor, distributed, nn
 
 from fairseq_adv.criterions import information
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
-from fairseq_adv.criterions.freelb import FreeLBCriterion
 from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.loss_scale import loss_scale
 from fairseq_adv.criterions.method_options import refuse
@@ -52,17 +49,8 @@ class InfoBERTConfig(PerturbationConfig):
     )
 
 
-class Seen:
-    """What a pass stores for the regularisers, and what these store for the next step and the log."""
-
-    def __init__(self, states: EncoderStates) -> None:
-        self.states = states
-        self.gradient: Optional[Tensor] = None
-        self.bounds: Log = {}
-
-
 @register_criterion("infobert", dataclass=InfoBERTConfig)
-class InfoBERTCriterion(FreeLBCriterion):
+class InfoBERTCriterion(AdversarialMethod):
     """InfoBERT with adversarial training. Each pass descends on L + beta I_upper - alpha I_lower.
 
     delta ascends L + beta I_upper. The network of the lower bound is part of this criterion: the trainer
@@ -73,6 +61,7 @@ class InfoBERTCriterion(FreeLBCriterion):
     """
 
     cfg: InfoBERTConfig
+    descends_once = False
     logs = (
         *AdversarialMethod.logs,
         Logged("infobert_upper", per="sample_size"),
@@ -101,10 +90,6 @@ class InfoBERTCriterion(FreeLBCriterion):
     @property
     def is_plain(self) -> bool:
         return super().is_plain and self.cfg.infobert_alpha == self.cfg.infobert_beta == 0
-
-    @property
-    def uses_last_gradient(self) -> bool:  # type: ignore[override]
-        return self.cfg.infobert_alpha > 0  # the gradient ranks the words
 
     def check_before_training(self, model: nn.Module) -> None:
         if any(hasattr(module, "precheckpoint_forward") for module in model.modules()):
@@ -135,53 +120,79 @@ class InfoBERTCriterion(FreeLBCriterion):
             distributed.all_reduce(weight.grad)
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
+        delta, replay, steps = self.perturbation(batch), self.replay(batch), self.cfg.adv_steps
+        draws = self._draws(batch)
+        losses: list[Tensor] = []
+        totals: list[Tensor] = []
+        for t in range(steps):
+            last = t == steps - 1
+            states = EncoderStates(batch.model)
+            with batch.no_sync_unless(last), replay, states.observed():
+                # The gradient of the last pass ranks the words for the lower bound.
+                with delta.applied(not last or self.cfg.infobert_alpha > 0, defers=not last):
+                    predictions, loss = batch.forward()
+                total, gradient, bounds = self._regularised(batch, delta, states, loss, draws)
+                batch.backward(total / steps)
+            losses.append(loss.detach())
+            totals.append(total.detach())
+            if t == 0:
+                scores = self.scores(predictions, batch.sample)
+            del predictions, loss, total  # one graph alive at a time
+            if not last:
+                delta.defer()
+                # Without the lower bound's part, as in the authors' code.
+                delta.ascend(self.cfg.adv_lr, gradient)
+        mean = torch.stack(totals).mean(dim=0)
+        return self.adversarial_log(scores, losses, mean, delta, batch.sample, **bounds)
+
+    def _draws(self, batch: MiniBatch) -> torch.Generator:
+        """The generator for the permutations of the bounds, seeded by the mini-batch."""
         first = self.objective.row_ids(batch.sample)[0]
         # The id is negative, unlike any row's, because the noise of the rows has its own seeds.
         (seed,) = geometry.row_seeds(self.cfg.seed, batch.update, [-1 - first])
-        self._draws = torch.Generator(batch.device).manual_seed(seed)
-        return super().adversarial_step(batch)
+        return torch.Generator(batch.device).manual_seed(seed)
 
-    @contextmanager
-    def observed(self, batch: MiniBatch) -> Iterator[Seen]:
-        """Stores the states of the pass."""
-        seen = Seen(EncoderStates(batch.model))
-        with seen.states.observed():
-            yield seen
-
-    def whole_loss(self, batch: MiniBatch, delta: Perturbation, seen: Seen, loss: Tensor) -> Tensor:
-        cfg, states, size = self.cfg, seen.states, self.objective.sample_size(batch.sample)
+    def _regularised(
+        self, batch: MiniBatch, delta: Perturbation, states: EncoderStates, loss: Tensor,
+        draws: torch.Generator,
+    ) -> tuple[Tensor, Optional[Tensor], Log]:  # fmt: skip
+        """The loss that a pass descends on, summed over the batch, the gradient that delta ascends along
+        (``None``: that of the whole loss), and the bounds, for the log."""
+        cfg, size = self.cfg, self.objective.sample_size(batch.sample)
+        gradient: Optional[Tensor] = None
+        bounds: Log = {}
         if states.embedded is None or states.first_token is None:
-            return loss
-        whole = loss
+            return loss, gradient, bounds
+        total = loss
         if cfg.infobert_beta > 0:
-            upper = size * information.upper_bound(states.embedded, delta.mask, self._draws)
-            whole = whole + cfg.infobert_beta * upper
-            seen.bounds["infobert_upper"] = upper.detach()
+            upper = size * information.upper_bound(states.embedded, delta.mask, draws)
+            total = total + cfg.infobert_beta * upper
+            bounds["infobert_upper"] = upper.detach()
         if cfg.infobert_alpha > 0:
             assert delta.delta is not None  # for mypy: the pass made it
-            scaled = whole * loss_scale(batch.optimizer)  # small gradients would underflow in half precision
-            (seen.gradient,) = torch.autograd.grad(scaled, delta.delta, retain_graph=True)
-            words = delta.mask.clone()
-            for token in self.special:
-                words &= delta.tokens.ne(token)
-            chosen = information.anchored(seen.gradient, words, cfg.infobert_low, cfg.infobert_high)
-            share = cfg.infobert_high - cfg.infobert_low
-            most = min(words.size(1), math.ceil(words.size(1) * share) + 1)
-            with batch.computing():
-                lower = size * information.lower_bound(
-                    self.estimate, states.embedded, states.first_token, chosen, most, self._draws
-                )
-            whole = whole - cfg.infobert_alpha * lower
-            seen.bounds["infobert_lower"] = lower.detach()
+            scaled = total * loss_scale(batch.optimizer)  # small gradients would underflow in half precision
+            (gradient,) = torch.autograd.grad(scaled, delta.delta, retain_graph=True)
+            lower = size * self._lower_bound(batch, delta, states, gradient, draws)
+            total = total - cfg.infobert_alpha * lower
+            bounds["infobert_lower"] = lower.detach()
         states.embedded = states.first_token = None  # frees them: only one graph is alive at a time
-        return whole
+        return total, gradient, bounds
 
-    def measured(self, seen: Seen) -> Log:
-        return seen.bounds
-
-    def ascend(self, batch: MiniBatch, delta: Perturbation, seen: Seen) -> None:
-        """Uses the gradient without the lower bound's part, as the authors' code does."""
-        delta.ascend(self.cfg.adv_lr, seen.gradient)
+    def _lower_bound(
+        self, batch: MiniBatch, delta: Perturbation, states: EncoderStates, gradient: Tensor,
+        draws: torch.Generator,
+    ) -> Tensor:  # fmt: skip
+        """I_lower of the tokens that the gradient of delta chooses."""
+        cfg, words = self.cfg, delta.mask.clone()
+        for token in self.special:
+            words &= delta.tokens.ne(token)
+        chosen = information.anchored(gradient, words, cfg.infobert_low, cfg.infobert_high)
+        most = min(words.size(1), math.ceil(words.size(1) * (cfg.infobert_high - cfg.infobert_low)) + 1)
+        assert states.embedded is not None and states.first_token is not None  # for mypy
+        with batch.computing():
+            return information.lower_bound(
+                self.estimate, states.embedded, states.first_token, chosen, most, draws
+            )
 
 
 def check_infobert_options(cfg: InfoBERTConfig) -> None:

@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Optional
 
+import torch
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
-from torch import nn
+from torch import Tensor, nn
 
-from fairseq_adv.criterions.adversarial import PerturbationConfig, Start
-from fairseq_adv.criterions.freelb import FreeLBCriterion
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig, Start
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.loss_scale import try_step
 from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.token_table import TokenTable, warn_of_a_lost_table
 from fairseq_adv.fairseq_patches.inference_copies import is_of_version_0_2_0
-from fairseq_adv.perturbation import Groups, Perturbation, TokenAwarePerturbation
+from fairseq_adv.perturbation import Groups, TokenAwarePerturbation
 
 VARIANTS = ("joint", "paper", "released")
 VARIANT_CHOICES = ChoiceEnum(list(VARIANTS))
@@ -44,7 +44,7 @@ class TAVATConfig(PerturbationConfig):
 
 
 @register_criterion("tavat", dataclass=TAVATConfig)
-class TAVATCriterion(FreeLBCriterion):
+class TAVATCriterion(AdversarialMethod):
     """TAVAT. Descends on the mean loss over X + delta_t + eta_t, t = 0 … K - 1.
 
     Raises:
@@ -52,6 +52,7 @@ class TAVATCriterion(FreeLBCriterion):
     """
 
     cfg: TAVATConfig
+    descends_once = False
 
     def __init__(self, cfg: TAVATConfig, task: FairseqTask) -> None:
         check_tavat_options(cfg)
@@ -65,14 +66,6 @@ class TAVATCriterion(FreeLBCriterion):
     def is_plain(self) -> bool:
         return self.is_released and super().is_plain  # with one pass, the paper's table still learns
 
-    @property
-    def divisor(self) -> int:
-        return 1 if self.is_released else super().divisor
-
-    @property
-    def uses_last_gradient(self) -> bool:  # type: ignore[override]
-        return not self.is_released  # to compute eta_K, the new row of the table
-
     def check_before_training(self, model: nn.Module) -> None:
         super().check_before_training(model)
         warn_of_a_lost_table(self.cfg)
@@ -80,7 +73,28 @@ class TAVATCriterion(FreeLBCriterion):
     def adversarial_step(self, batch: MiniBatch) -> Log:
         if all(weight.grad is None for weight in batch.parts.weights):
             self.table.forget()  # an update starts, perhaps after one that was dropped
-        return super().adversarial_step(batch)
+        delta, replay, steps = self.perturbation(batch), self.replay(batch), self.cfg.adv_steps
+        losses: list[Tensor] = []
+        for t in range(steps):
+            last = t == steps - 1
+            with batch.no_sync_unless(last), replay:
+                with delta.applied(not (last and self.is_released), defers=not last):
+                    predictions, loss = batch.forward()
+                batch.backward(loss if self.is_released else loss / steps)
+            losses.append(loss.detach())
+            if t == 0:
+                scores = self.scores(predictions, batch.sample)
+            del predictions, loss  # one graph alive at a time
+            if not last:
+                delta.defer()
+                delta.ascend(self.cfg.adv_lr)
+        mean = torch.stack(losses).mean(dim=0)
+        log = self.adversarial_log(scores, losses, mean, delta, batch.sample)
+        if not self.is_released:
+            delta.ascend(self.cfg.adv_lr)  # eta_K, the new rows of the table; `released` keeps eta_{K-1}
+        if not batch.ignore_grad:
+            self.table.note(delta.tokens, delta.mask, delta.of_words())
+        return log
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> TokenAwarePerturbation:
         cfg, groups = self.cfg, self.objective.groups(batch.sample)
@@ -110,14 +124,6 @@ class TAVATCriterion(FreeLBCriterion):
         if is_of_version_0_2_0(state) and getattr(criterion, "tavat_variant", None) == "paper":
             criterion.tavat_variant = "joint"
         super().read_checkpoint(state, trainer, reset_optimizer)
-
-    def finish(self, batch: MiniBatch, delta: Perturbation) -> None:
-        """Records the final perturbations of the words: eta_K, or eta_{K-1} with the variant ``released``."""
-        assert isinstance(delta, TokenAwarePerturbation)  # for mypy
-        if self.uses_last_gradient:
-            delta.ascend(self.cfg.adv_lr)
-        if not batch.ignore_grad:
-            self.table.note(delta.tokens, delta.mask, delta.of_words())
 
     def _optimizer_step(self, plain: Any, optimizer: Any, model: nn.Module, update_num: int) -> None:
         """The task's own step, then the update of the table."""

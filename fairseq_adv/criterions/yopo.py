@@ -6,18 +6,15 @@ perturbation takes n steps through the first Transformer layer alone, using the 
 output from the full pass.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import nn
 
-from fairseq_adv.criterions.adversarial import PerturbationConfig
-from fairseq_adv.criterions.freelb import FreeLBCriterion
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
+from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.perturbation import DropoutReplay, FirstLayer, Perturbation, find_layers
@@ -44,7 +41,7 @@ class YOPOConfig(PerturbationConfig):
 
 
 @register_criterion("yopo", dataclass=YOPOConfig)
-class YOPOCriterion(FreeLBCriterion):
+class YOPOCriterion(AdversarialMethod):
     """YOPO-m-n with the first Transformer layer as f_0. With n = 1 it is FreeLB.
 
     Raises:
@@ -52,6 +49,7 @@ class YOPOCriterion(FreeLBCriterion):
     """
 
     cfg: YOPOConfig
+    descends_once = False
     freezes_parameters = True
 
     def __init__(self, cfg: YOPOConfig, task: FairseqTask) -> None:
@@ -63,16 +61,30 @@ class YOPOCriterion(FreeLBCriterion):
         find_layers(model)
         super().check_before_training(model)
 
-    @contextmanager
-    def observed(self, batch: MiniBatch) -> Iterator[tuple[FirstLayer, DropoutReplay]]:
-        """Stores p, and the full pass's dropout masks for the shallow passes."""
-        first, masks = FirstLayer(batch.model), DropoutReplay(batch.device)
-        with masks, first.observed():
-            yield first, masks
+    def adversarial_step(self, batch: MiniBatch) -> Log:
+        delta, replay, passes = self.perturbation(batch), self.replay(batch), self.cfg.adv_steps
+        losses: list[torch.Tensor] = []
+        for t in range(passes):
+            last = t == passes - 1
+            # p, and the full pass's dropout masks, for the shallow passes
+            first, masks = FirstLayer(batch.model), DropoutReplay(batch.device)
+            with batch.no_sync_unless(last), replay, masks, first.observed():
+                with delta.applied(differentiable=not last, defers=not last):
+                    predictions, loss = batch.forward()
+                batch.backward(loss / passes)
+            losses.append(loss.detach())
+            if t == 0:
+                scores = self.scores(predictions, batch.sample)
+            del predictions, loss  # one graph alive at a time
+            if not last:
+                delta.defer()
+                self._ascend(batch, delta, first, masks)
+        return self.adversarial_log(scores, losses, torch.stack(losses).mean(dim=0), delta, batch.sample)
 
-    def ascend(self, batch: MiniBatch, delta: Perturbation, seen: Any) -> None:
+    def _ascend(
+        self, batch: MiniBatch, delta: Perturbation, first: FirstLayer, masks: DropoutReplay
+    ) -> None:
         """Takes n steps. The first uses the gradient of <p, f_0> from the full pass's own backward."""
-        first, masks = seen
         n = self.cfg.yopo_steps
         length = self.cfg.adv_lr if self.cfg.yopo_full_step else self.cfg.adv_lr / n
         if not first.was_reached:  # LayerDrop dropped all layers, so no pass is shallower than the full one

@@ -1,0 +1,51 @@
+"""What ALUM and SMART measure only in order to log it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from fairseq_adv.criterions.logs import Log
+from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.perturbation import DropoutReplay, Perturbation
+from fairseq_adv.perturbation.vat_steps import cosine
+
+
+def ascent_log(delta: Perturbation, gradient: Tensor, usable: Tensor, divergences: Sequence[Tensor]) -> Log:
+    """How far delta moved, and along what.
+
+    Args:
+        delta: after the last step.
+        gradient: of the last step, (rows, tokens, dim).
+        usable: a bool scalar, whether all gradients were finite.
+        divergences: those before each step, scalars in nats.
+    """
+    inf, l2 = delta.norm("linf"), delta.norm("l2")
+    return {
+        "vat_divergence_start": divergences[0],
+        "vat_norm_inf": inf.sum(),
+        "vat_norm_l2": l2.sum(),
+        "vat_cosine": cosine(delta.value(), gradient, delta.groups).sum(),
+        "vat_skipped": 1 - usable.long(),
+        "nexamples": inf.numel(),
+    }
+
+
+def dropout_log(batch: MiniBatch, replay: DropoutReplay, divergence: Callable[[Tensor], Tensor]) -> Log:
+    """The divergence that dropout alone causes: another forward pass, without delta.
+
+    It is 0 if the masks are shared. The run's random state is restored, so that logging changes nothing.
+
+    Args:
+        batch: the mini-batch.
+        replay: of the update's passes.
+        divergence: of the clean predictions from others.
+    """
+    devices = [batch.device] if batch.device.type == "cuda" else []
+    # Frozen, because autocast would otherwise cache weights that were cast without a graph.
+    with torch.random.fork_rng(devices=devices), torch.no_grad(), batch.frozen_parameters(), replay:
+        measured = divergence(batch.objective.predict(batch.model, batch.sample))
+    size = batch.objective.sample_size(batch.sample)
+    return {"vat_divergence_zero": measured, "vat_zero_size": size}
