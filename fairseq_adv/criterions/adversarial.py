@@ -33,19 +33,16 @@ NORM_TYPE_CHOICES = ChoiceEnum(list(NORM_TYPES))
 USUAL_RATIOS = (0.001, 0.1)  # ||delta|| / ||X||: less has no effect, more drowns out the text
 
 
+def steps(meaning: str, default: int = 3) -> int:
+    """The option ``adv_steps`` of a method; ``meaning`` is its help."""
+    return field(default=default, metadata={"help": meaning})
+
+
 @dataclass
 class PerturbationConfig(MethodConfig):
     """Options of a perturbation of the word embeddings."""
 
-    adv_steps: int = field(
-        default=3,
-        metadata={
-            "help": "K in the algorithm. freelb: K forward-backward passes, with K - 1 ascent steps between "
-            "them; the authors' fairseq script with adv_steps=k makes k + 1 passes, which is --adv-steps "
-            "k+1 here. pgd: K ascent steps, then one descent; freeat: K replays of each group of "
-            "mini-batches; yopo: m full passes; tavat and infobert: K passes"
-        },
-    )
+    adv_steps: int = steps("K forward-backward passes, with K - 1 ascent steps between them")
     adv_lr: float = field(
         default=0.1,
         metadata={"help": "alpha, length of an ascent step, in the units of the embeddings"},
@@ -142,7 +139,8 @@ class AdversarialMethod(Method):
             return
         ratio = sum(log["adv_ratio"] for log in measured) / examples
         if math.isfinite(ratio) and not USUAL_RATIOS[0] <= ratio <= USUAL_RATIOS[1]:
-            logger.warning(ratio_advice(self.cfg, ratio))  # fairseq shows it on the first worker only
+            # fairseq shows it on the first worker only
+            logger.warning(ratio_advice(self.cfg, ratio, start=self.sizes[-1]))
             self._warned_of_ratio = True
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:
@@ -191,17 +189,16 @@ class AdversarialMethod(Method):
         return self.log(predictions, loss, sample, **ends, **sizes_of(delta), **more)
 
 
-def ratio_advice(cfg: PerturbationConfig, ratio: float) -> str:
-    """What to change if ``adv_ratio`` is outside the usual range."""
+def ratio_advice(cfg: PerturbationConfig, ratio: float, start: str) -> str:
+    """What to change if ``adv_ratio`` is outside the usual range; ``start`` sets the size of the start."""
     least, most = USUAL_RATIOS
     is_bounded = 0 < cfg.adv_max_norm <= cfg.adv_steps * cfg.adv_lr + cfg.adv_init_mag
     words = ("larger", "smaller") if ratio > most else ("smaller", "larger")
     advice = f"Pass a {words[1]} {'--adv-max-norm' if is_bounded else '--adv-lr'}"
     if not cfg.adv_relative:
-        start = "--creat-init-std" if cfg._name == "creat" else "--adv-init-mag"
         advice += (
             ", or sizes as shares of the embeddings: --adv-relative --adv-max-norm 0.01 --adv-lr 0.0033 "
-            f"{start} 0.005"
+            f"--{start.replace('_', '-')} 0.005"
         )
     return (
         f"adv_ratio is {ratio:.2g}: the perturbation is {words[0]} than the usual {least:g} to {most:g} of "

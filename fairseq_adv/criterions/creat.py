@@ -14,7 +14,7 @@ from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig, steps
 from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
@@ -27,10 +27,7 @@ from fairseq_adv.perturbation.vat_steps import normalized_step
 class CreATConfig(PerturbationConfig):
     """Options of ``--criterion creat``."""
 
-    adv_steps: int = field(
-        default=2,
-        metadata={"help": "K: a clean pass, K - 1 ascent steps, and a pass at the final delta"},
-    )
+    adv_steps: int = steps("K: a clean pass, K - 1 ascent steps, and a pass at the final delta", default=2)
     adv_max_norm: float = field(
         default=0.1,
         metadata={

@@ -19,7 +19,7 @@ from fairseq.trainer import Trainer
 from omegaconf import II
 from torch import nn
 
-from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig, steps
 from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
@@ -35,6 +35,7 @@ SCHEDULE_CHOICES = ChoiceEnum(list(SCHEDULES))
 class FreeATConfig(PerturbationConfig):
     """Options of ``--criterion freeat``."""
 
+    adv_steps: int = steps("K replays of each group of mini-batches")
     freeat_schedule: SCHEDULE_CHOICES = field(  # type: ignore[valid-type]
         default="passes",
         metadata={

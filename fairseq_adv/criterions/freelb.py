@@ -4,14 +4,12 @@ Each update makes K forward-backward passes. Each backward pass gives two gradie
 which is averaged over the passes, and that of the perturbation, which is used for the next ascent step.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
 from fairseq.criterions import register_criterion
 
-from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig, steps
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.mini_batch import MiniBatch
 
@@ -19,6 +17,11 @@ from fairseq_adv.criterions.mini_batch import MiniBatch
 @dataclass
 class FreeLBConfig(PerturbationConfig):
     """Options of ``--criterion freelb``."""
+
+    adv_steps: int = steps(
+        "K forward-backward passes, with K - 1 ascent steps between them; the authors' fairseq script with "
+        "adv_steps=k makes k + 1 passes, which is --adv-steps k+1 here"
+    )
 
 
 @register_criterion("freelb", dataclass=FreeLBConfig)

@@ -1,13 +1,11 @@
 """Projected gradient descent training (Madry et al. 2018), applied to embeddings as in FreeLB's eq. 2."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
 from fairseq.criterions import register_criterion
 
-from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig, steps
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.mini_batch import MiniBatch
 
@@ -15,6 +13,8 @@ from fairseq_adv.criterions.mini_batch import MiniBatch
 @dataclass
 class PGDConfig(PerturbationConfig):
     """Options of ``--criterion pgd``."""
+
+    adv_steps: int = steps("K ascent steps, followed by one descent")
 
 
 @register_criterion("pgd", dataclass=PGDConfig)

@@ -13,7 +13,7 @@ from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import nn
 
-from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig, steps
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
@@ -24,6 +24,7 @@ from fairseq_adv.perturbation import DropoutReplay, FirstLayer, Perturbation, fi
 class YOPOConfig(PerturbationConfig):
     """Options of ``--criterion yopo``."""
 
+    adv_steps: int = steps("m, full forward-backward passes")
     yopo_steps: int = field(
         default=2,
         metadata={
