@@ -9,10 +9,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+import fairseq_adv_compat
+
 from .script import exit_status, run_verb
 from .user_dir import find_user_dir
 
 __all__ = ["find_user_dir", "main"]
+
+# So that the command needs no .pth; not in main(), because spawned workers only import this.
+fairseq_adv_compat.install()  # type: ignore[no-untyped-call]
 
 VERBS = {
     "prepare": ("prepare", "prepare a data set: your own, GLUE, NLI, multiple choice, WSC"),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fairseq_adv_compat.processor import bf16_products
 
-from .script import command_parser
+from .script import command_parser, exit_status
 from .user_dir import find_user_dir
 
 _ASK_TORCH = """
@@ -28,6 +28,17 @@ print((f"built for CUDA {cuda}, " if cuda else "built for CPU only, ") + (", ".j
 """
 # Python -> the oldest torch that works on it, as in setup.py
 OLDEST_TORCH = {(3, 9): (1, 13), (3, 10): (1, 13), (3, 11): (2, 0), (3, 12): (2, 4), (3, 13): (2, 6)}
+_ASK_FINDERS = """
+import sys
+for finder in sys.meta_path:
+    print(getattr(finder, "text", getattr(finder, "__module__", "")))
+"""
+PTH = "fairseq_adv_compat.pth"
+_DISABLED = "# disabled by fairseq-adv doctor --disable-pth\n"
+_WITHOUT_PTH = (
+    "fairseq-adv works, but fairseq's own commands fail on Python >= 3.11, and load checkpoints unchecked on "
+    "torch < 2.6"
+)
 _TORCH_TIMEOUT = 120  # seconds; the import takes 1 to 5, on a cold network disk far more
 
 
@@ -181,18 +192,46 @@ def _fairseq_extensions() -> Finding:
     return Finding("fairseq's C++", "built")
 
 
+def _pth() -> Path | None:
+    """The ``.pth`` file of this environment; ``None`` if there is none."""
+    paths = [Path(folder) / PTH for folder in sys.path if folder]
+    return next((path for path in paths if path.is_file()), None)
+
+
 def _compat() -> Finding:
-    finders = [getattr(finder, "__module__", "") for finder in sys.meta_path]
-    if "fairseq_adv_compat" in finders:
+    path = _pth()
+    if path is None:
+        return Finding(
+            "compat .pth", "none", f"no {PTH} in this environment: {_WITHOUT_PTH}",
+            "pip install fairseq_adv (PYTHONPATH alone, python -S or python -I don't load it)",
+        )  # fmt: skip
+    if path.read_text(encoding="utf-8") == _DISABLED:
+        fix = "to have it back, reinstall fairseq_adv"
+        return Finding("compat .pth", "disabled", _WITHOUT_PTH, fix, broken=False)
+    # A new interpreter, since this command puts the finder in place by itself.
+    done = subprocess.run([sys.executable, "-c", _ASK_FINDERS], capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    if "fairseq_adv_compat" in lines:
         return Finding("compat .pth", "active")
-    found = importlib.util.find_spec("fairseq_adv_compat") is not None
-    value = "not active" if found else "the package fairseq_adv_compat is missing"
-    return Finding(
-        "compat .pth", value,
-        "fairseq_adv_compat.pth was not run when Python started: fairseq fails on Python >= 3.11, and "
-        "checkpoints load unchecked on torch < 2.6",
-        "reinstall it: pip install fairseq_adv (PYTHONPATH alone, python -S or python -I don't load it)",
-    )  # fmt: skip
+    failure = next((line for line in lines if line.startswith(PTH)), f"{path} was not run")
+    return Finding("compat .pth", "not active", f"{failure}: {_WITHOUT_PTH}", "reinstall fairseq_adv")
+
+
+def disable_pth() -> int:
+    """Replaces the ``.pth`` file by a comment; returns the exit status.
+
+    Raises:
+        OSError: the file can't be written.
+    """
+    path = _pth()
+    if path is None:
+        print(f"error: no {PTH} in this environment", file=sys.stderr)
+        return 1
+    beside = path.with_suffix(".tmp")
+    beside.write_text(_DISABLED, encoding="utf-8")
+    beside.replace(path)
+    print(f"disabled {path}: {_WITHOUT_PTH}. To have it back, reinstall fairseq_adv.")
+    return 0
 
 
 def _apex() -> Finding:
@@ -216,7 +255,11 @@ def _user_dir() -> Finding:
 
 
 def main(argv: list[str] | None = None) -> int:
-    command_parser("doctor", "Checks the installed versions and prints how to fix what is wrong.").parse_args(
-        argv
+    parser = command_parser("doctor", "Checks the installed versions and prints how to fix what is wrong.")
+    parser.add_argument(
+        "--disable-pth",
+        action="store_true",
+        help=f"take {PTH} out of Python's start, for those who start everything through fairseq-adv",
     )
-    return run_doctor()
+    options = parser.parse_args(argv)
+    return exit_status(disable_pth) if options.disable_pth else run_doctor()

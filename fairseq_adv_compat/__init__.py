@@ -2,9 +2,10 @@
 
 ``fairseq-train`` fails on Python >= 3.11 before it reads ``--user-dir``, so the patches must be in place when
 the interpreter starts: ``fairseq_adv_compat.pth`` calls :func:`install`, which only puts a finder at the
-front of ``sys.meta_path``. Nothing else happens until one of ``PATCHED_MODULES`` is imported. The package is
-separate from ``fairseq_adv``, because ``--user-dir`` must be the first to import that name. This file runs at
-every start of Python, so it is short and imports nothing but ``sys``.
+front of ``sys.meta_path``. The command ``fairseq-adv`` calls it too, and so works without that file. Nothing
+else happens until one of ``PATCHED_MODULES`` is imported. The package is separate from ``fairseq_adv``,
+because ``--user-dir`` must be the first to import that name. This file runs at every start of Python, so it
+is short and imports nothing but ``sys``.
 """
 
 import sys
@@ -24,7 +25,6 @@ PATCHED_MODULES = {
     "fairseq.data.language_pair_dataset": ("", "numpy_names"),
     "fairseq.data.token_block_dataset": ("", "numpy_names"),
     "fairseq.modules.dynamic_crf_layer": ("", "numpy_names"),
-    "_pytest.assertion.rewrite": ("", "pytest_hook"),
 }
 
 

@@ -12,6 +12,8 @@ import pytest
 import torch
 from support import command, run_command, run_from_scratch, write_task
 
+from fairseq_adv_cli import doctor
+
 ROOT = Path(__file__).resolve().parent.parent
 PTH = ROOT / "fairseq_adv_compat.pth"
 
@@ -61,29 +63,91 @@ def test_other_imports_change_nothing() -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
 
 
-def run_pth(folder: Path, path: str) -> subprocess.CompletedProcess[str]:
+def run_pth(folder: Path, path: str, code: str) -> subprocess.CompletedProcess[str]:
     """Python with nothing but the .pth in its site-packages, and ``path`` as PYTHONPATH."""
     (folder / PTH.name).write_bytes(PTH.read_bytes())
-    code = (
-        f"import site, sys; site.addsitedir({str(folder)!r});"
-        "print([getattr(finder, '__module__', '') for finder in sys.meta_path].count('fairseq_adv_compat'))"
-    )
+    return run_site(folder, path, code)
+
+
+def run_site(folder: Path, path: str, code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-S", "-c", code],
+        [sys.executable, "-S", "-c", f"import site, sys; site.addsitedir({str(folder)!r}); {code}"],
         cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 
+COUNT = "print([getattr(finder, '__module__', '') for finder in sys.meta_path].count('fairseq_adv_compat'))"
+
+
 def test_pth_installs_the_finder_once(tmp_path: Path) -> None:
-    done = run_pth(tmp_path, str(ROOT))
+    done = run_pth(tmp_path, str(ROOT), COUNT)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "1", "")
 
 
 @pytest.mark.parametrize("remains", ["nothing", "broken module"])
-def test_pth_is_silent_when_the_package_is_gone(tmp_path: Path, remains: str) -> None:
+def test_a_failure_of_the_pth_is_told_when_fairseq_is_imported_and_once(tmp_path: Path, remains: str) -> None:
+    (tmp_path / "fairseq.py").write_text("")
     if remains == "broken module":
         (tmp_path / "fairseq_adv_compat.py").write_text("raise RuntimeError('half removed')\n")
-    done = run_pth(tmp_path, str(tmp_path))
+    done = run_pth(tmp_path, str(tmp_path), COUNT + "; import json")
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "0", "")
+    again = "import fairseq; del sys.modules['fairseq']; import fairseq"
+    done = run_pth(tmp_path, str(tmp_path), again)
+    reason = "half removed" if remains == "broken module" else "No module named 'fairseq_adv_compat'"
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("fairseq_adv_compat.pth failed: ") and reason in line
+    assert line.endswith("Run fairseq-adv doctor") and done.returncode == 0
+
+
+# --- without the .pth ---------------------------------------------------------------------------
+
+SPAWN = """
+if __name__ == "__main__":
+    import multiprocessing
+    from fairseq.utils import get_activation_fn
+    worker = multiprocessing.get_context("spawn").Process(target=get_activation_fn, args=("relu",))
+    worker.start()
+    worker.join()
+    sys.exit(worker.exitcode)
+"""
+
+
+WITHOUT_PTH = """
+import sys
+sys.meta_path[:] = [one for one in sys.meta_path if getattr(one, "__module__", "") != "fairseq_adv_compat"]
+sys.modules.pop("fairseq_adv_compat", None)
+"""
+
+
+def run_without_pth(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """A console script in an interpreter as it is without the .pth; so are its spawned workers."""
+    script = folder / "script.py"
+    script.write_text(WITHOUT_PTH + code)
+    return run_from_scratch(sys.executable, str(script), PYTHONPATH=str(ROOT))
+
+
+def test_fairseq_adv_and_its_spawned_workers_need_no_pth(tmp_path: Path) -> None:
+    if sys.version_info >= (3, 11):
+        done = run_without_pth(tmp_path, SPAWN)
+        assert done.returncode == 1 and "mutable default" in done.stderr
+    done = run_without_pth(tmp_path, f"import fairseq_adv_cli{SPAWN}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_doctor_takes_the_pth_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert doctor.main(["--disable-pth"]) == 1
+    assert "no fairseq_adv_compat.pth" in capsys.readouterr().err
+    assert doctor._compat().broken and doctor._compat().value == "none"
+    (tmp_path / PTH.name).write_bytes(PTH.read_bytes())
+    assert doctor._compat().value == "active"  # of this environment, whose own file is as it was
+    assert doctor.main(["--disable-pth"]) == 0
+    assert str(tmp_path / PTH.name) in capsys.readouterr().out
+    found = doctor._compat()
+    assert (found.value, found.broken) == ("disabled", False) and "Python >= 3.11" in found.problem
+    done = run_site(tmp_path, str(ROOT), COUNT)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "0", "")
 
 
