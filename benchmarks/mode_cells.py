@@ -18,7 +18,7 @@ Config = dict[str, dict[str, Any]]
 # Sizes with which δ has an effect, as in tests/integration.
 ADVERSARIAL = {"adv_steps": 3, "adv_lr": 0.3, "adv_max_norm": 0.5, "adv_init_mag": 0.4}
 VIRTUAL = {"vat_alpha": 2.0, "vat_steps": 2, "vat_step_size": 0.3, "vat_epsilon": 0.2, "vat_init_std": 0.1}
-CREATIVE = {"adv_steps": 3, "adv_lr": 0.3, "adv_max_norm": 0.5, "creat_tau": 2.0, "creat_init_std": 0.1}
+CREAT_ARGS = {"adv_steps": 3, "adv_lr": 0.3, "adv_max_norm": 0.5, "creat_tau": 2.0, "creat_init_std": 0.1}
 METHODS: dict[str, dict[str, Any]] = {
     "standard": {},
     "freelb": ADVERSARIAL,
@@ -31,7 +31,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "smart": {**VIRTUAL, "smart_mu": 2.0},
     "noise": {"noise_size": 0.5},
     "r3f": {"r3f_lambda": 2.0, "r3f_epsilon": 0.2, "r3f_share_dropout": True},
-    "creat": CREATIVE,
+    "creat": CREAT_ARGS,
     "flooding": {"flood_level": 0.8},
 }
 

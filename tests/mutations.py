@@ -147,7 +147,7 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/objectives/masked_lm.py",
-        "rows.masked_fill(self.shared(sample).targets == self.padding_idx, 0.0).sum()",
+        "rows.masked_fill(self.batch_cache(sample).targets == self.padding_idx, 0.0).sum()",
         "rows.sum()",
         "tests/criterions/test_vat.py::test_a_batch_without_a_masked_token_has_no_loss_and_keeps_the_path",
         "a position without a target counts in the divergence",
@@ -229,8 +229,8 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/criterions/pgd.py",
-        "batch.no_sync_unless(False), batch.frozen_parameters(), replay:",
-        "batch.no_sync_unless(False), replay:",
+        "batch.no_sync(), batch.frozen_parameters(), replay:",
+        "batch.no_sync(), replay:",
         "tests/criterions/test_methods.py::test_pgd_descends_at_the_end_point_alone[fp32]",
         "PGD's ascent steps leave their gradients in the weights",
     ),
@@ -271,7 +271,7 @@ MUTATIONS = [
         "a word that occurs twice keeps one of its gradients",
     ),
     Mutation(
-        "fairseq_adv/flooding_x/undisturbed.py",
+        "fairseq_adv/flooding_x/preserve_state.py",
         "np.random.set_state(states[1])",
         "pass",
         "tests/flooding_x/test_accordance_probe.py::test_all_else_is_as_it_was[False-False]",

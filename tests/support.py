@@ -37,7 +37,7 @@ PLUGIN = str(Path(fairseq_adv.__file__).parent)
 VOCABULARY = [f"w{i}" for i in range(40)]
 # Sizes of a perturbation that a tiny encoder feels.
 ADVERSARIAL = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
-CREATIVE = [
+CREAT_ARGS = [
     "--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5",
     "--creat-tau", "2", "--creat-init-std", "0.1",
 ]  # fmt: skip

@@ -137,9 +137,9 @@ class ALUMCriterion(Method):
         move = vat_step(str(cfg.vat_projection), cfg.vat_step_size, cfg.vat_epsilon, delta.groups)
         usable = torch.ones((), dtype=torch.bool, device=batch.device)  # whether all gradients are finite
         divergences: list[Tensor] = []
-        with batch.computing():
+        with batch.autocast():
             with float32_embedding(batch.model, batch.embedding):
-                with batch.no_sync_unless(False), replay:
+                with batch.no_sync(), replay:
                     clean = self.objective.predict(batch.model, sample)
                 for _ in range(cfg.vat_steps):  # Algorithm 1, lines 5 to 8
                     divergence, gradient = self._gradient(batch, clean.detach(), delta, replay)
@@ -184,7 +184,7 @@ class ALUMCriterion(Method):
         self, batch: MiniBatch, clean: Tensor, delta: Perturbation, replay: DropoutReplay
     ) -> tuple[Tensor, Tensor]:
         """The divergence at delta, and its gradient with respect to delta."""
-        with batch.no_sync_unless(False), batch.frozen_parameters(), replay:
+        with batch.no_sync(), batch.frozen_parameters(), replay:
             with delta.applied():
                 perturbed = self.objective.predict(batch.model, batch.sample)
             divergence, scale = self.backward_to_delta(clean, perturbed, batch.sample)

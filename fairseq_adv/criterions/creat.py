@@ -86,7 +86,7 @@ class CreATCriterion(AdversarialMethod):
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         delta, replay = self.perturbation(batch), self.replay(batch)
-        with batch.no_sync_unless(False), replay, self.objective.first_states(batch.model) as states:
+        with batch.no_sync(), replay, self.objective.first_states(batch.model) as states:
             predictions, clean = batch.forward()
         target = states[0].detach()
         for _ in range(self.cfg.adv_steps - 1):
@@ -111,7 +111,7 @@ class CreATCriterion(AdversarialMethod):
     def _ascend(self, batch: MiniBatch, delta: Perturbation, replay: DropoutReplay, target: Tensor) -> None:
         cfg, size = self.cfg, self.objective.sample_size(batch.sample)
         tau = cfg.creat_tau * (size if cfg.creat_sum_similarity else 1)
-        with batch.no_sync_unless(False), batch.frozen_parameters(), replay:
+        with batch.no_sync(), batch.frozen_parameters(), replay:
             with self.objective.first_states(batch.model) as states, delta.applied():
                 _, loss = batch.forward()
             batch.backward(loss - tau * _similarity(states[0], target))

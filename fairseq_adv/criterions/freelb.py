@@ -28,14 +28,14 @@ class FreeLBConfig(PerturbationConfig):
 class FreeLBCriterion(AdversarialMethod):
     """FreeLB, Algorithm 1. Descends on the mean loss over X + delta_0, …, X + delta_{K-1} (eq. 3)."""
 
-    descends_once = False
+    has_single_backward = False
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         delta, replay, steps = self.perturbation(batch), self.replay(batch), self.cfg.adv_steps
         losses: list[torch.Tensor] = []
         for t in range(steps):
             last = t == steps - 1
-            with batch.no_sync_unless(last), replay:
+            with batch.no_sync(not last), replay:
                 with delta.applied(differentiable=not last, defers=not last):  # line 4: delta_0
                     predictions, loss = batch.forward()
                 batch.backward(loss / steps)  # lines 6 and 7: g <- g + 1/K grad_theta, and g_adv

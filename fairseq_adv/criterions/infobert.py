@@ -61,7 +61,7 @@ class InfoBERTCriterion(AdversarialMethod):
     """
 
     cfg: InfoBERTConfig
-    descends_once = False
+    has_single_backward = False
     logs = (
         *AdversarialMethod.logs,
         Logged("infobert_upper", per="sample_size"),
@@ -127,7 +127,7 @@ class InfoBERTCriterion(AdversarialMethod):
         for t in range(steps):
             last = t == steps - 1
             states = EncoderStates(batch.model)
-            with batch.no_sync_unless(last), replay, states.observed():
+            with batch.no_sync(not last), replay, states.record():
                 # The gradient of the last pass ranks the words for the lower bound.
                 with delta.applied(not last or self.cfg.infobert_alpha > 0, defers=not last):
                     predictions, loss = batch.forward()
@@ -189,7 +189,7 @@ class InfoBERTCriterion(AdversarialMethod):
         chosen = information.anchored(gradient, words, cfg.infobert_low, cfg.infobert_high)
         most = min(words.size(1), math.ceil(words.size(1) * (cfg.infobert_high - cfg.infobert_low)) + 1)
         assert states.embedded is not None and states.first_token is not None  # for mypy
-        with batch.computing():
+        with batch.autocast():
             return information.lower_bound(
                 self.estimate, states.embedded, states.first_token, chosen, most, draws
             )

@@ -60,7 +60,7 @@ class Method(FairseqCriterion):
         logs: what the method logs in addition to the loss.
         sizes: the options that set the size of the perturbation, and the weight of its term in the loss.
         update_logs: the logs of the last update's mini-batches; with several workers, their sum.
-        descends_once: whether a mini-batch's gradient is that of a single loss, passed to
+        has_single_backward: whether a mini-batch's gradient is that of a single loss, passed to
             :meth:`MiniBatch.descend`.
         freezes_parameters: whether some passes compute the gradient of delta only.
         freezes_inference_copies: see :mod:`fairseq_adv.fairseq_patches.inference_copies`.
@@ -78,7 +78,7 @@ class Method(FairseqCriterion):
     cfg: MethodConfig
     logs: tuple[Logged, ...] = ()
     sizes: tuple[str, ...] = ()
-    descends_once = True
+    has_single_backward = True
     freezes_parameters = False
     freezes_inference_copies = True
     averages_tied_weights_once = True
@@ -86,7 +86,7 @@ class Method(FairseqCriterion):
     handles_gradients_together = True
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask) -> None:
-        check_flood_options(cfg, self.descends_once)
+        check_flood_options(cfg, self.has_single_backward)
         check_compile(cfg)
         if self.freezes_parameters and str(cfg.ddp_backend) == "fully_sharded":
             raise ValueError(

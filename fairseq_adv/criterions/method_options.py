@@ -147,12 +147,12 @@ def fixed_level(option: Optional[str]) -> Optional[float]:
     return level
 
 
-def check_flood_options(cfg: MethodConfig, descends_once: bool) -> None:
+def check_flood_options(cfg: MethodConfig, has_single_backward: bool) -> None:
     """Raises ValueError, naming the option and the fix, if an option is out of range.
 
     Args:
         cfg: the options.
-        descends_once: see :class:`fairseq_adv.criterions.method.Method`.
+        has_single_backward: see :class:`fairseq_adv.criterions.method.Method`.
     """
 
     choices = {"flood-scope": SCOPES, "flood-crossing": DIRECTIONS, "flood-crossing-group": GROUPS}
@@ -179,7 +179,7 @@ def check_flood_options(cfg: MethodConfig, descends_once: bool) -> None:
             refuse("flood-level", "auto", "also pass --accordance-interval, such as 100 updates")
         if str(cfg.flood_crossing_group) not in groups:
             refuse("flood-crossing-group", cfg.flood_crossing_group, "add it to --accordance-groups")
-    if str(cfg.flood_scope) == "micro-batch" and not descends_once:
+    if str(cfg.flood_scope) == "micro-batch" and not has_single_backward:
         raise ValueError(
             f"--flood-scope micro-batch with --criterion {cfg._name}: the loss of a micro-batch is only "
             "known after its last backward pass; pass --flood-scope update"

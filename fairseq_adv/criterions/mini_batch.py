@@ -65,13 +65,13 @@ class MiniBatch:
         optimizer: the trainer's ``FairseqOptimizer``; its ``backward`` applies the loss scale.
         update: number of updates made before this one.
         ignore_grad: the batch is a dummy that only keeps this worker in step with the others.
-        average: the parts of the averaged model, if the task requests one (``uses_ema``).
+        ema_parts: the parts of the averaged model, if the task requests one (``uses_ema``).
         flood: changes the loss passed to :meth:`descend`.
     """
 
     def __init__(
         self, objective: Objective, sample: Sample, parts: ModelParts, optimizer: Any, update: int,
-        ignore_grad: bool = False, average: ModelParts | None = None,
+        ignore_grad: bool = False, ema_parts: ModelParts | None = None,
         flood: Flood | None = None,
     ) -> None:  # fmt: skip
         self.objective = objective
@@ -81,7 +81,7 @@ class MiniBatch:
         self.optimizer = optimizer
         self.update = update
         self.ignore_grad = ignore_grad
-        self.average = average
+        self.ema_parts = ema_parts
         self._flood = flood
 
     @property
@@ -95,14 +95,14 @@ class MiniBatch:
         return self.parts.weights[0].device
 
     @contextmanager
-    def computing(self) -> Iterator[None]:
+    def autocast(self) -> Iterator[None]:
         """Forward passes in this context use the optimizer's precision (``--amp``)."""
         with torch.autograd.profiler.record_function("forward"), autocast(self.optimizer, self.device):
             yield
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """(predictions, summed loss) under the optimizer's precision."""
-        with self.computing():
+        with self.autocast():
             predictions = self.objective.predict(self.model, self.sample)
             return predictions, self.objective.loss(predictions, self.sample)
 
@@ -124,13 +124,13 @@ class MiniBatch:
         """A context manager for every pass of the mini-batch: repeats the dropout masks of the first."""
         return DropoutReplay(self.device, enabled, self.parts.dropout_layers)
 
-    def no_sync_unless(self, last: bool) -> ContextManager[Any]:
-        """Keeps gradients local in every pass but the last, so that an update costs one all-reduce.
+    def no_sync(self, enabled: bool = True) -> ContextManager[Any]:
+        """Keeps gradients local, in every pass but the last, so that an update costs one all-reduce.
 
         Inside the trainer's own ``no_sync`` (earlier micro-batches of ``--update-freq``) the last
         pass stays local as well.
         """
-        return nullcontext() if last else no_sync(self.model)
+        return no_sync(self.model) if enabled else nullcontext()
 
     def reduced_with(self, earlier: Tensor) -> ContextManager[Any]:
         """See :func:`fairseq_adv.perturbation.passes.reduced_with`; around the last of several passes."""

@@ -31,7 +31,7 @@ class PGDCriterion(AdversarialMethod):
         delta, replay = self.perturbation(batch), self.replay(batch)
         losses: list[torch.Tensor] = []
         for t in range(self.cfg.adv_steps):
-            with batch.no_sync_unless(False), batch.frozen_parameters(), replay:
+            with batch.no_sync(), batch.frozen_parameters(), replay:
                 with delta.applied():
                     predictions, loss = batch.forward()
                 batch.backward(loss)

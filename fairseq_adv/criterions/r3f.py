@@ -84,9 +84,9 @@ class R3FCriterion(Method):
             batch, cfg.seed, str(cfg.r3f_noise), cfg.r3f_epsilon, by_length=relative, relative=relative
         )
         replay = batch.replay(cfg.r3f_share_dropout)
-        with batch.computing():
+        with batch.autocast():
             with float32_embedding(batch.model, batch.embedding):
-                with batch.no_sync_unless(False), replay:
+                with batch.no_sync(), replay:
                     clean = self.objective.predict(batch.model, batch.sample)
                 with replay, batch.reduced_with(clean), delta.applied(differentiable=False):
                     noised = self.objective.predict(batch.model, batch.sample)

@@ -83,14 +83,14 @@ class SMARTCriterion(ALUMCriterion):
     def other_terms(
         self, batch: MiniBatch, clean: Tensor, replay: DropoutReplay
     ) -> dict[str, tuple[float, Tensor]]:
-        if batch.average is None:
+        if batch.ema_parts is None:
             raise RuntimeError(
                 "the trainer passed no average of the weights; smart needs fairseq's --store-ema"
             )
-        average = batch.average.model
-        average.train()  # like the model, so that shared masks are the same
-        with torch.no_grad(), replay, float32_embedding(average, batch.average.embedding):
-            target = self.objective.predict(average, batch.sample)
+        ema_model = batch.ema_parts.model
+        ema_model.train()  # like the model, so that shared masks are the same
+        with torch.no_grad(), replay, float32_embedding(ema_model, batch.ema_parts.embedding):
+            target = self.objective.predict(ema_model, batch.sample)
         proximal = self._divergence(target, clean, batch.sample, detach_targets=False)
         return {"smart_proximal": (self.cfg.smart_mu, proximal)}
 

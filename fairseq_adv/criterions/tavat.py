@@ -52,7 +52,7 @@ class TAVATCriterion(AdversarialMethod):
     """
 
     cfg: TAVATConfig
-    descends_once = False
+    has_single_backward = False
 
     def __init__(self, cfg: TAVATConfig, task: FairseqTask) -> None:
         check_tavat_options(cfg)
@@ -77,7 +77,7 @@ class TAVATCriterion(AdversarialMethod):
         losses: list[Tensor] = []
         for t in range(steps):
             last = t == steps - 1
-            with batch.no_sync_unless(last), replay:
+            with batch.no_sync(not last), replay:
                 with delta.applied(not (last and self.is_released), defers=not last):
                     predictions, loss = batch.forward()
                 batch.backward(loss if self.is_released else loss / steps)

@@ -50,7 +50,7 @@ class YOPOCriterion(AdversarialMethod):
     """
 
     cfg: YOPOConfig
-    descends_once = False
+    has_single_backward = False
     freezes_parameters = True
 
     def __init__(self, cfg: YOPOConfig, task: FairseqTask) -> None:
@@ -69,7 +69,7 @@ class YOPOCriterion(AdversarialMethod):
             last = t == passes - 1
             # p, and the full pass's dropout masks, for the shallow passes
             first, masks = FirstLayer(batch.model), DropoutReplay(batch.device)
-            with batch.no_sync_unless(last), replay, masks, first.observed():
+            with batch.no_sync(not last), replay, masks, first.record():
                 with delta.applied(differentiable=not last, defers=not last):
                     predictions, loss = batch.forward()
                 batch.backward(loss / passes)
@@ -101,5 +101,5 @@ class YOPOCriterion(AdversarialMethod):
 
 def _shallow_pass(batch: MiniBatch, delta: Perturbation, first: FirstLayer) -> None:
     """Computes the gradient of <p, f_0(X + delta)> with respect to delta only."""
-    with batch.no_sync_unless(False), batch.frozen_parameters(), delta.applied():
+    with batch.no_sync(), batch.frozen_parameters(), delta.applied():
         first.backward(batch.forward)

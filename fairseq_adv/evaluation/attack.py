@@ -90,7 +90,7 @@ class Robustness:
 
 def attack(
     model: nn.Module, objective: Objective, samples: Iterable[Sample], how: Attack,
-    computing: Callable[[], ContextManager[object]] = nullcontext,
+    autocast: Callable[[], ContextManager[object]] = nullcontext,
 ) -> Robustness:  # fmt: skip
     """Attacks every mini-batch once and measures the loss before and after.
 
@@ -101,7 +101,7 @@ def attack(
         objective: predicts and scores.
         samples: mini-batches with labels, on the model's device.
         how: the attack.
-        computing: makes a context for a forward pass, which sets its precision.
+        autocast: makes a context for a forward pass, which sets its precision.
 
     Raises:
         ValueError: ``how`` raises the margin, and the task has no classes.
@@ -114,7 +114,7 @@ def attack(
     try:
         with frozen_parameters(model.parameters()):
             for sample in samples:
-                _attack_batch(model, objective, sample, how, ascended, result, computing)
+                _attack_batch(model, objective, sample, how, ascended, result, autocast)
     finally:
         model.train(was_training)
     return result
@@ -148,10 +148,10 @@ def _ascended(objective: Objective, loss: str) -> Callable[[Tensor, Sample], Ten
 def _attack_batch(
     model: nn.Module, objective: Objective, sample: Sample, how: Attack,
     ascended: Callable[[Tensor, Sample], Tensor], result: Robustness,
-    computing: Callable[[], ContextManager[object]],
+    autocast: Callable[[], ContextManager[object]],
 ) -> None:  # fmt: skip
     def passed(measure: Callable[[Tensor, Sample], Tensor]) -> tuple[Tensor, Tensor]:
-        with computing():
+        with autocast():
             predictions = objective.predict(model, sample)
             return predictions, measure(predictions, sample)
 

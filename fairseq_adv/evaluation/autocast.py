@@ -20,7 +20,7 @@ def check_precision(precision: str) -> None:
 
 
 def let_autocast(model: nn.Module, precision: str) -> None:
-    """Prepares a model for :func:`computing`.
+    """Prepares a model for :func:`autocast`.
 
     An encoder with relu has fairseq's fused inference layers, which torch doesn't autocast.
     """
@@ -28,7 +28,7 @@ def let_autocast(model: nn.Module, precision: str) -> None:
         use_differentiable_layers(model)
 
 
-def computing(device: torch.device, precision: str) -> ContextManager[object]:
+def autocast(device: torch.device, precision: str) -> ContextManager[object]:
     """Forward passes in this context use the precision; weights stay in fp32.
 
     Args:

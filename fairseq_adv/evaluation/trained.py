@@ -24,7 +24,7 @@ from fairseq_adv.criterions.method_options import ObjectiveConfig
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.folder_check import check_labels
 from fairseq_adv.evaluation.attack import Attack, attack
-from fairseq_adv.evaluation.autocast import check_precision, computing, let_autocast
+from fairseq_adv.evaluation.autocast import autocast, check_precision, let_autocast
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv_compat import checkpoints
@@ -63,7 +63,7 @@ def attack_checkpoint(
         raise ValueError(f"--batches {batches}: pass 1 or more")
     trained = load(path, data, [split], cpu, precision)
     samples = trained.batches(split, batch_size, batches, f"attacking {split}")
-    return attack(trained.model, trained.objective, samples, how, trained.computing).means()
+    return attack(trained.model, trained.objective, samples, how, trained.autocast).means()
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Trained:
         updates: number of updates it was trained for.
         skips_too_long: whether rows that are too long for the model are left out, as in validation.
         cfg: the checkpoint's complete configuration.
-        precision: ``fp32`` or ``bf16``, of :meth:`computing`.
+        precision: ``fp32`` or ``bf16``, of :meth:`autocast`.
     """
 
     model: nn.Module
@@ -93,9 +93,9 @@ class Trained:
         """Where the model is."""
         return next(self.model.parameters()).device
 
-    def computing(self) -> ContextManager[object]:
+    def autocast(self) -> ContextManager[object]:
         """Forward passes in this context use the precision."""
-        return computing(self.device, self.precision)
+        return autocast(self.device, self.precision)
 
     @property
     def longest(self) -> Any:

@@ -39,7 +39,7 @@ def validate(
     criterion = trained.task.build_criterion(trained.cfg.criterion)
     trained.model.eval()
     criterion.eval()
-    with trained.computing():
+    with trained.autocast():
         logs = [
             trained.task.valid_step(sample, trained.model, criterion)[2]
             for sample in trained.batches(split, batch_size, doing=f"validating {split}")

@@ -10,7 +10,7 @@ import torch
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor
 
-from fairseq_adv.flooding_x.undisturbed import undisturbed_random_numbers
+from fairseq_adv.flooding_x.preserve_state import preserve_random_state
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 
@@ -83,7 +83,7 @@ def read_batches(
     """
     data: Any = task.dataset(split)
     batches, words = [], []
-    with undisturbed_random_numbers():
+    with preserve_random_state():
         for number, chosen in enumerate(rows):
             sample = data.collater([data[row] for row in chosen])
             if "target" not in sample:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from fairseq_adv.flooding_x.batches import draw_rows, read_batches, usable_rows
 from fairseq_adv.flooding_x.gradients import PassGradients
 from fairseq_adv.flooding_x.groups import GROUPS, GroupedSums, check_groups
-from fairseq_adv.flooding_x.undisturbed import seed_random_numbers, undisturbed
+from fairseq_adv.flooding_x.preserve_state import preserve_state, seed_random_numbers
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import rank, sum_over_workers, workers
@@ -112,7 +112,7 @@ class AccordanceProbe:
         gradients = PassGradients(model, self._words)
         sums = GroupedSums(gradients.named, self.classes, self.groups)
         totals = torch.zeros(2, dtype=torch.float64, device=device)
-        with undisturbed(model), no_sync(model), torch.enable_grad(), gradients.watched():
+        with preserve_state(model), no_sync(model), torch.enable_grad(), gradients.watched():
             model.train(self.dropout)
             use_differentiable_layers(model)
             for batch in self._mine:

@@ -62,15 +62,15 @@ class Objective(ABC):
         candidates.
         """
 
-    def shared(self, sample: Sample) -> Any:
-        """The result of :meth:`make_shared` for a mini-batch, computed once for all its passes."""
+    def batch_cache(self, sample: Sample) -> Any:
+        """The result of :meth:`prepare_batch` for a mini-batch, computed once for all its passes."""
         tokens = sample.get("net_input", {}).get("src_tokens")
         inputs = [tokens, sample.get("target"), sample.get("span")]
         if any(one is not other for one, other in zip(self._shared[0], inputs)):
-            self._shared = inputs, self.make_shared(sample)
+            self._shared = inputs, self.prepare_batch(sample)
         return self._shared[1]
 
-    def make_shared(self, sample: Sample) -> Any:
+    def prepare_batch(self, sample: Sample) -> Any:
         """What :meth:`predict` and :meth:`loss` need from a mini-batch but can't compute without waiting
         for the GPU."""
         return None

@@ -68,7 +68,7 @@ class EncoderStates:
         self.first_token: Tensor | None = None
 
     @contextmanager
-    def observed(self) -> Iterator[None]:
+    def record(self) -> Iterator[None]:
         """A forward pass in this context stores its states."""
         with ExitStack() as hooks:
             for layer in self.layers:

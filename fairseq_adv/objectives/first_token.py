@@ -30,7 +30,7 @@ class _Last(NamedTuple):
 _last_layers: WeakKeyDictionary[nn.Module, _Last | None] = WeakKeyDictionary()
 
 
-def passes_for_a_head(task: Any) -> Callable[[nn.Module], ContextManager[None]]:
+def first_token_context(task: Any) -> Callable[[nn.Module], ContextManager[None]]:
     """:func:`last_layer_at_first_token`, for tasks with the option ``--whole-last-layer``, if it is off.
 
     Call this only once per run: a configuration without the option raises an exception internally. In a

@@ -38,7 +38,7 @@ class Labelled(Objective):
         return max(int(sample["nlabelled"]), 1)
 
 
-class AtTokens(Labelled):
+class TokenLevel(Labelled):
     """For models whose head has outputs at every token; the task adds the head."""
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:

@@ -53,7 +53,7 @@ class MaskedLM(Objective):
         """(masked positions of the batch, vocabulary) logits; a single row without a target if nothing is
         masked.
         """
-        logits, _ = model(**sample["net_input"], masked_tokens=self.shared(sample).projected)
+        logits, _ = model(**sample["net_input"], masked_tokens=self.batch_cache(sample).projected)
         return logits  # type: ignore[no-any-return]
 
     def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
@@ -62,7 +62,7 @@ class MaskedLM(Objective):
         """
         return F.nll_loss(
             self.log_probabilities(predictions),
-            self.shared(sample).targets,
+            self.batch_cache(sample).targets,
             reduction="sum",
             ignore_index=self.padding_idx,
         )
@@ -73,16 +73,16 @@ class MaskedLM(Objective):
         """Summed over the masked positions; each term is a divergence of distributions over the
         vocabulary."""
         rows = self.row_divergence(clean, perturbed, kind, detach_targets)
-        return rows.masked_fill(self.shared(sample).targets == self.padding_idx, 0.0).sum()
+        return rows.masked_fill(self.batch_cache(sample).targets == self.padding_idx, 0.0).sum()
 
     def log_probabilities(self, predictions: Tensor) -> Tensor:
         return F.log_softmax(predictions, dim=-1, dtype=torch.float32)
 
     def sample_size(self, sample: Sample) -> int:
-        return self.shared(sample).size  # type: ignore[no-any-return]
+        return self.batch_cache(sample).size  # type: ignore[no-any-return]
 
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
-        right = predictions.detach().argmax(dim=-1) == self.shared(sample).targets
+        right = predictions.detach().argmax(dim=-1) == self.batch_cache(sample).targets
         return {"nmasked": self.sample_size(sample), "nmasked_right": right.sum()}
 
     @staticmethod
@@ -105,7 +105,7 @@ class MaskedLM(Objective):
         metrics.log_derived("ppl", perplexity)
         metrics.log_derived("accuracy", accuracy, priority=15)
 
-    def make_shared(self, sample: Sample) -> _Masked:
+    def prepare_batch(self, sample: Sample) -> _Masked:
         """The positions of the logits: the masked positions, or a single one if there are none.
 
         In the latter case fairseq's criterion computes logits at all positions. Without any, the weights

@@ -26,7 +26,7 @@ from fairseq_adv.data.text.folder_check import check_folder, check_labels
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample
 from fairseq_adv.objectives.divergence import squared_difference
-from fairseq_adv.objectives.first_token import passes_for_a_head
+from fairseq_adv.objectives.first_token import first_token_context
 from fairseq_adv.objectives.gathered import GatheredMeter
 from fairseq_adv.objectives.heads import check_classification_head
 from fairseq_adv.objectives.parallel import workers
@@ -49,7 +49,7 @@ class SentencePrediction(Objective):
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         super().__init__(cfg, task)
         self.head = cfg.classification_head_name
-        self.passes = passes_for_a_head(task)
+        self.passes = first_token_context(task)
         self.is_regression = bool(cfg.regression_target)
         self.positive_class = None if self.is_regression else self._positive_class()
         if not self.is_regression:

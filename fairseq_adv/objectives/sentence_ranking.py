@@ -15,7 +15,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.objectives.base import Sample
-from fairseq_adv.objectives.first_token import passes_for_a_head
+from fairseq_adv.objectives.first_token import first_token_context
 from fairseq_adv.objectives.heads import check_classification_head
 from fairseq_adv.objectives.labelled import UNKNOWN, Labelled
 from fairseq_adv.objectives.registry import register_objective
@@ -35,7 +35,7 @@ class SentenceRanking(Labelled):
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         super().__init__(cfg, task)
-        self.passes = passes_for_a_head(task)
+        self.passes = first_token_context(task)
 
     def check_model(self, model: nn.Module) -> None:
         check_classification_head(model, self.cfg.classification_head_name)

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from fairseq_adv.objectives import span_metrics
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.best_spans import FORBIDDEN
-from fairseq_adv.objectives.labelled import AtTokens
+from fairseq_adv.objectives.labelled import TokenLevel
 from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.tasks.span_qa import SpanQATask
 
 
 @register_objective(SpanQATask)
-class Spans(AtTokens):
+class Spans(TokenLevel):
     """Where the answer begins and ends; batches from
     :class:`~fairseq_adv.data.spans.spans_dataset.SpansDataset`.
     """

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.entities import count_entities, scores_of
-from fairseq_adv.objectives.labelled import UNKNOWN, AtTokens
+from fairseq_adv.objectives.labelled import UNKNOWN, TokenLevel
 from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.objectives.rows import count_labels
 from fairseq_adv.tasks.tagging import TaggingTask
@@ -26,7 +26,7 @@ _SCORES = ("precision", "recall", "f1")
 
 
 @register_objective(TaggingTask)
-class Tags(AtTokens):
+class Tags(TokenLevel):
     """A tag for each word; batches from :class:`~fairseq_adv.data.tags.tags_dataset.TagsDataset`."""
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:

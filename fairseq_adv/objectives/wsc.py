@@ -51,7 +51,7 @@ class WSC(Labelled):
 
         Logits are computed only at the masked positions.
         """
-        shared = self.shared(sample)
+        shared = self.batch_cache(sample)
         logits, _ = model(src_tokens=shared.tokens, masked_tokens=sample["span"])
         log_probs = F.log_softmax(logits, dim=-1, dtype=torch.float32)
         log_probs = log_probs.gather(1, shared.words.unsqueeze(1)).squeeze(1)
@@ -60,7 +60,7 @@ class WSC(Labelled):
         padded = scores.new_full((sample["nsentences"], sample["max_columns"]), ABSENT)
         return padded.index_put((sample["sentence"], sample["column"]), scores)  # type: ignore[no-any-return]
 
-    def make_shared(self, sample: Sample) -> _Masked:
+    def prepare_batch(self, sample: Sample) -> _Masked:
         """The masked rows, and what was masked."""
         tokens, span = sample["net_input"]["src_tokens"], sample["span"]
         row, column = places(span)

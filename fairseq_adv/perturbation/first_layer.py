@@ -45,7 +45,7 @@ class FirstLayer:
         self._gradient: Tensor | None = None
 
     @contextmanager
-    def observed(self) -> Iterator[None]:
+    def record(self) -> Iterator[None]:
         """A forward pass and its backward pass in this context store p = dL/df_0 for :meth:`backward`."""
         self._gradient = None
 
@@ -61,7 +61,7 @@ class FirstLayer:
 
     @property
     def was_reached(self) -> bool:
-        """Whether the last observed pass stored a p: LayerDrop may drop every layer."""
+        """Whether the last recorded pass stored a p: LayerDrop may drop every layer."""
         return self._gradient is not None
 
     def backward(self, forward: Callable[[], object]) -> None:

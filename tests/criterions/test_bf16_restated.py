@@ -9,9 +9,9 @@ from typing import Any, Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from support import ADVERSARIAL, CREATIVE, NOISY, VIRTUAL, batch, slow
+from support import ADVERSARIAL, CREAT_ARGS, NOISY, VIRTUAL, batch, slow
 
-from criterions import restatements
+from criterions import references
 from criterions.seven_objectives import (
     DIM,
     OBJECTIVES,
@@ -35,7 +35,7 @@ SGD = ["--optimizer", "sgd", "--lr", "0"]
 FEW = [*ADVERSARIAL, "--adv-steps", str(K)]
 OPTIONS = {
     "standard": [], "freelb": FEW, "pgd": FEW, "noise": NOISY, "yopo": [*FEW, "--yopo-steps", "2"],
-    "tavat": [*FEW, "--tavat-variant", "paper"], "creat": [*CREATIVE, "--adv-steps", str(K)],
+    "tavat": [*FEW, "--tavat-variant", "paper"], "creat": [*CREAT_ARGS, "--adv-steps", str(K)],
     "infobert": [*FEW, *WORDS], "alum_vat": VIRTUAL, "r3f": ["--r3f-lambda", "2", "--r3f-epsilon", "0.2"],
     "smart": [*VIRTUAL, "--store-ema", "--smart-mu", "2.5"],
 }  # fmt: skip
@@ -85,29 +85,29 @@ class Restated:
         return self.grad(self.loss(self.zero))
 
     def freelb(self) -> Any:
-        return restatements.freelb(self.loss, self.uniform(START), *self.ball())
+        return references.freelb(self.loss, self.uniform(START), *self.ball())
 
     def pgd(self) -> Any:
-        return restatements.pgd(self.loss, self.uniform(START), *self.ball())
+        return references.pgd(self.loss, self.uniform(START), *self.ball())
 
     def noise(self) -> Any:
         return self.grad(self.loss(self.uniform(0.5)))
 
     def r3f(self) -> Any:
         pair = [self.predictions(d) for d in (self.zero, draws(self.sample, "uniform") * 0.2)]
-        divergence = restatements.total_divergence(*pair, "symmetric-kl", detach=False)
+        divergence = references.total_divergence(*pair, "symmetric-kl", detach=False)
         weight = 1 if self.objective == "span_qa" else 2
         return self.grad(self.loss(self.zero) + weight * divergence)
 
     def alum_vat(self) -> Any:
         weight = 1 if self.objective == "span_qa" else 2
-        return restatements.alum(
+        return references.alum(
             self.predictions, self.loss, draws(self.sample, "normal") * 0.1, self.parameters, k=2, eta=0.3,
             epsilon=0.2, alpha=weight, projection="smart", kind="symmetric-kl", examples=self.examples,
         )[0]  # fmt: skip
 
     def creat(self) -> Any:
-        return restatements.creat(
+        return references.creat(
             self.loss, self.computed(lambda d: state(self.run, self.sample, d)),
             draws(self.sample, "normal") * 0.1, self.parameters, k=K, alpha=ALPHA, epsilon=EPSILON, tau=2.0,
             examples=self.examples,
@@ -119,7 +119,7 @@ class Restated:
         def rest(hidden: torch.Tensor) -> torch.Tensor:
             return F.cross_entropy(scores(self.run, self.tokens, hidden), target, reduction="sum")
 
-        return restatements.yopo(
+        return references.yopo(
             self.computed(lambda d: first_layer(self.run, self.tokens, d)), self.computed(rest),
             self.uniform(START), self.parameters, K, 2, ALPHA / 2, EPSILON,
         )  # fmt: skip
@@ -128,7 +128,7 @@ class Restated:
         embedding = self.run.model.encoder.sentence_encoder.embed_tokens
         table = self.run.criterion.table.rows(self.run.trainer.optimizer, embedding).clone()
         lengths = self.tokens.ne(1).sum(dim=1).sqrt().view(-1, 1, 1)
-        return restatements.tavat(
+        return references.tavat(
             self.loss, self.uniform(START) * lengths, table, self.tokens, self.parameters, K, ALPHA, EPSILON,
             "paper",
         )[0]  # fmt: skip
@@ -136,7 +136,7 @@ class Restated:
     def infobert(self) -> Any:
         network = self.run.criterion.estimate
         (seed,) = row_seeds(7, 0, [-1 - int(self.sample["id"][0])])
-        return restatements.infobert(
+        return references.infobert(
             self.loss, self.computed(lambda d: states_at(self.run, self.tokens, d)),
             self.computed(lambda pair: F.softplus(network.last(F.relu(network.first(pair)))).squeeze(-1)),
             self.uniform(START), self.tokens.ne(1), self.tokens.gt(2), self.parameters, K, ALPHA, EPSILON,
@@ -146,7 +146,7 @@ class Restated:
     def smart(self) -> Any:
         average = SimpleNamespace(**{**vars(self.run), "model": self.run.trainer.ema.get_model()})
         target = self.computed(lambda d: predictions(average, self.sample, self.objective, d))(self.zero)
-        near = restatements.total_divergence(
+        near = references.total_divergence(
             [p.detach() for p in target], self.predictions(self.zero), "symmetric-kl", False
         )
         pull = torch.autograd.grad(2.5 * near, self.parameters)

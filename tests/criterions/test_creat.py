@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from support import CREATIVE, batch, build, flat_gradient, gradients, train_args
+from support import CREAT_ARGS, batch, build, flat_gradient, gradients, train_args
 from torch import nn
 
-from criterions import restatements
+from criterions import references
 from criterions.seven_objectives import DIM, OBJECTIVES, ROWS, draws, examples_of, loss, run_of, write_all
 from criterions.test_examples_of_several_rows import features
 from criterions.test_methods import one_step, recorded
 from fairseq_adv.objectives.encoder_states import first_states
 
-K, ALPHA, EPSILON, TAU, STD = 3, 0.3, 0.5, 2.0, 0.1  # CREATIVE's
+K, ALPHA, EPSILON, TAU, STD = 3, 0.3, 0.5, 2.0, 0.1  # CREAT_ARGS's
 DROPOUT = ["--dropout", "0.2", "--attention-dropout", "0.2"]
 
 
@@ -38,7 +38,7 @@ def state(run: SimpleNamespace, sample: dict[str, Any], delta: torch.Tensor) -> 
 def restated(
     run: SimpleNamespace, sample: dict[str, Any], objective: str, tau: float
 ) -> tuple[list[torch.Tensor | None], torch.Tensor]:
-    return restatements.creat(
+    return references.creat(
         lambda d: loss(run, sample, objective, d), lambda d: state(run, sample, d),
         draws(sample, "normal") * STD,
         [p for n, p in run.model.named_parameters() if n in gradients(run.model)],
@@ -48,7 +48,7 @@ def restated(
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_gradient_and_delta_equal_the_restated_algorithm(folders: dict[str, Path], objective: str) -> None:
-    run = run_of(folders, objective, "creat", *CREATIVE)
+    run = run_of(folders, objective, "creat", *CREAT_ARGS)
     sample = batch(run, ROWS)
     with recorded() as deltas:
         one_step(run, sample)
@@ -68,7 +68,7 @@ def test_gradient_and_delta_equal_the_restated_algorithm(folders: dict[str, Path
 
 def test_the_weight_of_the_similarity_does_not_grow_with_the_batch(folders: dict[str, Path]) -> None:
     """An example's delta is the same alone and among others; with the option it is that of tau times 4."""
-    run = run_of(folders, "classes", "creat", *CREATIVE)
+    run = run_of(folders, "classes", "creat", *CREAT_ARGS)
     whole = batch(run, ROWS)
     longest = whole["net_input"]["src_tokens"].size(1)
     alone = next(row for row in ROWS if batch(run, [row])["net_input"]["src_tokens"].size(1) < longest)
@@ -79,7 +79,7 @@ def test_the_weight_of_the_similarity_does_not_grow_with_the_batch(folders: dict
         one_step(run, single)
     torch.testing.assert_close(deltas[K - 1][alone, :width], deltas[-1][0], rtol=1e-4, atol=1e-6)
     assert not deltas[K - 1][alone, width:].any()
-    summed = run_of(folders, "classes", "creat", *CREATIVE, "--creat-sum-similarity")
+    summed = run_of(folders, "classes", "creat", *CREAT_ARGS, "--creat-sum-similarity")
     with recorded() as deltas:
         one_step(summed, whole)
     _, delta = restated(summed, whole, "classes", TAU * len(ROWS))
@@ -101,7 +101,7 @@ def test_with_the_papers_constants_delta_is_its_start_brought_into_the_ball(fold
 
 def test_passes_and_backwards_are_counted(folders: dict[str, Path]) -> None:
     """K = 3: a clean forward, two steps and the last one; the weights have one backward."""
-    run = run_of(folders, "classes", "creat", *CREATIVE)
+    run = run_of(folders, "classes", "creat", *CREAT_ARGS)
     forwards, weight_gradients = [], []
     run.model.encoder.sentence_encoder.register_forward_hook(lambda *_: forwards.append(1))
     run.model.encoder.sentence_encoder.layers[0].fc1.weight.register_hook(
@@ -112,7 +112,7 @@ def test_passes_and_backwards_are_counted(folders: dict[str, Path]) -> None:
 
 
 def test_logs_are_what_they_say(folders: dict[str, Path]) -> None:
-    run = run_of(folders, "commonsense_qa", "creat", *CREATIVE)
+    run = run_of(folders, "commonsense_qa", "creat", *CREAT_ARGS)
     sample = batch(run, ROWS)
     with recorded() as deltas:
         log = one_step(run, sample)[2]
@@ -131,7 +131,7 @@ def test_logs_are_what_they_say(folders: dict[str, Path]) -> None:
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_relative_sizes_are_shares_of_an_examples_embeddings(folders: dict[str, Path], norm: str) -> None:
     """Start and ball; of the L2 norm, or of the root mean square entry."""
-    words = [*CREATIVE, "--adv-relative", "--adv-norm-type", norm, "--creat-init-std", "0.1"]
+    words = [*CREAT_ARGS, "--adv-relative", "--adv-norm-type", norm, "--creat-init-std", "0.1"]
     run = run_of(folders, "commonsense_qa", "creat", *words, "--adv-lr", "9")
     run.model.encoder.sentence_encoder.embed_tokens.weight.data[1] = 0.5  # padding has no size
     sample = batch(run, ROWS)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from support import batch, build, gradients, train_args, write_questions, write_wsc
 
-from criterions import restatements
+from criterions import references
 from criterions.test_methods import ALPHA, EPSILON, START, one_step, options, recorded
 from fairseq_adv.perturbation.geometry import Groups, row_seeds
 
@@ -109,7 +109,7 @@ def test_gradient_equals_the_restated_algorithm(
     one_step(run, sample)
     ours = gradients(run.model)
     names, parameters = zip(*((n, p) for n, p in run.model.named_parameters() if n in ours))
-    expected = getattr(restatements, method)(
+    expected = getattr(references, method)(
         lambda delta: LOSSES[task](run, sample, delta), project(start_of(sample, start), examples),
         parameters, 3, ALPHA, EPSILON, examples,
     )  # fmt: skip

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from fairseq.logging import metrics
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from support import (
-    CREATIVE,
+    CREAT_ARGS,
     batch,
     build,
     fairseq_train,
@@ -38,7 +38,7 @@ BASES = {
     "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.5"],
     "noise": ["--noise-size", "0.5"],
     "r3f": ["--r3f-epsilon", "0.2", "--r3f-share-dropout"],
-    "creat": CREATIVE,
+    "creat": CREAT_ARGS,
 }
 DESCENT = ["--optimizer", "sgd", "--lr", "1.0", "--clip-norm", "0"]  # an update is minus the gradient
 # fairseq's half precision takes no SGD: Adam without memory, whose eps is far above |g|, is the same to 1e-3.

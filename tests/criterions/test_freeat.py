@@ -12,7 +12,7 @@ import pytest
 import torch
 from support import batch, build, fairseq_train, flat_gradient, logged, train_args, write_task
 
-from criterions import restatements
+from criterions import references
 from criterions.test_methods import (
     ALPHA,
     EPSILON,
@@ -60,7 +60,7 @@ def test_a_group_is_replayed_as_the_restated_algorithm_says(
     twin = SimpleNamespace(model=expected, cfg=run.cfg)
     parameters = [p for n, p in expected.named_parameters() if not _unused(n)]
     run.trainer.train_step(samples)
-    restatements.freeat(
+    references.freeat(
         [lambda delta, s=s: loss_at(twin, s, delta) for s in samples],  # type: ignore[misc]
         [start_of(s, 16, START) for s in samples],
         parameters, 3, ALPHA, EPSILON, LR, clip or float("inf"),

@@ -12,7 +12,7 @@ from typing import Any, Iterator
 import pytest
 import torch
 from support import (
-    CREATIVE,
+    CREAT_ARGS,
     NOISED,
     NOISY,
     batch,
@@ -33,7 +33,7 @@ VAT = ["--vat-steps", "2", "--vat-epsilon", "0.1", "--vat-step-size", "0.1", "--
 METHODS = {
     "standard": ([], 0), "freelb": (ADV, 0), "pgd": (ADV, 0), "yopo": ([*ADV, "--yopo-steps", "2"], 0),
     "freeat": (ADV, 0), "tavat": (ADV, 0), "infobert": (ADV, 0), "alum_vat": (VAT, 1), "noise": (NOISY, 0),
-    "r3f": (NOISED, 1), "creat": (CREATIVE, 1),
+    "r3f": (NOISED, 1), "creat": (CREAT_ARGS, 1),
 }  # fmt: skip
 
 

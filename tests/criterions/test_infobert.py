@@ -25,7 +25,7 @@ from support import (
 )
 from token_data import write_spans, write_tags
 
-from criterions import restatements
+from criterions import references
 from criterions.test_examples_of_several_rows import ranking_loss, rows_of_examples
 from criterions.test_examples_of_several_rows import start_of as joint_start
 from criterions.test_methods import (
@@ -96,7 +96,7 @@ def test_gradients_equal_the_restated_algorithm(folders: dict[str, Path], object
 
     first = int(run.criterion.objective.row_ids(sample)[0])
     (seed,) = row_seeds(7, 0, [-1 - first])
-    grads = restatements.infobert(
+    grads = references.infobert(
         lambda delta: (ranking_loss if questions else loss_at)(run, sample, delta),
         lambda delta: states_at(run, tokens, delta), estimate,
         joint_start(sample, START) if questions else start_of(sample, 16, START),

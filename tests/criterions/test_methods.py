@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from support import batch, build, flat_gradient, frozen, gradients, train_args, write_task
 
-from criterions import restatements
+from criterions import references
 from fairseq_adv.perturbation import Perturbation
 from fairseq_adv.perturbation.geometry import row_seeds, uniform_start
 
@@ -102,7 +102,7 @@ def test_gradient_equals_the_restated_algorithm(
     one_step(run, sample)
     ours = gradients(run.model)
     names, parameters = zip(*((n, p) for n, p in run.model.named_parameters() if n in ours))
-    expected = getattr(restatements, method)(
+    expected = getattr(references, method)(
         lambda delta: loss_at(run, sample, delta), start_of(sample, 16, start), parameters, 3, ALPHA, epsilon
     )
     for name, grad in zip(names, expected):

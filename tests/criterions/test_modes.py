@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
-from support import ADVERSARIAL, CREATIVE, NOISED, NOISY, VIRTUAL, batch, build, train_args, write_task
+from support import ADVERSARIAL, CREAT_ARGS, NOISED, NOISY, VIRTUAL, batch, build, train_args, write_task
 
 from criterions.test_methods import FP16, ROWS
 from fairseq_adv.criterions.mini_batch import ModelParts
@@ -29,7 +29,7 @@ OPTIONS = {
     "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.5", "--ema-fp32"],
     "noise": NOISY,
     "r3f": NOISED,
-    "creat": CREATIVE,
+    "creat": CREAT_ARGS,
     "flooding": ["--flood-level", "5"],  # it climbs
 }
 METHODS = list(OPTIONS)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from support import batch, build, fairseq_train, flat_gradient, train_args, weights
 
-from criterions.restatements import total_divergence
+from criterions.references import total_divergence
 from criterions.seven_objectives import (
     OBJECTIVES,
     ROWS,

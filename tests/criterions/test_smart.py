@@ -21,7 +21,7 @@ from support import (
     write_task,
 )
 
-from criterions import restatements
+from criterions import references
 from criterions.test_methods import one_step
 from criterions.test_vat import DROPOUT, FP16, ROWS, built, loss_of, predict, start_of, vat_options
 from fairseq_adv.criterions.method import Method
@@ -55,8 +55,8 @@ def test_gradient_equals_the_restated_objective(folders: dict[str, Path], object
     other = type(run)(**{**vars(run), "model": average})
     target = [p.detach() for p in predict(other, sample, objective, zero)]
     clean = predict(run, sample, objective, zero)
-    proximal = restatements.total_divergence(target, clean, "symmetric-kl", False)
-    expected, _ = restatements.alum(
+    proximal = references.total_divergence(target, clean, "symmetric-kl", False)
+    expected, _ = references.alum(
         lambda d: predict(run, sample, objective, d), lambda d: loss_of(run, sample, objective, d),
         start_of(sample, objective, 0.1), parameters, k=2, eta=0.5, epsilon=0.2, alpha=3.0,
         projection="smart", kind="symmetric-kl",
@@ -89,14 +89,14 @@ def test_three_updates_equal_the_restated_algorithm(folders: dict[str, Path], ob
     for update in range(3):
         run.trainer.train_step([sample])
         start = start_of(sample, objective, 0.1, update)
-        gradient, _ = restatements.alum(
+        gradient, _ = references.alum(
             lambda d: predict(ours, sample, objective, d), lambda d: loss_of(ours, sample, objective, d),
             start, parameters, k=2, eta=0.5, epsilon=0.2, alpha=3.0, projection="smart", kind="symmetric-kl",
         )  # fmt: skip
         zero = torch.zeros_like(start)
         target = [p.detach() for p in predict(average, sample, objective, zero)]
         clean = predict(ours, sample, objective, zero)
-        proximal = restatements.total_divergence(target, clean, "symmetric-kl", False)
+        proximal = references.total_divergence(target, clean, "symmetric-kl", False)
         added = torch.autograd.grad(2.5 * proximal, parameters)
         with torch.no_grad():
             for p, g, a, mean in zip(parameters, gradient, added, averaged):

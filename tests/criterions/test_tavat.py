@@ -23,7 +23,7 @@ from support import (
     write_task,
 )
 
-from criterions import restatements
+from criterions import references
 from criterions.test_examples_of_several_rows import ranking_loss, rows_of_examples
 from criterions.test_examples_of_several_rows import start_of as joint_start
 from criterions.test_methods import (
@@ -92,7 +92,7 @@ def test_gradients_and_tables_equal_the_restated_algorithm(
         sample = batch(run, rows)
         ours = update(run, sample, number)
         parameters = [p for p in run.model.parameters() if p.grad is not None]
-        grads, expected = restatements.tavat(
+        grads, expected = references.tavat(
             lambda delta, sample=sample: loss_at(run, sample, delta),
             start_of(sample, 16, START, number) * scale(sample, words), expected,
             sample["net_input"]["src_tokens"], parameters, k, ALPHA, epsilon, "".join(words[1:]),
@@ -112,7 +112,7 @@ def test_an_example_of_several_rows_has_one_ball_and_one_longest_token(
     sample, expected = batch(run, [0, 1, 2, 3]), table_of(run)
     ours = update(run, sample, 0)
     parameters = [p for p in run.model.parameters() if p.grad is not None]
-    grads, expected = restatements.tavat(
+    grads, expected = references.tavat(
         lambda delta: ranking_loss(run, sample, delta),
         joint_start(sample, START) * scale(sample, words), expected, sample["net_input"]["src_tokens"],
         parameters, 3, ALPHA, EPSILON, "".join(words[1:]), rows_of_examples(sample),

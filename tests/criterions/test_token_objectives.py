@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from support import VIRTUAL, batch, build, gradients, slow, train_args
 from token_data import write_spans, write_tags
 
-from criterions import restatements
+from criterions import references
 from criterions.test_methods import ALPHA, EPSILON, FP16, START, one_step, options
 from criterions.test_modes import DESCENT, OPTIONS, flat
 from fairseq_adv.flooding_x import AccordanceProbe
@@ -101,7 +101,7 @@ def test_gradient_equals_the_restated_algorithm(folders: dict[str, Path], method
     names, parameters = zip(*((n, p) for n, p in run.model.named_parameters() if n in gradients(run.model)))
     start = start_of(sample, uniform_start, START)
     norms = start.flatten(1).norm(dim=1).clamp(min=EPSILON).view(-1, 1, 1)
-    expected = getattr(restatements, method)(
+    expected = getattr(references, method)(
         lambda delta: loss(run, sample, delta), start * EPSILON / norms, parameters, 3, ALPHA, EPSILON
     )
     assert_equal(run, expected, names)
@@ -115,7 +115,7 @@ def test_alum_equals_the_restated_algorithm(folders: dict[str, Path], kind: str,
     sample = batch(run, ROWS)
     one_step(run, sample)
     names, parameters = zip(*((n, p) for n, p in run.model.named_parameters() if n in gradients(run.model)))
-    expected, _ = restatements.alum(
+    expected, _ = references.alum(
         lambda delta: predictions(run, sample, delta), lambda delta: loss(run, sample, delta),
         start_of(sample, gaussian_start, 0.1), parameters,
         k=2, eta=0.3, epsilon=0.2, alpha=2 * weight(sample), projection="smart", kind=kind,

@@ -22,7 +22,7 @@ from support import (
     write_wsc,
 )
 
-from criterions import restatements
+from criterions import references
 from criterions.test_examples_of_several_rows import LOSSES, features, rows_of_examples
 from criterions.test_methods import loss_at, one_step, recorded
 from fairseq_adv.perturbation.geometry import Groups, row_seeds
@@ -121,7 +121,7 @@ def check_against_restatement(
     ours = gradients(run.model)
     names, parameters = zip(*((n, p) for n, p in run.model.named_parameters() if n in ours))
     std = LARGE["std"]
-    expected, delta = restatements.alum(
+    expected, delta = references.alum(
         lambda d: predict(run, sample, objective, d), lambda d: loss_of(run, sample, objective, d),
         start_of(sample, objective, std), parameters, k=2, eta=LARGE["eta"], epsilon=LARGE["epsilon"],
         alpha=LARGE["alpha"], projection=projection, kind=kind, examples=examples,
@@ -172,12 +172,12 @@ def test_the_papers_constants_against_the_same_algorithm_in_fp64(
 
     def divergence(d: torch.Tensor) -> torch.Tensor:
         other = predict(run, sample, "masked_lm", d)
-        return restatements.total_divergence(clean, other, "symmetric-kl", False)
+        return references.total_divergence(clean, other, "symmetric-kl", False)
 
     start = divergence(delta)
     (g,) = torch.autograd.grad(start, delta)
     examples = [[r] for r in range(len(delta))]
-    moved = restatements.vat_move(delta.detach(), g, projection, 1e-3, 1e-5, examples)
+    moved = references.vat_move(delta.detach(), g, projection, 1e-3, 1e-5, examples)
     assert log["vat_divergence_start"].item() == pytest.approx(start.item(), rel=0.05)
     assert log["vat_divergence"].item() == pytest.approx(divergence(moved).item(), rel=0.05)
     assert (deltas[-1] - moved).norm() <= 0.02 * moved.norm()
@@ -321,7 +321,7 @@ def test_logs_are_what_they_say(folders: dict[str, Path]) -> None:
     start = deltas[0].detach().requires_grad_()
     clean = predict(run, sample, "classes", torch.zeros_like(start))
     other = predict(run, sample, "classes", start)
-    value = restatements.total_divergence([c.detach() for c in clean], other, "symmetric-kl", False)
+    value = references.total_divergence([c.detach() for c in clean], other, "symmetric-kl", False)
     (g,) = torch.autograd.grad(value, start)
     cosines = F.cosine_similarity(delta.flatten(1), g.flatten(1).float())
     assert log["vat_cosine"].item() == pytest.approx(cosines.sum().item(), rel=1e-3)
@@ -385,7 +385,7 @@ def test_the_gradient_of_delta_does_not_underflow(folders: dict[str, Path]) -> N
     clean = perturbed.detach().float() + 1e-5 * torch.randn(count, words, generator=generator)
     _, scale = run.criterion.backward_to_delta(clean, perturbed, sample)
     exact = perturbed.detach().double().requires_grad_()
-    value = restatements.total_divergence(list(clean), list(exact), "symmetric-kl", False)
+    value = references.total_divergence(list(clean), list(exact), "symmetric-kl", False)
     (expected,) = torch.autograd.grad(value, exact)
     assert perturbed.grad is not None and expected.abs().max() < 1e-5
     assert (perturbed.grad.double() / scale - expected).norm() <= 0.02 * expected.norm()

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from support import batch, build, flat_gradient, frozen, gradients, train_args, write_questions, write_task
 
-from criterions import restatements
+from criterions import references
 from criterions.test_examples_of_several_rows import rows_of_examples
 from criterions.test_examples_of_several_rows import start_of as joint_start
 from criterions.test_methods import (
@@ -65,7 +65,7 @@ def test_gradient_equals_the_restated_algorithm(data: Path, n: int, full: bool) 
     ours = gradients(run.model)
     names, parameters = zip(*((name, p) for name, p in run.model.named_parameters() if name in ours))
     tokens, target = sample["net_input"]["src_tokens"], sample["target"].view(-1)
-    expected = restatements.yopo(
+    expected = references.yopo(
         lambda delta: first_layer(run, tokens, delta),
         lambda hidden: F.cross_entropy(scores(run, tokens, hidden), target, reduction="sum"),
         start_of(sample, 16, START), parameters, 3, n, ALPHA if full else ALPHA / n, EPSILON,
@@ -89,7 +89,7 @@ def test_norms_go_over_all_candidates_of_a_question(tmp_path: Path) -> None:
         pairs = zip(examples, sample["target"])
         return torch.stack([F.cross_entropy(x[rows].view(1, -1), t.view(1)) for rows, t in pairs]).sum()
 
-    expected = restatements.yopo(
+    expected = references.yopo(
         lambda delta: first_layer(run, tokens, delta), loss, joint_start(sample, START), parameters, 3, 2,
         ALPHA / 2, EPSILON, examples,
     )  # fmt: skip

@@ -76,7 +76,7 @@ def test_fp32_is_computed_without_autocast(with_relu: str) -> None:
     trained.model.eval()
     with torch.no_grad():
         expected = trained.objective.predict(trained.model, sample)
-        with trained.computing():
+        with trained.autocast():
             assert torch.equal(trained.objective.predict(trained.model, sample), expected)
     assert not any(getattr(module, "ever_training", False) for module in trained.model.modules())
 
@@ -90,7 +90,7 @@ def test_every_product_is_in_bf16_and_the_weights_are_not(with_relu: str) -> Non
             module.register_forward_hook(lambda _, __, out, name=name: seen.update({name: out.dtype}))
     (sample,) = trained.batches("valid", 100)
     trained.model.eval()
-    with torch.no_grad(), trained.computing():
+    with torch.no_grad(), trained.autocast():
         trained.objective.predict(trained.model, sample)
     assert len([name for name in seen if name.endswith(".fc1")]) == 2
     assert set(seen.values()) == {torch.bfloat16}
@@ -160,7 +160,7 @@ def test_the_ball_is_the_same(checkpoint: str, precision: str) -> None:
         lambda _, inputs: seen.append(inputs[0].detach())
     )
     how = Attack(1e-4, 5e-5, steps=4, relative=True)
-    attack(trained.model, trained.objective, [sample], how, trained.computing)
+    attack(trained.model, trained.objective, [sample], how, trained.autocast)
     assert seen[0].dtype == seen[-1].dtype == torch.float32
     moved = (seen[-1] - seen[0]).flatten(1).norm(dim=1)
     embedded = trained.model.encoder.sentence_encoder.embed_tokens(  # type: ignore

@@ -12,7 +12,7 @@ from emulated_gpu import Emulation, Seen
 from fairseq.logging import metrics
 from support import (
     ADVERSARIAL,
-    CREATIVE,
+    CREAT_ARGS,
     NOISED,
     NOISY,
     VIRTUAL,
@@ -62,7 +62,7 @@ METHODS = {
     "smart": Method([*VIRTUAL, "--store-ema", "--ema-decay", "0.99", "--ema-fp32"], 2),
     "noise": Method(NOISY, 2),
     "r3f": Method(NOISED, 2),
-    "creat": Method(CREATIVE, 2),
+    "creat": Method(CREAT_ARGS, 2),
     "freelb, sizes as shares": Method([*ADVERSARIAL, "--adv-relative"], 2, "freelb"),
     "freelb, flooded": Method([*ADVERSARIAL, "--flood-level", "0.5"], 3, "freelb"),
     "flooding of micro-batches": Method(

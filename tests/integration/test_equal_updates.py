@@ -9,7 +9,7 @@ import pytest
 import torch
 from support import (
     ADVERSARIAL,
-    CREATIVE,
+    CREAT_ARGS,
     NOISED,
     NOISY,
     VIRTUAL,
@@ -40,7 +40,7 @@ OPTIONS = {
     "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.5", "--smart-mu", "2"],
     "noise": NOISY,
     "r3f": NOISED,
-    "creat": CREATIVE,
+    "creat": CREAT_ARGS,
 }
 METHODS = list(OPTIONS)
 # infobert compares the sentences of a mini-batch with one another: its parts give another loss.

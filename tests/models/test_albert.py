@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from criterions import restatements
+from criterions import references
 from criterions.test_methods import (
     ALPHA,
     EPSILON,
@@ -132,7 +132,7 @@ def test_gradient_equals_the_restated_algorithm(data: Path, method: str) -> None
     ours = gradients(run.model)
     names, parameters = zip(*((n, p) for n, p in run.model.named_parameters() if n in ours))
     start = start_of(sample, WIDTH, START)
-    restated = getattr(restatements, method)
+    restated = getattr(references, method)
     expected = restated(lambda delta: loss_at(run, sample, delta), start, parameters, 3, ALPHA, EPSILON)
     for name, grad in zip(names, expected):
         torch.testing.assert_close(ours[name], grad, rtol=1e-4, atol=2e-6, msg=lambda m, n=name: f"{n}: {m}")

@@ -15,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.autocast import check_precision, computing, let_autocast
+from fairseq_adv.evaluation.autocast import autocast, check_precision, let_autocast
 from fairseq_adv.evaluation.predict.ensemble import FloatArray
 from fairseq_adv.evaluation.predict.examples import Examples
 from fairseq_adv.evaluation.trained import objective_options, reported_as_data_error
@@ -174,7 +174,7 @@ def predicted(
             sample = dataset.collater([dataset[int(i)] for i in batch])
             try:
                 sample = utils.move_to_cuda(sample, how.device) if how.device.type == "cuda" else sample
-                with computing(how.device, how.precision):
+                with autocast(how.device, how.precision):
                     predictions = objective.predict(model, sample)
             except torch.cuda.OutOfMemoryError as error:
                 raise DataError("the GPU is out of memory. Pass a smaller --max-tokens.") from error

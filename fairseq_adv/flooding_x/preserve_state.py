@@ -15,7 +15,7 @@ _FLAGS = ("training", "ever_training")
 
 
 @contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
+def preserve_state(model: nn.Module) -> Iterator[None]:
     """Restores everything afterwards, even after an error: gradients, buffers, modules' flags and random
     numbers.
 
@@ -35,7 +35,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     try:
         for parameter, _ in gradients:
             parameter.grad = None
-        with undisturbed_random_numbers(next(model.parameters()).device):
+        with preserve_random_state(next(model.parameters()).device):
             yield
     finally:
         for parameter, gradient in gradients:
@@ -48,7 +48,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def undisturbed_random_numbers(device: torch.device | None = None) -> Iterator[None]:
+def preserve_random_state(device: torch.device | None = None) -> Iterator[None]:
     """Restores the generators of Python, numpy, torch and the GPU ``device`` afterwards."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     on_gpu = torch.cuda.get_rng_state(device) if device is not None and device.type == "cuda" else None
