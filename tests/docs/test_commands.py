@@ -118,7 +118,7 @@ def test_no_verb_would_do_its_work_here() -> None:
         (SLURM, "submit it with sbatch"),
         ("scripts/quickstart.sh --epoch 3", "scripts/quickstart.sh: unrecognized arguments: --epoch"),
         ("./scripts/nothing.sh", "./scripts/nothing.sh is not there"),
-        ("scripts/predict.py a.pt --data a", "--out is missing"),
+        ("scripts/predict.py a.pt --data a", "scripts/predict.py is not there"),
         ("scripts/test.sh tests/nothing", "tests/nothing is not there"),
         ("nice -n 19 examples/evidence/run.sh DATA out --job 2", "unrecognized arguments: --job"),
         ("benchmarks/vat_cost.py --model huge", "invalid choice: 'huge'"),
