@@ -196,7 +196,7 @@ setup(
         "datasets": DATASETS,  # fairseq-adv prepare classification --dataset
         "docs": DOCS,  # the documentation site, scripts/docs.sh
         "notebook": NOTEBOOK,  # examples/quickstart/tour.ipynb
-        "plots": PLOTS,  # figures of fairseq-adv figures
+        "plots": PLOTS,  # fairseq-adv compare --curves
         "retrieval": RETRIEVAL,  # documents for ARC
         "submitit": SUBMITIT,  # sweeps of hydra's through SLURM
         "wsc": WSC,  # noun phrases for WSC

@@ -6,7 +6,10 @@ import argparse
 import sys
 from typing import Any
 
-VERBS: dict[str, str] = {}
+VERBS = {
+    "figures": "fairseq-adv figures was removed in 0.3.0. Use examples/flooding/figures.py of the "
+    "repository, with the same arguments.",
+}
 ENGINES = {
     "opensearch": "--engine opensearch was removed in 0.3.0. Leave it out: the engine is tantivy, with an "
     "index in a folder."

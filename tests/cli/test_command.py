@@ -91,6 +91,14 @@ def test_user_dir_without_the_package(
     assert captured.out == "" and captured.err.startswith("error: ") and "pip install" in captured.err
 
 
+def test_a_removed_verb_names_what_replaces_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["figures"], ["figures", "--help"], ["figures", "log", "run", "out"]):
+        assert fairseq_adv_cli.main(words) == 2
+        shown = capsys.readouterr()
+        assert shown.out == "" and shown.err.count("\n") == 1
+        assert shown.err.startswith("error: fairseq-adv figures was removed in 0.3.0. Use examples/flooding/")
+
+
 def test_a_wrong_command_exits_with_2() -> None:
     done = python_cli("user-directory")
     assert done.returncode == 2 and "user-directory" in done.stderr and "Traceback" not in done.stderr
