@@ -26,7 +26,7 @@ ATTACKS = ["nltk>=3.9"]
 DATASETS = ["datasets>=2.20"]
 DOCS = ["mkdocs-material>=9.7", "mkdocstrings[python]>=0.30", "ruff"]
 SUBMITIT = ["hydra-submitit-launcher==1.0.1", "submitit"]
-RETRIEVAL = ["opensearch-py", "tantivy>=0.25"]
+RETRIEVAL = ["tantivy>=0.25"]
 WSC = ["spacy>=3.5"]
 NOTEBOOK = ["ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10", "transformers", *PLOTS]
 VERSION = re.search(
@@ -196,7 +196,7 @@ setup(
         "datasets": DATASETS,  # fairseq-adv prepare classification --dataset
         "docs": DOCS,  # the documentation site, scripts/docs.sh
         "notebook": NOTEBOOK,  # examples/quickstart/tour.ipynb
-        "plots": PLOTS,  # figures of fairseq-adv figures
+        "plots": PLOTS,  # fairseq-adv compare --curves
         "retrieval": RETRIEVAL,  # documents for ARC
         "submitit": SUBMITIT,  # sweeps of hydra's through SLURM
         "wsc": WSC,  # noun phrases for WSC

@@ -10,19 +10,31 @@ Example: benchmarks/length_grouping.py out/evidence/data/movie-reviews-1 out/evi
 from __future__ import annotations
 
 import argparse
+import math
+import statistics
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "evidence"))
 import small_setup as small
-from driver import Record, Run, make
-from tables import Column, last, table
+from driver import Processes, Record, Run, train_and_measure
+from tables import markdown
 
 from fairseq_adv_cli.model_args import model_args
 from fairseq_adv_cli.number_types import count, positive, whole
 from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
 ORDERS = {"grouped": [], "shuffled": ["--no-group-by-length"]}
+NATS = math.log(2)  # fairseq logs losses in bits
+COMMON = [
+    "--dropout", "0.1", "--attention-dropout", "0.1", "--optimizer", "torch_adamw",
+    "--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-06", "--weight-decay", "0.01", "--clip-norm", "1.0",
+    "--cpu", "--num-workers", "0", "--required-batch-size-multiple", "1", "--log-interval", "10",
+    # A buffer's thread that is still running when training ends in mid-epoch may abort the process.
+    "--data-buffer-size", "0",
+]  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:
@@ -40,7 +52,6 @@ def parser() -> argparse.ArgumentParser:
         help="total updates; the learning rate falls to 0 at the last",
     )
     add("--lr", type=positive, default=2e-4)
-    add("--jobs", type=count, default=1, help="runs at a time, each on one thread")
     return options
 
 
@@ -49,7 +60,7 @@ def measure(options: argparse.Namespace) -> None:
         Run(
             f"{order}-{seed}", str(options.data.resolve()), str((options.encoder / "model.pt").resolve()),
             [
-                "--task", "text_classification", *small.LAYOUT, *model_args(options.encoder), *small.COMMON,
+                "--task", "text_classification", *small.LAYOUT, *model_args(options.encoder), *COMMON,
                 *small.schedule(options.lr, options.updates), "--max-epoch", str(options.epochs), *words,
                 "--criterion", "standard", "--batch-size", "32", "--validate-interval", str(options.epochs),
                 "--no-save",
@@ -59,14 +70,31 @@ def measure(options: argparse.Namespace) -> None:
         for seed in options.seeds for order, words in ORDERS.items()
     ]  # fmt: skip
     options.out.mkdir(parents=True, exist_ok=True)
-    records = make(runs, options.out.resolve(), options.jobs)
-    columns = [
-        Column("dev accuracy", last("valid", "accuracy"), 2, True),
-        Column("dev loss, nats", last("valid", "loss", small.NATS), 3, True),
-        Column("wall s an epoch", seconds_an_epoch, 1, True),
-        small.CPU,
-    ]
-    print("\n".join(table(records, {"order": list(ORDERS)}, columns)))
+    out = options.out.resolve()
+    processes = Processes(out)
+    try:
+        records = [train_and_measure(run, out, processes) for run in runs]
+    finally:  # also when a signal ends the command
+        processes.stop()
+    columns: dict[str, Callable[[Record], float]] = {
+        "dev accuracy": lambda record: record["valid"][-1]["accuracy"],
+        "dev loss, nats": lambda record: record["valid"][-1]["loss"] * NATS,
+        "wall s an epoch": seconds_an_epoch,
+        "CPU s a run": lambda record: record["cpu_seconds"],
+    }
+    rows = []
+    for order in ORDERS:
+        some = [record for record in records if record["labels"]["order"] == order]
+        rows.append(
+            [f"`{order}`", *(spread([value(record) for record in some]) for value in columns.values())]
+        )
+    print("\n".join(markdown(["order", *columns], rows)))
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean, sample standard deviation and each value."""
+    deviation = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.3f}{deviation} ({', '.join(f'{value:.3f}' for value in values)})"
 
 
 def seconds_an_epoch(record: Record) -> float:

@@ -7,10 +7,13 @@ is used inside other command lines, ``--user-dir "$(fairseq-adv user-dir)"``, an
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 import fairseq_adv_compat
 
+from .removed import VERBS as REMOVED
+from .removed import say_removed
 from .script import exit_status, run_verb
 from .user_dir import find_user_dir
 
@@ -34,7 +37,6 @@ VERBS = {
     "submission": ("submission", "check GLUE prediction files and zip them"),
     "attack": ("attack", "attack a checkpoint: perturb its embeddings, or change words"),
     "compare": ("compare", "compare training runs side by side"),
-    "figures": ("figures", "draw the figures of Flooding-X from your own training runs"),
     "options": ("options", "list a criterion's options, which fairseq-train --help leaves out"),
     "doctor": ("doctor", "check the installed versions, and print how to fix what is wrong"),
     "user-dir": ("user_dir", 'print the path for --user-dir "$(fairseq-adv user-dir)"'),
@@ -56,7 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="Run fairseq-adv COMMAND --help for the options of a command.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    return exit_status(lambda: run_verb(parser, VERBS, argv), mistakes=())
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words and words[0] in REMOVED:
+        return say_removed(REMOVED[words[0]])
+    return exit_status(lambda: run_verb(parser, VERBS, words), mistakes=())
 
 
 class _Version(argparse.Action):

@@ -82,7 +82,7 @@ def compare(options: argparse.Namespace) -> None:
             row.name = str(run)
     print(table(rows, attacks))
     if options.curves is not None:
-        from fairseq_adv.evaluation.figures.plots import NoMatplotlib, draw_runs
+        from fairseq_adv.evaluation.plots import NoMatplotlib, draw_runs
 
         for row in rows:
             if not row.train_losses and not row.dev_losses:

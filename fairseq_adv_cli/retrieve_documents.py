@@ -3,12 +3,11 @@
 QUESTIONS are jsonl files of ARC, OpenBookQA or CommonsenseQA, or AI2's CSV (Regents), which is converted to
 jsonl. All other keys are kept; an existing "para" is replaced. OUT is the output folder, and the files keep
 their names; with a single file of QUESTIONS, OUT can also be a file name that ends in .jsonl. A manifest next
-to each file records the engine, its version and the options. Interrupted runs resume.
+to each file records the index, the version of tantivy and the options. Interrupted runs resume.
 
 Examples:
   fairseq-adv retrieve documents arc-index raw/ARC-Easy-Dev.jsonl with-para/dev.jsonl
   fairseq-adv retrieve documents arc-index arc/*.jsonl with-para --workers 8
-  fairseq-adv retrieve documents arc arc/*.jsonl with-para --engine opensearch --url https://localhost:9200
 """
 
 from __future__ import annotations
@@ -16,21 +15,17 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from .engine_options import add_engine_options, server_of
 from .number_types import count
+from .removed import add_engine
 from .script import RESUMABLE, command_parser, exit_status
 from .shared_options import add_overwrite
-
-if TYPE_CHECKING:
-    from fairseq_adv.retrieval.query import Engine
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("retrieve documents", __doc__)
     parser.add_argument(
-        "index", metavar="INDEX", help="folder, or name on the server, written by fairseq-adv retrieve index"
+        "index", type=Path, metavar="INDEX", help="folder written by fairseq-adv retrieve index"
     )
     parser.add_argument("questions", nargs="+", type=Path, metavar="QUESTIONS", help="jsonl or CSV files")
     parser.add_argument(
@@ -53,20 +48,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="number of threads (default: one per core)",
     )
-    add_engine_options(parser)
+    add_engine(parser)
     add_overwrite(parser.add_argument)
     return parser
-
-
-def _engine(args: argparse.Namespace) -> Engine:
-    server = server_of(args)
-    if server is None:
-        from fairseq_adv.retrieval import tantivy_index
-
-        return tantivy_index.open_index(Path(args.index))
-    from fairseq_adv.retrieval import opensearch_index
-
-    return opensearch_index.open_index(server, args.index)
 
 
 def _targets(questions: list[Path], out: Path) -> list[Path]:
@@ -93,10 +77,11 @@ def _targets(questions: list[Path], out: Path) -> list[Path]:
 def _retrieve(args: argparse.Namespace) -> None:
     from fairseq_adv.retrieval.documents import Options
     from fairseq_adv.retrieval.fill import fill
+    from fairseq_adv.retrieval.tantivy_index import open_index
 
     options = Options(args.top, args.choice_terms, args.longest)
     targets = _targets(args.questions, args.out)
-    engine = _engine(args)
+    engine = open_index(args.index)
     for source, target in zip(args.questions, targets):
         filled = fill(engine, source, target, options, args.workers, args.overwrite)
         if filled.reused:

@@ -1,14 +1,10 @@
 """Indexes text files, one sentence per line, for fairseq-adv retrieve documents.
 
-CORPUS files may be gzipped. OUT is a folder; with --engine opensearch, it is the name of an index on the
-server at --url. Put the user name and password in OPENSEARCH_USER and OPENSEARCH_PASSWORD; they need https,
-or --login-over-http. Interrupted builds resume.
+CORPUS files may be gzipped. OUT is a folder. Interrupted builds resume.
 
 Examples:
   fairseq-adv retrieve index ARC_Corpus.txt arc-index
   fairseq-adv retrieve index 'wikipedia/*.gz' science.txt index --encoding-errors replace
-  fairseq-adv retrieve index ARC_Corpus.txt arc --engine opensearch --url https://localhost:9200 \\
-      --ca-certs ca.pem
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .engine_options import add_engine_options, server_of
+from .removed import add_engine
 from .script import RESUMABLE, command_parser, exit_status
 from .shared_options import add_overwrite
 
@@ -24,8 +20,8 @@ from .shared_options import add_overwrite
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("retrieve index", __doc__)
     parser.add_argument("corpus", nargs="+", metavar="CORPUS", help="text files, or quoted glob patterns")
-    parser.add_argument("out", metavar="OUT", help="output folder, or the index's name on the server")
-    add_engine_options(parser)
+    parser.add_argument("out", type=Path, metavar="OUT", help="output folder")
+    add_engine(parser)
     parser.add_argument(
         "--encoding-errors",
         choices=["strict", "replace"],
@@ -37,17 +33,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _build(args: argparse.Namespace) -> None:
+    from fairseq_adv.retrieval import tantivy_index
     from fairseq_adv.retrieval.sentences import survey
 
-    server, corpus = server_of(args), survey(args.corpus, args.encoding_errors)
-    if server is None:
-        from fairseq_adv.retrieval import tantivy_index
-
-        built = tantivy_index.build(corpus, Path(args.out), args.overwrite)
-    else:
-        from fairseq_adv.retrieval import opensearch_index
-
-        built = opensearch_index.build(server, corpus, args.out, args.overwrite)
+    corpus = survey(args.corpus, args.encoding_errors)
+    built = tantivy_index.build(corpus, args.out, args.overwrite)
     if built.reused:
         print(f"{args.out} is already there and made from these files; nothing to do")
         return

@@ -130,7 +130,7 @@ class Filler:
             **{name: self._attack(cell, name) for name in cell.word_attacks},
         }
         run = Run(cell.name, folder, "encoder/model.pt", [*cell.options(), *further], cell.seed, after=after)
-        made = train_and_measure(run, self.out, self.processes, resumes=True)
+        made = train_and_measure(run, self.out, self.processes)
         measured, answers = made["outcomes"]["measure"], {}
         if not cell.is_choice:
             names = list(measured["scores"])

@@ -240,7 +240,7 @@ def draw(results: Results, path: Path) -> None:
     from matplotlib.figure import Figure
 
     from fairseq_adv.data.io import written_whole
-    from fairseq_adv.evaluation.figures.plots import COLOURS, GREY
+    from fairseq_adv.evaluation.plots import COLOURS, GREY
 
     matplotlib.rcParams["svg.hashsalt"] = path.name  # the same records give the same file
     figure = Figure(figsize=(8, 4), layout="constrained")

@@ -100,9 +100,7 @@ def compare(there: Any, here: Any, is_over: bool = False) -> Changes:
             continue  # not a configuration of a training
         before, now = old[group].get("_name"), new[group].get("_name")
         if before != now:
-            # Flooding used to be a criterion that wrapped another one; now it is an option of all.
-            if not (before == "flooding" and old[group].get("base_method") == now):
-                refused.append(f"{CHOSEN.get(group, group)}: {before} -> {now}")
+            refused.append(f"{CHOSEN.get(group, group)}: {before} -> {now}")
             continue
         for key, default in _own_options(group, now).items():
             one, other = _pair(key, default, group, old, new)

@@ -99,8 +99,7 @@ class FloodSearch:
         if self.cfg.log_interval > self.cfg.accordance_interval:
             logger.warning(
                 "--log-interval %d is longer than --accordance-interval %d: each line of the log has only "
-                "the last measurement before it, so the figure of fairseq-adv figures will lack the "
-                "others",
+                "the last measurement before it, so a figure of the accordance will lack the others",
                 self.cfg.log_interval,
                 self.cfg.accordance_interval,
             )

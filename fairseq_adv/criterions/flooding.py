@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
-from torch import nn
 
 from fairseq_adv.criterions.adversarial import PerturbationConfig
 from fairseq_adv.criterions.method import Method
@@ -19,8 +18,8 @@ from fairseq_adv.criterions.smart import SMARTConfig
 class FloodingConfig(PerturbationConfig, SMARTConfig):
     """Options of ``--criterion flooding``.
 
-    Options of other methods have no effect. They remain because earlier configurations and checkpoints
-    contain them, and fairseq refuses unknown keys.
+    Options of other methods, and ``--base-method``, have no effect. They remain because checkpoints of
+    version 0.2 contain them, and fairseq refuses unknown keys.
     """
 
     base_method: str = field(default="standard", metadata={"help": "removed: pass its value as --criterion"})
@@ -31,7 +30,7 @@ class FloodingCriterion(Method):
     """``--criterion standard`` with a required ``--flood-level``.
 
     Raises:
-        ValueError: an option is out of range, or no objective is registered for the task.
+        ValueError: an option is out of range or was removed, or no objective is registered for the task.
     """
 
     cfg: FloodingConfig
@@ -42,15 +41,7 @@ class FloodingCriterion(Method):
                 "--criterion flooding needs --flood-level: pass b in nats, such as 0.05, or auto with "
                 "--accordance-interval 100, or 0 for no flooding"
             )
+        if cfg.base_method != "standard":
+            criterion, level = cfg.base_method, cfg.flood_level
+            raise ValueError(f"--base-method was removed: pass --criterion {criterion} --flood-level {level}")
         super().__init__(cfg, task)
-
-    def check_before_training(self, model: nn.Module) -> None:
-        """Refuses ``--base-method`` here and not earlier, so that a checkpoint trained with it can still be
-        validated."""
-        if self.cfg.base_method != "standard":
-            raise ValueError(
-                f"--criterion flooding --base-method {self.cfg.base_method}: flooding is now an option of "
-                f"every method. Pass --criterion {self.cfg.base_method} --flood-level {self.cfg.flood_level} "
-                f"(yaml: criterion._name: {self.cfg.base_method}), and leave --base-method out."
-            )
-        super().check_before_training(model)

@@ -24,7 +24,7 @@ from fairseq_adv.criterions.restart import RECORD, check_restart, follow_precisi
 from fairseq_adv.fairseq_patches.batches_on_the_host import keep_batches_on_the_host
 from fairseq_adv.fairseq_patches.checkpoint_reading import let_criterions_read_checkpoints
 from fairseq_adv.fairseq_patches.gradients_together import handle_gradients_together
-from fairseq_adv.fairseq_patches.inference_copies import drop_inference_copies, freeze_inference_copies
+from fairseq_adv.fairseq_patches.inference_copies import freeze_inference_copies
 from fairseq_adv.fairseq_patches.last_line import remark_in_the_last_line
 from fairseq_adv.fairseq_patches.masked_positions import find_masked_positions_once
 from fairseq_adv.fairseq_patches.no_sync_after_an_error import end_no_sync_after_an_error
@@ -208,7 +208,7 @@ class Method(FairseqCriterion):
             state: the checkpoint's contents; changed in place.
             trainer: fairseq's trainer.
             reset_optimizer: a new run starts (``--finetune-from-model``, ``--reset-optimizer``). Otherwise
-                the checkpoint's run resumes, which may have used an earlier version of this project.
+                the checkpoint's run resumes, which may have used version 0.2 of this project.
 
         Raises:
             DataError: options have changed; see :mod:`fairseq_adv.criterions.restart`.
@@ -220,13 +220,6 @@ class Method(FairseqCriterion):
             follow_precision(state, trainer, self.precision)
             check_restart(state, trainer, self.cfg.allow_changed_options)
             tell_of_earlier_averages(state, trainer)
-        optimizer_state, history = state.get("last_optimizer_state"), state.get("optimizer_history")
-        if isinstance(optimizer_state, dict):
-            drop_inference_copies(optimizer_state, trainer.get_model())
-        if history and history[-1]["criterion_name"] == "FloodingCriterion":
-            base = getattr(getattr(state.get("cfg"), "criterion", None), "base_method", "standard")
-            if base == self.cfg._name:  # --flood-level replaced --criterion flooding --base-method
-                history[-1]["criterion_name"] = type(self).__name__
 
     def has_read_checkpoint(
         self, extra: dict[str, Any] | None, trainer: Trainer, overrides: dict[str, Any] | None

@@ -19,7 +19,7 @@ from fairseq_adv.data.full_disk import full_disk_named
 from fairseq_adv.data.io import LOCK, as_json, json_object_or_none, locked, write_whole
 
 MANIFEST = "manifest.json"
-_NEW_MANIFESTS = (MANIFEST + ".tmp", MANIFEST + ".new")  # the latter was used by earlier versions
+_NEW_MANIFEST = MANIFEST + ".tmp"
 _WRITING = ".writing"
 
 
@@ -104,7 +104,7 @@ def workspace(out: Path, made_from: Mapping[str, Any]) -> Iterator[Workspace]:
         out.parent.mkdir(parents=True, exist_ok=True)
         with locked(folder), _folder_with_content(folder):
             manifest = _read_manifest(folder)
-            if manifest is None and {path.name for path in folder.iterdir()} - {*_NEW_MANIFESTS}:
+            if manifest is None and {path.name for path in folder.iterdir()} - {_NEW_MANIFEST}:
                 raise DataError(
                     f"{folder}: is in the way and was not made by this program. Move it elsewhere."
                 )
@@ -116,7 +116,7 @@ def workspace(out: Path, made_from: Mapping[str, Any]) -> Iterator[Workspace]:
             sizes = {
                 str(path.relative_to(folder)): path.stat().st_size
                 for path in sorted(folder.rglob("*"))
-                if path.is_file() and path.name not in (MANIFEST, *_NEW_MANIFESTS)
+                if path.is_file() and path.name not in (MANIFEST, _NEW_MANIFEST)
             }
             _write_manifest(folder, {"made_from": made_from, "files": sizes})
             _publish(folder, out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -43,9 +42,3 @@ def stamp(file: Path) -> dict[str, int]:
         raise FileNotFoundError(f"{file}: no such checkpoint")
     status = file.stat()
     return {"size": status.st_size, "time": status.st_mtime_ns}
-
-
-def file_for(folder: Path, made_from: Mapping[str, Any]) -> Path:
-    """A file name in ``folder`` that is unique to this input."""
-    text = json.dumps(made_from, sort_keys=True)
-    return folder / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import torch
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
@@ -76,7 +75,7 @@ def is_inference_copy(name: str, weights: Mapping[str, Any]) -> bool:
 
 
 def is_of_version_0_2_0(state: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint's contents, from a criterion of ours, were written by version 0.2.0 or earlier.
+    """Whether a checkpoint's contents, from a criterion of ours, were written by version 0.2.0.
 
     Later ones don't contain the copies.
     """
@@ -104,33 +103,3 @@ def copies_and_sources(weights: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, 
             yield from zip(
                 copy.chunk(len(sources)), (weights[f"{layer}.{source}.{leaf}"] for source in sources)
             )
-
-
-def drop_inference_copies(optimizer_state: dict[str, Any], model: nn.Module) -> None:
-    """Adapts the optimizer state of a run that trained the copies to one that does not; in place.
-
-    fairseq's optimizers identify a parameter by its position in the model. With ``--fp16`` all parameters are
-    pieces of one flat vector. A state that already fits is left unchanged.
-
-    Args:
-        optimizer_state: ``last_optimizer_state`` of a checkpoint.
-        model: the model whose copies are frozen.
-    """
-    groups = optimizer_state.get("param_groups")
-    if groups is None or len(groups) != 1:
-        return
-    copies = {id(copy) for copy in inference_copies(model) if not copy.requires_grad}
-    before = [p for p in model.parameters() if p.requires_grad or id(p) in copies]
-    kept = [id(p) not in copies for p in before]
-    places, state = groups[0]["params"], optimizer_state["state"]
-    if len(places) == len(before) != sum(kept):
-        left = [place for place, keep in zip(places, kept) if keep]
-        groups[0]["params"] = list(range(len(left)))
-        optimizer_state["state"] = {n: state[place] for n, place in enumerate(left) if place in state}
-    elif len(places) == 1 and len(before) > 1:
-        (flat,) = state.values() if state else ({},)
-        total = sum(p.numel() for p in before)
-        for name, value in flat.items():
-            if isinstance(value, Tensor) and value.numel() == total:
-                pieces = torch.split(value, [p.numel() for p in before])
-                flat[name] = torch.cat([piece for piece, keep in zip(pieces, kept) if keep])

@@ -104,7 +104,7 @@ def _restore(ema: EMA, average: dict[str, Tensor]) -> None:
 
 
 def tell_of_earlier_averages(state: dict[str, Any], trainer: Trainer) -> None:
-    """Logs what changes for a run whose checkpoint is of version 0.2.0 or earlier.
+    """Logs what changes for a run whose checkpoint is of version 0.2.0.
 
     Args:
         state: the checkpoint's contents.
@@ -122,7 +122,7 @@ def tell_of_earlier_averages(state: dict[str, Any], trainer: Trainer) -> None:
     are_apart = ema.ema_fp32 and any(w.dtype in (torch.float16, torch.bfloat16) for w in weights.values())
     if tied and not are_apart:
         logger.warning(
-            "The checkpoint is of version 0.2.0 or earlier: until now the average of tied weights "
+            "The checkpoint is of version 0.2.0: until now the average of tied weights "
             f"({', '.join(tied)}) decayed twice per update, by the square of --ema-decay. From here on it "
             "decays once, as the others do."
         )

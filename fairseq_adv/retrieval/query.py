@@ -28,7 +28,7 @@ ANALYSIS = {
     "stemmer": "porter2",
     "case": "lower",
 }
-"""How texts become terms, in every engine."""
+"""How texts become terms."""
 CHOICE_TERMS = ("any", "all")
 LONGEST_QUESTION = 1000
 """Only the last so many characters of a question are searched for, as in ARC-Solvers."""
@@ -123,7 +123,7 @@ def terms(text: str) -> dict[str, str]:
     """The terms of a text (stemmed, no stop words), each with its first word in the text."""
     analyzer = text_analyzer()
     found: dict[str, str] = {}
-    # A lone surrogate, which JSON can contain, is not text to the engines.
+    # A lone surrogate, which JSON can contain, is not text to tantivy.
     for word in _WORD.findall(text.encode("utf-8", "replace").decode("utf-8")):
         for term in analyzer.analyze(word):
             found.setdefault(term, word)
@@ -133,7 +133,7 @@ def terms(text: str) -> dict[str, str]:
 @lru_cache(maxsize=1)
 def text_analyzer() -> Any:
     """tantivy's analyzer for :data:`ANALYSIS`."""
-    tantivy = import_extra("tantivy")
+    tantivy = import_tantivy()
     builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
     language = "english"
     for step in (
@@ -146,17 +146,16 @@ def text_analyzer() -> Any:
     return builder.build()
 
 
-def import_extra(module: str) -> Any:
-    """A module of the extra ``retrieval``.
+def import_tantivy() -> Any:
+    """The library tantivy.
 
     Raises:
         DataError: it isn't installed.
     """
-    import importlib
-
     try:
-        return importlib.import_module(module)
+        import tantivy
     except ImportError as error:
         raise DataError(
-            f"{module} can't be imported ({error}). Install the extra: pip install 'fairseq_adv[retrieval]'."
+            f"tantivy can't be imported ({error}). Install the extra: pip install 'fairseq_adv[retrieval]'."
         ) from error
+    return tantivy

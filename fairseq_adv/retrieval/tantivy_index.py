@@ -1,4 +1,4 @@
-"""The embedded engine: a tantivy index in a folder.
+"""The search engine: a tantivy index in a folder.
 
 BM25 as in Lucene (k1 1.2, b 0.75; a sentence's length is stored in one byte, exact up to 40 terms).
 """
@@ -17,7 +17,7 @@ from tqdm import tqdm
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import json_object_or_none
 from fairseq_adv.data.workspace import MANIFEST, finished, workspace
-from fairseq_adv.retrieval.query import ANALYSIS, Hit, Query, import_extra, text_analyzer
+from fairseq_adv.retrieval.query import ANALYSIS, Hit, Query, import_tantivy, text_analyzer
 from fairseq_adv.retrieval.sentences import Corpus
 
 FORMAT_VERSION = 1
@@ -63,7 +63,7 @@ def build(corpus: Corpus, out: Path, overwrite: bool = False) -> Built:
             installed or can't write.
         FullDisk: there is no space left for it.
     """
-    tantivy = import_extra("tantivy")
+    tantivy = import_tantivy()
     made_from = {
         "kind": "tantivy index",
         "format": FORMAT_VERSION,
@@ -145,7 +145,7 @@ def open_index(folder: Path) -> TantivyIndex:
     Raises:
         DataError: it is missing, incomplete, damaged, or not readable by this tantivy.
     """
-    tantivy = import_extra("tantivy")
+    tantivy = import_tantivy()
     partial = folder.with_name(folder.name + ".partial")
     if not folder.exists() and partial.exists():
         raise DataError(

@@ -50,13 +50,6 @@ def test_user_dir_answers_in_a_few_hundredths_of_a_second() -> None:
     assert min(times) < 0.1
 
 
-SCRIPTS = {
-    "build_arc_index": "retrieve index", "compare_runs": "compare", "convert_hf_checkpoint": "convert",
-    "fetch": "fetch", "gradient_accordance": "figures", "loss_under_perturbation": "attack",
-    "make_glue_submission": "submission", "predict": "predict", "prepare_corpus": "corpus",
-    "prepare_glue": "prepare glue", "prepare_qnli_ranking": "prepare qnli-ranking",
-    "prepare_wsc": "prepare wsc", "retrieve_arc": "retrieve documents", "sweep_perturbation": "sweep",
-}  # fmt: skip
 GROUPS = {"prepare": prepare.VERBS, "retrieve": retrieve.VERBS}
 VERBS = [
     [verb, *inner]
@@ -79,27 +72,6 @@ def test_it_imports_neither_torch_nor_fairseq(words: list[str]) -> None:
     assert done.stdout.splitlines()[-1] == "heavy: []", done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("script", sorted(SCRIPTS))
-def test_a_script_is_a_door_to_its_verb(script: str) -> None:
-    """Each but the one for compat_matrix.sh."""
-    done = run_from_scratch(
-        str(ROOT / "scripts" / f"{script}.py"),
-        "--help",
-        PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    )
-    assert done.stdout.startswith(f"usage: fairseq-adv {SCRIPTS[script]} "), done.stdout + done.stderr
-    there = {path.stem for path in (ROOT / "scripts").glob("*.py")}
-    assert there - set(SCRIPTS) == {"door", "compat_smoke"}
-
-
-def test_a_script_without_the_environment_says_so(tmp_path: Path) -> None:
-    """-I: without the folder that it is called in, and here without the environment too."""
-    words = ["-S", "-E", str(ROOT / "scripts" / "predict.py"), "--help"]
-    done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert done.stderr.startswith("error: fairseq_adv is not installed in ") and "activate" in done.stderr
-
-
 def test_user_dir_is_a_folder_that_fairseq_imports() -> None:
     found = python_cli("user-dir").stdout.rstrip("\n")
     code = (
@@ -117,6 +89,14 @@ def test_user_dir_without_the_package(
     assert fairseq_adv_cli.main(["user-dir"]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.startswith("error: ") and "pip install" in captured.err
+
+
+def test_a_removed_verb_names_what_replaces_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["figures"], ["figures", "--help"], ["figures", "log", "run", "out"]):
+        assert fairseq_adv_cli.main(words) == 2
+        shown = capsys.readouterr()
+        assert shown.out == "" and shown.err.count("\n") == 1
+        assert shown.err.startswith("error: fairseq-adv figures was removed in 0.3.0. Use examples/flooding/")
 
 
 def test_a_wrong_command_exits_with_2() -> None:

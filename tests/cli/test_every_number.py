@@ -115,7 +115,7 @@ def test_of_a_script(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_looked_at() -> None:
     """The walk reaches the verbs, their sub-verbs and the scripts."""
-    assert {"attack", "figures", "corpus", "prepare_glue"} <= set(verbs())
+    assert {"attack", "sweep", "corpus", "prepare_glue"} <= set(verbs())
     parser = argparse.ArgumentParser()
     below = parser.add_subparsers().add_parser("verb")
     below.add_argument("--rows", type=int, default=3)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -54,7 +52,7 @@ def test_file_and_again(index: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run(build, tmp_path / "corpus.txt", index) == 0
     assert f"{index} is already there" in capsys.readouterr().out
     source, out = questions(tmp_path / "dev.jsonl"), tmp_path / "out.jsonl"
-    assert run(retrieve, index, source, out, "--top", "2") == 0
+    assert run(retrieve, index, source, out, "--top", "2", "--engine", "tantivy") == 0
     shown = capsys.readouterr()
     assert f"wrote {out} (3 questions, 6 choices)" in shown.out and "note" not in shown.out
     assert "retrieve dev.jsonl: 100%" in shown.err
@@ -132,9 +130,6 @@ def test_bad_questions_and_options(index: Path, tmp_path: Path, capsys: pytest.C
         ),
         ([index, tmp_path / "none.jsonl", tmp_path / "out"], "none.jsonl: no such file"),
         ([index, source, tmp_path / "out", "--top", "501"], "--top 501"),
-        ([index, source, tmp_path / "out", "--url", "http://localhost"], "--url is for --engine opensearch"),
-        ([index, source, tmp_path / "out", "--login-over-http"], "--login-over-http is for --engine opens"),
-        (["name", source, tmp_path / "out", "--engine", "opensearch"], "--url is missing"),
     ]:
         assert run(retrieve, *arguments) == 2
         assert message in (shown := capsys.readouterr().err) and "Traceback" not in shown
@@ -145,27 +140,20 @@ def test_bad_questions_and_options(index: Path, tmp_path: Path, capsys: pytest.C
     assert not list(tmp_path.glob("out*"))
 
 
-def test_opensearch_that_is_not_there(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with socket.socket() as free:  # bound, and nothing listens
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        words = ["name", questions(tmp_path / "in.jsonl"), tmp_path / "out"]
-        words += ["--engine", "opensearch", "--url", url]
-        assert run(retrieve, *words) == 2
-        shown = capsys.readouterr().err
-        assert shown.startswith("error: --url: the server does not answer") and shown.count("\n") == 1
-        monkeypatch.setenv("OPENSEARCH_USER", "me")
-        assert run(retrieve, *words) == 2
-        assert f"error: --url {url}: plain http exposes" in capsys.readouterr().err
-        assert run(retrieve, *words, "--login-over-http") == 2
-        assert "the server does not answer" in capsys.readouterr().err
-    # Where no handler is set up, Python itself prints a library's warnings, with their tracebacks.
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+@pytest.mark.parametrize("script", [build, retrieve])
+def test_the_removed_engine(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (
+        ["name", "in.txt", "out", "--engine", "opensearch", "--url", "https://localhost:9200"],
+        ["--login-over-http", "--ca-certs", "ca.pem", "--engine=opensearch", "name", "in.txt", "out"],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            run(script, *words)
+        shown = capsys.readouterr()
+        assert ended.value.code == 2 and shown.out == "" and shown.err.count("\n") == 1
+        assert shown.err.startswith("error: --engine opensearch was removed in 0.3.0. Leave it out")
+    with pytest.raises(SystemExit):
+        run(script, "name", "in.txt", "out", "--engine", "lucene")
+    assert "invalid choice: 'lucene'" in capsys.readouterr().err
 
 
 def test_without_tantivy(

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from evidence_samples import write_evidence_data, write_small_encoder
 from jobs import GLUE, NO_DECAY, NO_GPUS, SCRIPT, SMALL, WORDS, Job
 from private_cluster import Cluster
 from recipes import EXAMPLES, ROOT, SMOOTH, run_py, tiny_data
-from small_runs import write_evidence_data, write_small_encoder
 from support import run_command, verb, weights, write_encoder
 
 Submit = Callable[..., Job]

@@ -458,10 +458,6 @@ def _check_script(path: Path, words: list[str]) -> None:
 
 
 def _check_words_of_a_script(path: Path, source: str, words: list[str]) -> None:
-    door = re.search(r"sys\.exit\(main\((\"[^()]*\")\)\)", source) if "from door import" in source else None
-    if door:
-        check_verb([*re.findall(r'"([^"]*)"', door[1]), *words])
-        return
     if re.search(r"^def parser\(\)", source, re.MULTILINE):
         parsed(_module(path).parser(), words)
     else:

@@ -14,7 +14,7 @@ PAGES = (
     "README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**/*.md", "examples/**/README.md",
     "benchmarks/README.md",
 )  # fmt: skip
-GROUPS = ("figures", "prepare", "retrieve", "score")  # verbs that have verbs
+GROUPS = ("prepare", "retrieve", "score")  # verbs that have verbs
 CHECKED = ("bash", "python")
 NO_CODE = ("", "text", "csv", "tsv", "json", "jsonl", "yaml", "toml", "bibtex", "diff", "mermaid")
 _FENCE = re.compile(r"^([ >]*)(`{3,}|~{3,})[ ]*([^\n`]*)\n(.*?)^[ >]*\2[ ]*$", re.DOTALL | re.MULTILINE)

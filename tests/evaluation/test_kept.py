@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_adv.evaluation.kept import file_for, measured_once, stamp
+from fairseq_adv.evaluation.kept import measured_once, stamp
 
 pytestmark = pytest.mark.fast
 
@@ -66,8 +66,3 @@ def test_a_stamp_tells_a_changed_checkpoint(tmp_path: Path) -> None:
     assert first["size"] == 3 and stamp(file) == first
     os.utime(file, ns=(1, first["time"] + 1))
     assert stamp(file) != first
-
-
-def test_each_setting_has_its_own_file(tmp_path: Path) -> None:
-    first = file_for(tmp_path, {"a": 1, "b": 2})
-    assert file_for(tmp_path, {"b": 2, "a": 1}) == first != file_for(tmp_path, {"a": 1, "b": 3})

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_runs import wait_for, write_evidence_data, write_small_encoder
+from evidence_samples import wait_for, write_evidence_data, write_small_encoder
 from support import PLUGIN, build, handle_interrupts, run_command, start_command, write_task
 
 from fairseq_adv_cli.names import CRITERIONS

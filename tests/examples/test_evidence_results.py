@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_runs import table_rows
+from evidence_samples import table_rows
 from test_evidence import EXAMPLES, by_name, record_of
 
 import gains  # isort: skip

@@ -7,6 +7,7 @@ import re
 import pytest
 from fairseq import options
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 from recipes import EXAMPLES, GLUE, ROOT, composed, launcher
 from test_recipes import ALBERT, AUTHORS
@@ -49,7 +50,7 @@ def test_what_a_readme_names_is_there(folder: str) -> None:
         if script.suffix in (".py", ".sh"):
             known |= set(re.findall(r"--[a-z][a-z0-9-]+", script.read_text(encoding="utf-8")))
     known |= {name for action in options.get_training_parser()._actions for name in action.option_strings}
-    for config in CRITERION_DATACLASS_REGISTRY.values():
+    for config in (*CRITERION_DATACLASS_REGISTRY.values(), *TASK_DATACLASS_REGISTRY.values()):
         known |= {f"--{name.replace('_', '-')}" for name in config.__dataclass_fields__}
     for option in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", text):
         assert option in known, option

@@ -1,29 +1,20 @@
-"""The driver of the small runs, with a stand-in for fairseq-train; and the tables of its records."""
+"""The driver of the evidence run, with a stand-in for fairseq-train; tables between a page's markers."""
 
 from __future__ import annotations
 
 import json
-import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import pytest
-from small_runs import wait_for
-from support import handle_interrupts, load_script, start_command
+from evidence_samples import wait_for
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-sys.path.insert(0, str(EXAMPLES))
-from driver import (  # noqa: E402
-    Processes,
-    Run,
-    is_finished,
-    make,
-    read_record,
-    read_records,
-    train_and_measure,
-)  # fmt: skip
-from tables import Column, last, outcome, table, write_between  # noqa: E402
+sys.path[:0] = [str(EXAMPLES), str(EXAMPLES / "evidence")]
+from driver import Processes, Run, train_and_measure  # noqa: E402
+from tables import write_between  # noqa: E402
 
 # Leaves a log as fairseq-train's and its name in OUT/made, and does what OUT/behave.sh says.
 TRAIN = """#!/bin/sh
@@ -63,12 +54,15 @@ def made(out: Path) -> list[str]:
     return (out / "made").read_text().split()
 
 
+def made_of(run: Run, out: Path) -> dict[str, Any]:
+    return train_and_measure(run, out, Processes(out))
+
+
 def test_a_record_holds_what_was_asked_for_and_what_came_out(out: Path) -> None:
     (out / "behave.sh").write_text('touch "$run/checkpoint_last.pt" "$run/kept.pt"\n')
     after, labels = {"attack": ["measure", "0.5"]}, {"method": "freelb"}
     one = run("a", seed=7, labels=labels, after=after, delete=["checkpoint_*.pt"], curve=["loss"])
-    (record,) = make([one], out)
-    assert record == json.loads((out / "records" / "a.json").read_text()) == read_records(out)[0]
+    record = made_of(one, out)
     assert (record["options"], record["seed"], record["labels"]) == (["--lr", "1"], 7, labels)
     assert record["outcomes"] == {"attack": {"loss": 0.5}} and record["numbers"] == {"loss": [3.5]}
     assert record["updates"] == 10 and record["train"][0]["loss"] == 3
@@ -78,17 +72,10 @@ def test_a_record_holds_what_was_asked_for_and_what_came_out(out: Path) -> None:
     assert str(out) not in json.dumps(record), "a record can be kept elsewhere"
 
 
-def test_a_finished_run_is_not_made_again_and_other_settings_are(out: Path) -> None:
-    make([run("a"), run("b")], out)
-    make([run("a"), run("b", "--lr", "2"), run("c")], out)
-    assert made(out) == ["a", "b", "b", "c"]
-    assert is_finished(run("b", "--lr", "2"), out) and not is_finished(run("b"), out)
-
-
-def test_a_run_that_was_cut_short_begins_anew(out: Path) -> None:
+def test_a_folder_of_other_settings_begins_anew(out: Path) -> None:
     (out / "a").mkdir()
     (out / "a" / "checkpoint_last.pt").touch()
-    make([run("a")], out)
+    made_of(run("a"), out)
     assert made(out) == ["a"] and not (out / "a" / "checkpoint_last.pt").exists()
 
 
@@ -97,39 +84,20 @@ def test_a_training_that_has_ended_is_not_started_again(out: Path) -> None:
     (out.parent / "bin" / "measure").write_text("#!/bin/sh\ncat found.json\n")
     one = run("a", after={"attack": ["measure"]})
     with pytest.raises(ValueError, match="measure ended with status 1"):
-        train_and_measure(one, out, Processes(out), resumes=True)
+        made_of(one, out)
     costs = json.loads((out / "a" / "trained.json").read_text())
     (out / "found.json").write_text('{"loss": 0.5}')
-    record = train_and_measure(one, out, Processes(out), resumes=True)
+    record = made_of(one, out)
     assert made(out) == ["a"] and record["outcomes"] == {"attack": {"loss": 0.5}}
     assert record["starts"] == 2 and {name: record[name] for name in costs} == costs
-    train_and_measure(run("a", "--lr", "2"), out, Processes(out), resumes=True)
+    made_of(run("a", "--lr", "2"), out)
     assert made(out) == ["a", "a"], "other settings are another training"
 
 
-@pytest.mark.parametrize(("jobs", "order"), [(1, ["a begins", "a ends", "b begins", "b ends"]), (2, None)])
-def test_as_many_at_a_time_as_asked_for(out: Path, jobs: int, order: list[str] | None) -> None:
-    """Each ends when both have begun or, where one is to run alone, after a second."""
-    tries = 50 if jobs == 1 else 3000  # a busy machine may need seconds to begin the second
-    (out / "behave.sh").write_text(
-        'echo "$run begins" >>order; touch "$run/here"; i=0\n'
-        f"until [ -e a/here ] && [ -e b/here ] || [ $i = {tries} ]; do sleep .02; i=$((i + 1)); done\n"
-        'echo "$run ends" >>order\n'
-    )
-    make([run("a"), run("b")], out, jobs)
-    lines = (out / "order").read_text().splitlines()
-    assert lines == order or (jobs == 2 and {line[2:] for line in lines[:2]} == {"begins"})
-
-
-def test_a_failed_run_is_named_and_the_others_are_stopped(out: Path) -> None:
-    (out / "behave.sh").write_text(
-        'if [ "$run" = bad ]; then until [ -e pid ]; do sleep .02; done; echo no memory >&2; exit 3; fi\n'
-        "sleep 600 & echo $! >pid.new; mv pid.new pid; wait\n"
-    )
+def test_a_failed_run_is_named(out: Path) -> None:
+    (out / "behave.sh").write_text("echo no memory >&2; exit 3\n")
     with pytest.raises(ValueError, match=r"bad: fairseq-train ended with status 3; .*txt:\nno memory"):
-        make([run("good"), run("bad"), run("later")], out, jobs=2)
-    wait_for(lambda: not is_alive(int((out / "pid").read_text())), 20)
-    assert not list((out / "records").glob("*.json")) and "later" not in made(out)
+        made_of(run("bad"), out)
 
 
 def is_alive(pid: int) -> bool:
@@ -138,80 +106,20 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_driver_leaves_nothing_running_and_another_waits_for_it(
-    out: Path, number: signal.Signals
-) -> None:
+def test_stopping_leaves_nothing_running(out: Path) -> None:
     (out / "behave.sh").write_text("sleep 600 & echo $! >pid.new; mv pid.new pid; wait\n")
-    (out.parent / "drive.py").write_text(f"""
-import argparse, sys
-sys.path.insert(0, {str(EXAMPLES)!r})
-import driver, small_setup
-driver.COMMANDS = small_setup.Path({str(out.parent / "bin")!r})
-options = argparse.Namespace(out=small_setup.Path({str(out)!r}), into=None, table=False, data=None,
-                             encoder=small_setup.Path({str(out / "encoder")!r}))
-work = lambda options: driver.make([driver.Run("a", "data", "start.pt", [])], options.out)
-sys.exit(small_setup.command(options, [], work, lambda records: []))
-""")
-    (out / "encoder").mkdir()
-    (out / "encoder" / "model.pt").touch()
-    words = [sys.executable, str(out.parent / "drive.py")]
-    driver = start_command(words, preexec_fn=handle_interrupts)
-    try:
-        wait_for((out / "pid").is_file)
-        with pytest.raises(ValueError, match="another process is writing it"):
-            make([run("a")], out)
-        driver.send_signal(number)
-        _, said = driver.communicate(timeout=60)
-    finally:
-        driver.kill()
-    status = 130 if number is signal.SIGINT else 143
-    assert driver.returncode == status and b"run the same command again to resume" in said, said
-    assert not is_alive(int((out / "pid").read_text())) and read_record(out, "a") is None
-    (out / "behave.sh").unlink()
-    assert len(make([run("a")], out)) == 1
-
-
-@pytest.mark.parametrize(
-    ("runs", "message"),
-    [
-        ([Run("a", "data:gone", "start.pt", [])], "gone: no such file"),
-        ([Run("a", "data", "gone.pt", [])], r"gone\.pt: no such file"),
-        ([run("a"), run("a", "--lr", "2")], "more than one run has the name a$"),
-    ],
-)
-def test_what_cannot_run_is_found_before_training(out: Path, runs: list[Run], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make([run("first"), *runs], out)
-    assert not (out / "made").exists()
-
-
-# --- the tables
-
-
-def record(method: str, seed: int, loss: float | None, **more: Any) -> dict[str, Any]:
-    return {
-        "labels": {"method": method}, "seed": seed, "updates": 10 * seed,
-        "valid": [{"loss": 9}, {"loss": loss}], "outcomes": {"attack": {"loss": 2.0}}, **more,
-    }  # fmt: skip
-
-
-def test_a_table_has_a_row_for_each_group() -> None:
-    columns = [
-        Column("updates", lambda one: one["updates"], None),
-        Column("loss", last("valid", "loss", 2), 1, True),
-        Column("attacked", outcome("attack", "loss"), 0), Column("", outcome("other", "loss")),
-    ]  # fmt: skip
-    records = [record("new", 1, 1.0), record("b", 10, 1.5), record("b", 2, 1.0), record("a", 1, None)]
-    assert table([*records, {"labels": {}, "seed": 1}], {"method": ["b", "a"]}, columns) == [
-        "| method | updates | loss | attacked |  |",
-        "|---|---|---|---|---|",
-        "| `b` | 20, 100 | 2.5 ± 0.7 (2.0, 3.0) | 2 |  |",
-        "| `a` | 10 |  | 2 |  |",
-        "| `new` | 10 | 2.0 (2.0) | 2 |  |",
-        "",
-    ]
-    assert table(records, {"task": []}, columns) == []
+    processes = Processes(out)
+    with ThreadPoolExecutor(1) as pool:
+        begun = pool.submit(train_and_measure, run("a"), out, processes)
+        try:
+            wait_for((out / "pid").is_file)
+        finally:
+            processes.stop()
+        with pytest.raises(ValueError, match="a: fairseq-train ended with status -15"):
+            begun.result()
+    wait_for(lambda: not is_alive(int((out / "pid").read_text())), 20)
+    with pytest.raises(ValueError, match="b: stopped"):
+        train_and_measure(run("b"), out, processes)
 
 
 def test_tables_go_between_the_markers(tmp_path: Path) -> None:
@@ -227,21 +135,3 @@ def test_tables_go_between_the_markers(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"page\.md: the lines <!-- tables: begin --> and .* are missing"):
         write_between(page, "x")
     assert page.read_text() == "none\n"
-
-
-def test_records_that_cannot_be_read_are_named(out: Path) -> None:
-    with pytest.raises(ValueError, match="out: contains no finished runs"):
-        read_records(out)
-    (out / "records").mkdir()
-    (out / "records" / "a.json").write_text("{")
-    with pytest.raises(ValueError, match=r"a\.json: not JSON"):
-        read_records(out)
-
-
-@pytest.mark.parametrize(("rows", "wanted"), [(7, 7), (300, 200)])
-def test_rows_are_spread_over_the_training_set(rows: int, wanted: int) -> None:
-    spread: Callable[..., list[str]] = load_script(EXAMPLES / "small_setup.py").spread_rows
-    lines = [str(i) for i in range(200)]
-    taken = [int(line) for line in spread(lines, rows)]
-    assert len(taken) == wanted and taken[-1] == 199
-    assert {right - left for left, right in zip(taken, taken[1:])} <= {200 // wanted, -(-200 // wanted)}

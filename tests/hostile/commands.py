@@ -24,8 +24,6 @@ VERBS: dict[str, Callable[[Path, Path], list[object]]] = {
     "attack": lambda films, bad: ["attack", bad, "--epsilon", "0.1"],
     "compare": lambda films, bad: ["compare", bad.parent],
     "compare --epsilon": lambda films, bad: ["compare", bad.parent, "--epsilon", "0.1"],
-    "figures noise": lambda films, bad: ["figures", "noise", bad, bad.parent / "figure", "--stds", "0,0.1"],
-    "figures checkpoints": lambda films, bad: ["figures", "checkpoints", bad, bad.parent / "figure"],
     "export": lambda films, bad: ["export", bad, bad.parent / "hf"],
 }  # fmt: skip
 

@@ -39,7 +39,6 @@ from fairseq_adv.data.workspace import finished
 from fairseq_adv.data.wsc.superglue import detokenised, read_wsc
 from fairseq_adv.data.wsc.wnli import read_wnli
 from fairseq_adv.evaluation.entity_report import score_columns
-from fairseq_adv.evaluation.figures.accordance_log import read_accordance
 from fairseq_adv.evaluation.predict.submission import check_file
 from fairseq_adv.evaluation.runs import read_log
 from fairseq_adv.evaluation.span_report import score_file
@@ -316,7 +315,6 @@ READERS: dict[str, Reader] = {
     "manifest": Reader(
         "manifest.json", _manifest, lambda folder: finished(folder, {"a": 1}, False)),
     "log": Reader("train.log", _text("train.log", LOG), lambda folder: read_log(folder / "train.log")),
-    "accordance": Reader("train.log", _text("train.log", LOG), read_accordance),
     "submission": Reader("RTE.tsv", _text("RTE.tsv", PREDICTIONS), lambda folder: check_file(
         folder / "RTE.tsv", (folder / "RTE.tsv").read_bytes(), 2, "RTE")),
     "neighbours": Reader(

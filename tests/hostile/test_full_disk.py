@@ -210,13 +210,8 @@ def predict_input(films: Path, folder: Path, out: Path) -> list[object]:
     return [model, "--input", folder / "texts.txt", "--out", out, "--cpu"]
 
 
-def figures(films: Path, folder: Path, out: Path) -> list[object]:
-    return ["noise", films / "save" / "checkpoint_best.pt", "--stds", "0,0.1", "--cpu", out]
-
-
 OF_A_MODEL: dict[str, tuple[str, Callable[[Path, Path, Path], list[object]]]] = {
     "predict --data": ("predict", predict), "predict --input": ("predict", predict_input),
-    "figures noise": ("figures", figures),
 }  # fmt: skip
 
 

@@ -51,7 +51,6 @@ PRINTING: dict[str, list[str]] = {
     "submission": [NAME, "OUT.zip"],
     "attack": [NAME, "--epsilon", "1"],
     "compare": [NAME],
-    "figures": [NAME],
     "options": [NAME],
     "doctor": [NAME],
     "user-dir": [NAME],

@@ -13,7 +13,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = list(sys.path)
 sys.path[:0] = [str(ROOT / name) for name in ("benchmarks", "examples", "examples/evidence")]
-import driver  # noqa: E402
 import grid  # noqa: E402
 import mode_runs  # noqa: E402
 import records  # noqa: E402
@@ -22,7 +21,7 @@ from mode_cells import Cell  # noqa: E402
 from fairseq_adv.data.corpus.shard import Counts, counts_of  # noqa: E402
 from fairseq_adv.evaluation.log_lines import log_lines  # noqa: E402
 
-sys.path[:] = BEFORE  # examples/ has a small_runs.py, as tests/ has
+sys.path[:] = BEFORE
 DEEP = "[" * 100_000 + "]" * 100_000
 NO_OBJECT = {
     "deep": DEEP.encode(), "a deep value": b'{"a": %s}' % DEEP.encode(), "a list": b"[1]", "a number": b"3",
@@ -35,12 +34,6 @@ NO_NUMBER: list[Any] = ["3", None, True, -1, [3], {}]
 def counts(folder: Path, content: bytes) -> Any:
     (folder / "train.json").write_bytes(content)
     return counts_of(folder, "train")
-
-
-def run(folder: Path, content: bytes) -> Any:
-    (folder / "records").mkdir(exist_ok=True)
-    (folder / "records" / "a.json").write_bytes(content)
-    return driver.read_records(folder)
 
 
 def evidence(folder: Path, content: bytes) -> Any:
@@ -61,10 +54,6 @@ EPOCH = {"loss": 0.5, "mcc": None}
 CELL = grid.Cell("CoLA", "pgd", 1, 2)
 READERS: dict[str, tuple[Callable[[Path, bytes], Any], str, dict[str, Any]]] = {
     "counts": (counts, "train.json", {"rows": 3, "tokens": 9, "unknown": 0, "replaced": 0}),
-    "run": (run, "a.json", {
-        "name": "a", "labels": {"task": "CoLA"}, "seed": 1, "updates": 6, "train": [EPOCH], "valid": [EPOCH],
-        "outcomes": {"attack": {"loss": 1}}, "wall_seconds": 1.5, "cpu_seconds": 2, "peak_mib": 900.0,
-    }),
     "evidence": (evidence, "CoLA.jsonl:1", {
         "name": CELL.name, "task": "CoLA", "method": "pgd", "setting": 1, "seed": 2,
         "options": CELL.options(), "design": grid.GRID["design"], "precision": "bf16", "encoder": "01",
@@ -79,7 +68,6 @@ READERS: dict[str, tuple[Callable[[Path, bytes], Any], str, dict[str, Any]]] = {
 }  # fmt: skip
 NUMBERS = {
     "counts": ["rows", "tokens", "unknown", "replaced"],
-    "run": ["seed", "updates", "cpu_seconds", "peak_mib", "wall_seconds"],
     "evidence": [
         "setting", "seed", "updates", "starts", "cpu_seconds", "after_cpu_seconds", "peak_mib",
     ],
@@ -148,5 +136,5 @@ def test_the_evidence_has_scores(scores: dict[str, Any], tmp_path: Path) -> None
 
 @pytest.mark.parametrize("value", ["NaN", "1e400", '"\\ud800"', DEEP])
 def test_what_lies_deeper(value: str, tmp_path: Path) -> None:
-    good = json.dumps({**READERS["run"][2], "outcomes": {"attack": {"loss": "HERE"}}})
-    refused("run", tmp_path, good.replace('"HERE"', value).encode())
+    good = json.dumps({**READERS["evidence"][2], "scores": {"test": {"loss": "HERE"}}})
+    refused("evidence", tmp_path, good.replace('"HERE"', value).encode())

@@ -14,13 +14,12 @@ def idf(documents: int, holding: int) -> float:
     return math.log(1 + (documents - holding + 0.5) / (holding + 0.5))
 
 
-def scores(query: Sequence[str], documents: Sequence[Sequence[str]], factor: float = K1 + 1) -> list[float]:
+def scores(query: Sequence[str], documents: Sequence[Sequence[str]]) -> list[float]:
     """The score of each document for the query's terms, each of which counts once.
 
     Args:
         query: terms.
         documents: the terms of each document.
-        factor: k1 + 1, as in the formula (tantivy); 1 as in Lucene.
     """
     mean = sum(map(len, documents)) / len(documents)
     counts = [Counter(document) for document in documents]
@@ -30,7 +29,7 @@ def scores(query: Sequence[str], documents: Sequence[Sequence[str]], factor: flo
         length = K1 * (1 - B + B * len(document) / mean)
         result.append(
             sum(
-                idf(len(documents), holding[term]) * factor * count[term] / (count[term] + length)
+                idf(len(documents), holding[term]) * (K1 + 1) * count[term] / (count[term] + length)
                 for term in dict.fromkeys(query)
                 if count[term]
             )

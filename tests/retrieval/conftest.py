@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # bm25.py, opensearch_double.py, retrieval_samples.py
+sys.path.insert(0, str(Path(__file__).parent))  # bm25.py, retrieval_samples.py
 
 pytest.importorskip("tantivy", reason="needs tantivy: pip install 'fairseq_adv[retrieval]'")
 

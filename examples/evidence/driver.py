@@ -1,12 +1,7 @@
-"""Trains a list of runs, several at a time, and keeps a JSON record of each. Used by every small_runs.py and
-by examples/evidence.
+"""Trains a run and measures it, and resumes where an interrupted one stopped.
 
-All commands run in one output folder, so their paths may be relative to it:
-
-OUT/NAME/               a run's log (train.log), the output of its commands (output.txt, …), its checkpoints
-OUT/records/NAME.json   its record, written once all its commands have ended
-
-A run that has a record with the same settings is finished. Any other starts again, or resumes on request.
+All commands run in one output folder, so their paths may be relative to it. OUT/NAME has a run's log
+(train.log), the output of its commands (output.txt, …) and its checkpoints.
 """
 
 from __future__ import annotations
@@ -20,18 +15,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 Record = dict[str, Any]
-PROJECT = Path(__file__).resolve().parents[1]
+PROJECT = Path(__file__).resolve().parents[2]
 COMMANDS = Path(sys.executable).parent  # the environment's bin folder, which need not be on PATH
-RECORDS, STARTS, TRAINED = "records", "starts.jsonl", "trained.json"
+STARTS, TRAINED = "starts.jsonl", "trained.json"
 _PATIENCE = 10.0  # seconds that a process is given to end after SIGTERM
 
 
@@ -64,73 +57,6 @@ class Run:
     curve: Sequence[str] = ()
 
 
-def make(runs: Sequence[Run], out: Path, jobs: int = 1) -> list[Record]:
-    """Makes the runs that are not finished; returns the records of all, in order.
-
-    Args:
-        runs: their names must differ.
-        out: the output folder.
-        jobs: how many to run at a time, each on one thread.
-
-    Raises:
-        ValueError: a data folder or a starting checkpoint is missing, another driver is working in ``out``,
-            or a run failed. In that case the runs still in progress are stopped.
-    """
-    from fairseq_adv.data.io import locked
-
-    _check(runs, out)
-    to_do = [run for run in runs if not is_finished(run, out)]
-    processes = Processes(out)
-    with locked(out / "runs"), ThreadPoolExecutor(jobs) as pool:
-        begun = [pool.submit(_make, run, out, processes) for run in to_do]
-        try:
-            ended, _ = wait(begun, return_when=FIRST_EXCEPTION)
-        finally:  # also when a signal ends the driver
-            for one in begun:
-                one.cancel()
-            processes.stop()
-        for one in ended:
-            one.result()
-    return [record for run in runs if (record := read_record(out, run.name)) is not None]
-
-
-def is_finished(run: Run, out: Path) -> bool:
-    """Whether this run has a record with the same settings."""
-    settings = json.loads(json.dumps(asdict(run)))
-    record = read_record(out, run.name)
-    return record is not None and all(record.get(key) == value for key, value in settings.items())
-
-
-def read_record(out: Path, name: str) -> Record | None:
-    """The record of a run; ``None`` if it is not finished."""
-    path = out / RECORDS / f"{name}.json"
-    return _read(path) if path.is_file() else None
-
-
-def read_records(out: Path) -> list[Record]:
-    """All records in an output folder, sorted by name.
-
-    Raises:
-        ValueError: there are none, or one is damaged.
-    """
-    records = [_read(path) for path in sorted((out / RECORDS).glob("*.json"))]
-    if not records:
-        raise ValueError(f"{out}: contains no finished runs")
-    return records
-
-
-def _read(path: Path) -> Record:
-    from fairseq_adv.data.io import decoded
-    from fairseq_adv.data.own_json import COUNT, OBJECT, SIZE, TEXT, own_object
-
-    kinds = {
-        "name": TEXT, "labels": LABELS, "seed": COUNT, "updates": COUNT, "train": EPOCHS, "valid": EPOCHS,
-        "outcomes": OBJECT,  "wall_seconds": SIZE, "cpu_seconds": SIZE, "peak_mib": SIZE,
-    }  # fmt: skip
-    text = decoded(path.read_bytes(), path)
-    return own_object(text, kinds, str(path), "Delete the file to repeat the run.")
-
-
 def are_numbers(value: Any) -> bool:
     """Whether all values of a log line are numbers; ``None`` stands for NaN."""
     return isinstance(value, dict) and not any(
@@ -138,55 +64,17 @@ def are_numbers(value: Any) -> bool:
     )
 
 
-LABELS = (
-    "an object with strings as its values",
-    lambda value: isinstance(value, dict) and all(isinstance(one, str) for one in value.values()),
-)
-EPOCHS = (
-    "a list with an object of numbers per epoch",
-    lambda value: isinstance(value, list) and all(map(are_numbers, value)),
-)
-
-
-def _check(runs: Sequence[Run], out: Path) -> None:
-    repeated = sorted(name for name, count in Counter(run.name for run in runs).items() if count > 1)
-    if repeated:
-        raise ValueError(f"more than one run has the name {', '.join(repeated)}")
-    for path in {path for run in runs for path in [*run.data.split(":"), run.start]}:
-        if not (out / path).exists():
-            raise ValueError(f"{out / path}: no such file or folder, but a run needs it")
-
-
-def _make(run: Run, out: Path, processes: Processes) -> None:
-    """Makes one run, unless another has failed."""
-    if processes.is_stopped:
-        return
-    try:
-        _train_and_measure(run, out, processes)
-    except BaseException:
-        processes.is_stopped = True  # set here, or this thread could start its next run before make() notices
-        raise
-
-
-def _train_and_measure(run: Run, out: Path, processes: Processes) -> None:
-    """Makes a run and writes its record."""
-    from fairseq_adv.data.io import write_whole
-
-    (out / RECORDS / f"{run.name}.json").unlink(missing_ok=True)
-    record = train_and_measure(run, out, processes)
-    write_whole(out / RECORDS / f"{run.name}.json", json.dumps(record, indent=1) + "\n")
-
-
-def train_and_measure(run: Run, out: Path, processes: Processes, resumes: bool = False) -> Record:
+def train_and_measure(run: Run, out: Path, processes: Processes) -> Record:
     """Makes a run; returns its record.
+
+    A run that was interrupted with the same settings resumes from its last checkpoint; training that has
+    ended is not started again. ``starts`` in the record counts the starts; the times and the memory are those
+    of the training's last start.
 
     Args:
         run: what to train and what to measure afterwards.
         out: the output folder.
         processes: runs the commands in ``out``.
-        resumes: whether an interrupted run resumes from its last checkpoint; training that has ended is not
-            started again. ``starts`` in the record counts the starts; the times and the memory are those of
-            the training's last start.
 
     Raises:
         ValueError: a command failed.
@@ -196,7 +84,7 @@ def train_and_measure(run: Run, out: Path, processes: Processes, resumes: bool =
 
     folder = out / run.name
     with full_disk_named(folder):
-        starts = _start(run, folder, resumes)
+        starts = _start(run, folder)
     print(f"== {run.name}" + (f" (start {starts})" if starts > 1 else ""), flush=True)
     record: Record = {**asdict(run), "outcomes": {}, "starts": starts, "after_cpu_seconds": 0.0}
     with open(folder / "output.txt", "ab") as output:
@@ -230,11 +118,11 @@ def _train(run: Run, folder: Path, processes: Processes, output: BinaryIO) -> di
     return own_object(text, kinds, str(path), "Delete its folder to repeat the run.")
 
 
-def _start(run: Run, folder: Path, resumes: bool) -> int:
+def _start(run: Run, folder: Path) -> int:
     """Creates a run's folder, or keeps that of an earlier start of the run; returns the number of starts."""
     settings = json.dumps(asdict(run)) + "\n"
     path = folder / STARTS
-    before = path.read_text(encoding="utf-8").count(settings) if resumes and path.is_file() else 0
+    before = path.read_text(encoding="utf-8").count(settings) if path.is_file() else 0
     if not before:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

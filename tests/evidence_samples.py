@@ -1,4 +1,4 @@
-"""For the tests of the small runs: a tiny encoder, GLUE files of its words, the cells of tables."""
+"""For the tests of the evidence run: a tiny encoder, data of its words, the cells of tables."""
 
 from __future__ import annotations
 
@@ -9,17 +9,6 @@ from typing import Any
 
 import numpy as np
 from support import VOCABULARY, build, train_args, write_encoder, write_task
-
-HEADS = {
-    "RTE": "index\tsentence1\tsentence2\tlabel",
-    "MRPC": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
-    "CoLA": "",  # GLUE gives it no head
-}
-TEST_HEADS = {
-    "RTE": "index\tsentence1\tsentence2",
-    "MRPC": "index\t#1 ID\t#2 ID\t#1 String\t#2 String",
-    "CoLA": "index\tsentence",
-}
 
 
 def write_small_encoder(folder: Path) -> Path:
@@ -48,31 +37,24 @@ def write_evidence_data(folder: Path) -> Path:
     for split, rows in (("train", 130), ("valid", 30), ("test", 130), ("products", 12), ("tweets", 12)):
         lines = [f"{words(rng, 9)},{('negative', 'positive')[i % 2]}\n" for i in range(rows)]
         (folder / "reviews" / f"{split}.csv").write_text("text,label\n" + "".join(lines))
-    write_glue(folder / "glue", "CoLA")
+    write_cola(folder / "glue" / "CoLA")
     (folder / "attack").mkdir()
     near = {word: [other] for word, other in zip(VOCABULARY, reversed(VOCABULARY))}
     (folder / "attack" / "counterfitted_neighbors.json").write_text(json.dumps(near))
     return folder
 
 
-def write_glue(folder: Path, task: str, *, train: int = 200, dev: int = 20) -> None:
-    """RTE, MRPC or CoLA as GLUE distributes it, with labels drawn at random."""
+def write_cola(folder: Path) -> None:
+    """CoLA as GLUE distributes it, with labels drawn at random."""
     rng = np.random.default_rng(0)
-    (folder / task).mkdir(parents=True)
-    for split, rows in (("train", train), ("dev", dev)):
-        lines = [HEADS[task]] if HEADS[task] else []
+    folder.mkdir(parents=True)
+    for split, rows in (("train", 200), ("dev", 20)):
+        lines = []
         for i in range(rows):
-            label = int(rng.integers(2))
-            first, second = words(rng, 4), words(rng, 4)
-            lines.append({
-                "RTE": f"{i}\t{first}\t{second}\t{('entailment', 'not_entailment')[label]}",
-                "MRPC": f"{label}\t{i}\t{i}\t{first}\t{second}",
-                "CoLA": f"src{i}\t{label}\t\t{first}",
-            }[task])  # fmt: skip
-        (folder / task / f"{split}.tsv").write_text("\n".join(lines) + "\n")
-    row = {"RTE": f"{words(rng, 3)}\t{words(rng, 3)}", "MRPC": f"1\t2\t{words(rng, 3)}\t{words(rng, 3)}",
-           "CoLA": words(rng, 3)}[task]  # fmt: skip
-    (folder / task / "test.tsv").write_text(f"{TEST_HEADS[task]}\n0\t{row}\n")
+            label, text, _ = rng.integers(2), words(rng, 4), words(rng, 4)
+            lines.append(f"src{i}\t{label}\t\t{text}\n")
+        (folder / f"{split}.tsv").write_text("".join(lines))
+    (folder / "test.tsv").write_text(f"index\tsentence\n0\t{words(rng, 3)}\n")
 
 
 def table_rows(text: str) -> list[list[str]]:

@@ -1,9 +1,0 @@
-#!/usr/bin/env python3
-"""Same as ``fairseq-adv convert``."""
-
-import sys
-
-from door import main
-
-if __name__ == "__main__":
-    sys.exit(main("convert"))
