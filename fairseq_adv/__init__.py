@@ -11,22 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_adv import criterions, models, optim, tasks
 from fairseq_adv.data.tokenizers import albert_bpe, wordpiece_bpe
-from fairseq_adv.fairseq_patches.bf16_without_tpu import train_in_bf16_without_tpu
-from fairseq_adv.fairseq_patches.end_with_torchrun import end_with_torchrun
-from fairseq_adv.fairseq_patches.errors_in_one_line import report_mistakes_in_one_line
-from fairseq_adv.fairseq_patches.finished_runs import leave_finished_runs_alone
-from fairseq_adv.fairseq_patches.gelu_in_bf16 import compute_gelu_in_bf16
-from fairseq_adv.fairseq_patches.huge_pages import ask_for_huge_pages
-from fairseq_adv.fairseq_patches.loader_processes import leave_signals_to_the_training
-from fairseq_adv.fairseq_patches.log_on_a_full_disk import end_where_the_log_has_no_room
-from fairseq_adv.fairseq_patches.mixed_precision import train_in_mixed_precision
-from fairseq_adv.fairseq_patches.one_run_a_folder import keep_one_run_a_folder
-from fairseq_adv.fairseq_patches.printable_log import log_printable_text
-from fairseq_adv.fairseq_patches.recomputed_in_autocast import recompute_in_autocast
-from fairseq_adv.fairseq_patches.run_after_run import start_runs_afresh
-from fairseq_adv.fairseq_patches.spectral_norm_heads import read_heads_with_spectral_norm
-from fairseq_adv.fairseq_patches.stop_on_a_signal import stop_on_a_signal
-from fairseq_adv.fairseq_patches.whole_checkpoints import keep_checkpoints_whole
+from fairseq_adv.fairseq_patches.checkpoints import keep_checkpoints_whole, read_heads_with_spectral_norm
+from fairseq_adv.fairseq_patches.commands import (
+    ask_for_huge_pages,
+    exit_on_full_log_disk,
+    log_printable_text,
+    report_mistakes_in_one_line,
+    train_in_bf16_without_tpu,
+)
+from fairseq_adv.fairseq_patches.precision import (
+    compute_gelu_in_bf16,
+    recompute_in_autocast,
+    train_in_mixed_precision,
+)
+from fairseq_adv.fairseq_patches.save_dir_lock import lock_save_dir
+from fairseq_adv.fairseq_patches.signals import (
+    end_with_torchrun,
+    leave_signals_to_the_training,
+    stop_on_a_signal,
+)
+from fairseq_adv.fairseq_patches.training_loop import leave_finished_runs_alone, start_runs_afresh
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.predict.text_model import TextModel
@@ -38,10 +42,10 @@ ask_for_huge_pages()
 end_with_torchrun()
 start_runs_afresh()
 report_mistakes_in_one_line()
-end_where_the_log_has_no_room()
+exit_on_full_log_disk()
 log_printable_text()
 keep_checkpoints_whole()
-keep_one_run_a_folder()
+lock_save_dir()
 leave_signals_to_the_training()
 read_heads_with_spectral_norm()
 stop_on_a_signal()

@@ -139,7 +139,7 @@ def _run(command: list[str], log: Path) -> None:
         raise ValueError(f"{message} (see fairseq-train --help)")  # instead of 400 lines of usage
 
     sys.argv = ["fairseq-train", *command]
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # fairseq_patches/stop_on_a_signal.py saves a checkpoint
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # fairseq_patches/signals.py saves a checkpoint
     try:
         with mock.patch.object(argparse.ArgumentParser, "error", refuse):
             fairseq_cli.train.cli_main()

@@ -365,14 +365,14 @@ MUTATIONS = [
         "a row of empty cells is left out of a tsv",
     ),
     Mutation(
-        "fairseq_adv/fairseq_patches/finished_runs.py",
+        "fairseq_adv/fairseq_patches/training_loop.py",
         "updates >= (limits.max_update or math.inf)",
         "updates > (limits.max_update or math.inf)",
         "tests/integration/test_finished_runs.py::test_it_makes_no_further_update[1-3]",
         "a finished run that is started again makes one more update",
     ),
     Mutation(
-        "fairseq_adv/fairseq_patches/stop_on_a_signal.py",
+        "fairseq_adv/fairseq_patches/signals.py",
         "*stats, _Stop.sent, ignore",
         "*stats, 0, ignore",
         "tests/integration/test_stop_on_a_signal.py"
@@ -380,7 +380,7 @@ MUTATIONS = [
         "a signal to one worker is not told to the others",
     ),
     Mutation(
-        "fairseq_adv/fairseq_patches/loader_processes.py",
+        "fairseq_adv/fairseq_patches/signals.py",
         "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})",
         "pass",
         "tests/integration/test_stop_on_a_signal.py"
@@ -388,14 +388,14 @@ MUTATIONS = [
         "the processes that load data die of a scheduler's SIGTERM",
     ),
     Mutation(
-        "fairseq_adv/fairseq_patches/loader_processes.py",
+        "fairseq_adv/fairseq_patches/signals.py",
         '["persistent_workers"] = False',
         '["persistent_workers"] = self is not None',
         "tests/test_fairseq_patches.py::test_processes_that_load_data_end_with_their_epoch",
         "each validation ends with a wait of 5 seconds",
     ),
     Mutation(
-        "fairseq_adv/fairseq_patches/one_run_a_folder.py",
+        "fairseq_adv/fairseq_patches/save_dir_lock.py",
         "time.monotonic(), trainer.data_parallel_rank == 0",
         "time.monotonic(), False",
         "tests/integration/test_one_run_a_folder.py::test_the_second_of_two_runs_refuses",
@@ -475,7 +475,7 @@ MUTATIONS = [
     ),
     # --- divergence -----------------------------------------------------------------------------------
     Mutation(
-        "fairseq_adv/fairseq_patches/not_finite.py",
+        "fairseq_adv/fairseq_patches/failed_updates.py",
         "if self.model.training and hasattr",
         "if False and hasattr",
         "tests/integration/test_faults.py::test_a_nan_on_one_worker_stops_both_before_the_update[freelb]",
@@ -490,7 +490,7 @@ MUTATIONS = [
     ),
     # --- averages and checkpoints ---------------------------------------------------------------------
     Mutation(
-        "fairseq_adv/fairseq_patches/tied_weights_in_the_average.py",
+        "fairseq_adv/fairseq_patches/extra_weights.py",
         "found.setdefault(average[name].data_ptr(), (average[name], weight))",
         "found.setdefault(name, (average[name], weight))",
         "tests/criterions/test_smart.py::test_three_updates_equal_the_restated_algorithm[masked_lm]",
@@ -505,21 +505,21 @@ MUTATIONS = [
     ),
     # --- mixed precision ------------------------------------------------------------------------------
     Mutation(
-        "fairseq_adv/fairseq_patches/mixed_precision.py",
+        "fairseq_adv/fairseq_patches/precision.py",
         "self.scaler.unscale_(self.fp32_optimizer)",
         "self.scaler.unscale_(self.optimizer)",
         "tests/test_mixed_precision.py::test_the_first_step_of_adam_under_amp_is_the_closed_form[adam-128]",
         "gradients under --amp are divided by the loss scale twice",
     ),
     Mutation(
-        "fairseq_adv/fairseq_patches/recomputed_in_autocast.py",
+        "fairseq_adv/fairseq_patches/precision.py",
         "plain(ctx, run, *rest)",
         "plain(ctx, run_function, *rest)",
         "tests/criterions/test_amp_on_cpus.py::test_recomputed_activations_give_the_same_update[freelb]",
         "activations are computed again in another precision",
     ),
     Mutation(
-        "fairseq_adv/fairseq_patches/mixed_precision.py",
+        "fairseq_adv/fairseq_patches/precision.py",
         "torch.autocast(device.type, ",
         'torch.autocast("cuda", ',
         "tests/criterions/test_bf16_restated.py::"

@@ -29,7 +29,7 @@ from fairseq.trainer import Trainer
 
 import fairseq_adv
 import fairseq_adv_cli
-from fairseq_adv.fairseq_patches.inference_copies import inference_copies
+from fairseq_adv.fairseq_patches.extra_weights import inference_copies
 
 composition.remember()
 F_SETPIPE_SZ = 1031  # Linux; fcntl has the name from Python 3.10 on

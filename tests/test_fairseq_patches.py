@@ -28,9 +28,9 @@ from support import ADVERSARIAL, batch, build, command, run_command, train_args,
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.attack import Attack
-from fairseq_adv.fairseq_patches import errors_in_one_line
-from fairseq_adv.fairseq_patches.end_with_torchrun import end_with_torchrun
+from fairseq_adv.fairseq_patches import commands
 from fairseq_adv.fairseq_patches.replace import replace
+from fairseq_adv.fairseq_patches.signals import end_with_torchrun
 
 STOCK = ["--store-ema"]  # what smart's change of a checkpoint would show in
 
@@ -212,7 +212,7 @@ def test_a_mistake_ends_a_command_in_one_line(data: Path, tmp_path: Path) -> Non
 def test_elsewhere_errors_are_python_s(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[BaseException] = []
     monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: shown.append(error))
-    errors_in_one_line.report_mistakes_in_one_line()
+    commands.report_mistakes_in_one_line()
     with pytest.raises(ValueError, match="an attack needs") as mistake:
         Attack(0, 0)
     errors = [mistake.value, ZeroDivisionError(), ValueError("of nobody")]

@@ -15,9 +15,9 @@ from support import ADVERSARIAL, VIRTUAL, batch, build, train_args, write_task
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_adv.criterions.method import Method
-from fairseq_adv.fairseq_patches import gradients_together, tied_weights_in_the_average
-from fairseq_adv.fairseq_patches.gradients_together import _adapt
-from fairseq_adv.fairseq_patches.inference_copies import copies_and_sources
+from fairseq_adv.fairseq_patches import extra_weights, gradients
+from fairseq_adv.fairseq_patches.extra_weights import copies_and_sources
+from fairseq_adv.fairseq_patches.gradients import _adapt
 
 pytestmark = pytest.mark.fast
 AVERAGED = [*VIRTUAL, "--store-ema", "--ema-decay", "0.9", "--ema-fp32"]
@@ -81,8 +81,8 @@ def values(run: SimpleNamespace) -> dict[str, torch.Tensor]:
 def test_the_numbers_are_fairseqs(data: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """Weights, moments and norms bit by bit, with the patch, without it and as before torch 2.1."""
     runs = [trained(data, "freelb", *ADVERSARIAL, *MODES[mode])]
-    monkeypatch.setattr(gradients_together, "HAS_COPY", False)
-    monkeypatch.setattr(gradients_together, "HAS_NORM", False)
+    monkeypatch.setattr(gradients, "HAS_COPY", False)
+    monkeypatch.setattr(gradients, "HAS_NORM", False)
     runs.append(trained(data, "freelb", *ADVERSARIAL, *MODES[mode]))
     monkeypatch.setattr(Method, "handles_gradients_together", False)
     runs.append(trained(data, "freelb", *ADVERSARIAL, *MODES[mode]))
@@ -106,7 +106,7 @@ def test_the_average_s_numbers_are_the_same_as_one_by_one(
     assert len(copies) == 2 * (6 + 2 + 4)  # layers; q, k, v, out and two of fc, with a weight and a bias
     assert all(torch.equal(copy, source) for copy, source in copies)
     assert any(bool(copy.any()) for copy, _ in copies)
-    monkeypatch.setattr(tied_weights_in_the_average, "HAS_COPY", False)
+    monkeypatch.setattr(extra_weights, "HAS_COPY", False)
     plain = values(trained(data, "smart", *AVERAGED, *MODES[mode]))
     assert ours.keys() == plain.keys()
     assert all(torch.equal(ours[name], plain[name]) for name in plain)

@@ -21,22 +21,26 @@ from fairseq_adv.criterions.logs import Log, Logged, Scored, complete, on_host, 
 from fairseq_adv.criterions.method_options import MethodConfig, check_flood_options
 from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
 from fairseq_adv.criterions.restart import RECORD, check_restart, follow_precision, use_new_options
-from fairseq_adv.fairseq_patches.batches_on_the_host import keep_batches_on_the_host
-from fairseq_adv.fairseq_patches.checkpoint_reading import let_criterions_read_checkpoints
-from fairseq_adv.fairseq_patches.gradients_together import handle_gradients_together
-from fairseq_adv.fairseq_patches.inference_copies import freeze_inference_copies
-from fairseq_adv.fairseq_patches.last_line import remark_in_the_last_line
-from fairseq_adv.fairseq_patches.masked_positions import find_masked_positions_once
-from fairseq_adv.fairseq_patches.no_sync_after_an_error import end_no_sync_after_an_error
-from fairseq_adv.fairseq_patches.not_finite import stop_when_not_finite
-from fairseq_adv.fairseq_patches.one_seed_at_a_time import seed_one_thread_at_a_time
-from fairseq_adv.fairseq_patches.padding_on_the_host import find_padding_on_the_host
-from fairseq_adv.fairseq_patches.precision_option import PrecisionOption, apply_precision_option
-from fairseq_adv.fairseq_patches.tied_weights_in_the_average import (
+from fairseq_adv.fairseq_patches.batches import (
+    find_masked_positions_once,
+    find_padding_on_the_host,
+    keep_batches_on_the_host,
+    seed_one_thread_at_a_time,
+)
+from fairseq_adv.fairseq_patches.checkpoints import let_criterions_read_checkpoints
+from fairseq_adv.fairseq_patches.extra_weights import (
     average_tied_weights_once,
+    freeze_inference_copies,
     tell_of_earlier_averages,
 )
-from fairseq_adv.fairseq_patches.zeros_after_out_of_memory import log_zeros_after_out_of_memory
+from fairseq_adv.fairseq_patches.failed_updates import (
+    end_no_sync_after_an_error,
+    log_zeros_after_out_of_memory,
+    stop_when_not_finite,
+)
+from fairseq_adv.fairseq_patches.gradients import handle_gradients_together
+from fairseq_adv.fairseq_patches.precision_option import PrecisionOption, apply_precision_option
+from fairseq_adv.fairseq_patches.training_loop import remark_in_the_last_line
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import workers
@@ -63,10 +67,10 @@ class Method(FairseqCriterion):
         has_single_backward: whether a mini-batch's gradient is that of a single loss, passed to
             :meth:`MiniBatch.descend`.
         freezes_parameters: whether some passes compute the gradient of delta only.
-        freezes_inference_copies: see :mod:`fairseq_adv.fairseq_patches.inference_copies`.
-        averages_tied_weights_once: see :mod:`fairseq_adv.fairseq_patches.tied_weights_in_the_average`.
-        keeps_host_copies: see :mod:`fairseq_adv.fairseq_patches.batches_on_the_host`.
-        handles_gradients_together: see :mod:`fairseq_adv.fairseq_patches.gradients_together`.
+        freezes_inference_copies: see :mod:`fairseq_adv.fairseq_patches.extra_weights`.
+        averages_tied_weights_once: see :mod:`fairseq_adv.fairseq_patches.extra_weights`.
+        keeps_host_copies: see :mod:`fairseq_adv.fairseq_patches.batches`.
+        handles_gradients_together: see :mod:`fairseq_adv.fairseq_patches.gradients`.
         flood: flooding, an option of every method; ``None``: nothing is flooded or measured.
         precision: see :mod:`fairseq_adv.fairseq_patches.precision_option`.
 

@@ -12,7 +12,7 @@ from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.flood import Flood
-from fairseq_adv.fairseq_patches.mixed_precision import autocast
+from fairseq_adv.fairseq_patches.precision import autocast
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import DropoutReplay, find_token_embedding

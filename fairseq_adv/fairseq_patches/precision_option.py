@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from fairseq.trainer import Trainer
 
-from fairseq_adv.fairseq_patches.one_run_a_folder import gathered
 from fairseq_adv.fairseq_patches.replace import replace
+from fairseq_adv.fairseq_patches.save_dir_lock import gathered
 from fairseq_adv_compat.processor import bf16_products
 
 logger = logging.getLogger(__name__)

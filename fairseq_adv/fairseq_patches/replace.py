@@ -21,14 +21,15 @@ def replace(
     Args:
         owner: a class or module of fairseq.
         name: the name of a method, static method or function.
-        make: takes the function and returns its replacement; each file of patches has its own.
+        make: takes the function and returns its replacement; each patch has its own.
     """
     plain = getattr(owner, name)
     before: tuple[str, ...] = getattr(plain, _MARK, ())
-    if make.__module__ in before:
+    patch = f"{make.__module__}.{make.__qualname__}"
+    if patch in before:
         return
     patched = wraps(plain)(make(plain))
-    setattr(patched, _MARK, (*before, make.__module__))
+    setattr(patched, _MARK, (*before, patch))
     is_static = isinstance(owner.__dict__.get(name), staticmethod)
     setattr(owner, name, staticmethod(patched) if is_static else patched)
 

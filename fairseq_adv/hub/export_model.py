@@ -23,7 +23,7 @@ from typing import Any, Dict, Tuple
 import torch
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.fairseq_patches.inference_copies import COPIES
+from fairseq_adv.fairseq_patches.extra_weights import COPIES
 from fairseq_adv.hub.export_kinds import (
     AT_TOKENS,
     CHOICES,
@@ -35,7 +35,7 @@ from fairseq_adv.hub.export_kinds import (
 )
 from fairseq_adv.hub.export_state import number
 from fairseq_adv.hub.families import FIRST_POSITION, PROJECTION, ROBERTA, Family, Sizes, layer_shape
-from fairseq_adv.models.albert import MOST_LAYERS
+from fairseq_adv.models.albert import MAX_LAYERS
 
 _ENCODER = "encoder.sentence_encoder."
 _LAYERS = _ENCODER + "layers."
@@ -80,8 +80,8 @@ def sizes_of_tensors(
         raise DataError(f"{path}: encoder_attention_heads is {heads!r}, which does not divide {width}")
     stored = len({name[len(_LAYERS) :].split(".")[0] for name in tensors if name.startswith(_LAYERS)})
     layers = model.get("encoder_layers") if family.shared else stored
-    if not isinstance(layers, int) or not 1 <= layers <= MOST_LAYERS:
-        raise DataError(f"{path}: encoder_layers is {layers!r}, not a number from 1 to {MOST_LAYERS}")
+    if not isinstance(layers, int) or not 1 <= layers <= MAX_LAYERS:
+        raise DataError(f"{path}: encoder_layers is {layers!r}, not a number from 1 to {MAX_LAYERS}")
     segments = _SEGMENTS[model_type(family)]
     if positions <= FIRST_POSITION:
         raise DataError(f"{path}: no positions found")

@@ -34,7 +34,7 @@ from fairseq_adv.data.errors import DataError
 # ALBERT's is 1e-12, fairseq's 1e-5. Padding has embeddings without variance, and 1 / sqrt(1e-12) is infinite
 # in fp16.
 LAYER_NORM_EPSILON = 1e-9
-MOST_LAYERS = 1000
+MAX_LAYERS = 1000
 
 
 class SharedLayers(nn.ModuleList):
@@ -183,7 +183,7 @@ def check_options(args: Any) -> None:
             "pass the number of layers as --encoder-layers"
         )
     for name in ("encoder_layers", "encoder_input_dim", "encoder_embed_dim", "encoder_attention_heads"):
-        value, most = getattr(args, name), MOST_LAYERS if name == "encoder_layers" else None
+        value, most = getattr(args, name), MAX_LAYERS if name == "encoder_layers" else None
         if not isinstance(value, int) or value < 1 or (most is not None and value > most):
             option = f"--{name.replace('_', '-')}"
             limits = f"from 1 to {most}" if most else "of at least 1"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from support import ADVERSARIAL, batch, build, run_from_scratch, train_args, write_task
 
-from fairseq_adv.fairseq_patches.inference_copies import COPIES, inference_copies
+from fairseq_adv.fairseq_patches.extra_weights import COPIES, inference_copies
 
 DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
 

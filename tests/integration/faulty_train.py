@@ -26,8 +26,8 @@ from fairseq.models.roberta import RobertaEncoder
 from fairseq.trainer import Trainer
 from fairseq_cli.train import cli_main
 
-from fairseq_adv.fairseq_patches import one_run_a_folder
-from fairseq_adv.fairseq_patches.inference_copies import inference_copies
+from fairseq_adv.fairseq_patches import save_dir_lock
+from fairseq_adv.fairseq_patches.extra_weights import inference_copies
 
 SIGNALS = {"INT": ["INT"], "TERM": ["TERM"], "USR1": ["USR1"], "twice": ["INT", "INT"]}
 FAULT, AT = os.environ["FAULT"], int(os.environ["FAULT_AT"])
@@ -133,7 +133,7 @@ def main() -> None:
     if FAULT in ("save", "copy"):
         be_killed_in_a_save()
     elif FAULT == "elsewhere":
-        one_run_a_folder.PATIENCE_WITH_FILES = 1.0
+        save_dir_lock.PATIENCE_WITH_FILES = 1.0
         os.chdir(Path(os.environ["FAULT_OUT"]).parent / ("elsewhere" if IS_LAST else ""))
     elif FAULT in SIGNALS:
         be_signalled_in_an_update()

@@ -1,19 +1,4 @@
-"""``--amp``: bf16 on CPUs, and gradients that are divided by the loss scale once.
-
-- fairseq/tasks/fairseq_task.py, line 514, and fairseq/optim/amp_optimizer.py, line 27: autocast and the loss
-  scale are those of CUDA, so that with ``--cpu`` torch warns, turns both off, and trains in fp32. Here
-  autocast follows the device of the weights: fp16 with a loss scale on GPUs, bf16 on CPUs. bf16 has the range
-  of fp32 and needs no loss scale, so a gradient that is not finite ends a run as in fp32; fairseq would
-  repeat the update, with the same result.
-- amp_optimizer.py, line 53: torch's scaler remembers by the optimizer which gradients it has divided.
-  fairseq divides those of torch's optimizer and steps with its own, so they were divided twice: with a scale
-  of 65536, a gradient of 1e-5 is 1.5e-10 for Adam, less than its eps. The step has to stay with fairseq's,
-  since torch's fused AdamW would count skipped steps.
-- amp_optimizer.py, line 24: ``--fp16-init-scale`` was the initial scale, and with ``--amp-scale-window``
-  the value of ``--amp-init-scale`` was the window.
-
-A run without ``--amp`` is as before.
-"""
+"""Mixed precision, and what it computes with."""
 
 from __future__ import annotations
 
@@ -22,6 +7,9 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from fairseq import modules
+from fairseq.modules.checkpoint_activations import CheckpointFunction
 from fairseq.optim.amp_optimizer import AMPOptimizer, logger
 from fairseq.optim.fairseq_optimizer import FairseqOptimizer
 from fairseq.tasks.fairseq_task import FairseqTask
@@ -31,7 +19,22 @@ from fairseq_adv.fairseq_patches.replace import replace
 
 
 def train_in_mixed_precision() -> None:
-    """Applies the patches."""
+    """``--amp``: bf16 on CPUs, and gradients that are divided by the loss scale once.
+
+    - fairseq/tasks/fairseq_task.py, line 514, and fairseq/optim/amp_optimizer.py, line 27: autocast and the
+      loss scale are those of CUDA, so that with ``--cpu`` torch warns, turns both off, and trains in fp32.
+      Here autocast follows the device of the weights: fp16 with a loss scale on GPUs, bf16 on CPUs. bf16 has
+      the range of fp32 and needs no loss scale, so a gradient that is not finite ends a run as in fp32;
+      fairseq would repeat the update, with the same result.
+    - amp_optimizer.py, line 53: torch's scaler remembers by the optimizer which gradients it has divided.
+      fairseq divides those of torch's optimizer and steps with its own, so they were divided twice: with a
+      scale of 65536, a gradient of 1e-5 is 1.5e-10 for Adam, less than its eps. The step has to stay with
+      fairseq's, since torch's fused AdamW would count skipped steps.
+    - amp_optimizer.py, line 24: ``--fp16-init-scale`` was the initial scale, and with ``--amp-scale-window``
+      the value of ``--amp-init-scale`` was the window.
+
+    A run without ``--amp`` is as before.
+    """
     replace(AMPOptimizer, "__init__", _scaling_on_gpus)
     replace(AMPOptimizer, "clip_grad_norm", _unscaling_once)
     replace(FairseqTask, "train_step", _in_autocast_of_the_device)
@@ -102,3 +105,61 @@ def _in_autocast_of_the_device(plain: Callable[..., Any]) -> Callable[..., Any]:
         return plain(self, sample, model, forward, optimizer.fp32_optimizer, *rest, **options)
 
     return train_step
+
+
+def recompute_in_autocast() -> None:
+    """Re-computes activations in the precision in which they were computed.
+
+    fairseq/modules/checkpoint_activations.py, line 217, ``CheckpointFunction.backward``: with
+    ``--checkpoint-activations`` backward computes a layer a second time, but outside the autocast of
+    ``--amp``: in fp32, slowly, and for the gradient of another forward pass. Without autocast nothing
+    changes.
+    """
+    replace(CheckpointFunction, "forward", _recomputing_as_computed)
+
+
+def _recomputing_as_computed(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def forward(ctx: Any, run_function: Callable[..., Any], *rest: Any) -> Any:
+        gpu, cpu = _autocast_states()
+
+        def run(*args: Any, **options: Any) -> Any:
+            with torch.autocast(*gpu), torch.autocast(*cpu):
+                return run_function(*args, **options)
+
+        return plain(ctx, run, *rest)
+
+    return forward
+
+
+def _autocast_states() -> list[tuple[str, torch.dtype, bool]]:
+    """Device, type and whether autocast is on, for GPUs and CPUs."""
+    kinds = ("cuda", "cpu")
+    try:
+        return [(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)) for kind in kinds]
+    except (AttributeError, TypeError):  # torch 2.3 and earlier
+        return [
+            ("cuda", torch.get_autocast_gpu_dtype(), torch.is_autocast_enabled()),
+            ("cpu", torch.get_autocast_cpu_dtype(), torch.is_autocast_cpu_enabled()),
+        ]
+
+
+def compute_gelu_in_bf16() -> None:
+    """Computes GELU in bf16 on CPUs without copies in fp32.
+
+    fairseq/modules/gelu.py, line 24, ``gelu``: it casts its input to fp32 and its output back. torch's own
+    kernel for bf16 on CPUs computes in fp32 within and rounds once, so all results and gradients that are not
+    denormal (below 1.2e-38) are the same; it takes half of the time, with the backward pass, and no copies
+    are kept for it. Other types and devices are as before.
+
+    Applies the patch, for models that are built later.
+    """
+    replace(modules, "gelu", _without_copies)
+
+
+def _without_copies(plain: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    def gelu(x: Tensor) -> Tensor:
+        if x.dtype == torch.bfloat16 and x.device.type == "cpu":
+            return F.gelu(x)
+        return plain(x)
+
+    return gelu

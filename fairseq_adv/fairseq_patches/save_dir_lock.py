@@ -42,7 +42,7 @@ _held: list[IO[str]] = []  # files that stay open while they are locked
 _who: dict[str, Any] = {}  # the contents of the file
 
 
-def keep_one_run_a_folder() -> None:
+def lock_save_dir() -> None:
     """Applies the patch."""
     replace(checkpoint_utils, "load_checkpoint", _alone)
 

@@ -1,16 +1,4 @@
-"""Copies, scales and measures the gradients of all weights together, and reads their norm once.
-
-fairseq/optim/fp16_optimizer.py, lines 105 to 170 and 226, and fairseq_optimizer.py, lines 102 to 112, start
-an operation for each weight: to copy gradients to fp32 and weights back, to clear, multiply and measure
-gradients. With 12 layers these are 400 operations of an update in fp16, 1000 in bf16, and on a GPU small
-operations take as long as their start. torch has operations for lists of tensors. Each tensor gets the same
-values as before; only on a GPU the norm may differ in its last digits, since it is summed in another order.
-
-fairseq/optim/dynamic_loss_scaler.py, line 44, and fairseq/trainer.py, lines 940 and 1491, each read the norm
-from the GPU; here it is moved to the host once.
-
-A criterion asks for this with ``handles_gradients_together = True``; for all others nothing changes.
-"""
+"""The gradients of the model and of a criterion with weights."""
 
 from __future__ import annotations
 
@@ -31,7 +19,20 @@ HAS_NORM = hasattr(torch, "_foreach_norm")  # from torch 1.12 on
 
 
 def handle_gradients_together() -> None:
-    """Applies the patch."""
+    """Copies, scales and measures the gradients of all weights together, and reads their norm once.
+
+    fairseq/optim/fp16_optimizer.py, lines 105 to 170 and 226, and fairseq_optimizer.py, lines 102 to 112,
+    start an operation for each weight: to copy gradients to fp32 and weights back, to clear, multiply and
+    measure gradients. With 12 layers these are 400 operations of an update in fp16, 1000 in bf16, and on a
+    GPU small operations take as long as their start. torch has operations for lists of tensors. Each tensor
+    gets the same values as before; only on a GPU the norm may differ in its last digits, since it is summed
+    in another order.
+
+    fairseq/optim/dynamic_loss_scaler.py, line 44, and fairseq/trainer.py, lines 940 and 1491, each read the
+    norm from the GPU; here it is moved to the host once.
+
+    A criterion asks for this with ``handles_gradients_together = True``; for all others nothing changes.
+    """
     replace(Trainer, "_build_optimizer", _building)
 
 
@@ -158,3 +159,25 @@ _OF_FP16: dict[str, Callable[..., Any]] = {
     "_sync_fp32_params_to_fp16": _copy_weights,
     "zero_grad": _clear,
 }
+
+
+def let_criterions_see_the_model() -> None:
+    """Lets a criterion have weights of its own, whose sizes depend on the model.
+
+    fairseq/trainer.py, line 47: the trainer receives model and criterion before it casts and wraps them and
+    builds the optimizer. fairseq has no hook in which a criterion sees the model before that. A criterion
+    that needs one has a method ``see_model``; for all others nothing changes.
+    """
+    replace(Trainer, "__init__", _seeing)
+
+
+def _seeing(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def init(
+        self: Trainer, cfg: Any, task: Any, model: nn.Module, criterion: Any, *rest: Any, **more: Any
+    ) -> None:
+        see = getattr(criterion, "see_model", None)
+        if see is not None:
+            see(model)
+        plain(self, cfg, task, model, criterion, *rest, **more)
+
+    return init

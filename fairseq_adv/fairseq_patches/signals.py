@@ -1,22 +1,14 @@
-"""On a signal, ends training after the current update, on all workers together, with a checkpoint.
-
-fairseq 0.12.2 does not handle signals: Ctrl-C, a reclaimed machine, or a scheduler that needs the node cost
-all progress since the last checkpoint. Here SIGINT, SIGTERM and SIGUSR1 let the update finish. Then
-``checkpoint_last.pt`` is written, without a validation that was not due, and the process ends with status 128
-+ the signal's number. The same command resumes from there. A second Ctrl-C ends it at once.
-
-fairseq_cli/train.py, lines 246 and 360: ``train``, and ``validate_and_save``, which it calls after each
-update. fairseq/trainer.py, line 1368: a signal to one worker reaches the others through the sums that all
-workers exchange in each update anyway.
-
-Signals that already have another handler keep it. Without a signal nothing changes for any criterion.
-"""
+"""What a run and its processes do at a signal, and when their parent ends."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import multiprocessing
+import os
 import signal
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -24,12 +16,13 @@ from typing import Any
 
 import torch
 from fairseq import checkpoint_utils
+from fairseq.data import FairseqDataset
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
-from fairseq_adv.fairseq_patches.one_run_a_folder import note_the_stop
 from fairseq_adv.fairseq_patches.replace import replace, replace_in_training
+from fairseq_adv.fairseq_patches.save_dir_lock import note_the_stop
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +40,19 @@ class _Stop:
 
 
 def stop_on_a_signal() -> None:
-    """Applies the patches."""
+    """On a signal, ends training after the current update, on all workers together, with a checkpoint.
+
+    fairseq 0.12.2 does not handle signals: Ctrl-C, a reclaimed machine, or a scheduler that needs the node
+    cost all progress since the last checkpoint. Here SIGINT, SIGTERM and SIGUSR1 let the update finish. Then
+    ``checkpoint_last.pt`` is written, without a validation that was not due, and the process ends with status
+    128 + the signal's number. The same command resumes from there. A second Ctrl-C ends it at once.
+
+    fairseq_cli/train.py, lines 246 and 360: ``train``, and ``validate_and_save``, which it calls after each
+    update. fairseq/trainer.py, line 1368: a signal to one worker reaches the others through the sums that all
+    workers exchange in each update anyway.
+
+    Signals that already have another handler keep it. Without a signal nothing changes for any criterion.
+    """
     replace_in_training("train", _listening)
     replace_in_training("validate_and_save", _stopping)
     replace(Trainer, "_aggregate_logging_outputs", _telling)
@@ -144,3 +149,80 @@ def _leave(cfg: Any, trainer: Trainer) -> None:
     note_the_stop(number.name, trainer.get_num_updates())
     logger.info(f"stopped by {number.name} after update {trainer.get_num_updates()}: {goes_on}")
     raise SystemExit(128 + number)
+
+
+def leave_signals_to_the_training() -> None:
+    """Makes data-loading processes leave signals to the training process, and end with their epoch.
+
+    fairseq/data/iterators.py, line 499. A scheduler's signal, or Ctrl-C in a terminal, reaches these
+    processes too. By default it kills them, and the update that fairseq_patches/signals.py wants to complete
+    fails. With this patch, only a SIGTERM from the training process ends them.
+
+    fairseq asks for processes that outlive their epoch, but starts new ones for the next: those of each
+    validation are left to Python's garbage collector, which closes their queues before torch has asked them
+    to exit. Training then waits 5 seconds for them. With this patch, they exit when they have loaded their
+    data.
+
+    The data are loaded as before, with any criterion.
+    """
+    replace(torch.utils.data.DataLoader, "__init__", _loading)
+
+
+def _loading(plain: Callable[..., None]) -> Callable[..., None]:
+    def init(self: Any, dataset: Any, *words: Any, **options: Any) -> None:
+        if isinstance(dataset, FairseqDataset):
+            options["persistent_workers"] = False
+            if hasattr(signal, "sigwaitinfo"):  # not on macOS
+                options.setdefault("worker_init_fn", _leave_signals)
+        plain(self, dataset, *words, **options)
+
+    return init
+
+
+def _leave_signals(_: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    training = os.getppid()
+
+    def wait() -> None:
+        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != training:
+            pass
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def end_with_torchrun() -> None:
+    """Ends a worker together with the torchrun that started it.
+
+    torchrun ends its workers when one of them fails, and when it is asked to stop. But if it is killed with
+    SIGKILL (by the kernel when memory runs out, or by a scheduler), its workers continue: they have their own
+    connections, and train and write checkpoints alongside a restarted run in the same folder. On Linux the
+    kernel can end them. This applies to every criterion, but only under torchrun.
+
+    Asks the kernel to send SIGKILL when torchrun dies. Has an effect only in torchrun's workers.
+
+    Raises: SystemExit: torchrun has already died. The worker would otherwise wait for it for half an hour or
+    longer, or find another run's torchrun at the same port.
+    """
+    if sys.platform != "linux" or "TORCHELASTIC_RUN_ID" not in os.environ:
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and not _is_listening():
+        raise SystemExit("error: torchrun, which started this worker, has ended")
+
+
+def _is_listening() -> bool:
+    """Whether the store through which workers find each other exists; torchrun opens it before they start."""
+    address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    try:
+        socket.create_connection(address, timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:  # a slow network: torch will notice
+        pass
+    return True

@@ -1,0 +1,143 @@
+"""What fairseq's commands print, and the options and the memory that they begin with."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+from fairseq import options
+
+from fairseq_adv.data.full_disk import FullDisk, full_disk_named
+from fairseq_adv.fairseq_patches.replace import replace
+from fairseq_adv_compat.own_errors import for_the_user
+from fairseq_adv_compat.printable import make_output_printable, make_printable
+
+COMMANDS = ("fairseq-train", "fairseq-validate")
+
+
+def report_mistakes_in_one_line() -> None:
+    """fairseq's commands print a user's mistake below a traceback of thirty lines.
+
+    Python's ``sys.excepthook`` prints it. In ``fairseq-train`` and ``fairseq-validate`` the patched hook
+    prints a single line for errors that this project reports to users; other errors are printed as before.
+
+    Applies the patch; it has an effect only if the program is one of fairseq's commands.
+    """
+    plain = sys.excepthook
+
+    def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        text = for_the_user(error) if Path(sys.argv[0]).name in COMMANDS else None
+        if text is not None:
+            print(f"error: {text}", file=sys.stderr)
+        else:
+            plain(kind, error, trace)
+
+    sys.excepthook = report
+
+
+def exit_on_full_log_disk() -> None:
+    """Ends a run with a one-line error if the disk is too full to write its ``--log-file``.
+
+    fairseq_cli/train.py, line 64: the log is an ordinary handler of Python's logging, which prints a
+    traceback for each line that it can't write, and continues. The run would fail at its next checkpoint at
+    the latest.
+
+    Applies the patch; it has an effect only if the program is one of fairseq's commands.
+    """
+    replace(logging.FileHandler, "handleError", _ending)
+
+
+def _ending(plain: Callable[..., None]) -> Callable[..., None]:
+    def handle(self: logging.FileHandler, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        try:
+            with full_disk_named(Path(self.baseFilename)):
+                if error is not None and Path(sys.argv[0]).name in COMMANDS:
+                    raise error
+        except FullDisk:
+            raise
+        except Exception:
+            pass  # the original handler reports it
+        plain(self, record)
+
+    return handle
+
+
+_COMMANDS = (*COMMANDS, "fairseq-hydra-train")
+
+
+def log_printable_text() -> None:
+    """Logs names from files without letting them control a terminal, and in any locale.
+
+    fairseq_cli/train.py, lines 17 and 64: the log goes to standard output and to ``--log-file`` as it is, in
+    the locale's encoding. A class named ``"\\x1b[2J"`` would clear the terminal, also when the file is shown
+    there later; in an ASCII locale each line with another character would end in a traceback instead.
+
+    Applies the patch; it has an effect only if the program is one of fairseq's commands.
+    """
+    replace(logging.FileHandler, "_open", _opening)
+    if _is_of_fairseq():
+        make_output_printable()
+        for handler in logging.getLogger().handlers:  # hydra has opened its file already
+            if isinstance(handler, logging.FileHandler):
+                make_printable(handler.stream)
+
+
+def _opening(plain: Callable[..., TextIO]) -> Callable[..., TextIO]:
+    def opened(self: logging.FileHandler) -> TextIO:
+        stream = plain(self)
+        if _is_of_fairseq():
+            make_printable(stream)
+        return stream
+
+    return opened
+
+
+def _is_of_fairseq() -> bool:
+    return Path(sys.argv[0]).name in _COMMANDS
+
+
+def train_in_bf16_without_tpu() -> None:
+    """``--bf16`` trains on CPUs and GPUs, as ``common.bf16`` does in a yaml.
+
+    fairseq/options.py, line 200, ``parse_args_and_arch``: on the command line ``--bf16`` and
+    ``--memory-efficient-bf16`` turn on ``--tpu``, and the trainer then asks for torch_xla. In a yaml they
+    don't. For a TPU, pass ``--bf16 --tpu``. Other command lines are read as before.
+
+    Applies the patch, which is in time: fairseq imports ``--user-dir`` before it reads the options.
+    """
+    replace(options, "parse_args_and_arch", _asking_for_tpu)
+
+
+def _asking_for_tpu(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def parse_args_and_arch(
+        parser: argparse.ArgumentParser, input_args: Sequence[str] | None = None, *rest: Any, **more: Any
+    ) -> Any:
+        found = plain(parser, input_args, *rest, **more)
+        args = found[0] if isinstance(found, tuple) else found  # with parse_known: and what was left over
+        if getattr(args, "bf16", False) and getattr(args, "tpu", False):
+            args.tpu = "--tpu" in (sys.argv[1:] if input_args is None else input_args)
+        return found
+
+    return parse_args_and_arch
+
+
+VARIABLE = "THP_MEM_ALLOC_ENABLE"  # c10/core/impl/alloc_cpu.cpp
+
+
+def ask_for_huge_pages() -> None:
+    """Lets torch's CPU allocator ask Linux for huge pages for tensors of 2 MiB and more.
+
+    The gradient of a table of 30,522 words × 384 is made anew in each update. Taken in pages of 4 KiB it
+    costs 20 ms, in huge pages 4 ms: a tenth of an update of a small encoder. torch reads the variable when it
+    first asks for memory, so a process that has made tensors before importing this package stays as it is.
+
+    Sets torch's variable, unless the user has set it.
+    """
+    os.environ.setdefault(VARIABLE, "1")
