@@ -53,8 +53,6 @@ def report(result: Prepared) -> None:
     if result.reused:
         print(f"{result.task}: {result.out} is already there and made from these files; nothing to do")
     else:
-        if result.skipped:
-            print(f"{result.task}: resumed; already done: {', '.join(result.skipped)}")
         rows = ", ".join(f"{split} {count}" for split, count in result.rows.items())
         print(f"{result.task}: wrote {result.out} ({rows})")
     for note in result.notes:

@@ -113,8 +113,7 @@ def prepare_choices(
         return result
     with workspace(out, made_from) as space:
         for name, text in texts.items():
-            if not space.has([name]):
-                space.write([name], partial(_write, name=name, text=text))
+            space.write([name], partial(_write, name=name, text=text))
     return result
 
 

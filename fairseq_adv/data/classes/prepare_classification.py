@@ -49,7 +49,7 @@ def prepare_classification(
     """Tokenises and binarises splits into ``out/{input0,input1,label,tokenizer}``.
 
     ``label/dict.txt`` has the classes in the order of :func:`fairseq_adv.data.text.binarize.class_order`.
-    ``out`` is written atomically. An interrupted run is resumed by the next one, and an ``out`` made from the
+    ``out`` is written atomically. An interrupted run leaves no ``out``, and an ``out`` made from the
     same rows is kept.
 
     Args:

@@ -62,8 +62,8 @@ def prepare(
 ) -> Prepared:
     """Tokenises and binarises one GLUE task into ``out/{input0,input1,label,tokenizer}``.
 
-    Every file is checked before anything is written. ``out`` is written atomically. An interrupted run is
-    resumed by the next one, and an ``out`` made from the same files is kept.
+    Every file is checked before anything is written. ``out`` is written atomically: an interrupted run
+    leaves none. An ``out`` made from the same files is kept.
 
     Args:
         glue_dir: the folder of all GLUE tasks, or that of this one.

@@ -45,7 +45,6 @@ class Prepared:
         out: the folder.
         reused: nothing was done, because ``out`` was complete and made from the same input.
         rows: the number of examples of each split; empty if reused.
-        skipped: parts that an earlier, interrupted run had finished.
         tokens: number of ids written, including ``</s>``.
         unknown_tokens: number of ``<unk>`` among them.
         notes: messages for the user: missing test files, rows left out, tokens that are ``<unk>``.
@@ -55,7 +54,6 @@ class Prepared:
     out: Path
     reused: bool = False
     rows: Dict[str, int] = field(default_factory=dict)
-    skipped: List[str] = field(default_factory=list)
     tokens: int = 0
     unknown_tokens: int = 0
     notes: List[str] = field(default_factory=list)
@@ -69,7 +67,7 @@ def write_folder(
     result: Prepared,
     progress: bool,
 ) -> None:
-    """Writes all parts that do not exist yet.
+    """Writes all parts.
 
     Args:
         space: the folder.
@@ -80,28 +78,25 @@ def write_folder(
         progress: show a progress bar.
     """
     result.rows.update((split.name, len(split.inputs[0])) for split in splits)
-    _write_labels(space, splits, classes, result)
+    _write_labels(space, splits, classes)
     _write_inputs(space, splits, tokenizer, result, progress)
     files = [f"{FOLDER}/{name}" for name in names_of_files(tokenizer)]
-    if not space.has(files):
-        space.write(files, partial(keep_tokenizer, tokenizer=tokenizer))
+    space.write(files, partial(keep_tokenizer, tokenizer=tokenizer))
 
 
-def _write_labels(
-    space: Workspace, splits: Sequence[LabelledRows], classes: Optional[Dictionary], result: Prepared
-) -> None:
+def _write_labels(space: Workspace, splits: Sequence[LabelledRows], classes: Optional[Dictionary]) -> None:
     labelled = [split for split in splits if split.labels]
     if classes is None:
         for split in labelled:
             text = "".join(label + "\n" for label in split.labels)
-            _part(space, result, f"label/{split.name}", [".label"], partial(_write_text, text=text))
+            _part(space, f"label/{split.name}", [".label"], partial(_write_text, text=text))
         return
-    _part(space, result, "label/dict", [".txt"], partial(_save_dictionary, dictionary=classes))
+    _part(space, "label/dict", [".txt"], partial(_save_dictionary, dictionary=classes))
     for split in labelled:
         ids = np.array([[classes.index(label), classes.eos()] for label in split.labels], dtype=np.int64)
         chunks = [(ids.reshape(-1), np.full(len(ids), 2, dtype=np.int64))]
         writer = partial(write_indexed, chunks=chunks, vocabulary_size=len(classes))
-        _part(space, result, f"label/{split.name}", [".bin", ".idx"], writer)
+        _part(space, f"label/{split.name}", [".bin", ".idx"], writer)
 
 
 def _write_inputs(
@@ -115,13 +110,12 @@ def _write_inputs(
     with tqdm(total=total, desc=result.task, unit="row", disable=not progress) as bar:
         for number in range(len(splits[0].inputs)):
             save = partial(_save_dictionary, dictionary=tokenizer.dictionary)
-            _part(space, result, f"input{number}/dict", [".txt"], save)
+            _part(space, f"input{number}/dict", [".txt"], save)
             for split in splits:
                 rows = split.inputs[number]
                 chunks = _encoded(rows, tokenizer, result, bar)
                 writer = partial(write_indexed, chunks=chunks, vocabulary_size=len(tokenizer.dictionary))
-                if _part(space, result, f"input{number}/{split.name}", [".bin", ".idx"], writer):
-                    bar.update(len(rows))
+                _part(space, f"input{number}/{split.name}", [".bin", ".idx"], writer)
     if result.unknown_tokens:
         result.notes.append(
             f"{result.unknown_tokens} of {result.tokens} tokens are <unk>: not in the vocabulary or dict.txt"
@@ -140,16 +134,10 @@ def _encoded(
         bar.update(len(chunk))
 
 
-def _part(
-    space: Workspace, result: Prepared, prefix: str, endings: Sequence[str], writer: Callable[[Path], None]
-) -> bool:
-    """Calls ``writer(path without ending)`` to write ``prefix + ending``; True if all existed already."""
+def _part(space: Workspace, prefix: str, endings: Sequence[str], writer: Callable[[Path], None]) -> None:
+    """Calls ``writer(path without ending)`` to write ``prefix + ending``."""
     files = [prefix + ending for ending in endings]
-    if space.has(files):
-        result.skipped.append(prefix)
-        return True
     space.write(files, lambda folder: writer(folder / Path(prefix).name))
-    return False
 
 
 def _save_dictionary(prefix: Path, dictionary: Dictionary) -> None:

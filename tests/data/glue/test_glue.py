@@ -335,7 +335,7 @@ def test_killed_at_any_step_and_run_again_gives_the_same_bytes(
     prepare(tmp_path, "STS-B", tmp_path / "before", tokenizer, progress=False)
     before = written(tmp_path / "before")
     out = tmp_path / "work" / "out"
-    continued, reused = [], 0
+    reused = 0
     for at in range(1, 1000, stride):
         shutil.rmtree(tmp_path / "work", ignore_errors=True)
         shutil.copytree(tmp_path / "before", out)
@@ -345,11 +345,10 @@ def test_killed_at_any_step_and_run_again_gives_the_same_bytes(
         assert not out.exists() or written(out) in (expected, before), at
         overwrite = out.exists() and written(out) == before
         result = prepare(tmp_path, "SST-2", out, tokenizer, overwrite=overwrite, progress=False)
-        continued.append(len(result.skipped))
         reused += result.reused
         assert written(out) == expected, at
         assert os.listdir(out.parent) == ["out"], at
-    assert at > 30 and max(continued) == 7  # all seven parts were done before the last steps
+    assert at > 30
     assert reused > 0  # the last steps only remove what was replaced
     assert written(out) == expected
 
@@ -396,8 +395,7 @@ def test_an_interrupted_run_on_other_files_is_begun_anew(tokenizer: TokenToIds, 
     assert _prepare_and_die(tmp_path, tmp_path / "out", tokenizer, 25)
     assert (tmp_path / "out.partial" / "label" / "train.bin").exists()
     _replace(tmp_path / "SST-2" / "train.tsv", 2, b"another row\t0")
-    result = prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
-    assert result.skipped == []
+    prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
     prepare(tmp_path, "SST-2", tmp_path / "whole", tokenizer, progress=False)
     assert written(tmp_path / "out") == written(tmp_path / "whole")
 
