@@ -18,9 +18,9 @@ import small_setup as small
 from driver import Record, Run, make
 from tables import Column, last, table
 
-from fairseq_adv_cli.model_args import model_args
-from fairseq_adv_cli.number_types import count, positive, whole
-from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
+from fairseq_adv.cli.model_args import model_args
+from fairseq_adv.cli.number_types import count, positive, whole
+from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
 
 ORDERS = {"grouped": [], "shuffled": ["--no-group-by-length"]}
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from driver import Record, read_records
 from tables import BEGIN, END, Column, around, last, outcome, write_between
 
-from fairseq_adv_cli.model_args import model_args
-from fairseq_adv_cli.number_types import count, whole
-from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
+from fairseq_adv.cli.model_args import model_args
+from fairseq_adv.cli.number_types import count, whole
+from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
 
 NATS = math.log(2)  # fairseq logs losses in bits
 # Absolute sizes for MiniLM. For how to choose sizes, see docs/choosing.md.
@@ -153,7 +153,7 @@ def run_verb(verb: str, *words: object) -> None:
     Raises:
         ValueError: it failed, and has printed why.
     """
-    if subprocess.run([sys.executable, "-m", "fairseq_adv_cli", *verb.split(), *map(str, words)]).returncode:
+    if subprocess.run([sys.executable, "-m", "fairseq_adv", *verb.split(), *map(str, words)]).returncode:
         raise ValueError(f"fairseq-adv {verb} failed: see above")
 
 

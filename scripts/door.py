@@ -6,7 +6,7 @@ import sys
 def main(*verb: str) -> int:
     """Runs ``fairseq-adv VERB`` with the process's arguments."""
     try:
-        from fairseq_adv_cli import main as command
+        from fairseq_adv.cli import main as command
     except ImportError:
         sys.exit(
             f"error: fairseq_adv is not installed in {sys.executable}. Activate its environment "

@@ -20,7 +20,7 @@ import small_setup as small
 from driver import Record, Run, make
 from tables import Column, last, outcome, table
 
-from fairseq_adv_cli.number_types import positive
+from fairseq_adv.cli.number_types import positive
 
 TASKS = ("MRPC", "RTE")
 STAGES = ("warmup", "pretrain", "finetune")

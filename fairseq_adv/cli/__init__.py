@@ -1,13 +1,15 @@
 """The console command ``fairseq-adv``; each subcommand has a file of its own.
 
-It is not part of the package ``fairseq_adv``, because importing that imports fairseq and torch. The command
-is used inside other command lines, ``--user-dir "$(fairseq-adv user-dir)"``, and must start fast.
+The command is used inside other command lines, ``--user-dir "$(fairseq-adv user-dir)"``, and must start fast:
+a verb imports torch and fairseq only when its work begins.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+
+from fairseq_adv.fairseq_patches.huge_pages import ask_for_huge_pages
 
 from .script import exit_status, run_verb
 from .user_dir import find_user_dir
@@ -51,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="Run fairseq-adv COMMAND --help for the options of a command.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    ask_for_huge_pages()
     return exit_status(lambda: run_verb(parser, VERBS, argv), mistakes=())
 
 
