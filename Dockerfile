@@ -23,7 +23,6 @@ COPY constraints.txt ./
 RUN pip install -c constraints.txt torch torchaudio
 COPY setup.py pyproject.toml README.md LICENSE fairseq_adv_compat.pth ./
 COPY fairseq_adv fairseq_adv
-COPY fairseq_adv_cli fairseq_adv_cli
 COPY fairseq_adv_compat fairseq_adv_compat
 ARG EXTRAS=plots,submitit
 RUN pip install -c constraints.txt ".[$EXTRAS]"

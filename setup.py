@@ -168,7 +168,7 @@ setup(
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Typing :: Typed",
     ],
-    packages=find_packages(include=["fairseq_adv", "fairseq_adv.*", "fairseq_adv_compat", "fairseq_adv_cli"]),
+    packages=find_packages(include=["fairseq_adv", "fairseq_adv.*", "fairseq_adv_compat"]),
     # The explicit root makes an editable install a plain path in site-packages, which costs nothing at
     # start-up; the import hook that setuptools writes otherwise costs milliseconds.
     package_dir={"": "."},
@@ -227,7 +227,7 @@ setup(
             *WSC,
         ],
     },
-    entry_points={"console_scripts": ["fairseq-adv=fairseq_adv_cli:main"]},
+    entry_points={"console_scripts": ["fairseq-adv=fairseq_adv.cli:main"]},
     cmdclass={"build_py": BuildPyWithPth, "editable_wheel": EditableWheelWithPth},
     zip_safe=False,
 )

@@ -24,7 +24,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_adv_cli.number_types import count
+from fairseq_adv.cli.number_types import count
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS_MB = 82_000
@@ -85,7 +85,7 @@ def theirs(text: Path, bpe: Path, out: Path) -> Cost:
 
 
 def ours(text: Path, bpe: Path, out: Path, workers: int = 1) -> Cost:
-    command = [sys.executable, "-m", "fairseq_adv_cli", "corpus", str(text), str(out)]
+    command = [sys.executable, "-m", "fairseq_adv", "corpus", str(text), str(out)]
     command += ["--shards", str(workers), "--workers", str(workers), "--srcdict", str(bpe / "dict.txt")]
     command += ["--encoder-json", str(bpe / "encoder.json"), "--vocab-bpe", str(bpe / "vocab.bpe")]
     return cost(command)

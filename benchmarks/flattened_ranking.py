@@ -23,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from measuring import build_trainer, clock, machine
 
-from fairseq_adv_cli.number_types import count
+from fairseq_adv.cli.number_types import count
 
 HEAD = "sentence_classification_head"
 

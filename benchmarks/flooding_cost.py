@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from measuring import MODELS, add_options, clock, machine, spread
 from update_cost import build, write_data
 
-from fairseq_adv_cli.number_types import count
+from fairseq_adv.cli.number_types import count
 
 SIDES = {
     "standard": ["--criterion", "standard"],

@@ -22,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from measuring import MODELS, add_options, clock, encoder_words, first_batch, machine, peak_memory, spread
 
-from fairseq_adv_cli.number_types import count
+from fairseq_adv.cli.number_types import count
 
 SIDES = {"sentence_prediction": "fairseq's own, copies trained", "standard": "ours, copies frozen"}
 

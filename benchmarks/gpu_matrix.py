@@ -31,8 +31,8 @@ from mode_runs import Runs, this_machine
 from mode_table import table
 from tables import write_between
 
-from fairseq_adv_cli.number_types import count, positive
-from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
+from fairseq_adv.cli.number_types import count, positive
+from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
 
 MARKERS = ("<!-- mode matrix: begin -->", "<!-- mode matrix: end -->")
 

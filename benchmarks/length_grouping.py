@@ -22,9 +22,9 @@ import small_setup as small
 from driver import Processes, Record, Run, train_and_measure
 from tables import markdown
 
-from fairseq_adv_cli.model_args import model_args
-from fairseq_adv_cli.number_types import count, positive, whole
-from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
+from fairseq_adv.cli.model_args import model_args
+from fairseq_adv.cli.number_types import count, positive, whole
+from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
 
 ORDERS = {"grouped": [], "shuffled": ["--no-group-by-length"]}
 NATS = math.log(2)  # fairseq logs losses in bits

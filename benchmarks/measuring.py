@@ -92,7 +92,7 @@ def build_trainer(
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq.trainer import Trainer
 
-    import fairseq_adv
+    import fairseq_adv.plugin
 
     args = [
         data, "--user-dir", str(Path(fairseq_adv.__file__).parent),

@@ -57,8 +57,8 @@ from peers_sides import (
     plain_name,
 )
 
-from fairseq_adv_cli.number_types import count
-from fairseq_adv_cli.script import HelpFormatter, exit_status
+from fairseq_adv.cli.number_types import count
+from fairseq_adv.cli.script import HelpFormatter, exit_status
 
 # A side, the side that it is compared with, and the bound on the ratio.
 BOUNDS = [

@@ -25,10 +25,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from fairseq_adv.cli.number_types import count
+from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
 from fairseq_adv.data.io import locked, write_whole
 from fairseq_adv.data.own_json import SIZE, own_object
-from fairseq_adv_cli.number_types import count
-from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
 METHODS, PRECISIONS, TRAINED_ROWS = ("standard", "freelb", "pgd"), ("bf16", "fp32"), 1000
 COMMAND = str(Path(sys.executable).with_name("fairseq-adv"))

@@ -46,8 +46,8 @@ from measuring import (
     write_words,
 )
 
-from fairseq_adv_cli.number_types import count
-from fairseq_adv_cli.script import HelpFormatter
+from fairseq_adv.cli.number_types import count
+from fairseq_adv.cli.script import HelpFormatter
 
 # What each method is compared with: forward-backward passes or whole updates.
 BASES = {"freelb": "plain", "pgd": "plain", "freeat": "standard", "yopo": "plain"}

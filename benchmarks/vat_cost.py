@@ -37,8 +37,8 @@ from measuring import (
     write_words,
 )
 
-from fairseq_adv_cli.number_types import count
-from fairseq_adv_cli.script import HelpFormatter
+from fairseq_adv.cli.number_types import count
+from fairseq_adv.cli.script import HelpFormatter
 
 SIDES = {
     "masked_lm": [],

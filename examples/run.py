@@ -25,10 +25,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv_cli import find_user_dir
-from fairseq_adv_cli.model_args import model_args
-from fairseq_adv_cli.number_types import count
-from fairseq_adv_cli.script import exit_status
+from fairseq_adv.cli import find_user_dir
+from fairseq_adv.cli.model_args import model_args
+from fairseq_adv.cli.number_types import count
+from fairseq_adv.cli.script import exit_status
 
 EXAMPLES = Path(__file__).resolve().parent
 ENCODER = "ENCODER_DIR"  # the yamls' placeholder for the encoder's folder
@@ -289,8 +289,6 @@ def command(args: argparse.Namespace) -> list[str]:
     recipe, gpus, plugin = args.recipe, args.gpus, find_user_dir()
     if not recipe.is_file():
         raise ValueError(f"{recipe}: no such recipe. Choose one of\n{shipped()}")
-    if plugin is None:
-        raise ValueError("the package fairseq_adv was not found: activate the project's environment")
     first, swept = first_job(args.overrides)
     chosen, keys = split(recipe, first)
     base = composed(recipe, chosen)

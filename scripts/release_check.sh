@@ -65,7 +65,7 @@ tar -xzf "$sdist" -C "$OUT/tests" --strip-components 1
 cd "$OUT/tests"
 # The tests must import the installed packages, not those of the sdist.
 site=$("$OUT/env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-for package in fairseq_adv fairseq_adv_cli fairseq_adv_compat; do
+for package in fairseq_adv fairseq_adv_compat; do
     rm -rf "$package"
     ln -s "$site/$package" "$package"
 done

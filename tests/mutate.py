@@ -25,7 +25,7 @@ from mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = [
-    "fairseq_adv", "fairseq_adv_cli", "fairseq_adv_compat", "tests", "examples", "scripts", "benchmarks",
+    "fairseq_adv", "fairseq_adv_compat", "tests", "examples", "scripts", "benchmarks",
     "pyproject.toml", "setup.py",
 ]  # fmt: skip
 NOT_COPIED = shutil.ignore_patterns("__pycache__", ".*_cache", "*.pt")

@@ -13,7 +13,7 @@ _MODULE = """
 import os
 from pathlib import Path
 
-import fairseq_adv
+import fairseq_adv.plugin
 from fairseq_adv_compat import processor
 
 names = os.environ["PROCESSORS"].split(",")

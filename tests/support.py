@@ -27,8 +27,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 
-import fairseq_adv
-import fairseq_adv_cli
+import fairseq_adv.cli
+import fairseq_adv.plugin
 from fairseq_adv.fairseq_patches.extra_weights import inference_copies
 
 composition.remember()
@@ -308,7 +308,7 @@ def load_script(path: Path) -> ModuleType:
 
 def verb(name: str) -> list[str]:
     """The command line of a verb of fairseq-adv, such as ``"prepare glue"``."""
-    return [sys.executable, "-m", "fairseq_adv_cli", *name.split()]
+    return [sys.executable, "-m", "fairseq_adv", *name.split()]
 
 
 def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,7 +344,7 @@ class CommandMain(MainOf):
     """A verb of fairseq-adv, such as ``"prepare glue"``."""
 
     def __init__(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-        super().__init__(lambda words: fairseq_adv_cli.main([*name.split(), *words]), capsys)
+        super().__init__(lambda words: fairseq_adv.cli.main([*name.split(), *words]), capsys)
 
 
 def slow(*values: object) -> Any:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from support import command, run_command, run_from_scratch, write_task
 
-from fairseq_adv_cli import doctor
+from fairseq_adv.cli import doctor
 
 ROOT = Path(__file__).resolve().parent.parent
 PTH = ROOT / "fairseq_adv_compat.pth"
@@ -130,7 +130,7 @@ def test_fairseq_adv_and_its_spawned_workers_need_no_pth(tmp_path: Path) -> None
     if sys.version_info >= (3, 11):
         done = run_without_pth(tmp_path, SPAWN)
         assert done.returncode == 1 and "mutable default" in done.stderr
-    done = run_without_pth(tmp_path, f"import fairseq_adv_cli{SPAWN}")
+    done = run_without_pth(tmp_path, f"import fairseq_adv.cli{SPAWN}")
     assert done.returncode == 0, done.stderr
 
 

@@ -9,7 +9,7 @@ import torch
 from fairseq import utils
 from torch import Tensor
 
-import fairseq_adv  # noqa: F401 - applies the patch
+import fairseq_adv.registration  # noqa: F401 - applies the patch
 
 pytestmark = pytest.mark.fast
 GELU: Callable[[Tensor], Tensor] = utils.get_activation_fn("gelu")

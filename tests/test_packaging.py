@@ -22,7 +22,7 @@ from support import run_from_scratch
 
 ROOT = Path(__file__).resolve().parent.parent
 PTH = "fairseq_adv_compat.pth"
-PACKAGES = ("fairseq_adv", "fairseq_adv_compat", "fairseq_adv_cli")
+PACKAGES = ("fairseq_adv", "fairseq_adv_compat")
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from processors import ARM, X86, write_cpuinfo
 
-from fairseq_adv_cli import doctor
+from fairseq_adv.cli import doctor
 from fairseq_adv_compat import processor
 
 pytestmark = pytest.mark.fast

@@ -38,14 +38,14 @@ from filelock import FileLock
 from records import RECORDS, append, keep_rows, read_arrays, read_records
 from splits import GRID, TASKS
 
+from fairseq_adv.cli.model_args import model_args
+from fairseq_adv.cli.number_types import count
+from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
 from fairseq_adv.data.classes.labelled_texts import PlacedTexts
 from fairseq_adv.data.classes.prepare_classification import Making, prepare_classification
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import json_lines, json_object, locked, write_whole
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
-from fairseq_adv_cli.model_args import model_args
-from fairseq_adv_cli.number_types import count
-from fairseq_adv_cli.script import RESUMABLE, HelpFormatter, exit_status
 
 MINUTE = 60.0
 NEIGHBOURS = "attack/counterfitted_neighbors.json"

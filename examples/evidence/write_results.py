@@ -25,7 +25,7 @@ from records import RECORDS, answers_of, read_arrays, read_records
 from splits import GRID, TASKS, tested
 from tables import markdown, write_between
 
-from fairseq_adv_cli.script import HelpFormatter, exit_status
+from fairseq_adv.cli.script import HelpFormatter, exit_status
 
 FIGURE, FEWEST = "gain", 3  # the smallest number of seeds for which a gain is shown
 NONE = "**No cells yet.** The earlier grid: [records-2026-11](records-2026-11/RESULTS.md)."

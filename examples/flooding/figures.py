@@ -28,6 +28,9 @@ from pathlib import Path
 
 import torch
 
+from fairseq_adv.cli.number_types import count, whole, with_commas
+from fairseq_adv.cli.script import HelpFormatter, exit_status
+from fairseq_adv.cli.shared_options import add_batch_size, add_cpu
 from fairseq_adv.data.io import write_whole
 from fairseq_adv.data.tables.table_text import number_cell, table_text
 from fairseq_adv.evaluation import plots
@@ -36,9 +39,6 @@ from fairseq_adv.evaluation.runs import read_log
 from fairseq_adv.evaluation.trained import Trained, load
 from fairseq_adv.flooding_x import GROUPS, AccordanceProbe, Crossing, crossings
 from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry
-from fairseq_adv_cli.number_types import count, whole, with_commas
-from fairseq_adv_cli.script import HelpFormatter, exit_status
-from fairseq_adv_cli.shared_options import add_batch_size, add_cpu
 
 BAND = "#F0E442"
 AT = "accordance_update"

@@ -16,11 +16,11 @@ from itertools import islice
 from pathlib import Path
 
 from fairseq_adv import load
+from fairseq_adv.cli.number_types import count
+from fairseq_adv.cli.script import HelpFormatter, exit_status
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.summaries import BEST, summarise
 from fairseq_adv.evaluation.trained import attack_checkpoint
-from fairseq_adv_cli.number_types import count
-from fairseq_adv_cli.script import HelpFormatter, exit_status
 
 FILES = {"movies": "test.csv", "products": "products.csv", "tweets": "tweets.csv"}
 RADII = (0.01, 0.02)

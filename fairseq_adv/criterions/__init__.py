@@ -5,34 +5,9 @@ trainer, ``mini_batch.py`` has the mini-batch that a method works on, ``adversar
 and its relatives share, and ``flood.py`` flooding, an option of every method.
 """
 
-from fairseq_adv.criterions import (
-    alum_vat,
-    creat,
-    flooding,
-    freeat,
-    freelb,
-    infobert,
-    noise,
-    pgd,
-    r3f,
-    smart,
-    standard,
-    tavat,
-    yopo,
-)
+from importlib import import_module
 
-__all__ = [
-    "alum_vat",
-    "creat",
-    "flooding",
-    "freeat",
-    "freelb",
-    "infobert",
-    "noise",
-    "pgd",
-    "r3f",
-    "smart",
-    "standard",
-    "tavat",
-    "yopo",
-]
+from fairseq_adv.criterion_names import CRITERIONS
+
+for _name in CRITERIONS:
+    import_module(f"{__name__}.{_name}")

@@ -15,47 +15,13 @@ from typing import Any, ContextManager
 import torch
 from torch import Tensor, nn
 
+from fairseq_adv.evaluation.attack_settings import LOSSES, Attack
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry
 from fairseq_adv.perturbation.passes import frozen_parameters, use_differentiable_layers
 
-LOSSES = ("cross-entropy", "margin")
-"""The loss of training, and the highest score of a wrong class minus that of the right one."""
-
-
-@dataclass
-class Attack:
-    """An attack's radius and schedule, per example, in the units of the embeddings or relative to them.
-
-    Attributes:
-        epsilon: radius of the L2 ball.
-        step_size: length of an ascent step.
-        steps: number of ascent steps.
-        start: m of the random start; 0: start at the clean embeddings.
-        seed: for the random start.
-        relative: the sizes are fractions of the L2 norm of the example's embeddings.
-        loss: what the steps raise, one of :data:`LOSSES`. The gradient of cross-entropy vanishes where the
-            softmax is saturated, so that an over-confident model looks robust; that of the margin does not.
-    """
-
-    epsilon: float
-    step_size: float
-    steps: int = 20
-    start: float = 0.0
-    seed: int = 1
-    relative: bool = False
-    loss: str = "cross-entropy"
-
-    def __post_init__(self) -> None:
-        sizes_fit = all(math.isfinite(size) and size > 0 for size in (self.epsilon, self.step_size))
-        if not sizes_fit or self.steps < 1 or not (math.isfinite(self.start) and self.start >= 0):
-            raise ValueError(
-                "an attack needs epsilon > 0, step size > 0, steps >= 1 and start >= 0, all finite, not "
-                f"epsilon {self.epsilon}, step size {self.step_size}, steps {self.steps}, start {self.start}"
-            )
-        if self.loss not in LOSSES:
-            raise ValueError(f"an attack raises {' or '.join(LOSSES)}, not {self.loss}")
+__all__ = ["LOSSES", "Attack", "Robustness", "attack", "margin"]
 
 
 @dataclass

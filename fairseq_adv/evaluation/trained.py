@@ -20,6 +20,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import nn
 from tqdm import tqdm
 
+import fairseq_adv.registration  # noqa: F401 - what checkpoints name
 from fairseq_adv.criterions.method_options import ObjectiveConfig
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.folder_check import check_labels

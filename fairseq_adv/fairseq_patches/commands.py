@@ -1,10 +1,9 @@
-"""What fairseq's commands print, and the options and the memory that they begin with."""
+"""What fairseq's commands print, and the options that they begin with."""
 
 from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -126,18 +125,3 @@ def _asking_for_tpu(plain: Callable[..., Any]) -> Callable[..., Any]:
         return found
 
     return parse_args_and_arch
-
-
-VARIABLE = "THP_MEM_ALLOC_ENABLE"  # c10/core/impl/alloc_cpu.cpp
-
-
-def ask_for_huge_pages() -> None:
-    """Lets torch's CPU allocator ask Linux for huge pages for tensors of 2 MiB and more.
-
-    The gradient of a table of 30,522 words × 384 is made anew in each update. Taken in pages of 4 KiB it
-    costs 20 ms, in huge pages 4 ms: a tenth of an update of a small encoder. torch reads the variable when it
-    first asks for memory, so a process that has made tensors before importing this package stays as it is.
-
-    Sets torch's variable, unless the user has set it.
-    """
-    os.environ.setdefault(VARIABLE, "1")

@@ -15,6 +15,7 @@ from typing import Any, Optional
 import numpy as np
 import torch
 
+import fairseq_adv.registration  # noqa: F401 - what checkpoints name
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv_compat import checkpoints

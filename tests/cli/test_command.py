@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from support import command, run_command, run_from_scratch
 
-import fairseq_adv_cli
-from fairseq_adv_cli import doctor, prepare, retrieve, user_dir
+import fairseq_adv.cli
+from fairseq_adv.cli import doctor, prepare, retrieve
 
 ROOT = Path(__file__).resolve().parents[2]
 USER_DIR = str(ROOT / "fairseq_adv")
 
 
 def python_cli(*words: str) -> subprocess.CompletedProcess[str]:
-    return run_from_scratch(sys.executable, "-m", "fairseq_adv_cli", *words)
+    return run_from_scratch(sys.executable, "-m", "fairseq_adv", *words)
 
 
 def console_script() -> str:
@@ -53,7 +53,7 @@ def test_user_dir_answers_in_a_few_hundredths_of_a_second() -> None:
 GROUPS = {"prepare": prepare.VERBS, "retrieve": retrieve.VERBS}
 VERBS = [
     [verb, *inner]
-    for verb in fairseq_adv_cli.VERBS
+    for verb in fairseq_adv.cli.VERBS
     for inner in ([[]] if verb not in GROUPS else [[], *([name] for name in GROUPS[verb])])
 ]
 HELPS = [["--help"], *([*verb, "--help"] for verb in VERBS)]
@@ -62,10 +62,10 @@ HELPS = [["--help"], *([*verb, "--help"] for verb in VERBS)]
 @pytest.mark.parametrize("words", [["user-dir"], ["doctor"], ["--version"], *HELPS], ids=" ".join)
 def test_it_imports_neither_torch_nor_fairseq(words: list[str]) -> None:
     code = (
-        "import sys, fairseq_adv_cli\n"
-        f"try: fairseq_adv_cli.main({words})\n"
+        "import sys, fairseq_adv.cli\n"
+        f"try: fairseq_adv.cli.main({words})\n"
         "except SystemExit: pass\n"
-        "heavy = {'torch', 'numpy', 'fairseq', 'fairseq_adv', 'hydra', 'omegaconf', 'tantivy', 'spacy'}\n"
+        "heavy = {'torch', 'numpy', 'fairseq', 'hydra', 'omegaconf', 'tantivy', 'spacy'}\n"
         "print('heavy:', sorted(heavy & set(sys.modules)))"
     )
     done = run_from_scratch(sys.executable, "-c", code)
@@ -82,18 +82,9 @@ def test_user_dir_is_a_folder_that_fairseq_imports() -> None:
     assert run_command(sys.executable, "-c", code).stdout.splitlines()[-1] == "True"
 
 
-def test_user_dir_without_the_package(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(user_dir.importlib.util, "find_spec", lambda name: None)
-    assert fairseq_adv_cli.main(["user-dir"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.startswith("error: ") and "pip install" in captured.err
-
-
 def test_a_removed_verb_names_what_replaces_it(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["figures"], ["figures", "--help"], ["figures", "log", "run", "out"]):
-        assert fairseq_adv_cli.main(words) == 2
+        assert fairseq_adv.cli.main(words) == 2
         shown = capsys.readouterr()
         assert shown.out == "" and shown.err.count("\n") == 1
         assert shown.err.startswith("error: fairseq-adv figures was removed in 0.3.0. Use examples/flooding/")
@@ -230,14 +221,14 @@ def test_doctor_sees_that_the_pth_was_not_run(tmp_path: Path, monkeypatch: pytes
 
 def test_doctor_shows_why_torch_cannot_be_imported(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcublas.so.11: cannot open it')\n")
-    done = run_from_scratch(sys.executable, "-m", "fairseq_adv_cli", "doctor", PYTHONPATH=str(tmp_path))
+    done = run_from_scratch(sys.executable, "-m", "fairseq_adv", "doctor", PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     assert "`import torch` fails: ImportError: libcublas.so.11" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_options_lists_what_fairseq_s_help_leaves_out() -> None:
-    done = run_command(sys.executable, "-m", "fairseq_adv_cli", "options", "freelb")
+    done = run_command(sys.executable, "-m", "fairseq_adv", "options", "freelb")
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
     assert "--adv-max-norm" in text and "epsilon, radius of the ball" in text and "(default: 3)" in text

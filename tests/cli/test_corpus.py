@@ -19,7 +19,7 @@ from corpus_samples import awkward_corpus, row_lengths, split_bytes
 from glue_samples import AWKWARD, small_bpe, small_wordpiece
 from support import handle_interrupts, run_command, start_command, verb
 
-from fairseq_adv_cli import corpus
+from fairseq_adv.cli import corpus
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = verb("corpus")

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-import fairseq_adv_cli
+import fairseq_adv.cli
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = [ROOT / name for name in ("benchmarks", "examples", "examples/evidence")]
@@ -40,7 +40,7 @@ ANY = {"--threshold"}  # odds are the difference of two scores
 
 
 def verbs() -> list[str]:
-    folder = Path(fairseq_adv_cli.__file__).parent
+    folder = Path(fairseq_adv.cli.__file__).parent
     return sorted(path.stem for path in folder.glob("*.py") if "_parser() ->" in path.read_text("utf-8"))
 
 
@@ -77,7 +77,7 @@ def takes(action: argparse.Action, text: str) -> bool:
     """Whether an option's type takes a text, and makes a number or numbers of it."""
     kind = action.type
     if kind is float:  # what command_parser registers in its place
-        kind = fairseq_adv_cli.number_types.finite
+        kind = fairseq_adv.cli.number_types.finite
     try:
         value = kind(text) if callable(kind) else text
     except (argparse.ArgumentTypeError, TypeError, ValueError):
@@ -104,7 +104,7 @@ def faults(parser: argparse.ArgumentParser) -> tuple[int, list[str]]:
 
 @pytest.mark.parametrize("name", verbs())
 def test_of_a_verb(name: str) -> None:
-    assert faults(importlib.import_module(f"fairseq_adv_cli.{name}")._parser())[1] == []
+    assert faults(importlib.import_module(f"fairseq_adv.cli.{name}")._parser())[1] == []
 
 
 @pytest.mark.parametrize("name", scripts())

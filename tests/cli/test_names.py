@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
 
-import fairseq_adv
+import fairseq_adv.plugin
+from fairseq_adv.cli.script import is_known
+from fairseq_adv.criterion_names import CRITERIONS
 from fairseq_adv.data.glue.layouts import TASKS
 from fairseq_adv.evaluation.predict.kinds import PREDICTION_TASKS
-from fairseq_adv_cli import names
 
 pytestmark = pytest.mark.fast
 
@@ -20,9 +22,9 @@ pytestmark = pytest.mark.fast
 def test_the_names_are_the_packages() -> None:
     package = f"{fairseq_adv.__name__}."
     ours = sorted(name for name, kind in CRITERION_REGISTRY.items() if kind.__module__.startswith(package))
-    assert list(names.CRITERIONS) == ours
-    assert list(names.GLUE_TASKS) == [task.name for task in TASKS]
-    assert list(names.PREDICTION_TASKS) == [task.name for task in PREDICTION_TASKS]
+    assert list(CRITERIONS) == ours
+    used = {name for task in PREDICTION_TASKS for name in task.trained_with}
+    assert used <= set(TASK_REGISTRY)
 
 
 @pytest.mark.parametrize(
@@ -40,12 +42,12 @@ def test_the_names_are_the_packages() -> None:
 def test_a_wrong_name_is_refused_before_torch_is_imported(
     words: list[str], message: str, tmp_path: Path
 ) -> None:
-    code = f"import sys, fairseq_adv_cli as cli; print(cli.main({words}), 'torch' in sys.modules)"
+    code = f"import sys, fairseq_adv.cli as cli; print(cli.main({words}), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout == "2 False\n" and done.stderr.startswith(f"error: {message}"), done.stderr
     assert done.stderr.count("\n") == 1
 
 
 def test_glue_tasks_are_named_in_any_case() -> None:
-    assert names.is_known("stsb", names.GLUE_TASKS, "")
-    assert not names.is_known("FreeLB", names.CRITERIONS, "", loosely=False)
+    assert is_known("stsb", [task.name for task in TASKS], "")
+    assert not is_known("FreeLB", CRITERIONS, "", loosely=False)

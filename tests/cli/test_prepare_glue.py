@@ -13,7 +13,7 @@ from glue_recipe import written
 from glue_samples import AWKWARD, rte, small_bpe, small_wordpiece, sst2, write
 from support import run_command, start_command, verb
 
-from fairseq_adv_cli import prepare_glue
+from fairseq_adv.cli import prepare_glue
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = verb("prepare glue")

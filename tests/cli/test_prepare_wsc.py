@@ -9,8 +9,8 @@ from types import ModuleType
 import pytest
 from support import verb
 
+from fairseq_adv.cli import prepare_wsc
 from fairseq_adv.data.wsc.superglue import read_wsc
-from fairseq_adv_cli import prepare_wsc
 
 COMMAND = verb("prepare wsc")
 TEXTS = [("Al hit Bo , so he ran.", 5, "Al"), ("Al hit Bo, so he ran.", 4, "Bo"), ("Cy is he.", 2, "Cy")]

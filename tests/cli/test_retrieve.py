@@ -15,8 +15,8 @@ from support import environment, handle_interrupts, run_command, verb, warmed
 
 pytest.importorskip("tantivy", reason="needs tantivy: pip install 'fairseq_adv[retrieval]'")
 
-from fairseq_adv_cli import retrieve_documents as retrieve
-from fairseq_adv_cli import retrieve_index as build
+from fairseq_adv.cli import retrieve_documents as retrieve
+from fairseq_adv.cli import retrieve_index as build
 
 ROOT = Path(__file__).resolve().parents[2]
 RETRIEVE = verb("retrieve documents")

@@ -32,12 +32,12 @@ from support import (
 )
 from token_data import write_spans, write_tags
 
-import fairseq_adv_cli
+import fairseq_adv.cli
+from fairseq_adv.cli import train
+from fairseq_adv.cli.training_data import task_of
+from fairseq_adv.cli.training_rows import updates_in
+from fairseq_adv.cli.training_words import Words, training_command
 from fairseq_adv.evaluation.runs import read_log
-from fairseq_adv_cli import train
-from fairseq_adv_cli.training_data import task_of
-from fairseq_adv_cli.training_rows import updates_in
-from fairseq_adv_cli.training_words import Words, training_command
 
 SIZES = (
     "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
@@ -67,7 +67,7 @@ def options_of(data: Path, encoder: Path | None, *own: str, **environment: str) 
 
 
 def verb(*words: object) -> subprocess.CompletedProcess[str]:
-    return run_command(sys.executable, "-m", "fairseq_adv_cli", "train", *map(str, words))
+    return run_command(sys.executable, "-m", "fairseq_adv", "train", *map(str, words))
 
 
 # --- the command
@@ -336,7 +336,7 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
 
 def test_sigterm_saves_a_checkpoint_and_ends_it(data: Path, encoder: Path, tmp_path: Path) -> None:
     words = [data, "--encoder", encoder, "--save-dir", tmp_path / "save", "--cpu", "--num-workers", "2"]
-    command = [sys.executable, "-m", "fairseq_adv_cli", "train", *map(str, words), "--max-epoch", "5000"]
+    command = [sys.executable, "-m", "fairseq_adv", "train", *map(str, words), "--max-epoch", "5000"]
     process = start_command(command, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
     said = ""
@@ -407,7 +407,7 @@ def test_a_wrong_folder_or_number_is_named(
     (tmp_path / "other" / "model_args.txt").write_text(SIZES)
     (tmp_path / "other" / "dict.txt").write_text("hello 1\n")
     places = {"tmp": tmp_path, "data": data, "encoder": encoder}
-    assert fairseq_adv_cli.main(["train", *words.format(**places).split(), "--dry-run"]) == 2
+    assert fairseq_adv.cli.main(["train", *words.format(**places).split(), "--dry-run"]) == 2
     out, err = capsys.readouterr()
     assert (
         out == "" and err.startswith("error: ") and message.format(**places) in err and err.count("\n") == 1
@@ -422,7 +422,7 @@ def test_data_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_dry_run_imports_nothing_heavy(data: Path, encoder: Path, tmp_path: Path) -> None:
     words = ["train", str(data), "--encoder", str(encoder), "--dry-run", "--save-dir", str(tmp_path / "save")]
-    code = f"import sys, fairseq_adv_cli as cli; print(cli.main({words}), 'torch' in sys.modules)"
+    code = f"import sys, fairseq_adv.cli as cli; print(cli.main({words}), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "0 False", done.stderr
     assert not (tmp_path / "save").exists()
@@ -440,8 +440,8 @@ def test_fairseq_train_makes_the_logs_folder(data: Path, tmp_path: Path) -> None
 def test_an_alberts_tokenizer_is_kept(tmp_path: Path) -> None:
     from glue_samples import small_spiece
 
+    from fairseq_adv.cli.train import _keep_tokenizer
     from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
-    from fairseq_adv_cli.train import _keep_tokenizer
 
     encoder = small_spiece(tmp_path / "encoder")
     (encoder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
@@ -465,7 +465,7 @@ def test_tags_are_trained_and_answered(tmp_path: Path) -> None:
     assert found["--total-num-update"] == "6"
     assert (tmp_path / "out" / "tokenizer" / "vocab.txt").is_file()
     answer = run_command(
-        sys.executable, "-m", "fairseq_adv_cli", "predict", str(tmp_path / "out" / "checkpoint_best.pt"),
+        sys.executable, "-m", "fairseq_adv", "predict", str(tmp_path / "out" / "checkpoint_best.pt"),
         "--task", "tagging", "--data", str(data), "--out", str(tmp_path / "answers"), "--cpu",
     )  # fmt: skip
     assert answer.returncode == 0, answer.stderr[-2000:]

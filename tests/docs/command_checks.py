@@ -32,10 +32,10 @@ from shell_words import Unreadable, calls
 from support import PLUGIN, load_script
 from torch.distributed.run import get_args_parser as torchrun_parser
 
-import fairseq_adv_cli
-from fairseq_adv_cli.script import exit_status
-from fairseq_adv_cli.training_data import AT_TOKENS, CHOICES, CLASSES, MASKED
-from fairseq_adv_cli.training_words import Words
+import fairseq_adv.cli
+from fairseq_adv.cli.script import exit_status
+from fairseq_adv.cli.training_data import AT_TOKENS, CHOICES, CLASSES, MASKED
+from fairseq_adv.cli.training_words import Words
 
 # Programs whose words are not ours to check.
 ORDINARY = {
@@ -231,8 +231,8 @@ def _check_options(words: Sequence[str], known: Collection[str]) -> None:
 
 @cache
 def _verb_modules() -> dict[str, ModuleType]:
-    names = [module.name for module in pkgutil.iter_modules(fairseq_adv_cli.__path__)]
-    return {name: importlib.import_module(f"fairseq_adv_cli.{name}") for name in names if name != "__main__"}
+    names = [module.name for module in pkgutil.iter_modules(fairseq_adv.cli.__path__)]
+    return {name: importlib.import_module(f"fairseq_adv.cli.{name}") for name in names if name != "__main__"}
 
 
 def working_verbs() -> list[str]:
@@ -260,7 +260,7 @@ def check_verb(words: list[str]) -> None:
         stack.enter_context(unknown_options_first(words))
         stack.enter_context(parsers_that_raise())
         stderr = stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
-        status = fairseq_adv_cli.main(words)
+        status = fairseq_adv.cli.main(words)
     if status:
         raise WrongCommand(stderr.getvalue().strip().removeprefix("error: "))
 
@@ -478,7 +478,7 @@ def check_python(words: list[str]) -> None:
     """A file of the project, or a module."""
     if words[:1] == ["-m"] and len(words) > 1:
         module, own = words[1], words[2:]
-        if module == "fairseq_adv_cli":
+        if module == "fairseq_adv":
             check_verb(own)
         elif module == "pip":
             check_pip(own)

@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from support import batch, build, train_args, write_task
 
 from fairseq_adv.evaluation.attack import LOSSES, Attack, attack, margin
-from fairseq_adv_cli import attack as verb
 
 pytestmark = pytest.mark.fast
 
@@ -135,4 +134,3 @@ def test_the_margin_needs_classes(tmp_path: Path) -> None:
         attack(run.model, run.criterion.objective, [], how)
     with pytest.raises(ValueError, match="cross-entropy or margin, not hinge"):
         Attack(epsilon=0.5, step_size=0.2, loss="hinge")
-    assert verb.LOSSES == LOSSES

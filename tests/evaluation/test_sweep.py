@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from support import batch, build, fairseq_train, run_command, train_args, verb, weights, write_task
 
+from fairseq_adv.cli.sweep import _parser
+from fairseq_adv.cli.training_words import Words
 from fairseq_adv.evaluation.sweep import Sweep, embedding_norm
-from fairseq_adv_cli.sweep import _parser
-from fairseq_adv_cli.training_words import Words
 
 MODEL = (
     "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "

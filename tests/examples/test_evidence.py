@@ -17,7 +17,7 @@ import pytest
 from evidence_samples import wait_for, write_evidence_data, write_small_encoder
 from support import PLUGIN, build, handle_interrupts, run_command, start_command, write_task
 
-from fairseq_adv_cli.names import CRITERIONS
+from fairseq_adv.criterion_names import CRITERIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"

@@ -15,7 +15,7 @@ from hf_models import save_bert
 from recipes import ROOT
 from support import environment, slow
 
-import fairseq_adv_cli
+import fairseq_adv.cli
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 
 PAGE = (ROOT / "docs" / "own-data.md").read_text(encoding="utf-8")
@@ -115,7 +115,7 @@ def test_the_first_command_makes_the_data(name: str, place: Path) -> None:
     words = subprocess.run(
         ["bash", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True, check=True
     )
-    assert fairseq_adv_cli.main(words.stdout.splitlines()[1:]) == 0
+    assert fairseq_adv.cli.main(words.stdout.splitlines()[1:]) == 0
     (out,) = [path for path in (place / "out").iterdir() if path.name != "minilm"]
     if name == "HellaSWAG":
         assert len((out / "test.jsonl").read_text().splitlines()) == TEST

@@ -42,7 +42,7 @@ def test_what_a_readme_names_is_there(folder: str) -> None:
              "--no-deps", "--gpus-per-node", "--nodes", "--cpus-per-task", "--mem", "--path",
              "--tokenizer-dir"}  # fmt: skip
     for script in [
-        *ROOT.glob("fairseq_adv_cli/*.py"),
+        *ROOT.glob("fairseq_adv/cli/*.py"),
         *ROOT.glob("scripts/*.*"),
         EXAMPLES / "run.py",
         *(EXAMPLES / folder).glob("*.*"),

@@ -17,7 +17,7 @@ import pytest
 from commands import refusal
 from support import CommandMain, slow, write_encoder
 
-import fairseq_adv_cli
+import fairseq_adv.cli
 from fairseq_adv.data import io as data_io
 from fairseq_adv.data import lines
 from fairseq_adv.data.choices.regents import read_regents
@@ -335,7 +335,7 @@ def test_the_option_is_the_same_everywhere(
     )
     for verb in options():
         with pytest.raises(SystemExit):
-            fairseq_adv_cli.main([*verb.split(), "--help"])
+            fairseq_adv.cli.main([*verb.split(), "--help"])
         assert MORE in capsys.readouterr().out, verb
     assert len(found) == 8 and len(set(found)) == 1
     assert found[0][0] == lines.MAX_LINE_MB

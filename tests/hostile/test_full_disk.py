@@ -35,7 +35,7 @@ from support import (
     write_wsc,
 )
 
-import fairseq_adv_cli
+import fairseq_adv.cli
 from fairseq_adv.data import package_index, reviews
 from fairseq_adv.hub import minilm
 
@@ -169,7 +169,7 @@ def index(folder: Path, out: Path) -> list[object]:
 
 
 def documents(folder: Path, out: Path) -> list[object]:
-    assert fairseq_adv_cli.main(["retrieve", "index", *map(str, index(folder, folder / "index"))]) == 0
+    assert fairseq_adv.cli.main(["retrieve", "index", *map(str, index(folder, folder / "index"))]) == 0
     return [folder / "index", write_questions(folder / "arc", train=30) / "train.jsonl", out]
 
 

@@ -18,10 +18,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from support import build, slow, train_args, write_task
 
+from fairseq_adv.cli import number_types
+from fairseq_adv.criterion_names import CRITERIONS
 from fairseq_adv.data.corpus.mask_schedule import MaskSchedule
 from fairseq_adv.data.errors import DataError
-from fairseq_adv_cli import number_types
-from fairseq_adv_cli.names import CRITERIONS
 
 NUMBERS = st.sampled_from(
     ["0", "-0", "1", "-1", "3", "0.5", "1e400", "-1e400", "nan", "inf", "-inf", "1e-400", "1e308", "1e-45",

@@ -20,8 +20,8 @@ from commands import VERBS as READERS
 from glue_samples import small_wordpiece
 from support import CommandMain, environment, fairseq_train, train_args, verb, warmed
 
-import fairseq_adv_cli
-from fairseq_adv_cli import prepare, retrieve, score
+import fairseq_adv.cli
+from fairseq_adv.cli import prepare, retrieve, score
 from fairseq_adv_compat.printable import printable
 
 NAME = "evil\x1b[2J\x1b]0;t\x07\x9b\r\u202e\u200b\u2028name"
@@ -76,7 +76,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> CommandMain:
 def test_the_table_has_every_verb() -> None:
     groups = {"prepare": prepare.VERBS, "retrieve": retrieve.VERBS, "score": score.VERBS}
     every = {f"{name} {inner}" for name, verbs in groups.items() for inner in verbs}
-    assert set(PRINTING) == every | (set(fairseq_adv_cli.VERBS) - set(groups))
+    assert set(PRINTING) == every | (set(fairseq_adv.cli.VERBS) - set(groups))
 
 
 @pytest.mark.parametrize("name", PRINTING)
@@ -87,7 +87,7 @@ def test_a_name_on_the_command_line(
     monkeypatch.chdir(tmp_path)
     words = [str(encoder) if word == "ENCODER" else word for word in PRINTING[name]]
     with contextlib.suppress(SystemExit):  # argparse's, after its message
-        fairseq_adv_cli.main([*name.split(), *words])
+        fairseq_adv.cli.main([*name.split(), *words])
     out, err = capsys.readouterr()
     assert SHOWN in out + err and not raw(out + err), out + err
 

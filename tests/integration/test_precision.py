@@ -154,7 +154,7 @@ def test_a_model_to_start_from_does_not_decide(
 
 
 def adv_train(*words: object, **changed: str) -> subprocess.CompletedProcess[str]:
-    return run_command(sys.executable, "-m", "fairseq_adv_cli", "train", *map(str, words), **changed)
+    return run_command(sys.executable, "-m", "fairseq_adv", "train", *map(str, words), **changed)
 
 
 def test_fairseq_adv_train_turns_it_on_by_itself(data: Path, machines: list[str], tmp_path: Path) -> None:

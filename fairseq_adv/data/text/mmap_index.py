@@ -10,10 +10,9 @@ import struct
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from fairseq.data.indexed_dataset import _code_to_dtype
-
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEAD = "<QBQ"
+_ITEMSIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 8, 8: 2, 9: 4, 10: 8}  # bytes, by code of the type
 LENGTHS_AT = len(_MAGIC) + struct.calcsize(_HEAD)  # bytes from the file's start
 
 
@@ -49,4 +48,4 @@ def read_mmap_index(stream: BinaryIO) -> MmapIndex | None:
     if stream.read(len(_MAGIC)) != _MAGIC:
         return None
     _, code, rows = struct.unpack(_HEAD, stream.read(struct.calcsize(_HEAD)))
-    return MmapIndex(rows, int(_code_to_dtype[code]().itemsize))
+    return MmapIndex(rows, _ITEMSIZES[code])

@@ -16,7 +16,7 @@ from fairseq_adv.data.text.folder_check import check_folder
 from fairseq_adv.data.tokenizers.kept import FOLDER
 from fairseq_adv.evaluation.predict.ensemble import Scores
 from fairseq_adv.evaluation.predict.examples import examples_of, known_labels
-from fairseq_adv.evaluation.predict.kinds import OWN_DATA, TASK_NAMES, PredictionTask
+from fairseq_adv.evaluation.predict.kinds import OWN_DATA, PredictionTask
 from fairseq_adv.evaluation.predict.running import (
     Running,
     load_model,
@@ -119,11 +119,10 @@ def _set_up(path: Path, cfg: Any, task: PredictionTask) -> FairseqTask:
             if not file.is_file():
                 raise DataError(f"{file}: no such file. Make the folder with fairseq-adv prepare {verb}.")
         check_folder(data, is_regression)
-    wanted = [TASK_NAMES[one] for one in task.trained_with]
-    if cfg.task._name not in wanted:
+    if cfg.task._name not in task.trained_with:
         raise DataError(
             f"{path}: was trained with --task {cfg.task._name}, but {task.name} needs a model of "
-            f"{' or '.join(wanted)}. Choose another checkpoint, or another --task here."
+            f"{' or '.join(task.trained_with)}. Choose another checkpoint, or another --task here."
         )
     with reported_as_data_error(path):
         return tasks.setup_task(cfg.task)

@@ -4,30 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq.tasks.sentence_prediction import SentencePredictionTask
-
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import TaskLayout, task_layout
-from fairseq_adv.tasks.arc_retrieval import ArcRetrievalTask
-from fairseq_adv.tasks.commonsense_qa import CommonsenseQATask
-from fairseq_adv.tasks.qnli_ranking import QNLIRankingTask
-from fairseq_adv.tasks.span_qa import SpanQATask
-from fairseq_adv.tasks.tagging import TaggingTask
-from fairseq_adv.tasks.text_classification import TextClassificationTask
-from fairseq_adv.tasks.wsc import WSCTask
-
-# fairseq's names of the tasks, for messages.
-TASK_NAMES: dict[type[FairseqTask], str] = {
-    SentencePredictionTask: "sentence_prediction",
-    TextClassificationTask: "text_classification",
-    CommonsenseQATask: "commonsense_qa",
-    ArcRetrievalTask: "arc_retrieval",
-    QNLIRankingTask: "qnli_ranking",
-    WSCTask: "wsc",
-    SpanQATask: "span_qa",
-    TaggingTask: "tagging",
-}
 
 
 @dataclass(frozen=True)
@@ -36,13 +14,13 @@ class PredictionTask:
 
     Attributes:
         name: used in messages and file names.
-        trained_with: the fairseq tasks whose checkpoints can answer it.
+        trained_with: names of the fairseq tasks whose checkpoints can answer it.
         glue: the layout of its files, for a GLUE task.
         second: whether its rows are GLUE's mismatched ones (fairseq's test1 and valid1).
     """
 
     name: str
-    trained_with: tuple[type[FairseqTask], ...]
+    trained_with: tuple[str, ...]
     glue: TaskLayout | None = None
     second: bool = False
 
@@ -67,8 +45,8 @@ class PredictionTask:
         return f"{stem}.{ending}" if split == "test" else f"{stem}-{split}.{ending}"
 
 
-def _glue(name: str, layout: str = "", *more: type[FairseqTask], second: bool = False) -> PredictionTask:
-    trained_with = (SentencePredictionTask, TextClassificationTask, *more)
+def _glue(name: str, layout: str = "", *more: str, second: bool = False) -> PredictionTask:
+    trained_with = ("sentence_prediction", "text_classification", *more)
     return PredictionTask(name, trained_with, task_layout(layout or name), second)
 
 
@@ -80,24 +58,24 @@ PREDICTION_TASKS: tuple[PredictionTask, ...] = (
     _glue("QQP"),
     _glue("MNLI-m", "MNLI"),
     _glue("MNLI-mm", "MNLI", second=True),
-    _glue("QNLI", "", QNLIRankingTask),
+    _glue("QNLI", "", "qnli_ranking"),
     _glue("RTE"),
-    _glue("WNLI", "", WSCTask),
+    _glue("WNLI", "", "wsc"),
     _glue("AX"),
-    PredictionTask("commonsense_qa", (CommonsenseQATask,)),
-    PredictionTask("arc", (ArcRetrievalTask,)),
-    PredictionTask("race", (ArcRetrievalTask,)),
-    PredictionTask("openbookqa", (ArcRetrievalTask,)),
-    PredictionTask("qnli_ranking", (QNLIRankingTask,)),
-    PredictionTask("wsc", (WSCTask,)),
-    PredictionTask("squad", (SpanQATask,)),
-    PredictionTask("tagging", (TaggingTask,)),
+    PredictionTask("commonsense_qa", ("commonsense_qa",)),
+    PredictionTask("arc", ("arc_retrieval",)),
+    PredictionTask("race", ("arc_retrieval",)),
+    PredictionTask("openbookqa", ("arc_retrieval",)),
+    PredictionTask("qnli_ranking", ("qnli_ranking",)),
+    PredictionTask("wsc", ("wsc",)),
+    PredictionTask("squad", ("span_qa",)),
+    PredictionTask("tagging", ("tagging",)),
 )
 
 # Without --task: classes, numbers or choices of any data set.
 OWN_DATA = PredictionTask(
     "own-data",
-    (SentencePredictionTask, TextClassificationTask, CommonsenseQATask, ArcRetrievalTask, QNLIRankingTask),
+    ("sentence_prediction", "text_classification", "commonsense_qa", "arc_retrieval", "qnli_ranking"),
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 IMPORTANCE = ("delete", "unknown", "weighted-saliency")
 METRICS = ("angular", "cosine")
 AGAINST = ("original", "current")
+SIDES = ("first", "second", "both", "question", "documents", "choices")  # the texts that may change
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from fairseq_adv.evaluation.predict.text_model import TextModel
 from fairseq_adv.evaluation.word_attacks.search import Example, Texts
 from fairseq_adv.evaluation.word_attacks.words import WordText
 
-SIDES = ("first", "second", "both", "question", "documents", "choices")
 _NAMES = {1: ["text"], 2: ["first text", "second text"]}
 Row = Callable[[Texts], Any]
 

@@ -23,8 +23,7 @@ from fairseq_adv import load
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 from fairseq_adv.evaluation.word_attacks.resources import Resources
-from fairseq_adv.evaluation.word_attacks.settings import AGAINST, ATTACKS, IMPORTANCE, METRICS, TITLES
-from fairseq_adv.evaluation.word_attacks.victim import SIDES, AttackedFile, Victim, read_examples
+from fairseq_adv.evaluation.word_attacks.victim import AttackedFile, Victim, read_examples
 from fairseq_adv.evaluation.word_attacks.words import words_of
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 
@@ -389,19 +388,9 @@ def test_what_does_not_fit_the_model_leaves_no_settings(
     assert attack(*given, "--text-pair", "second", *out).returncode == 0
 
 
-def test_the_commands_names_are_the_librarys() -> None:
-    from fairseq_adv_cli import attack_words
-
-    assert attack_words.ATTACKS == tuple(ATTACKS) == tuple(TITLES)
-    assert attack_words.IMPORTANCE == IMPORTANCE and attack_words.SIDES == SIDES
-    parser = attack_words._parser()
-    known = {action.dest: action.choices for action in parser._actions}
-    assert known["similarity_metric"] == METRICS and known["similarity_against"] == AGAINST
-
-
 def test_all_options_of_settings_are_the_commands() -> None:
+    from fairseq_adv.cli import attack_words
     from fairseq_adv.evaluation.word_attacks.settings import Settings
-    from fairseq_adv_cli import attack_words
 
     options = {action.dest for action in attack_words._parser()._actions}
     assert {field.name for field in fields(Settings)} - options == {"sources", "part_of_speech"}

@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fairseq_adv.criterion_names import CRITERIONS
+
 from .model_args import model_args
-from .names import CRITERIONS
 from .training_data import AT_TOKENS, CHOICES, CLASSES, MASKED, classes_of, score_of, task_of, words_of
 from .training_rows import rows_of_an_epoch, updates_in
 from .user_dir import find_user_dir
@@ -103,7 +104,7 @@ def training_command(
         ValueError: something is missing or wrong; the message names it and the fix.
     """
     words, folders = Words(own), [Path(part) for part in data.split(":") if part]
-    words.fill({"--user-dir": _user_dir()})
+    words.fill({"--user-dir": find_user_dir()})
     words.fill({"--task": words.value("--task") or task_of(folders[0])})
     task = words.value("--task")
     _fill_encoder(words, encoder, folders[0] if task in CLASSES else None)
@@ -127,13 +128,6 @@ def training_command(
     words.fill({"--log-file": os.path.join(words.value("--save-dir"), "train.log")})
     words.fill({"--log-format": "json", "--log-interval": "20"})
     return [data, *words.filled_in(), *own]
-
-
-def _user_dir() -> str:
-    found = find_user_dir()
-    if found is None:
-        raise ValueError("the package fairseq_adv was not found. Activate its environment")
-    return found
 
 
 def _fill_encoder(words: Words, encoder: Path | None, data: Path | None) -> None:

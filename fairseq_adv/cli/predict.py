@@ -33,8 +33,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .names import PREDICTION_TASKS, is_known
-from .script import RESUMABLE, command_parser, data_output, exit_status
+from fairseq_adv.evaluation.predict.kinds import PREDICTION_TASKS
+
+from .script import RESUMABLE, command_parser, data_output, exit_status, is_known
 from .shared_options import add_batch_size, add_columns, add_max_line, add_running, limited
 
 if TYPE_CHECKING:
@@ -161,7 +162,9 @@ def _predict(args: argparse.Namespace) -> int:
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     if args.task is not None and not is_known(
-        args.task, PREDICTION_TASKS, f"--task {args.task}: no such task. Choose one of"
+        args.task,
+        [task.name for task in PREDICTION_TASKS],
+        f"--task {args.task}: no such task. Choose one of",
     ):
         return 2
     if Path("-") in args.checkpoints:

@@ -25,6 +25,7 @@ from .number_types import count
 from .script import RESUMABLE, command_parser, exit_status
 from .training_data import AT_TOKENS, CHOICES
 from .training_words import OTHER_STARTS, Words, training_command
+from .user_dir import find_user_dir
 
 _FILLED_IN = """
 filled in unless you pass them:
@@ -139,6 +140,7 @@ def _run(command: list[str], log: Path) -> None:
         raise ValueError(f"{message} (see fairseq-train --help)")  # instead of 400 lines of usage
 
     sys.argv = ["fairseq-train", *command]
+    _load_plugin(Words(command[1:]).value("--user-dir"))
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # fairseq_patches/signals.py saves a checkpoint
     try:
         with mock.patch.object(argparse.ArgumentParser, "error", refuse):
@@ -155,6 +157,16 @@ def _run(command: list[str], log: Path) -> None:
                 traceback.print_exc(file=file)
             text += f" (traceback: {log})"
         raise ValueError(text) from error
+
+
+def _load_plugin(user_dir: str) -> None:
+    """Does what fairseq would do for our ``--user-dir``, if its package were not imported already."""
+    ours, theirs = find_user_dir(), os.path.abspath(user_dir)
+    if os.path.realpath(ours) == os.path.realpath(theirs):
+        import fairseq_adv.plugin
+
+        if theirs not in fairseq_adv.__path__:  # another spelling, which fairseq would refuse
+            fairseq_adv.__path__.append(theirs)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.split_names import find_split_file
+from fairseq_adv.data.tags.columns import ENDINGS
 
 CLASSES = ("text_classification", "sentence_prediction")
 MASKED = ("masked_lm", "scheduled_masked_lm")
@@ -14,7 +19,7 @@ AT_TOKENS = ("tagging", "span_qa")
 
 # Names of a training split's jsonl: our own, ARC's and CommonsenseQA's.
 _TRAIN = re.compile(r"(^|-)train(_rand_split)?\.jsonl", re.IGNORECASE)
-_COLUMNS, _TAG = (".tsv", ".txt", ".conll", ".iob", ".bio"), re.compile(r"O|[BIES]-\S+")
+_TAG = re.compile(r"O|[BIES]-\S+")
 
 
 def task_of(folder: Path) -> str:
@@ -85,7 +90,7 @@ def questions_in(folder: Path) -> Path | None:
 
 def tagged_in(folder: Path) -> Path | None:
     """A folder's training file of tagged words in columns; ``None`` if it has none."""
-    path = _training_file(folder, _COLUMNS)
+    path = _training_file(folder, ENDINGS)
     if path is None:
         return None
     with open(path, encoding="utf-8", errors="replace") as file:
@@ -94,11 +99,9 @@ def tagged_in(folder: Path) -> Path | None:
 
 
 def _training_file(folder: Path, endings: tuple[str, ...]) -> Path | None:
-    """Like :func:`fairseq_adv.data.tables.split_names.find_split_file`, which would import torch."""
-    files = [path for path in sorted(folder.iterdir()) if path.suffix in endings and path.is_file()]
-    found = [path for path in files if path.stem == "train"]
-    found = found or [path for path in files if "train" in re.split(r"[^a-z0-9]+", path.name.lower())]
-    return found[0] if len(found) == 1 else None
+    with suppress(DataError):  # none, or several
+        return find_split_file(folder, "train", endings)
+    return None
 
 
 def _first_row(path: Path | None) -> dict[str, Any]:

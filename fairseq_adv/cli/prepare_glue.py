@@ -13,9 +13,10 @@ import argparse
 import logging
 from pathlib import Path
 
-from .names import GLUE_TASKS, is_known
+from fairseq_adv.data.glue.layouts import TASKS
+
 from .prepared import report
-from .script import RESUMABLE, command_parser, exit_status
+from .script import RESUMABLE, command_parser, exit_status, is_known
 from .shared_options import add_max_line, add_overwrite, limited
 from .tokenizer_options import add_tokenizer_options, tokenizer_of
 
@@ -60,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
         f"{args.task}: no such GLUE task (for your own data use fairseq-adv prepare classification). "
         "Choose one of"
     )
-    if not is_known(args.task, (*GLUE_TASKS, "ALL"), problem):
+    if not is_known(args.task, (*(task.name for task in TASKS), "ALL"), problem):
         return 2
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
     return exit_status(limited(args, lambda: _prepare(args)), stopped=RESUMABLE)

@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def compare(options: argparse.Namespace) -> None:
     from fairseq_adv.data.errors import DataError
-    from fairseq_adv.evaluation.attack import Attack
+    from fairseq_adv.evaluation.attack_settings import Attack
     from fairseq_adv.evaluation.comparison import table
     from fairseq_adv.evaluation.summaries import summarise
 

@@ -14,12 +14,11 @@ import argparse
 import json
 import sys
 
+from fairseq_adv.evaluation.attack_settings import LOSSES, Attack
+
 from .number_types import count, not_negative, positive, whole
 from .script import command_parser, exit_status
 from .shared_options import add_batch_size, add_cpu, add_json, add_precision
-
-# Copied from fairseq_adv.evaluation.attack, which takes seconds to import (a test compares them).
-LOSSES = ("cross-entropy", "margin")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -50,7 +49,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def measure(options: argparse.Namespace) -> None:
-    from fairseq_adv.evaluation.attack import Attack
     from fairseq_adv.evaluation.trained import attack_checkpoint
 
     how = Attack(

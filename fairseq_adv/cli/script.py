@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TextIO, cast
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv_compat.printable import make_output_printable
 
 from .number_types import finite
@@ -65,21 +66,39 @@ def run_verb(
     return status
 
 
+def is_known(name: str, names: Sequence[str], problem: str, loosely: bool = True) -> bool:
+    """Whether ``name`` is one of ``names``; prints an error if it is not.
+
+    Args:
+        name: as the user typed it.
+        names: the known ones.
+        problem: the error message up to the list of names.
+        loosely: ignore case and hyphens.
+    """
+    if name in names or (loosely and _plain(name) in map(_plain, names)):
+        return True
+    print(f"error: {problem} {', '.join(names)}", file=sys.stderr)
+    return False
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
+
+
 def exit_status(
     work: Callable[[], int | None],
-    mistakes: tuple[type[Exception], ...] | None = None,
+    mistakes: tuple[type[Exception], ...] = (DataError, OSError),
     stopped: str = "stopped",
 ) -> int:
     """Runs a command; a user error ends it with a line that begins with ``error: `` and without a traceback.
 
     Standard output is flushed here. If its reader, such as head, has closed the pipe, that is not an error,
     unless there is work that could be resumed. What is printed can't control a terminal, and an ASCII locale
-    is no error: see :mod:`fairseq_adv_compat.printable`.
+    is no error: see ``fairseq_adv_compat/printable.py``.
 
     Args:
         work: returns the exit status; None is 0.
-        mistakes: the errors whose message is for the user. None: ``DataError`` and ``OSError``. All others
-            are bugs and propagate.
+        mistakes: the errors whose message is for the user. All others are bugs and propagate.
         stopped: the message after Ctrl-C or SIGTERM.
 
     Returns:
@@ -87,10 +106,6 @@ def exit_status(
         written, 130 after Ctrl-C, 143 after SIGTERM.
     """
     make_output_printable()
-    if mistakes is None:  # imported here, because it imports torch, which --help doesn't need
-        from fairseq_adv.data.errors import DataError
-
-        mistakes = (DataError, OSError)
     caught: tuple[type[Exception], ...] = (OSError, *mistakes)
     try:
         with sigterm_as_ctrl_c():

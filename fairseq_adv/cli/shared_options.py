@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from fairseq_adv.data.lines import MAX_LINE_MB, lines_up_to
+
 from .number_types import count
 
-MAX_LINE_MB = 4  # as in fairseq_adv/data/lines.py; importing that imports torch
 AddArgument = Callable[..., argparse.Action]  # ``add_argument`` of a parser or of a group
 
 
@@ -41,8 +42,6 @@ def limited(args: argparse.Namespace, work: Callable[[], int | None]) -> Callabl
     """The work of a command, with its --max-line-mb."""
 
     def run() -> int | None:
-        from fairseq_adv.data.lines import lines_up_to
-
         with lines_up_to(args.max_line_mb):
             return work()
 

@@ -25,6 +25,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairseq_adv.evaluation.word_attacks.settings import AGAINST, ATTACKS, IMPORTANCE, METRICS, SIDES
+
 from .number_types import count, not_negative, positive, whole
 from .script import RESUMABLE, command_parser, exit_status
 from .shared_options import add_columns, add_json, add_running
@@ -32,18 +34,12 @@ from .shared_options import add_columns, add_json, add_running
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.word_attacks.attack_file import Request
 
-# Copied from fairseq_adv.evaluation.word_attacks.settings, which takes seconds to import (a test compares
-# them).
-ATTACKS = ("textfooler", "textbugger", "bert-attack", "pwws", "deepwordbug")
-IMPORTANCE = ("delete", "unknown", "weighted-saliency")
-SIDES = ("first", "second", "both", "question", "documents", "choices")
-
 
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("attack", __doc__)
     add = parser.add_argument
     add("checkpoint", type=Path, metavar="CHECKPOINT", help="a checkpoint written by fairseq-train")
-    add("--attack", required=True, choices=ATTACKS, help="which attack")
+    add("--attack", required=True, choices=list(ATTACKS), help="which attack")
     add("--data", type=Path, required=True, metavar="FILE", help="csv, tsv, jsonl, parquet, or text lines")
     add("--out", type=Path, required=True, metavar="OUT", help="folder for the results")
     add_json(add)
@@ -83,8 +79,8 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     add("--importance", choices=IMPORTANCE, help="how words are ranked: see docs/attacks.md")
     add("--unknown-word", metavar="WORD", help="stands in for a word while its importance is measured")
     add("--similarity", type=not_negative, help="least similarity to keep, from 0 to 1")
-    add("--similarity-metric", choices=("angular", "cosine"), help="1 - angle / pi, or the cosine")
-    add("--similarity-against", choices=("original", "current"), help="text to compare a change with")
+    add("--similarity-metric", choices=METRICS, help="1 - angle / pi, or the cosine")
+    add("--similarity-against", choices=AGAINST, help="text to compare a change with")
     add("--similarity-window", type=whole, metavar="WORDS", help="words to compare; 0: the whole text")
     add(
         "--check-short-texts",
@@ -117,10 +113,9 @@ def _request(options: argparse.Namespace) -> Request:
     from fairseq_adv.evaluation.predict.running import Running
     from fairseq_adv.evaluation.word_attacks.attack_file import Request
     from fairseq_adv.evaluation.word_attacks.resources import Resources
-    from fairseq_adv.evaluation.word_attacks.settings import ATTACKS as KNOWN
     from fairseq_adv.evaluation.word_attacks.victim import AttackedFile
 
-    settings = KNOWN[options.attack].with_options({**vars(options), "attack": None})
+    settings = ATTACKS[options.attack].with_options({**vars(options), "attack": None})
     if settings.similarity > 1:
         raise DataError(f"--similarity {settings.similarity:g}: pass a number from 0 to 1")
     if settings.max_changed_share > 1:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from fairseq_adv.data.text.mmap_index import read_mmap_index
 
 from .training_data import CHOICES, CLASSES, MASKED, questions_in, tagged_in
 
 if TYPE_CHECKING:
     from .training_words import Words
-
-# fairseq/data/indexed_dataset.py: the header of an index, and the bytes per id for each type code.
-_MAGIC, _HEAD = b"MMIDIDX\x00\x00", "<QBQ"
-_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8}
 
 
 def rows_of_an_epoch(words: Words, task: str, folders: Sequence[Path]) -> list[int] | None:
@@ -50,13 +49,12 @@ def _index(path: Path) -> tuple[int, int]:
     """The number of rows of a binarised split, and of their tokens."""
     if not path.is_file():
         raise ValueError(f"{path}: no such file. Prepare the data again, or pass --train-subset")
-    with open(path, "rb") as file:
-        head = file.read(len(_MAGIC) + struct.calcsize(_HEAD))
-    if not head.startswith(_MAGIC) or len(head) < len(_MAGIC) + struct.calcsize(_HEAD):
-        raise ValueError(f"{path}: not an index in fairseq's mmap format. Prepare the data again")
-    _, code, rows = struct.unpack(_HEAD, head[len(_MAGIC) :])
-    data = path.with_suffix(".bin")
-    return rows, data.stat().st_size // _BYTES.get(code, 8) if data.is_file() else 0
+    with open(path, "rb") as file, suppress(struct.error, KeyError):
+        index = read_mmap_index(file)
+        if index is not None:
+            data = path.with_suffix(".bin")
+            return index.rows, data.stat().st_size // index.itemsize if data.is_file() else 0
+    raise ValueError(f"{path}: not an index in fairseq's mmap format. Prepare the data again")
 
 
 def _sentences(path: Path) -> int:

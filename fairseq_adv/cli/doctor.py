@@ -248,10 +248,8 @@ def _apex() -> Finding:
 
 
 def _user_dir() -> Finding:
-    folder = find_user_dir()
-    if folder is None:
-        return Finding("fairseq_adv", "none", "it is not installed", "run pip install -e . in its folder")
-    return Finding("fairseq_adv", f"{installed('fairseq_adv') or 'not installed, on PYTHONPATH'}  {folder}")
+    version = installed("fairseq_adv") or "not installed, on PYTHONPATH"
+    return Finding("fairseq_adv", f"{version}  {find_user_dir()}")
 
 
 def main(argv: list[str] | None = None) -> int:

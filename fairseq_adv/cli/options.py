@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 
-from .names import CRITERIONS, is_known
-from .script import command_parser
+from fairseq_adv.criterion_names import CRITERIONS
+
+from .script import command_parser, is_known
 
 
 def show_options(criterion: str) -> int:
@@ -19,7 +20,7 @@ def show_options(criterion: str) -> int:
         return 2
     from fairseq.criterions import CRITERION_REGISTRY
 
-    import fairseq_adv.criterions  # noqa: F401  (registers them)
+    import fairseq_adv.criterions  # noqa: F401 - registers them
 
     parser = argparse.ArgumentParser(
         prog=f"fairseq-train … --criterion {criterion}",

@@ -1,7 +1,7 @@
 """The console command ``fairseq-adv``; each subcommand has a file of its own.
 
-It is not part of the package ``fairseq_adv``, because importing that imports fairseq and torch. The command
-is used inside other command lines, ``--user-dir "$(fairseq-adv user-dir)"``, and must start fast.
+The command is used inside other command lines, ``--user-dir "$(fairseq-adv user-dir)"``, and must start fast:
+a verb imports torch and fairseq only when its work begins.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-import fairseq_adv_compat
+from fairseq_adv.fairseq_patches.huge_pages import ask_for_huge_pages
+from fairseq_adv_compat import install
 
 from .removed import VERBS as REMOVED
 from .removed import say_removed
@@ -20,7 +21,7 @@ from .user_dir import find_user_dir
 __all__ = ["find_user_dir", "main"]
 
 # So that the command needs no .pth; not in main(), because spawned workers only import this.
-fairseq_adv_compat.install()  # type: ignore[no-untyped-call]
+install()  # type: ignore[no-untyped-call]
 
 VERBS = {
     "prepare": ("prepare", "prepare a data set: your own, GLUE, NLI, multiple choice, WSC"),
@@ -61,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     if words and words[0] in REMOVED:
         return say_removed(REMOVED[words[0]])
+    ask_for_huge_pages()
     return exit_status(lambda: run_verb(parser, VERBS, words), mistakes=())
 
 

@@ -1,0 +1,19 @@
+"""What fairseq needs to know to build and read this project's models.
+
+Importing this module registers the criterions, the tasks, the optimizer, ALBERT and the tokenizers with
+fairseq, and patches how fairseq reads and computes models. Code that reads checkpoints imports it; code that
+trains imports :mod:`fairseq_adv.plugin`, which adds the patches for training.
+"""
+
+import fairseq_adv.criterions
+import fairseq_adv.data.tokenizers.albert_bpe
+import fairseq_adv.data.tokenizers.wordpiece_bpe
+import fairseq_adv.models
+import fairseq_adv.optim
+import fairseq_adv.tasks  # noqa: F401
+from fairseq_adv.fairseq_patches.checkpoints import read_heads_with_spectral_norm
+from fairseq_adv.fairseq_patches.precision import compute_gelu_in_bf16, recompute_in_autocast
+
+read_heads_with_spectral_norm()
+recompute_in_autocast()
+compute_gelu_in_bf16()
