@@ -25,7 +25,7 @@ BPE = " --encoder-json D/gpt2_bpe/encoder.json --vocab-bpe D/gpt2_bpe/vocab.bpe 
 TINY = """ --arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32
     --encoder-attention-heads 2 --max-update 3 --batch-size 4 --max-positions 514 --precision fp32 --cpu"""
 VERBS = {  # in this order: later ones read what earlier ones wrote. The text before "." is the verb
-    "prepare classification.": "D/sentence/rt-polarity.all rt --text text --label label" + BPE,
+    "prepare classification.": "D/sentence/TREC.train.all rt --text text --label label" + BPE,
     "prepare glue.": "D/glue RTE glue" + BPE,
     "prepare nli.": "nli-files nli" + BPE,
     "prepare choices.": "train=D/multiple_choice/hellaswag_1000.jsonl choices",
@@ -40,7 +40,7 @@ VERBS = {  # in this order: later ones read what earlier ones wrote. The text be
     "export.": "run/checkpoint_last.pt hf",
     "attack.embeddings": "run/checkpoint_last.pt --epsilon 0.1 --batches 2 --steps 3 --cpu --json",
     "attack.words": "run/checkpoint_last.pt --attack deepwordbug --examples 8 --out words --cpu "
-    "--data D/sentence/rt-polarity.all --text text --label label",
+    "--data D/sentence/TREC.test.all --text text --label label",
 }  # fmt: skip
 CHANGING = re.compile(r"[\d.]+ (MB/s|MB|s)\b|0\.\d+\.\d+|\"\w*(wall|seconds|time)\w*\": [\d.]+")
 
@@ -149,7 +149,7 @@ def run_verbs(checkout, out, env):
                 digest.update(str(path.relative_to(out)).encode())
                 data = path.read_bytes()
                 digest.update(data if b"\0" in data else plain(data).encode())
-        yield name, f"failed: {done.stderr[-300:]!r}" if done.returncode else digest.hexdigest()
+        yield name, f"failed: {done.stderr.splitlines()[-1]!r}" if done.returncode else digest.hexdigest()
 
 
 def measure(checkout, out, args):
@@ -175,14 +175,24 @@ def measure(checkout, out, args):
     return known
 
 
-def main():
+def parser():
     parser = argparse.ArgumentParser(usage=__doc__)
     for name in ("old", "new", "out"):
         parser.add_argument(name, type=lambda text: Path(text).resolve())
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--jobs", type=jobs, default=2)
     parser.add_argument("--workers", action="store_true", help="train on two processes too")
     parser.add_argument("--only", default="", help="the trainings with this text in their names, or: verbs")
-    args = parser.parse_args()
+    return parser
+
+
+def jobs(text):
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return int(text)
+
+
+def main():
+    args = parser().parse_args()
     shutil.rmtree(args.out / "new", ignore_errors=True)
     old, new = (measure(getattr(args, side), args.out / side, args) for side in ("old", "new"))
     different = [name for name in old if old[name] != new.get(name)]

@@ -4,7 +4,7 @@ Train from it:
   fairseq-train DATA $(cat OUT/model_args.txt) --finetune-from-model OUT/model.pt …
 
 Load a BERT:
-  import fairseq_adv
+  import fairseq_adv.plugin
   from fairseq.models.roberta import RobertaModel
   model = RobertaModel.from_pretrained("OUT", "model.pt", bpe="wordpiece",
                                        bpe_wordpiece_vocab="OUT/vocab.txt")

@@ -2,7 +2,7 @@
 
 The gradient of a table of 30,522 words × 384 is made anew in each update. Taken in pages of 4 KiB it costs
 20 ms, in huge pages 4 ms: a tenth of an update of a small encoder. torch reads the variable when it first
-asks for memory, so a process that has made tensors before importing this package stays as it is.
+asks for memory, so a process that has made tensors before stays as it is.
 """
 
 from __future__ import annotations

@@ -1,0 +1,145 @@
+"""``import fairseq_adv`` changes nothing, ``load`` little; every worker of a training has the plug-in."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from support import (
+    ADVERSARIAL,
+    PLUGIN,
+    VOCABULARY,
+    fairseq_train,
+    run_from_scratch,
+    train_args,
+    weights,
+    write_encoder,
+    write_task,
+)  # fmt: skip
+
+STATE = """
+import logging, os, signal, sys
+def state():
+    import torch.utils.data
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    return (sys.excepthook, torch.utils.data.DataLoader.__init__, logging.FileHandler.handleError,
+            logging.FileHandler._open, logging.getLogger().handlers[:], handlers, dict(os.environ),
+            sys.meta_path[:])
+"""
+
+
+def ask(code: str, *words: str, **changed: str) -> str:
+    """The last line that a fresh interpreter prints."""
+    done = run_from_scratch(sys.executable, "-c", code, *words, **changed)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout.splitlines()[-1]
+
+
+def test_importing_the_package_or_load_changes_nothing() -> None:
+    code = (
+        STATE + "before = state()\nfrom fairseq_adv import load\nimport fairseq_adv\nprint(before == state())"
+    )
+    assert ask(code) == "True"
+
+
+def test_importing_the_package_imports_neither_torch_nor_fairseq() -> None:
+    heavy = "{'torch', 'numpy', 'fairseq', 'hydra', 'omegaconf'}"
+    assert ask(f"import sys, fairseq_adv, fairseq_adv.cli\nprint({heavy} & set(sys.modules))") == "set()"
+
+
+def test_a_loaded_model_leaves_the_process_as_it_was(tmp_path: Path) -> None:
+    """Also where it predicts. fairseq's own import is not ours, and comes before."""
+    data = write_task(tmp_path / "data")
+    write_encoder(data / "tokenizer", VOCABULARY)
+    fairseq_train(*train_args(data, tmp_path / "out", "freelb", *ADVERSARIAL, "--max-update", "1"))
+    code = (
+        "import fairseq.trainer" + STATE + "before = state()\nimport fairseq_adv\n"
+        "model = fairseq_adv.load(sys.argv[1], device='cpu')\nmodel.predict(['w1 w2'])\n"
+        "print(before == state(), 'fairseq_adv.plugin' in sys.modules)"
+    )
+    assert ask(code, str(tmp_path / "out" / "checkpoint_last.pt")) == "True False"
+
+
+def test_the_plugin_registers_and_patches() -> None:
+    code = STATE + (
+        "before = state()\nimport fairseq_adv.plugin\nfrom fairseq.tasks import TASK_REGISTRY\n"
+        "from fairseq.criterions import CRITERION_REGISTRY\n"
+        "print('wsc' in TASK_REGISTRY, 'freelb' in CRITERION_REGISTRY, before[:3] != state()[:3])"
+    )
+    assert ask(code) == "True True True"
+
+
+@pytest.mark.parametrize("name", ["criterions", "tasks", "models", "optim", "albert_bpe", "wordpiece_bpe"])
+def test_former_attributes_work_with_a_warning(name: str) -> None:
+    code = (
+        "import warnings, fairseq_adv\nwith warnings.catch_warnings(record=True) as seen:\n"
+        "    warnings.simplefilter('always')\n"
+        f"    module = fairseq_adv.{name}\n"
+        f"print(module.__name__.endswith('.{name}'), [str(one.message)[:12] for one in seen][:1])"
+    )
+    assert ask(code) == "True ['fairseq_adv.']"
+
+
+def test_another_attribute_is_missing() -> None:
+    import fairseq_adv
+
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        fairseq_adv.nothing  # noqa: B018
+
+
+SPAWN = """
+import sys
+import torch
+if __name__ == "__main__":
+    torch.cuda.device_count = lambda: 2  # so many workers does fairseq start
+    {start}
+"""
+STARTS = {
+    "fairseq-train": "import fairseq_cli.train\n"
+    "    sys.argv[0] = 'fairseq-train'\n    fairseq_cli.train.cli_main()",
+    "fairseq-adv train": "import fairseq_adv.cli\n"
+    "    sys.exit(fairseq_adv.cli.main(['train', *sys.argv[1:]]))",
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_workers_that_fairseq_starts_have_the_plugin(tmp_path: Path, start: str) -> None:
+    """As on several GPUs: each worker is a new process, here from a file like the installed command's."""
+    data = write_task(tmp_path / "data")
+    program = tmp_path / "program.py"
+    program.write_text(SPAWN.format(start=STARTS[start]))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = [
+        *ADVERSARIAL,
+        "--max-update",
+        "2",
+        "--distributed-backend",
+        "gloo",
+        "--ddp-backend",
+        "legacy_ddp",
+    ]
+    alone = ["--distributed-world-size", "2", "--distributed-init-method", f"tcp://127.0.0.1:{port}"]
+    args = train_args(data, tmp_path / "spawned", "freelb", *words, *alone)
+    done = run_from_scratch(sys.executable, str(program), *args)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert (tmp_path / "spawned" / ".running").exists()  # patched: one_run_a_folder.py
+    if start == "fairseq-train":  # the other has defaults of its own
+        fairseq_train(*train_args(data, tmp_path / "launched", "freelb", *words), workers=2)
+        runs = [weights(tmp_path / name / "checkpoint_last.pt") for name in ("spawned", "launched")]
+        assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[1])
+
+
+@pytest.mark.parametrize("spelling", ["link", "relative"])
+def test_train_takes_the_plugin_by_any_path(tmp_path: Path, spelling: str) -> None:
+    data = write_task(tmp_path / "data")
+    (tmp_path / "fairseq_adv").symlink_to(PLUGIN)
+    path = str(tmp_path / "fairseq_adv") if spelling == "link" else os.path.relpath(PLUGIN)
+    args = train_args(data, tmp_path / "out", "freelb", *ADVERSARIAL, "--max-update", "1", "--user-dir", path)
+    done = run_from_scratch(sys.executable, "-m", "fairseq_adv", "train", *args)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
