@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import argparse
 
-from fairseq_adv.criterion_names import CRITERIONS
-
 from .script import command_parser, is_known
 
 
 def show_options(criterion: str) -> int:
     """Prints a criterion's options with their defaults. Returns 2 if there is no such criterion, else 0."""
-    problem = f"{criterion}: no such criterion in fairseq_adv. Choose one of"
-    if not is_known(criterion, CRITERIONS, problem, loosely=False):
-        return 2
-    from fairseq.criterions import CRITERION_REGISTRY
+    from fairseq_adv.criterions import methods  # here, because --help doesn't need torch
 
-    import fairseq_adv.criterions  # noqa: F401 - registers them
+    problem = f"{criterion}: no such criterion in fairseq_adv. Choose one of"
+    if not is_known(criterion, list(methods()), problem, loosely=False):
+        return 2
 
     parser = argparse.ArgumentParser(
         prog=f"fairseq-train … --criterion {criterion}",
@@ -28,7 +25,7 @@ def show_options(criterion: str) -> int:
         add_help=False,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    CRITERION_REGISTRY[criterion].add_args(parser)
+    methods()[criterion].add_args(parser)
     print(parser.format_help())
     return 0
 

@@ -1,29 +1,21 @@
-"""Builds the ``fairseq-train`` command of ``fairseq-adv train``. Imports neither torch nor fairseq."""
+"""Builds the ``fairseq-train`` command of ``fairseq-adv train``."""
 
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from fairseq_adv.criterion_names import CRITERIONS
+from typing import TYPE_CHECKING
 
 from .model_args import model_args
 from .training_data import AT_TOKENS, CHOICES, CLASSES, MASKED, classes_of, score_of, task_of, words_of
 from .training_rows import rows_of_an_epoch, updates_in
 from .user_dir import find_user_dir
 
-# Perturbation sizes if the user passes none, relative to the embeddings: those of docs/choosing.md and
-# of the evidence run. Absolute sizes fit one encoder only.
-_ADV = {"--adv-relative": "", "--adv-max-norm": "0.01", "--adv-lr": "0.0033", "--adv-init-mag": "0.005"}
-_VAT = {"--vat-relative": "", "--vat-epsilon": "0.06", "--vat-step-size": "0.06", "--vat-init-std": "0.006"}
-_SIZES = {
-    **dict.fromkeys(("freelb", "pgd", "freeat", "yopo", "tavat", "infobert"), _ADV),
-    **dict.fromkeys(("alum_vat", "smart"), _VAT),
-    "creat": {"--adv-relative": "", "--adv-max-norm": "0.01", "--adv-lr": "0.01",
-              "--creat-init-std": "0.005"},
-    "noise": {"--noise-relative": "", "--noise-size": "0.0173"},  # a norm of 0.01 = 0.0173 / sqrt(3)
-}  # fmt: skip
+if TYPE_CHECKING:
+    from fairseq_adv.criterions.method import Method
+
 BATCH, QUESTIONS = "16", "8"  # rows per mini-batch; questions per mini-batch, each with several candidates
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
@@ -109,10 +101,10 @@ def training_command(
     task = words.value("--task")
     _fill_encoder(words, encoder, folders[0] if task in CLASSES else None)
     words.fill({"--criterion": "freelb"})
-    _fill_sizes(words, words.value("--criterion"))
-    if words.value("--criterion") in CRITERIONS:  # fairseq's own don't have the option
-        words.fill({"--precision": "auto"}, unless=_PRECISIONS)
-    _fill_task(words, task, folders, encoder)
+    method = _method(words)
+    if method is not None:
+        _fill_method(words, method)
+    _fill_task(words, task, folders, encoder, method is not None)
     words.fill({"--optimizer": "torch_adamw"})
     if words.value("--optimizer") in ("adam", "torch_adamw"):
         words.fill(_ADAM)
@@ -121,7 +113,7 @@ def training_command(
     else:
         words.fill({"--distributed-world-size": "1"})  # fairseq's default is all GPUs, and so a larger batch
         workers = max(words.number("--distributed-world-size"), 1)
-    _fill_schedule(words, task, folders, workers)
+    _fill_schedule(words, task, folders, workers, method)
     words.fill({"--clip-norm": "1.0"})
     words.fill({"--no-epoch-checkpoints": ""}, unless=("--save-interval", "--keep-last-epochs"))
     words.fill({"--save-dir": "checkpoints"})
@@ -153,17 +145,31 @@ def _fill_encoder(words: Words, encoder: Path | None, data: Path | None) -> None
     words.fill({"--finetune-from-model": str(weights)}, unless=OTHER_STARTS)
 
 
-def _fill_sizes(words: Words, criterion: str) -> None:
-    sizes = _SIZES.get(criterion, {})
+def _method(words: Words) -> type[Method] | None:
+    """The class of ``--criterion``, ours or of the user's ``--user-dir``; ``None`` if it is no method."""
+    from fairseq.utils import import_user_module
+
+    import fairseq_adv.registration  # noqa: F401 - here, because --help doesn't need torch
+    from fairseq_adv.criterions import methods
+
+    if os.path.realpath(words.value("--user-dir")) != os.path.realpath(find_user_dir()):
+        import_user_module(Namespace(user_dir=words.value("--user-dir")))
+    return methods().get(words.value("--criterion"))
+
+
+def _fill_method(words: Words, method: type[Method]) -> None:
+    sizes = Words(method.train_sizes.split()).given
     words.fill(sizes, unless=(*sizes, "--adv-norm-type"))
-    if criterion == "smart":
-        words.fill({"--store-ema": "", "--ema-decay": "0.99"})
+    words.fill(Words(method.train_options.split()).given)
+    words.fill({"--precision": "auto"}, unless=_PRECISIONS)  # fairseq's own criterions don't have it
 
 
-def _fill_task(words: Words, task: str, folders: Sequence[Path], encoder: Path | None) -> None:
+def _fill_task(
+    words: Words, task: str, folders: Sequence[Path], encoder: Path | None, is_ours: bool
+) -> None:
     score = ""
     if task in CLASSES:
-        score = _fill_classes(words, folders[0])
+        score = _fill_classes(words, folders[0], is_ours)
     elif task in (*CHOICES, *AT_TOKENS):
         score, kept = "f1" if task in AT_TOKENS else "accuracy", folders[0] / "tokenizer"
         if encoder is not None or kept.is_dir():
@@ -176,9 +182,8 @@ def _fill_task(words: Words, task: str, folders: Sequence[Path], encoder: Path |
         words.fill(best, unless=tuple(best))
 
 
-def _fill_classes(words: Words, folder: Path) -> str:
+def _fill_classes(words: Words, folder: Path, is_ours: bool) -> str:
     """Returns the metric that selects the best checkpoint; "" for the loss."""
-    is_ours = words.value("--criterion") in CRITERIONS
     classes = None if words.has("--regression-target") else classes_of(folder)
     words.fill({"--num-classes": str(classes or 1), "--init-token": "0", "--separator-token": "2"})
     words.fill({"--shorten-method": "truncate"})
@@ -190,7 +195,9 @@ def _fill_classes(words: Words, folder: Path) -> str:
     return score_of(folder) if is_ours else "accuracy"
 
 
-def _fill_schedule(words: Words, task: str, folders: Sequence[Path], workers: int) -> None:
+def _fill_schedule(
+    words: Words, task: str, folders: Sequence[Path], workers: int, method: type[Method] | None
+) -> None:
     """Batch size and learning rate: warm-up over 6 % of the updates, then decay to 0 at the last."""
     words.fill({"--batch-size": QUESTIONS if task in CHOICES else BATCH}, unless=("--max-tokens",))
     words.fill({"--required-batch-size-multiple": "1"})
@@ -199,12 +206,14 @@ def _fill_schedule(words: Words, task: str, folders: Sequence[Path], workers: in
     if words.value("--lr-scheduler", "polynomial_decay") != "polynomial_decay":
         return
     if not words.has("--total-num-update"):
-        words.fill({"--total-num-update": str(_updates(words, task, folders, workers))})
+        words.fill({"--total-num-update": str(_updates(words, task, folders, workers, method))})
     warm_up = str(words.number("--total-num-update") * 6 // 100)
     words.fill({"--lr-scheduler": "polynomial_decay", "--warmup-updates": warm_up})
 
 
-def _updates(words: Words, task: str, folders: Sequence[Path], workers: int) -> int:
+def _updates(
+    words: Words, task: str, folders: Sequence[Path], workers: int, method: type[Method] | None
+) -> int:
     most, epochs = words.number("--max-update", "0"), words.number("--max-epoch", "0")
     rows = None
     if epochs and not words.has("--max-tokens"):
@@ -218,6 +227,6 @@ def _updates(words: Words, task: str, folders: Sequence[Path], workers: int) -> 
         )
     update_freq = [int(part) for part in words.value("--update-freq", "1").strip("[]").split(",")]
     total = updates_in(rows, epochs, words.number("--batch-size"), workers, update_freq)
-    if words.value("--criterion") == "freeat" and words.value("--freeat-schedule", "passes") == "passes":
-        total *= words.number("--adv-steps", "3")  # each replay counts as an update
+    if method is not None:
+        total *= method.updates_per_batch({**words.filled, **words.given})
     return min(total, most) if most else total

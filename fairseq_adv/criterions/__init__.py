@@ -5,9 +5,19 @@ trainer, ``mini_batch.py`` has the mini-batch that a method works on, ``adversar
 and its relatives share, and ``flood.py`` flooding, an option of every method.
 """
 
+from __future__ import annotations
+
+import pkgutil
 from importlib import import_module
 
-from fairseq_adv.criterion_names import CRITERIONS
+from fairseq.criterions import CRITERION_REGISTRY
 
-for _name in CRITERIONS:
-    import_module(f"{__name__}.{_name}")
+from fairseq_adv.criterions.method import Method
+
+for _file in pkgutil.iter_modules(__path__):
+    import_module(f"{__name__}.{_file.name}")
+
+
+def methods() -> dict[str, type[Method]]:
+    """The criterions that are methods, by name: those of this package, and of a user's that was imported."""
+    return {name: kind for name, kind in sorted(CRITERION_REGISTRY.items()) if issubclass(kind, Method)}

@@ -90,6 +90,7 @@ class AdversarialMethod(Method):
 
     cfg: PerturbationConfig
     sizes: tuple[str, ...] = ("adv_lr", "adv_max_norm", "adv_init_mag")
+    train_sizes = "--adv-relative --adv-max-norm 0.01 --adv-lr 0.0033 --adv-init-mag 0.005"
     logs: tuple[Logged, ...] = (
         Logged("adv_loss_first", per="sample_size", in_bits=True, digits=3),
         Logged("adv_loss_last", per="sample_size", in_bits=True, digits=3),
@@ -140,7 +141,7 @@ class AdversarialMethod(Method):
         ratio = sum(log["adv_ratio"] for log in measured) / examples
         if math.isfinite(ratio) and not USUAL_RATIOS[0] <= ratio <= USUAL_RATIOS[1]:
             # fairseq shows it on the first worker only
-            logger.warning(ratio_advice(self.cfg, ratio, start=self.sizes[-1]))
+            logger.warning(ratio_advice(self.cfg, ratio, self.train_sizes))
             self._warned_of_ratio = True
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:
@@ -189,17 +190,14 @@ class AdversarialMethod(Method):
         return self.log(predictions, loss, sample, **ends, **sizes_of(delta), **more)
 
 
-def ratio_advice(cfg: PerturbationConfig, ratio: float, start: str) -> str:
-    """What to change if ``adv_ratio`` is outside the usual range; ``start`` sets the size of the start."""
+def ratio_advice(cfg: PerturbationConfig, ratio: float, shares: str) -> str:
+    """What to change if ``adv_ratio`` is outside the usual range; ``shares`` are sizes within it."""
     least, most = USUAL_RATIOS
     is_bounded = 0 < cfg.adv_max_norm <= cfg.adv_steps * cfg.adv_lr + cfg.adv_init_mag
     words = ("larger", "smaller") if ratio > most else ("smaller", "larger")
     advice = f"Pass a {words[1]} {'--adv-max-norm' if is_bounded else '--adv-lr'}"
     if not cfg.adv_relative:
-        advice += (
-            ", or sizes as shares of the embeddings: --adv-relative --adv-max-norm 0.01 --adv-lr 0.0033 "
-            f"--{start.replace('_', '-')} 0.005"
-        )
+        advice += f", or sizes as shares of the embeddings: {shares}"
     return (
         f"adv_ratio is {ratio:.2g}: the perturbation is {words[0]} than the usual {least:g} to {most:g} of "
         f"the norm of this encoder's embeddings. {advice}"

@@ -106,6 +106,7 @@ class ALUMCriterion(Method):
 
     cfg: ALUMConfig
     sizes: tuple[str, ...] = ("vat_alpha", "vat_step_size", "vat_epsilon", "vat_init_std")
+    train_sizes = "--vat-relative --vat-epsilon 0.06 --vat-step-size 0.06 --vat-init-std 0.006"
     freezes_parameters = True
     # A divergence at the paper's epsilon is of the order of 1e-9.
     logs: tuple[Logged, ...] = (

@@ -35,6 +35,11 @@ class FloodingCriterion(Method):
 
     cfg: FloodingConfig
 
+    @classmethod
+    def own_options(cls) -> set[str]:
+        """None: it has the options of other methods only to accept what version 0.2 wrote."""
+        return set()
+
     def __init__(self, cfg: FloodingConfig, task: FairseqTask) -> None:
         if cfg.flood_level is None:
             raise ValueError(

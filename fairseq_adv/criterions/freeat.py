@@ -7,7 +7,7 @@ gives the gradient of the perturbation, which moves along it before the next rep
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -72,6 +72,13 @@ class FreeATCriterion(AdversarialMethod):
         self._group: Optional[_Group] = None
         self._warned = False
         replay_groups(task, self)
+
+    @classmethod
+    def updates_per_batch(cls, options: Mapping[str, str]) -> int:
+        """Each replay counts as an update, with the schedule ``passes``."""
+        steps = options.get("--adv-steps", str(FreeATConfig.adv_steps))
+        counts = options.get("--freeat-schedule", SCHEDULES[0]) == SCHEDULES[0]
+        return int(steps) if counts and steps.isdecimal() else 1
 
     def check_before_training(self, model: nn.Module) -> None:
         super().check_before_training(model)

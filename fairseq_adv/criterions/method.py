@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import Field, fields
 from functools import partial
 from typing import Any
 
@@ -49,6 +51,11 @@ StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as in
 FIRST_UPDATE = "first_update"  # fairseq's meters of this name; checkpoints contain them
 
 
+def _is_of_fairseq(field: Field[Any]) -> bool:
+    """Whether an option is one of fairseq's own, which the method reads."""
+    return str(field.default).startswith("${")
+
+
 class Method(FairseqCriterion):
     """A training method: a function of a mini-batch, :meth:`step`, that trains on the task's objective.
 
@@ -63,6 +70,8 @@ class Method(FairseqCriterion):
     Attributes:
         logs: what the method logs in addition to the loss.
         sizes: the options that set the size of the perturbation, and the weight of its term in the loss.
+        train_sizes: the sizes that ``fairseq-adv train`` passes if the user passes none.
+        train_options: further options that it passes, each unless the user does.
         update_logs: the logs of the last update's mini-batches; with several workers, their sum.
         has_single_backward: whether a mini-batch's gradient is that of a single loss, passed to
             :meth:`MiniBatch.descend`.
@@ -82,6 +91,8 @@ class Method(FairseqCriterion):
     cfg: MethodConfig
     logs: tuple[Logged, ...] = ()
     sizes: tuple[str, ...] = ()
+    train_sizes: str = ""
+    train_options: str = ""
     has_single_backward = True
     freezes_parameters = False
     freezes_inference_copies = True
@@ -144,6 +155,17 @@ class Method(FairseqCriterion):
     def start_update(self) -> int:
         """The number of standard updates before the method starts."""
         return 0
+
+    @classmethod
+    def own_options(cls) -> set[str]:
+        """The options that this method, or its family, has and others have not."""
+        own = {field.name for field in fields(getattr(cls, "__dataclass")) if not _is_of_fairseq(field)}
+        return own - {field.name for field in fields(MethodConfig)}
+
+    @classmethod
+    def updates_per_batch(cls, options: Mapping[str, str]) -> int:
+        """How many updates a mini-batch gives; ``options`` are those of the command line, by name."""
+        return 1
 
     def forward(self, model: nn.Module, sample: Sample, reduce: bool = True) -> StepOutput:
         """The unperturbed objective, which validation and ``fairseq-validate`` use."""

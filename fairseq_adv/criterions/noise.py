@@ -58,6 +58,7 @@ class NoiseCriterion(Method):
 
     cfg: NoiseConfig
     sizes = ("noise_size",)
+    train_sizes = "--noise-relative --noise-size 0.0173"  # a norm of 0.01 = 0.0173 / sqrt(3)
     logs = (Logged("adv_norm"), Logged("adv_ratio"))
 
     def __init__(self, cfg: NoiseConfig, task: FairseqTask) -> None:

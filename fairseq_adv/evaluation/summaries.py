@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fairseq_adv.criterions import methods
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.kept import measured_once, stamp
@@ -201,14 +202,11 @@ def sizes(criterion: Mapping[str, str]) -> str:
     Args:
         criterion: its options as text, with its name as ``_name``.
     """
-    found = []
+    found, method = [], methods().get(criterion.get("_name", ""))
     for option, value in criterion.items():
+        if method is None or option not in method.own_options():
+            continue
         family, _, name = option.partition("_")
-        if (
-            family not in ("adv", "vat", "smart", "noise", "r3f", "creat", "yopo", "freeat", "infobert")
-            or criterion.get("_name") == "flooding"
-        ):
-            continue  # flooding has the options of other methods only to refuse them
         label = (name if family in ("adv", "vat") else option).replace("_", "-")
         if value == "True":
             found.append(label)

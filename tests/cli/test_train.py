@@ -420,12 +420,31 @@ def test_data_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     assert end.value.code == 2 and "DATA must come first" in capsys.readouterr().err
 
 
-def test_a_dry_run_imports_nothing_heavy(data: Path, encoder: Path, tmp_path: Path) -> None:
-    words = ["train", str(data), "--encoder", str(encoder), "--dry-run", "--save-dir", str(tmp_path / "save")]
-    code = f"import sys, fairseq_adv.cli as cli; print(cli.main({words}), 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "0 False", done.stderr
-    assert not (tmp_path / "save").exists()
+METHOD = """
+from fairseq.criterions import register_criterion
+import fairseq_adv.plugin
+from fairseq_adv.criterions.pgd import PGDConfig, PGDCriterion
+
+@register_criterion("{0}", dataclass=PGDConfig)
+class TheirCriterion(PGDCriterion):
+    train_sizes = "--adv-relative --adv-lr 0.25"
+
+    @classmethod
+    def updates_per_batch(cls, options):
+        return 2
+"""
+
+
+def test_a_method_of_the_users_own_is_treated_like_ours(data: Path, encoder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "their_methods"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(METHOD.format("theirs"))
+    own = ["--user-dir", str(folder), "--criterion"]
+    filled = options_of(data, encoder, *own, "theirs")
+    assert (filled["--adv-lr"], filled["--precision"], "--adv-relative" in filled) == ("0.25", "auto", True)
+    assert filled["--best-checkpoint-metric"] == "accuracy"
+    plain = options_of(data, encoder, *own, "standard")
+    assert int(filled["--total-num-update"]) == 2 * int(plain["--total-num-update"])
 
 
 def test_fairseq_train_makes_the_logs_folder(data: Path, tmp_path: Path) -> None:

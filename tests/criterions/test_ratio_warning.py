@@ -22,7 +22,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
          "Pass a smaller --adv-max-norm, or sizes as shares of the embeddings: --adv-relative"),
         (["pgd", "--adv-lr", "1e-6"], "smaller than the usual 0.001 to 0.1 of the norm of this "
          "encoder's embeddings. Pass a larger --adv-lr, or sizes"),
-        (["creat", *CREAT_ARGS], "--adv-relative --adv-max-norm 0.01 --adv-lr 0.0033 --creat-init-std 0.005"),
+        (["creat", *CREAT_ARGS], "--adv-relative --adv-max-norm 0.01 --adv-lr 0.01 --creat-init-std 0.005"),
         (["yopo", "--adv-relative", "--adv-lr", "0.3"], "Pass a smaller --adv-lr"),
         (["freelb", "--adv-relative", "--adv-lr", "0.0033", "--adv-max-norm", "0.01"], ""),
         (["freelb", "--adv-steps", "1"], ""),  # plain training, which the user has asked for

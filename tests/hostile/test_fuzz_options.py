@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from support import build, slow, train_args, write_task
 
 from fairseq_adv.cli import number_types
-from fairseq_adv.criterion_names import CRITERIONS
+from fairseq_adv.criterions import methods
 from fairseq_adv.data.corpus.mask_schedule import MaskSchedule
 from fairseq_adv.data.errors import DataError
 
@@ -91,7 +91,7 @@ def own_options(method: str) -> list[str]:
 
 @pytest.mark.parametrize("examples", [40, slow(1500)])
 @pytest.mark.parametrize("how", ["yaml", "command line"])
-@pytest.mark.parametrize("method", CRITERIONS)
+@pytest.mark.parametrize("method", methods())
 def test_criterions(method: str, how: str, examples: int, data: Path) -> None:
     """A value that is taken is finite and the one that was given; one that isn't is refused by its name."""
     more = ["--store-ema", "--ema-decay", "0.9", "--ema-fp32"] if method == "smart" else []
