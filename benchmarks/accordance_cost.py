@@ -41,8 +41,8 @@ class Sides:
     """The plain passes over all batches, and a measurement with each choice of groups."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
-        from fairseq_adv.flooding_x import AccordanceProbe
-        from fairseq_adv.flooding_x.batches import draw_rows
+        from fairseq_adv.accordance import AccordanceProbe
+        from fairseq_adv.accordance.batches import draw_rows
 
         rows = options.batches * options.sentences
         write_data(folder, MODELS[options.model][4], options.tokens, rows)
@@ -60,7 +60,7 @@ class Sides:
         }  # fmt: skip
 
     def run(self, side: str) -> None:
-        from fairseq_adv.criterions.loss_scale import loss_scale
+        from fairseq_adv.fairseq_patches.precision import loss_scale
 
         trainer = self.trainer
         trainer.zero_grad()

@@ -198,7 +198,7 @@ MUTATIONS = [
         "pairs that are not there are negatives of infobert's bound",
     ),
     Mutation(
-        "fairseq_adv/criterions/loss_scale.py",
+        "fairseq_adv/fairseq_patches/precision.py",
         "and loss_scale(optimizer) < scale)",
         "and loss_scale(optimizer) < 0)",
         "tests/criterions/test_flooding.py"
@@ -243,38 +243,38 @@ MUTATIONS = [
     ),
     # --- accordance ---------------------------------------------------------------------------------
     Mutation(
-        "fairseq_adv/flooding_x/crossing.py",
+        "fairseq_adv/accordance/crossing.py",
         "before < 0 <= after",
         "before < 0 < after",
         "tests/criterions/test_flood_level.py::test_the_direction_of_the_crossing",
         "a curve that rises to exactly zero does not cross it",
     ),
     Mutation(
-        "fairseq_adv/flooding_x/sums.py",
+        "fairseq_adv/accordance/sums.py",
         "dot(self._batch, gradients) * weight * self._batch_weight",
         "dot(self._batch, gradients) * self._batch_weight",
-        "tests/flooding_x/test_accordance_sums.py::test_by_hand",
+        "tests/accordance/test_accordance_sums.py::test_by_hand",
         "pairs within a batch are subtracted without normalising the gradient",
     ),
     Mutation(
-        "fairseq_adv/flooding_x/groups.py",
+        "fairseq_adv/accordance/groups.py",
         "norm = math.sqrt(sum(squared[i] for i in members))",
         "norm = math.sqrt(sum(squared))",
-        "tests/flooding_x/test_accordance_sums.py::test_a_group_s_direction_has_length_1_in_the_group",
+        "tests/accordance/test_accordance_sums.py::test_a_group_s_direction_has_length_1_in_the_group",
         "the directions of encoder and head are divided by the norm of the whole model",
     ),
     Mutation(
-        "fairseq_adv/flooding_x/gradients.py",
+        "fairseq_adv/accordance/gradients.py",
         "rows.index_add_(0, *self._on_device(place, gradient, known))",
         "rows.index_copy_(0, *self._on_device(place, gradient, known))",
-        "tests/flooding_x/test_pass_gradients.py::test_a_look_up_needs_no_more_than_the_words",
+        "tests/accordance/test_pass_gradients.py::test_a_look_up_needs_no_more_than_the_words",
         "a word that occurs twice keeps one of its gradients",
     ),
     Mutation(
-        "fairseq_adv/flooding_x/preserve_state.py",
+        "fairseq_adv/accordance/preserve_state.py",
         "np.random.set_state(states[1])",
         "pass",
-        "tests/flooding_x/test_accordance_probe.py::test_all_else_is_as_it_was[False-False]",
+        "tests/accordance/test_accordance_probe.py::test_all_else_is_as_it_was[False-False]",
         "a measurement does not restore numpy's generator",
     ),
     # --- tasks --------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ ROOMS = [
     "perturbation",
     "objectives",
     "criterions",
-    "flooding_x",
+    "accordance",
     "tasks",
     "data",
     "models",

@@ -28,6 +28,7 @@ from pathlib import Path
 
 import torch
 
+from fairseq_adv.accordance import GROUPS, AccordanceProbe, Crossing, crossings
 from fairseq_adv.cli.number_types import count, whole, with_commas
 from fairseq_adv.cli.script import HelpFormatter, exit_status
 from fairseq_adv.cli.shared_options import add_batch_size, add_cpu
@@ -37,7 +38,6 @@ from fairseq_adv.evaluation import plots
 from fairseq_adv.evaluation.log_lines import VALID, log_lines
 from fairseq_adv.evaluation.runs import read_log
 from fairseq_adv.evaluation.trained import Trained, load
-from fairseq_adv.flooding_x import GROUPS, AccordanceProbe, Crossing, crossings
 from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry
 
 BAND = "#F0E442"

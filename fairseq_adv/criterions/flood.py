@@ -12,11 +12,11 @@ from fairseq.logging import metrics
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.flood_level import FloodLevel
-from fairseq_adv.criterions.flood_search import FloodSearch
+from fairseq_adv.accordance.flood_level import FloodLevel
+from fairseq_adv.accordance.search import FloodSearch
 from fairseq_adv.criterions.logs import Log
-from fairseq_adv.criterions.loss_scale import try_step
 from fairseq_adv.criterions.method_options import MethodConfig, fixed_level
+from fairseq_adv.fairseq_patches.precision import try_step
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.parallel import sum_over_workers
 

@@ -19,10 +19,10 @@ from torch import Tensor, distributed, nn
 from fairseq_adv.criterions import information
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
 from fairseq_adv.criterions.logs import Log, Logged
-from fairseq_adv.criterions.loss_scale import loss_scale
 from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.fairseq_patches.gradients import let_criterions_see_the_model
+from fairseq_adv.fairseq_patches.precision import loss_scale
 from fairseq_adv.objectives.encoder_states import EncoderStates
 from fairseq_adv.perturbation import Perturbation, find_layers, geometry
 

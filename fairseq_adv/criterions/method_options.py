@@ -7,7 +7,7 @@ from typing import NoReturn, Optional
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from omegaconf import II
 
-from fairseq_adv.flooding_x import DIRECTIONS, GROUPS
+from fairseq_adv.accordance import DIRECTIONS, GROUPS
 
 SCOPES = ("update", "micro-batch")
 SCOPE_CHOICES = ChoiceEnum(list(SCOPES))

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig, Start
 from fairseq_adv.criterions.logs import Log
-from fairseq_adv.criterions.loss_scale import try_step
 from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.token_table import TokenTable, warn_of_a_lost_table
 from fairseq_adv.fairseq_patches.extra_weights import is_of_version_0_2_0
+from fairseq_adv.fairseq_patches.precision import try_step
 from fairseq_adv.perturbation import Groups, TokenAwarePerturbation
 
 VARIANTS = ("joint", "paper", "released")

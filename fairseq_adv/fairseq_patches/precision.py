@@ -50,6 +50,24 @@ def autocast(optimizer: Any, device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, enabled=isinstance(optimizer, AMPOptimizer))
 
 
+def loss_scale(optimizer: Any) -> float:
+    """The factor by which ``optimizer.backward`` multiplies the loss; 1 if it doesn't scale it."""
+    scaler = getattr(optimizer, "scaler", None)
+    if scaler is None:
+        return 1.0
+    return float(scaler.get_scale() if isinstance(optimizer, AMPOptimizer) else scaler.loss_scale)
+
+
+def try_step(step: Any, optimizer: Any, model: nn.Module, update_num: int) -> bool:
+    """Calls ``step``, the task's own ``optimizer_step``, and returns whether it changed the weights.
+
+    Under AMP it does not if the gradient is not finite; the trainer then repeats the update.
+    """
+    scale = loss_scale(optimizer)
+    step(optimizer, model=model, update_num=update_num)
+    return not (isinstance(optimizer, AMPOptimizer) and loss_scale(optimizer) < scale)
+
+
 def _scaling_on_gpus(plain: Callable[..., None]) -> Callable[..., None]:
     def init(self: AMPOptimizer, cfg: Any, params: Any, fp32_optimizer: Any, **kwargs: Any) -> None:
         super(AMPOptimizer, self).__init__(cfg.optimizer)

@@ -22,7 +22,7 @@ from torch import nn
 from criterions.seven_objectives import OBJECTIVES, run_of, write_all
 from criterions.test_methods import one_step, recorded
 from criterions.test_modes import DESCENT, DROPOUT, LAYERDROP, OPTIONS, flat
-from fairseq_adv.flooding_x import AccordanceProbe
+from fairseq_adv.accordance import AccordanceProbe
 from fairseq_adv.perturbation.precision import layer_norm_after
 
 GROUP = ([0, 1, 2], [3, 4])  # the mini-batches of --update-freq 2

@@ -8,9 +8,9 @@ import math
 import pytest
 import torch
 
+from fairseq_adv.accordance import Crossing
+from fairseq_adv.accordance.flood_level import FloodLevel
 from fairseq_adv.criterions.flood import flooded_sum
-from fairseq_adv.criterions.flood_level import FloodLevel
-from fairseq_adv.flooding_x import Crossing
 
 pytestmark = pytest.mark.fast
 

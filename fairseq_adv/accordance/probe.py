@@ -16,10 +16,10 @@ from fairseq import utils
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.flooding_x.batches import draw_rows, read_batches, usable_rows
-from fairseq_adv.flooding_x.gradients import PassGradients
-from fairseq_adv.flooding_x.groups import GROUPS, GroupedSums, check_groups
-from fairseq_adv.flooding_x.preserve_state import preserve_state, seed_random_numbers
+from fairseq_adv.accordance.batches import draw_rows, read_batches, usable_rows
+from fairseq_adv.accordance.gradients import PassGradients
+from fairseq_adv.accordance.groups import GROUPS, GroupedSums, check_groups
+from fairseq_adv.accordance.preserve_state import preserve_state, seed_random_numbers
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import rank, sum_over_workers, workers

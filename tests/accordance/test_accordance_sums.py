@@ -11,8 +11,8 @@ import torch
 from support import slow
 from torch import Tensor
 
-from fairseq_adv.flooding_x.groups import GroupedSums
-from fairseq_adv.flooding_x.sums import AccordanceSums, dot, products
+from fairseq_adv.accordance.groups import GroupedSums
+from fairseq_adv.accordance.sums import AccordanceSums, dot, products
 
 SHAPES = [(3, 4), (5,), (2, 2, 2)]
 Batch = dict[int, list[Tensor]]

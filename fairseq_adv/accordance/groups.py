@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from fairseq_adv.flooding_x.sums import AccordanceSums, Gradients, Reduce, products
+from fairseq_adv.accordance.sums import AccordanceSums, Gradients, Reduce, products
 
 GROUPS = ("all", "encoder", "head")  # head: the classification heads; encoder: everything else
 

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from support import batch, build, train_args, write_corpus, write_questions, write_task, write_wsc
 
-from fairseq_adv.flooding_x import AccordanceProbe
-from fairseq_adv.flooding_x.batches import draw_rows
-from fairseq_adv.flooding_x.groups import GroupedSums
+from fairseq_adv.accordance import AccordanceProbe
+from fairseq_adv.accordance.batches import draw_rows
+from fairseq_adv.accordance.groups import GroupedSums
 
 BATCHES, SIZE, SEED = 7, 4, 3
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fairseq_adv.flooding_x import Crossing, changes_sign
+from fairseq_adv.accordance.crossing import Crossing, changes_sign
 
 _KEY = "flooding"
 _LOGGED = "logged "
@@ -21,7 +21,7 @@ class FloodLevel:
 
     Args:
         fixed: b in nats; ``None``: b has to be found.
-        direction: of the crossing, one of :data:`fairseq_adv.flooding_x.DIRECTIONS`.
+        direction: of the crossing, one of :data:`fairseq_adv.accordance.DIRECTIONS`.
     """
 
     def __init__(self, fixed: float | None, direction: str = "up") -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fairseq_adv.flooding_x.gradients import PassGradients
+from fairseq_adv.accordance.gradients import PassGradients
 
 pytestmark = pytest.mark.fast
 

@@ -10,7 +10,7 @@ import torch
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor
 
-from fairseq_adv.flooding_x.preserve_state import preserve_random_state
+from fairseq_adv.accordance.preserve_state import preserve_random_state
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 

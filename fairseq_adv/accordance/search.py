@@ -13,10 +13,10 @@ from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import nn
 
-from fairseq_adv.criterions.flood_level import FloodLevel
-from fairseq_adv.criterions.loss_scale import loss_scale
-from fairseq_adv.criterions.method_options import MethodConfig
-from fairseq_adv.flooding_x import AccordanceProbe, Crossing
+from fairseq_adv.accordance.crossing import Crossing
+from fairseq_adv.accordance.flood_level import FloodLevel
+from fairseq_adv.accordance.probe import AccordanceProbe
+from fairseq_adv.fairseq_patches.precision import loss_scale
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.parallel import rank
 
@@ -28,7 +28,7 @@ class FloodSearch:
     """Measures the accordance every ``--accordance-interval`` updates (a sub-epoch), and logs it.
 
     Args:
-        cfg: the options.
+        cfg: the options of the criterion, a ``MethodConfig``.
         task: the probe batches are drawn from its training split.
         level: receives each measurement.
         objective: the objective to train on.
@@ -37,7 +37,7 @@ class FloodSearch:
         ValueError: the objective has no classes to measure accordance between.
     """
 
-    def __init__(self, cfg: MethodConfig, task: FairseqTask, level: FloodLevel, objective: Objective) -> None:
+    def __init__(self, cfg: Any, task: FairseqTask, level: FloodLevel, objective: Objective) -> None:
         try:
             objective.classes()
         except ValueError as error:
@@ -142,7 +142,7 @@ class FloodSearch:
         )
 
 
-def _say_if_nothing_was_flooded(cfg: MethodConfig, level: FloodLevel, updates: list[int]) -> None:
+def _say_if_nothing_was_flooded(cfg: Any, level: FloodLevel, updates: list[int]) -> None:
     if level.value:
         return
     logger.info(

@@ -14,7 +14,7 @@ from support import build, train_args, write_task
 from torch import distributed, multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
-from fairseq_adv.flooding_x import Accordance, AccordanceProbe
+from fairseq_adv.accordance import Accordance, AccordanceProbe
 
 # 7 batches of 4 for two workers: one has four of them, and in some a class is missing. "rare": each worker
 # has one example, and so no sum of two of the three classes.

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from fairseq_adv.flooding_x.sums import summing_type
+from fairseq_adv.accordance.sums import summing_type
 from fairseq_adv.perturbation import find_token_embedding
 from fairseq_adv.perturbation.host_copies import host_copy
 
