@@ -13,18 +13,19 @@ import argparse
 import math
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "evidence"))
 import small_setup as small
-from driver import Processes, Record, Run, train_and_measure
+from driver import Processes, Run, train_and_measure
 from tables import markdown
 
 from fairseq_adv.cli.model_args import model_args
 from fairseq_adv.cli.number_types import count, positive, whole
 from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
+from fairseq_adv.evaluation.runs import read_log
 
 ORDERS = {"grouped": [], "shuffled": ["--no-group-by-length"]}
 NATS = math.log(2)  # fairseq logs losses in bits
@@ -65,7 +66,7 @@ def measure(options: argparse.Namespace) -> None:
                 "--criterion", "standard", "--batch-size", "32", "--validate-interval", str(options.epochs),
                 "--no-save",
             ],
-            seed, {"order": order},
+            seed, {},
         )
         for seed in options.seeds for order, words in ORDERS.items()
     ]  # fmt: skip
@@ -73,33 +74,28 @@ def measure(options: argparse.Namespace) -> None:
     out = options.out.resolve()
     processes = Processes(out)
     try:
-        records = [train_and_measure(run, out, processes) for run in runs]
+        costs = {run.name: train_and_measure(run, out, processes)["cpu_seconds"] for run in runs}
     finally:  # also when a signal ends the command
         processes.stop()
-    columns: dict[str, Callable[[Record], float]] = {
-        "dev accuracy": lambda record: record["valid"][-1]["accuracy"],
-        "dev loss, nats": lambda record: record["valid"][-1]["loss"] * NATS,
-        "wall s an epoch": seconds_an_epoch,
-        "CPU s a run": lambda record: record["cpu_seconds"],
-    }
+    heads = ["dev accuracy", "dev loss, nats", "wall s an epoch", "CPU s a run"]
     rows = []
     for order in ORDERS:
-        some = [record for record in records if record["labels"]["order"] == order]
-        rows.append(
-            [f"`{order}`", *(spread([value(record) for record in some]) for value in columns.values())]
-        )
-    print("\n".join(markdown(["order", *columns], rows)))
+        names = [f"{order}-{seed}" for seed in options.seeds]
+        logs = [read_log(out / name / "train.log") for name in names]
+        columns = [
+            [log.valid[-1]["accuracy"] for log in logs],
+            [log.valid[-1]["loss"] * NATS for log in logs],
+            [statistics.mean(epoch["train_wall"] for epoch in log.train) for log in logs],
+            [costs[name] for name in names],
+        ]
+        rows.append([f"`{order}`", *map(spread, columns)])
+    print("\n".join(markdown(["order", *heads], rows)))
 
 
 def spread(values: Sequence[float]) -> str:
     """Mean, sample standard deviation and each value."""
     deviation = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.3f}{deviation} ({', '.join(f'{value:.3f}' for value in values)})"
-
-
-def seconds_an_epoch(record: Record) -> float:
-    """Mean wall time of an epoch's updates."""
-    return sum(float(epoch["train_wall"]) for epoch in record["train"]) / len(record["train"])
 
 
 def main() -> int:

@@ -7,7 +7,6 @@ All commands run in one output folder, so their paths may be relative to it. OUT
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import signal
@@ -17,9 +16,14 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from fairseq_adv.data.full_disk import full_disk_named
+from fairseq_adv.data.io import write_whole
+from fairseq_adv.data.own_json import SIZE, own_object
+from fairseq_adv.evaluation.runs import read_log
 
 Record = dict[str, Any]
 PROJECT = Path(__file__).resolve().parents[2]
@@ -34,38 +38,25 @@ class Run:
 
     Attributes:
         name: names its folder and its record.
-        data: fairseq-train's data folder, or several joined by colons.
+        data: fairseq-train's data folder.
         start: the checkpoint to fine-tune.
         options: the other arguments of ``fairseq-train``. The driver adds those for the folder, log and seed,
             and ``--user-dir``.
         seed: the training seed.
-        labels: what identifies the run in tables: task, method, …
-        after: commands to run after the training, by name. A command's output is its outcome, parsed if it
-            is JSON; it is also kept in the run's folder as NAME.txt.
-        delete: patterns of the files in the run's folder to delete at the end.
-        curve: names of the numbers to keep from each ``--log-interval`` line of the log.
+        after: commands to run after the training, by name. A command's output, JSON, is its outcome; it is
+            also kept in the run's folder as NAME.txt.
     """
 
     name: str
     data: str
     start: str
     options: Sequence[str]
-    seed: int = 1
-    labels: Mapping[str, str] = field(default_factory=dict)
-    after: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    delete: Sequence[str] = ()
-    curve: Sequence[str] = ()
-
-
-def are_numbers(value: Any) -> bool:
-    """Whether all values of a log line are numbers; ``None`` stands for NaN."""
-    return isinstance(value, dict) and not any(
-        type(one) not in (int, float, type(None)) for one in value.values()
-    )
+    seed: int
+    after: Mapping[str, Sequence[str]]
 
 
 def train_and_measure(run: Run, out: Path, processes: Processes) -> Record:
-    """Makes a run; returns its record.
+    """Makes a run; returns its costs, and the outcomes of the commands after it.
 
     A run that was interrupted with the same settings resumes from its last checkpoint; training that has
     ended is not started again. ``starts`` in the record counts the starts; the times and the memory are those
@@ -79,36 +70,25 @@ def train_and_measure(run: Run, out: Path, processes: Processes) -> Record:
     Raises:
         ValueError: a command failed.
     """
-    from fairseq_adv.data.full_disk import full_disk_named
-    from fairseq_adv.evaluation.runs import read_log
-
     folder = out / run.name
     with full_disk_named(folder):
         starts = _start(run, folder)
     print(f"== {run.name}" + (f" (start {starts})" if starts > 1 else ""), flush=True)
-    record: Record = {**asdict(run), "outcomes": {}, "starts": starts, "after_cpu_seconds": 0.0}
+    record: Record = {"outcomes": {}, "starts": starts, "after_cpu_seconds": 0.0}
     with open(folder / "output.txt", "ab") as output:
         record.update(_train(run, folder, processes, output))
         for name, words in run.after.items():
             with open(folder / f"{name}.txt", "wb") as said:
                 costs = processes.finish(run.name, words, said, output)
             record["after_cpu_seconds"] += costs["cpu_seconds"]
-            record["outcomes"][name] = _outcome((folder / f"{name}.txt").read_text(encoding="utf-8"))
+            text = (folder / f"{name}.txt").read_text(encoding="utf-8")
+            record["outcomes"][name] = json.loads(text, parse_constant=lambda _: None)  # of NaN
     log = read_log(folder / "train.log", is_validated=False)
-    record.update(updates=int(log.train[-1]["num_updates"]), train=log.train, valid=log.valid)
-    record["numbers"] = {name: [line.get(name) for line in log.inner] for name in run.curve}
-    for pattern in run.delete:
-        for path in folder.glob(pattern):
-            path.unlink()
-    found: Record = _finite(record)
-    return found
+    return {**record, "updates": int(log.train[-1]["num_updates"])}
 
 
 def _train(run: Run, folder: Path, processes: Processes, output: BinaryIO) -> dict[str, float]:
     """Trains, unless training has ended; returns the cost, which a second start would hide."""
-    from fairseq_adv.data.io import write_whole
-    from fairseq_adv.data.own_json import SIZE, own_object
-
     path = folder / TRAINED
     if not path.is_file():
         costs = processes.finish(run.name, training_words(run), output, output)
@@ -138,21 +118,6 @@ def training_words(run: Run) -> list[str]:
         "--user-dir", str(PROJECT / "fairseq_adv"), "--save-dir", run.name,
         "--log-file", f"{run.name}/train.log", "--log-format", "json",
     ]  # fmt: skip
-
-
-def _outcome(said: str) -> Any:
-    with suppress(ValueError):
-        return json.loads(said)
-    return said
-
-
-def _finite(value: Any) -> Any:
-    """Replaces NaN and infinities by ``None``, since JSON has neither."""
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Processes:

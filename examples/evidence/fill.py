@@ -129,7 +129,7 @@ class Filler:
             "measure": self._measuring(cell),
             **{name: self._attack(cell, name) for name in cell.word_attacks},
         }
-        run = Run(cell.name, folder, "encoder/model.pt", [*cell.options(), *further], cell.seed, after=after)
+        run = Run(cell.name, folder, "encoder/model.pt", [*cell.options(), *further], cell.seed, after)
         made = train_and_measure(run, self.out, self.processes)
         measured, answers = made["outcomes"]["measure"], {}
         if not cell.is_choice:
@@ -164,12 +164,11 @@ class Filler:
             rows = json_lines(self.out / cell.name / name / "examples.jsonl")
             right = "".join("01"[row["status"] == "failed"] for _, row in rows)  # the attack failed
             on_words[name] = {"right": right, "queries": made["outcomes"][name]["queries"]}
-        kept = {
-            key: made[key] for key in ("updates", "starts", "cpu_seconds", "after_cpu_seconds", "peak_mib")
-        }
+        kept = ("updates", "starts", "cpu_seconds", "after_cpu_seconds", "peak_mib")
         named = {"task": cell.task, "method": cell.method, "setting": cell.setting, "seed": cell.seed}
         return {
-            "name": cell.name, **named, "options": cell.options(), **self.setup, **kept,
+            "name": cell.name, **named, "options": cell.options(), **self.setup,
+            **{key: made[key] for key in kept},
             "word_attacks": on_words,
         }  # fmt: skip
 

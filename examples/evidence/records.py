@@ -10,7 +10,7 @@ from typing import Any
 
 import grid
 import numpy as np
-from driver import Record, are_numbers
+from driver import Record
 from filelock import FileLock
 from splits import GRID, TASKS, Data
 
@@ -25,6 +25,11 @@ def _objects(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: (
         isinstance(value, dict) and all(isinstance(v, dict) and is_one(v) for v in value.values())
     )
+
+
+def _numbers(value: Any) -> bool:
+    """Whether all values are numbers; ``None`` stands for NaN."""
+    return all(type(one) in (int, float, type(None)) for one in value.values())
 
 
 def _counts(one: Any) -> bool:
@@ -46,7 +51,7 @@ KINDS = {
     **dict.fromkeys(("setting", "seed", "updates", "starts"), COUNT),
     **dict.fromkeys(("cpu_seconds", "after_cpu_seconds", "peak_mib"), SIZE),
     "options": TEXTS,
-    "scores": ("numbers of each split", lambda value: _objects(are_numbers)(value) and value != {}),
+    "scores": ("numbers of each split", lambda value: _objects(_numbers)(value) and value != {}),
     "attacks": ("rows, and right answers, of each block of each attack", _objects(_counts)),
     "word_attacks": ("right answers as 0 and 1, and queries, of each attack", _objects(_answers)),
 }  # fmt: skip
