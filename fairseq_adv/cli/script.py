@@ -94,7 +94,7 @@ def exit_status(
 
     Standard output is flushed here. If its reader, such as head, has closed the pipe, that is not an error,
     unless there is work that could be resumed. What is printed can't control a terminal, and an ASCII locale
-    is no error: see :mod:`fairseq_adv_compat.printable`.
+    is no error: see ``fairseq_adv_compat/printable.py``.
 
     Args:
         work: returns the exit status; None is 0.
