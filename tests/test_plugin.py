@@ -94,15 +94,20 @@ def test_another_attribute_is_missing() -> None:
 SPAWN = """
 import sys
 import torch
+{before}
 if __name__ == "__main__":
     torch.cuda.device_count = lambda: 2  # so many workers does fairseq start
     {start}
 """
-STARTS = {
-    "fairseq-train": "import fairseq_cli.train\n"
-    "    sys.argv[0] = 'fairseq-train'\n    fairseq_cli.train.cli_main()",
-    "fairseq-adv train": "import fairseq_adv.cli\n"
-    "    sys.exit(fairseq_adv.cli.main(['train', *sys.argv[1:]]))",
+STARTS = {  # what the installed command's file imports, which every worker runs, and what it calls
+    "fairseq-train": (
+        "import fairseq_cli.train",
+        "sys.argv[0] = 'fairseq-train'; fairseq_cli.train.cli_main()",
+    ),
+    "fairseq-adv train": (
+        "import fairseq_adv.cli",
+        "sys.exit(fairseq_adv.cli.main(['train', *sys.argv[1:]]))",
+    ),
 }
 
 
@@ -111,7 +116,8 @@ def test_workers_that_fairseq_starts_have_the_plugin(tmp_path: Path, start: str)
     """As on several GPUs: each worker is a new process, here from a file like the installed command's."""
     data = write_task(tmp_path / "data")
     program = tmp_path / "program.py"
-    program.write_text(SPAWN.format(start=STARTS[start]))
+    before, call = STARTS[start]
+    program.write_text(SPAWN.format(before=before, start=call))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,8 +1,8 @@
 """Loads the plug-in in the workers that fairseq starts itself, one for each GPU.
 
-fairseq/distributed/utils.py, line 334, ``call_main``: each of them is a new process, which receives the
-configuration by pickle. That contains this project's option classes, and their import makes fairseq believe
-that ``--user-dir`` has been imported already. With other criterions a worker is started as before.
+fairseq/distributed/utils.py, line 334, ``call_main``: each of them is a new process, which first runs the
+file of the parent's command. That of ``fairseq-adv train`` imports :mod:`fairseq_adv`, and so fairseq takes
+``--user-dir`` for imported. Other criterions train as before.
 """
 
 from __future__ import annotations
