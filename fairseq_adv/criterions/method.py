@@ -22,6 +22,7 @@ from fairseq_adv.criterions.gpu_precision import allow_tf32, refuse_fp16_without
 from fairseq_adv.criterions.logs import Log, Logged, Scored, complete, on_host, reduce_logs
 from fairseq_adv.criterions.method_options import MethodConfig, check_flood_options
 from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
+from fairseq_adv.criterions.renamed import tell
 from fairseq_adv.criterions.restart import RECORD, check_restart, follow_precision, use_new_options
 from fairseq_adv.fairseq_patches.batches import (
     find_masked_positions_once,
@@ -99,6 +100,12 @@ class Method(FairseqCriterion):
     averages_tied_weights_once = True
     keeps_host_copies = True
     handles_gradients_together = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "descends_once" in vars(cls):
+            tell("descends_once", "has_single_backward")
+            cls.has_single_backward = vars(cls)["descends_once"]
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask) -> None:
         check_flood_options(cfg, self.has_single_backward)

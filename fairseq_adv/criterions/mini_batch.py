@@ -12,6 +12,7 @@ from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.flood import Flood
+from fairseq_adv.criterions.renamed import Renamed, tell
 from fairseq_adv.fairseq_patches.precision import autocast
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
@@ -131,6 +132,13 @@ class MiniBatch:
         pass stays local as well.
         """
         return no_sync(self.model) if enabled else nullcontext()
+
+    def no_sync_unless(self, last: bool) -> ContextManager[Any]:
+        """:meth:`no_sync` under its name of version 0.2."""
+        tell("no_sync_unless(last)", "no_sync(not last)")
+        return self.no_sync(not last)
+
+    computing, average = Renamed("autocast"), Renamed("ema_parts")
 
     def reduced_with(self, earlier: Tensor) -> ContextManager[Any]:
         """See :func:`fairseq_adv.perturbation.passes.reduced_with`; around the last of several passes."""
