@@ -215,6 +215,7 @@ setup(
             "scipy",
             "seqeval",
             "setuptools>=64",
+            "protobuf",  # for transformers, to read spiece.model
             "transformers",
             *ATTACKS,
             *CORPUS,

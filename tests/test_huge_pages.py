@@ -14,7 +14,7 @@ KERNEL = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 SIZE = 64 * 2**20
 PROGRAM = f"""
 import resource
-import fairseq_adv, torch
+import fairseq_adv.plugin, torch
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 tensor = torch.zeros({SIZE // 4})
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
@@ -38,7 +38,7 @@ def faults(**environment: str) -> int:
     tuple(map(int, torch.__version__.split(".")[:2])) < (2, 2),
     reason="torch's allocator doesn't ask before 2.2",
 )
-def test_importing_the_package_asks_for_them_unless_the_user_does_not() -> None:
+def test_the_plugin_asks_for_them_unless_the_user_does_not() -> None:
     small = SIZE // os.sysconf("SC_PAGE_SIZE")
     assert faults(THP_MEM_ALLOC_ENABLE="0") >= small
     assert faults() < small / 2

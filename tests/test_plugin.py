@@ -134,7 +134,7 @@ def test_workers_that_fairseq_starts_have_the_plugin(tmp_path: Path, start: str)
     args = train_args(data, tmp_path / "spawned", "freelb", *words, *alone)
     done = run_from_scratch(sys.executable, str(program), *args)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert (tmp_path / "spawned" / ".running").exists()  # patched: one_run_a_folder.py
+    assert (tmp_path / "spawned" / ".running").exists()  # patched: save_dir_lock.py
     if start == "fairseq-train":  # the other has defaults of its own
         fairseq_train(*train_args(data, tmp_path / "launched", "freelb", *words), workers=2)
         runs = [weights(tmp_path / name / "checkpoint_last.pt") for name in ("spawned", "launched")]

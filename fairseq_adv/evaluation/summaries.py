@@ -202,9 +202,14 @@ def sizes(criterion: Mapping[str, str]) -> str:
     Args:
         criterion: its options as text, with its name as ``_name``.
     """
-    found, method = [], methods().get(criterion.get("_name", ""))
+    found, criterion_name = [], criterion.get("_name", "")
+    method = methods().get(criterion_name)
     for option, value in criterion.items():
-        if method is None or option not in method.own_options():
+        if method is None:  # of a module that is not imported here
+            is_own = option.startswith(("adv_", "vat_", f"{criterion_name}_"))
+        else:
+            is_own = option in method.own_options()
+        if not is_own:
             continue
         family, _, name = option.partition("_")
         label = (name if family in ("adv", "vat") else option).replace("_", "-")

@@ -189,9 +189,10 @@ def test_a_run_of_version_0_2_0_is_told_what_changes(
     args = train_args(folders["masked_lm"], tmp_path, "freelb", *EMA, "--lr", "0.05", task="masked_lm")
     last = tmp_path / "checkpoint_last.pt"
     with monkeypatch.context() as patch:
-        patch.setattr(Method, "freezes_inference_copies", False)
         patch.setattr(Method, "averages_tied_weights_once", False)
-        save(build(args), last)
+        earlier = build(args)
+        patch.setattr(Method, "freezes_inference_copies", False)  # so that they are saved
+        save(earlier, last)
     for told in (True, False):
         run = build(args)
         caplog.clear()

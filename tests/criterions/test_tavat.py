@@ -259,12 +259,12 @@ def test_a_run_of_version_0_2_0_goes_on_with_its_variant(
 ) -> None:
     """What it called paper is joint now."""
     path = tmp_path / "checkpoint_last.pt"
+    earlier = build(train_args(data, tmp_path, "tavat", *SGD, *options()))
+    update(earlier, batch(earlier, ROWS), 0)
+    earlier.trainer.cfg.criterion.tavat_variant = "paper"
+    earlier.trainer.consolidate_optimizer()
     with monkeypatch.context() as patch:
-        patch.setattr(Method, "freezes_inference_copies", False)
-        earlier = build(train_args(data, tmp_path, "tavat", *SGD, *options()))
-        update(earlier, batch(earlier, ROWS), 0)
-        earlier.trainer.cfg.criterion.tavat_variant = "paper"
-        earlier.trainer.consolidate_optimizer()
+        patch.setattr(Method, "freezes_inference_copies", False)  # so that they are saved
         earlier.trainer.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}, "val_loss": None})
     run = build(train_args(data, tmp_path, "tavat", *SGD, *options()))
     run.trainer.load_checkpoint(str(path))

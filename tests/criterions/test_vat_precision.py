@@ -38,12 +38,12 @@ def step_of_criterion(run: SimpleNamespace, **autocast: Any) -> dict[str, torch.
     """A training step whose forward passes are under the CPU's autocast; fairseq's --amp needs a GPU."""
 
     @contextmanager
-    def computing(self: MiniBatch) -> Iterator[None]:
+    def in_autocast(self: MiniBatch) -> Iterator[None]:
         with torch.autocast("cpu", **autocast):
             yield
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MiniBatch, "computing", computing)
+        patch.setattr(MiniBatch, "autocast", in_autocast)
         one_step(run, batch(run, ROWS))
     return gradients(run.model)
 
