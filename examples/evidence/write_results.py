@@ -45,6 +45,7 @@ class Results:
         self.means = {name: mean_of(list(some.values())) for name, some in self.by_task.items()}
         left = [cell for cell in self.cells if cell.is_primary and cell.name not in self.records]
         self.is_complete = not left
+        self.has_gain = any(one for some in self.by_task.values() for one in some.values())
 
     def of(self, task: str, method: str, setting: Optional[int] = None) -> dict[int, Record]:
         """The records by seed, without those by which a setting is chosen."""
@@ -143,7 +144,8 @@ def summary(results: Results) -> list[str]:
         rows.append(
             [f"{task} ({TASKS[task].metric})", *(shown(results.by_task[name][task]) for name in COMPARED)]
         )
-    lines += [*markdown(["task", *(f"`{name}`" for name in COMPARED)], rows), f"![gain]({FIGURE}.svg)", ""]
+    lines += markdown(["task", *(f"`{name}`" for name in COMPARED)], rows)
+    lines += [f"![gain]({FIGURE}.svg)", ""] if results.has_gain else []
     return [*lines, "## Under attack, and on other texts (secondary)", "", *attacks(results)]
 
 
@@ -279,7 +281,7 @@ def parser() -> argparse.ArgumentParser:
 
 def write(options: argparse.Namespace) -> None:
     results = Results(options.records)
-    if any(results.means.values()) or any(one for some in results.by_task.values() for one in some.values()):
+    if results.has_gain:
         draw(results, options.pages / FIGURE)
     for page, lines in (("DETAILS", details), ("RESULTS", summary)):
         write_between(options.pages / f"{page}.md", "\n".join(lines(results) if results.records else [NONE]))
