@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import site
 import subprocess
 import sys
 from pathlib import Path
@@ -137,7 +138,9 @@ def test_fairseq_adv_and_its_spawned_workers_need_no_pth(tmp_path: Path) -> None
 def test_the_doctor_takes_the_pth_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])
+    monkeypatch.setattr(site, "getusersitepackages", lambda: str(tmp_path / "none"))
+    monkeypatch.syspath_prepend(str(ROOT))  # python -m fairseq_adv in a clone, which has the file's source
     assert doctor.main(["--disable-pth"]) == 1
     assert "no fairseq_adv_compat.pth" in capsys.readouterr().err
     assert doctor._compat().broken and doctor._compat().value == "none"

@@ -10,6 +10,7 @@ import importlib.machinery
 import importlib.metadata
 import importlib.util
 import platform
+import site
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -193,8 +194,8 @@ def _fairseq_extensions() -> Finding:
 
 
 def _pth() -> Path | None:
-    """The ``.pth`` file of this environment; ``None`` if there is none."""
-    paths = [Path(folder) / PTH for folder in sys.path if folder]
+    """The ``.pth`` file that Python reads when it starts, not that of a clone; ``None`` if there is none."""
+    paths = [Path(folder) / PTH for folder in (*site.getsitepackages(), site.getusersitepackages())]
     return next((path for path in paths if path.is_file()), None)
 
 

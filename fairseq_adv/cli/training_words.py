@@ -147,13 +147,17 @@ def _fill_encoder(words: Words, encoder: Path | None, data: Path | None) -> None
 
 def _method(words: Words) -> type[Method] | None:
     """The class of ``--criterion``, ours or of the user's ``--user-dir``; ``None`` if it is no method."""
-    from fairseq.utils import import_user_module
+    from fairseq.utils import import_user_module  # here, because --help doesn't need torch
 
-    import fairseq_adv.registration  # noqa: F401 - here, because --help doesn't need torch
     from fairseq_adv.criterions import methods
 
-    if os.path.realpath(words.value("--user-dir")) != os.path.realpath(find_user_dir()):
-        import_user_module(Namespace(user_dir=words.value("--user-dir")))
+    folder = words.value("--user-dir")
+    if os.path.realpath(folder) != os.path.realpath(find_user_dir()):
+        try:
+            import_user_module(Namespace(user_dir=folder))
+        except FileNotFoundError as error:
+            told = f"--user-dir {folder}: no such folder. Pass the folder of your methods, or leave it out"
+            raise ValueError(told) from error
     return methods().get(words.value("--criterion"))
 
 

@@ -202,14 +202,9 @@ def sizes(criterion: Mapping[str, str]) -> str:
     Args:
         criterion: its options as text, with its name as ``_name``.
     """
-    found, criterion_name = [], criterion.get("_name", "")
-    method = methods().get(criterion_name)
+    found, own = [], _own_options(criterion)
     for option, value in criterion.items():
-        if method is None:  # of a module that is not imported here
-            is_own = option.startswith(("adv_", "vat_", f"{criterion_name}_"))
-        else:
-            is_own = option in method.own_options()
-        if not is_own:
+        if option not in own:
             continue
         family, _, name = option.partition("_")
         label = (name if family in ("adv", "vat") else option).replace("_", "-")
@@ -220,6 +215,15 @@ def sizes(criterion: Mapping[str, str]) -> str:
     if criterion.get("flood_level", "None") not in ("None", "0", "0.0"):
         found.append(f"flood-level {criterion['flood_level']}")
     return ", ".join(found)
+
+
+def _own_options(criterion: Mapping[str, str]) -> set[str]:
+    """Those of the method; by their prefixes, if it is of a module that is not imported here."""
+    name = criterion.get("_name", "")
+    method = methods().get(name)
+    if method is not None:
+        return method.own_options()
+    return {option for option in criterion if option.startswith(("adv_", "vat_", f"{name}_"))}
 
 
 def _is_number(text: str) -> bool:

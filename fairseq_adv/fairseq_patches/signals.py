@@ -155,7 +155,7 @@ def leave_signals_to_the_training() -> None:
     """Makes data-loading processes leave signals to the training process, and end with their epoch.
 
     fairseq/data/iterators.py, line 499. A scheduler's signal, or Ctrl-C in a terminal, reaches these
-    processes too. By default it kills them, and the update that fairseq_patches/signals.py wants to complete
+    processes too. By default it kills them, and the update that :func:`stop_on_a_signal` wants to complete
     fails. With this patch, only a SIGTERM from the training process ends them.
 
     fairseq asks for processes that outlive their epoch, but starts new ones for the next: those of each

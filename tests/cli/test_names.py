@@ -16,7 +16,7 @@ from fairseq_adv.evaluation.predict.kinds import PREDICTION_TASKS
 pytestmark = pytest.mark.fast
 
 
-def test_the_names_are_the_packages() -> None:
+def test_prediction_tasks_name_registered_tasks() -> None:
     used = {name for task in PREDICTION_TASKS for name in task.trained_with}
     assert used <= set(TASK_REGISTRY)
 

@@ -443,6 +443,8 @@ def test_a_method_of_the_users_own_is_treated_like_ours(data: Path, encoder: Pat
     filled = options_of(data, encoder, *own, "theirs")
     assert (filled["--adv-lr"], filled["--precision"], "--adv-relative" in filled) == ("0.25", "auto", True)
     assert filled["--best-checkpoint-metric"] == "accuracy"
+    with pytest.raises(ValueError, match=r"--user-dir .*/none: no such folder. Pass the folder of your"):
+        options_of(data, encoder, "--user-dir", str(tmp_path / "none"))
     plain = options_of(data, encoder, *own, "standard")
     assert int(filled["--total-num-update"]) == 2 * int(plain["--total-num-update"])
 
