@@ -32,7 +32,7 @@ def run_verb(verb: str, *words: object) -> None:
     Raises:
         ValueError: it failed, and has printed why.
     """
-    if subprocess.run([sys.executable, "-m", "fairseq_adv.cli", *verb.split(), *map(str, words)]).returncode:
+    if subprocess.run([sys.executable, "-m", "fairseq_adv", *verb.split(), *map(str, words)]).returncode:
         raise ValueError(f"fairseq-adv {verb} failed: see above")
 
 
