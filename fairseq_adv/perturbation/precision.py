@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -37,17 +38,12 @@ def float32_embedding(model: nn.Module, embedding: nn.Module) -> Iterator[None]:
     if norm is None or norm.weight.dtype == torch.float32:
         yield
         return
-    handles = [
-        embedding.register_forward_hook(_to_float32),
-        norm.register_forward_pre_hook(_to_weight_type),
-        norm.register_forward_hook(_normalize_in_float32),
-    ]
+    norm.forward = partial(_normalize_in_float32, norm)  # a hook on the layer's input still runs before it
     try:
-        yield
+        with embedding.register_forward_hook(_to_float32):
+            yield
     finally:
-        for handle in handles:
-            handle.remove()
-        norm.__dict__.pop(_KEPT, None)
+        del norm.forward
 
 
 def warn_of_rounding(model: nn.Module, advice: str) -> None:
@@ -60,9 +56,6 @@ def warn_of_rounding(model: nn.Module, advice: str) -> None:
     embedding = find_token_embedding(model)
     if embedding.weight.dtype != torch.float32 and layer_norm_after(model, embedding) is None:
         logger.warning("%s has no layer norm after its embeddings: %s", type(model).__name__, advice)
-
-
-_KEPT = "_fairseq_adv_float32_input"
 
 
 def layer_norm_after(model: nn.Module, embedding: nn.Module) -> nn.Module | None:
@@ -79,14 +72,7 @@ def _to_float32(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -
     return output.float()
 
 
-def _to_weight_type(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The layer's own forward can't combine fp32 input with half-precision weights; its result is
-    replaced."""
-    module.__dict__[_KEPT] = inputs[0]
-    return (inputs[0].detach().to(module.weight.dtype),)  # type: ignore[arg-type]
-
-
-def _normalize_in_float32(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
-    kept: Tensor = module.__dict__.pop(_KEPT)
-    weight, bias = module.weight.float(), module.bias.float()  # type: ignore[operator]
-    return F.layer_norm(kept.float(), module.normalized_shape, weight, bias, module.eps).to(output.dtype)  # type: ignore[arg-type]
+def _normalize_in_float32(norm: nn.Module, x: Tensor) -> Tensor:
+    weight, bias = norm.weight.float(), norm.bias.float()  # type: ignore[operator]
+    shape: list[int] = norm.normalized_shape  # type: ignore[assignment]
+    return F.layer_norm(x.float(), shape, weight, bias, norm.eps).to(norm.weight.dtype)  # type: ignore[arg-type]
