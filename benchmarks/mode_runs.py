@@ -25,7 +25,7 @@ from mode_cells import PRECISIONS, Cell, commands, configuration
 from mode_processes import RunFailed, run_side_by_side
 from torch import Tensor
 
-from fairseq_adv.data.io import decoded, write_whole, written_whole
+from fairseq_adv.data.io import atomic_open, atomic_write, decoded
 from fairseq_adv.data.own_json import FLAG, SIZE, TEXT, own_object
 
 Weights = dict[str, Tensor]
@@ -76,7 +76,7 @@ def this_machine(emulated: bool = False) -> Machine:
 
 def save_whole(path: Path, value: Any) -> None:
     """``torch.save`` into a file that is written completely or not at all."""
-    with written_whole(path) as file:
+    with atomic_open(path) as file:
         torch.save(value, file)
 
 
@@ -210,7 +210,7 @@ class Runs:
         if kept is not None and kept["cuda"] and not self.machine.cuda:
             return result  # a CPU reference, run when a GPU already has this cell's result
         if not self.stop.is_set():
-            write_whole(self._path(cell, emulated), json.dumps(result, indent=1) + "\n")
+            atomic_write(self._path(cell, emulated), json.dumps(result, indent=1) + "\n")
         return result
 
     def _expected(self, cell: Cell) -> Weights:

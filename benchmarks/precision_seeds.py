@@ -27,7 +27,7 @@ from typing import Any
 
 from fairseq_adv.cli.number_types import count
 from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
-from fairseq_adv.data.io import locked, write_whole
+from fairseq_adv.data.io import atomic_write, locked
 from fairseq_adv.data.own_json import SIZE, own_object
 
 METHODS, PRECISIONS, TRAINED_ROWS = ("standard", "freelb", "pgd"), ("bf16", "fp32"), 1000
@@ -91,7 +91,7 @@ def measure(data: Path, encoder: Path, out: Path, method: str, precision: str, s
         _, seconds = run(["train", data, "--encoder", encoder, *words, "--no-last-checkpoints"])
         best = save / "checkpoint_best.pt"
         scores = json.loads(run(["validate", best, "--split", "test", "--cpu", "--json"])[0])
-        write_whole(path, json.dumps({**scores, "cpu_seconds": seconds}) + "\n")
+        atomic_write(path, json.dumps({**scores, "cpu_seconds": seconds}) + "\n")
         best.unlink()
         print(f"{name}: accuracy {scores['accuracy']:.2f}, {seconds:.0f} CPU s", file=sys.stderr, flush=True)
     kinds = {"accuracy": SIZE, "loss": SIZE, "cpu_seconds": SIZE}

@@ -20,7 +20,7 @@ def write_between(path: Path, text: str, markers: tuple[str, str] = (BEGIN, END)
     Raises:
         ValueError: the file lacks them.
     """
-    from fairseq_adv.data.io import write_whole
+    from fairseq_adv.data.io import atomic_write
 
     if not path.is_file():
         raise ValueError(f"{path}: no such page; pass one that has the lines {markers[0]} and {markers[1]}")
@@ -30,4 +30,4 @@ def write_between(path: Path, text: str, markers: tuple[str, str] = (BEGIN, END)
         raise ValueError(
             f"{path}: the lines {markers[0]} and {markers[1]}, between which the tables go, are missing"
         )
-    write_whole(path, f"{head}{markers[0]}\n\n{text}\n{markers[1]}{tail}")
+    atomic_write(path, f"{head}{markers[0]}\n\n{text}\n{markers[1]}{tail}")

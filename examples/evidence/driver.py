@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fairseq_adv.data.full_disk import full_disk_named
-from fairseq_adv.data.io import write_whole
+from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.own_json import SIZE, own_object
 from fairseq_adv.evaluation.runs import read_log
 
@@ -92,7 +92,7 @@ def _train(run: Run, folder: Path, processes: Processes, output: BinaryIO) -> di
     path = folder / TRAINED
     if not path.is_file():
         costs = processes.finish(run.name, training_words(run), output, output)
-        write_whole(path, json.dumps(costs) + "\n")
+        atomic_write(path, json.dumps(costs) + "\n")
     kinds = dict.fromkeys(("wall_seconds", "cpu_seconds", "peak_mib"), SIZE)
     text = path.read_text(encoding="utf-8", errors="replace")
     return own_object(text, kinds, str(path), "Delete its folder to repeat the run.")

@@ -44,7 +44,7 @@ from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
 from fairseq_adv.data.classes.labelled_texts import PlacedTexts
 from fairseq_adv.data.classes.prepare_classification import Making, prepare_classification
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_lines, json_object, locked, write_whole
+from fairseq_adv.data.io import atomic_write, json_lines, json_object, locked
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 
 MINUTE = 60.0
@@ -196,7 +196,7 @@ def prepare(cell: grid.Cell, data: splits.Data, out: Path) -> str:
     if cell.word_attacks:
         text = io.StringIO(newline="")
         csv.writer(text).writerows([("text", "label"), *((row.texts[0], row.label) for row in attacked)])
-        write_whole(out / attacked_file(cell.task), text.getvalue())
+        atomic_write(out / attacked_file(cell.task), text.getvalue())
     return folder
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairseq_adv.data.io import written_whole
+from fairseq_adv.data.io import atomic_open
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.evaluation.trained import Trained, load
 from fairseq_adv.perturbation.passes import use_differentiable_layers
@@ -71,7 +71,7 @@ def main(checkpoint: str, answers: str, splits: str, radii: str, precision: str)
     with torch.autocast(kind, torch.bfloat16, enabled=precision == "bf16"):
         found = {name: predict(trained, name) for name in names}
         attacks = {f"{radius:g}": under_attack(trained, radius) for radius in shares}
-    with written_whole(Path(answers)) as file:
+    with atomic_open(Path(answers)) as file:
         np.savez_compressed(file, **{name: one for name, (one, _) in found.items()})
     print(json.dumps({"scores": {name: scores for name, (_, scores) in found.items()}, "attacks": attacks}))
 

@@ -14,7 +14,7 @@ from driver import Record
 from filelock import FileLock
 from splits import GRID, TASKS, Data
 
-from fairseq_adv.data.io import text_lines, write_whole, written_whole
+from fairseq_adv.data.io import atomic_open, atomic_write, text_lines
 from fairseq_adv.data.own_json import COUNT, SIZE, TEXT, TEXTS, is_number, own_object
 
 RECORDS = Path(__file__).resolve().parent / "records"
@@ -91,12 +91,12 @@ def read_records(folder: Path, wanted: Mapping[str, Any] = {"design": GRID["desi
 def append(record: Record, answers: Mapping[str, Any], folder: Path) -> None:
     """Writes a cell's probabilities, and then adds its line to the task's file, both atomically."""
     if answers:
-        with written_whole(answers_of(record, folder)) as file:
+        with atomic_open(answers_of(record, folder)) as file:
             np.savez_compressed(file, **answers)
     path = folder / f"{record['task']}.jsonl"
     with FileLock(f"{path}.lock"):
         before = path.read_text(encoding="utf-8") if path.is_file() else ""
-        write_whole(path, before + json.dumps(record) + "\n")
+        atomic_write(path, before + json.dumps(record) + "\n")
 
 
 def answers_of(record: Record, folder: Path) -> Path:
@@ -133,7 +133,7 @@ def keep_rows(task: str, data: Data, folder: Path) -> None:
             name: np.array([TASKS[task].labels.index(row.label) for row in rows], np.uint8)
             for name, rows in {"labels": data.rows, **data.further}.items()
         }
-        with written_whole(path) as file:
+        with atomic_open(path) as file:
             np.savez_compressed(file, ids=ids, groups=data.groups.astype(np.uint16), **labels)
     elif not np.array_equal(read_arrays(path, "ids")[0], ids):
         raise ValueError(

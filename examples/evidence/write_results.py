@@ -241,7 +241,7 @@ def draw(results: Results, path: Path) -> None:
     import matplotlib
     from matplotlib.figure import Figure
 
-    from fairseq_adv.data.io import written_whole
+    from fairseq_adv.data.io import atomic_open
     from fairseq_adv.evaluation.plots import COLOURS, GREY
 
     matplotlib.rcParams["svg.hashsalt"] = path.name  # the same records give the same file
@@ -266,7 +266,7 @@ def draw(results: Results, path: Path) -> None:
     costs.set_xticks(range(len(COMPARED)), COMPARED)
     costs.set_title("training time,\n× standard", fontsize="medium")
     for kind in ("png", "svg"):
-        with written_whole(path.with_suffix(f".{kind}")) as file:
+        with atomic_open(path.with_suffix(f".{kind}")) as file:
             figure.savefig(file, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {})
 
 

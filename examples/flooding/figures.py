@@ -32,7 +32,7 @@ from fairseq_adv.accordance import GROUPS, AccordanceProbe, Crossing, crossings
 from fairseq_adv.cli.number_types import count, whole, with_commas
 from fairseq_adv.cli.script import HelpFormatter, exit_status
 from fairseq_adv.cli.shared_options import add_batch_size, add_cpu
-from fairseq_adv.data.io import write_whole
+from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.tables.table_text import number_cell, table_text
 from fairseq_adv.evaluation import plots
 from fairseq_adv.evaluation.log_lines import VALID, log_lines
@@ -322,7 +322,7 @@ def draw_noise(stds: Sequence[float], curves: dict[str, list[float]], split: str
 def write(out: Path, rows: Iterable[Sequence[object]], draw: Callable[[Path], None]) -> None:
     """Writes OUT.csv, and OUT.png if matplotlib is installed."""
     table, figure = (out.with_name(out.name + ending) for ending in (".csv", ".png"))
-    write_whole(table, table_text(list(rows)))
+    atomic_write(table, table_text(list(rows)))
     try:
         draw(figure)
     except plots.NoMatplotlib as missing:

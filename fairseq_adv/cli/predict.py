@@ -128,7 +128,7 @@ def _predict_folder(args: argparse.Namespace, running: Running) -> int:
 
 def _predict_texts(args: argparse.Namespace, running: Running) -> int:
     from fairseq_adv.data.errors import DataError
-    from fairseq_adv.data.io import write_whole
+    from fairseq_adv.data.io import atomic_write
     from fairseq_adv.evaluation.predict.loading import load
     from fairseq_adv.evaluation.predict.text_files import TextFile, answer_file, answer_lines
 
@@ -144,7 +144,7 @@ def _predict_texts(args: argparse.Namespace, running: Running) -> int:
         data_output().write(answers)
         return 0
     file = args.out / f"predictions-{args.input.stem}.tsv"
-    write_whole(file, answers)
+    atomic_write(file, answers)
     print(f"wrote {file} ({rows} rows)")
     return 0
 

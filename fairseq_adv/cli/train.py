@@ -100,7 +100,7 @@ def _train(args: argparse.Namespace, own: list[str]) -> None:
 
 def _keep_tokenizer(data: Path, words: Words) -> None:
     """Copies the data's tokenizer next to the checkpoints, atomically, unless the run resumes."""
-    from fairseq_adv.data.io import whole_folder
+    from fairseq_adv.data.io import atomic_folder
 
     save = Path(os.path.abspath(words.value("--save-dir")))
     target, source = save / "tokenizer", data / "tokenizer"
@@ -121,7 +121,7 @@ def _keep_tokenizer(data: Path, words: Words) -> None:
         names = [name for name in files if (source / name).is_file()]
     if not names:
         return
-    with whole_folder(target) as beside:
+    with atomic_folder(target) as beside:
         for name in names:
             shutil.copyfile(source / name, beside / name)
         shutil.rmtree(target, ignore_errors=True)  # from an earlier run

@@ -36,7 +36,7 @@ _JSON_NAMES: Dict[type, str] = {dict: "object", list: "array", str: "string"}
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[BinaryIO]:
+def atomic_open(path: Path) -> Iterator[BinaryIO]:
     """Opens a file for writing that is renamed to ``path`` at the end; after an error nothing is left of it.
 
     It is written next to ``path`` and flushed to the disk before it is renamed.
@@ -59,18 +59,18 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
             raise
 
 
-def write_whole(path: Path, content: Union[str, bytes]) -> None:
+def atomic_write(path: Path, content: Union[str, bytes]) -> None:
     """Writes a file atomically; text is encoded as UTF-8.
 
     Raises:
         FullDisk: there is no space left for it.
     """
-    with written_whole(path) as file:
+    with atomic_open(path) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
 @contextmanager
-def whole_folder(out: Path) -> Iterator[Path]:
+def atomic_folder(out: Path) -> Iterator[Path]:
     """A scratch folder next to ``out`` that is renamed to it at the end, or removed after an error.
 
     ``out`` is an absolute path that must not exist, or must be an empty folder. The only visible step is a

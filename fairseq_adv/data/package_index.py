@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.full_disk import FullDisk
-from fairseq_adv.data.io import sha256_of, whole_folder, written_whole
+from fairseq_adv.data.io import atomic_folder, atomic_open, sha256_of
 
 _BLOCK = 1 << 16
 _MAX_PAGE_BYTES = 10_000_000
@@ -97,7 +97,7 @@ def fetch_folder(
                 raise DataError(f"{archive}: no such file. {fix}")
         if archive.stat().st_size != file.size or sha256_of(archive) != file.sha256:
             raise DataError(f"{archive}: changed or damaged: its SHA-256 is not {file.sha256}. {fix}")
-        with whole_folder(out) as folder:
+        with atomic_folder(out) as folder:
             unpack(archive, folder)
             if fault := _fault(folder, expected, unwanted):
                 raise DataError(f"{archive}: not what was expected: {fault}. Nothing was written. {fix}")
@@ -199,7 +199,7 @@ class _Client:
         """Writes what the URL has to ``target``: at most one byte more than the file's size."""
         with (
             self._open(url) as response,
-            written_whole(target) as sink,
+            atomic_open(target) as sink,
             tqdm(total=file.size, unit="B", unit_scale=True, desc=file.name) as bar,
         ):
             left = file.size + 1

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.full_disk import full_disk_named
-from fairseq_adv.data.io import LOCK, as_json, json_object_or_none, locked, write_whole
+from fairseq_adv.data.io import LOCK, as_json, atomic_write, json_object_or_none, locked
 
 MANIFEST = "manifest.json"
 _NEW_MANIFEST = MANIFEST + ".tmp"
@@ -168,7 +168,7 @@ def _read_manifest(folder: Path) -> Optional[Dict[str, Any]]:
 
 
 def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    write_whole(folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+    atomic_write(folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
 
 
 def _clear(folder: Path) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.data.io import as_json, json_object_or_none, write_whole
+from fairseq_adv.data.io import as_json, atomic_write, json_object_or_none
 
 
 def measured_once(
@@ -28,7 +28,7 @@ def measured_once(
         if found["key"] == key:
             return {name: float(value) for name, value in found["means"].items()}
     values = measure()
-    write_whole(kept, json.dumps({"key": key, "means": values}))
+    atomic_write(kept, json.dumps({"key": key, "means": values}))
     return values
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.data.io import written_whole
+from fairseq_adv.data.io import atomic_open
 from fairseq_adv.evaluation.summaries import Summary
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -81,5 +81,5 @@ def save(figure: Any, out: Path) -> None:
             axes.legend(
                 loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False, fontsize=9
             )
-    with written_whole(out) as file:
+    with atomic_open(out) as file:
         figure.savefig(file, format="png")

@@ -17,7 +17,7 @@ from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.data import Dictionary, data_utils
 
 import fairseq_adv
-from fairseq_adv.data.io import write_whole
+from fairseq_adv.data.io import atomic_write
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.summaries import Summary, summarise
 
@@ -79,7 +79,7 @@ class Sweep:
 
     def _train(self, setting: Setting, seed: int, folder: Path) -> None:
         command = self.command(setting, seed, folder)
-        write_whole(folder / "command.txt", shlex.join(command) + "\n")
+        atomic_write(folder / "command.txt", shlex.join(command) + "\n")
         status = subprocess.run(command).returncode
         if status:
             raise ValueError(
@@ -142,7 +142,7 @@ class Sweep:
         return "\n".join(lines)
 
     def _write(self, text: str) -> None:
-        write_whole(self.options.out / "RESULTS.md", text + "\n")
+        atomic_write(self.options.out / "RESULTS.md", text + "\n")
 
 
 def _spread(values: list[float], digits: int) -> str:

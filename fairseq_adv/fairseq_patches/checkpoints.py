@@ -18,7 +18,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.full_disk import full_disk_named
-from fairseq_adv.data.io import written_whole
+from fairseq_adv.data.io import atomic_open
 from fairseq_adv.fairseq_patches.replace import replace
 from fairseq_adv.fairseq_patches.save_dir_lock import end_together
 from fairseq_adv_compat.checkpoints import Refused
@@ -107,7 +107,7 @@ def _whole(plain: Callable[..., Any]) -> Callable[..., Any]:
     def save(obj: Any, filename: str, async_write: bool = False) -> Any:
         if async_write or not PathManager.supports_rename(filename):
             return plain(obj, filename, async_write)
-        with written_whole(Path(filename)) as file:
+        with atomic_open(Path(filename)) as file:
             torch.save(obj, file)
         return None
 

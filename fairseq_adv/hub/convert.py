@@ -12,7 +12,7 @@ import torch
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_object, sha256_of, whole_folder
+from fairseq_adv.data.io import atomic_folder, json_object, sha256_of
 from fairseq_adv.hub.bpe_vocabulary import byte_level_vocabulary
 from fairseq_adv.hub.fairseq_state import (
     HEAD_SEED,
@@ -88,7 +88,7 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
         bar.set_postfix_str("write")
         flags = fairseq_flags(model_config)
         about = _describe(config, family, source.sha256, converted, vocabulary, flags)
-        with whole_folder(out) as scratch:
+        with atomic_folder(out) as scratch:
             _write(scratch, converted, vocabulary, model_config, flags, about)
         bar.update()
     _tell(about)

@@ -23,7 +23,7 @@ from fairseq_adv.data.choices.questions import Question, question_of, row_of
 from fairseq_adv.data.choices.regents import read_regents
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.full_disk import full_disk_named
-from fairseq_adv.data.io import as_json, json_lines, json_object_or_none, locked, sha256_of, write_whole
+from fairseq_adv.data.io import as_json, atomic_write, json_lines, json_object_or_none, locked, sha256_of
 from fairseq_adv.data.own_json import COUNT
 from fairseq_adv.retrieval.documents import Options, retrieve
 from fairseq_adv.retrieval.query import Engine
@@ -236,5 +236,5 @@ def _publish(
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     manifest = {"made_from": made_from, "counts": counts, "sha256": hashlib.sha256(text).hexdigest()}
     # The manifest first: an output without one would look as if another program had made it.
-    write_whole(out.with_name(out.name + SUFFIX), json.dumps(manifest, indent=1, sort_keys=True) + "\n")
-    write_whole(out, text)
+    atomic_write(out.with_name(out.name + SUFFIX), json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+    atomic_write(out, text)

@@ -13,12 +13,12 @@ import pytest
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import (
+    atomic_open,
+    atomic_write,
     json_lines,
     json_object,
     json_object_or_none,
     locked,
-    write_whole,
-    written_whole,
 )
 
 pytestmark = pytest.mark.fast
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.fast
 
 def test_a_file_is_replaced_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "a.txt"
-    write_whole(path, "früher\n")
-    with written_whole(path) as file:
+    atomic_write(path, "früher\n")
+    with atomic_open(path) as file:
         file.write(b"sp")
         assert path.read_bytes() == "früher\n".encode()
         file.write(b"ater\n")
@@ -36,10 +36,10 @@ def test_a_file_is_replaced_at_the_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
 def test_an_error_leaves_what_was_there(tmp_path: Path, error: BaseException) -> None:
-    write_whole(tmp_path / "a", b"old")
+    atomic_write(tmp_path / "a", b"old")
 
     def fail() -> None:
-        with written_whole(tmp_path / "a") as file:
+        with atomic_open(tmp_path / "a") as file:
             file.write(b"half")
             raise error
 
@@ -49,9 +49,9 @@ def test_an_error_leaves_what_was_there(tmp_path: Path, error: BaseException) ->
 
 
 def test_a_text_that_cannot_be_encoded_leaves_what_was_there(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a", "old")
+    atomic_write(tmp_path / "a", "old")
     with pytest.raises(UnicodeEncodeError):
-        write_whole(tmp_path / "a", "half\n\ud800")
+        atomic_write(tmp_path / "a", "half\n\ud800")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
 
 
@@ -61,7 +61,7 @@ def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, before[1]))
     try:
         with pytest.raises(OSError, match=f"{tmp_path}/a") as caught:
-            write_whole(tmp_path / "a", b"x" * (1 << 16))
+            atomic_write(tmp_path / "a", b"x" * (1 << 16))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, ignored)

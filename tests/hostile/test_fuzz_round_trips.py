@@ -25,7 +25,7 @@ from fairseq_adv.data.corpus.reader import Reading, rows_of
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import task_layout
 from fairseq_adv.data.glue.tsv import read_split
-from fairseq_adv.data.io import write_whole
+from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.data.text.binarize import class_dictionary, class_names, write_indexed
 from fairseq_adv.evaluation.predict.ensemble import Scores
@@ -40,16 +40,16 @@ COLUMNS = Columns(("text",), "label")
 def as_csv(rows: list[tuple[str, str]], path: Path) -> None:
     text = io.StringIO()
     csv.writer(text).writerows([("text", "label"), *rows])
-    write_whole(path, text.getvalue())
+    atomic_write(path, text.getvalue())
 
 
 def as_tsv(rows: list[tuple[str, str]], path: Path) -> None:
     """As people write one: without a thought of tabs and line ends in a text."""
-    write_whole(path, "".join(f"{text}\t{label}\n" for text, label in [("text", "label"), *rows]))
+    atomic_write(path, "".join(f"{text}\t{label}\n" for text, label in [("text", "label"), *rows]))
 
 
 def as_jsonl(rows: list[tuple[str, str]], path: Path) -> None:
-    write_whole(
+    atomic_write(
         path,
         "".join(json.dumps({"text": a, "label": b}, ensure_ascii=len(a) % 2 == 0) + "\n" for a, b in rows),
     )
@@ -93,7 +93,7 @@ def test_glue(examples: int, tmp_path: Path) -> None:
 
     def check(rows: list[tuple[str, str]]) -> bool:
         lines = [f"{k}\t{a}\t{b}\tentailment" for k, (a, b) in enumerate(rows)]
-        write_whole(tmp_path / "train.tsv", "\n".join(["\t".join(layout.columns), *lines]) + "\n")
+        atomic_write(tmp_path / "train.tsv", "\n".join(["\t".join(layout.columns), *lines]) + "\n")
         try:
             found = read_split(tmp_path / "train.tsv", task, layout)
         except DataError:

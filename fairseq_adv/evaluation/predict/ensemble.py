@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import breaks_a_line, written_whole
+from fairseq_adv.data.io import atomic_open, breaks_a_line
 from fairseq_adv.data.own_json import parsed
 
 FloatArray = npt.NDArray[np.float32]
@@ -109,7 +109,7 @@ class Scores:
             "made_from": dict(self.made_from),
         }
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        with written_whole(path) as file:
+        with atomic_open(path) as file:
             np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
 
     @staticmethod

@@ -12,7 +12,7 @@ from fairseq_adv.data.choices.splits import find_split
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import SplitLayout, task_layout
 from fairseq_adv.data.glue.tsv import read_split
-from fairseq_adv.data.io import write_whole
+from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.wsc.superglue import read_wsc
 from fairseq_adv.data.wsc.wnli import match_wnli, read_wnli
 from fairseq_adv.evaluation.predict import output
@@ -105,7 +105,7 @@ def predict(request: Request) -> Predicted:
     text, predicted = result
     _refuse_unused(request, ensemble.first.kind)
     predicted.file = request.out / task.file(request.split)
-    write_whole(predicted.file, text)
+    atomic_write(predicted.file, text)
     return predicted
 
 

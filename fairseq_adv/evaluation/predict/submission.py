@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import task_layout
-from fairseq_adv.data.io import written_whole
+from fairseq_adv.data.io import atomic_open
 from fairseq_adv.evaluation.predict.output import GLUE_HEADER
 
 # File -> (rows of the test set, task whose labels it has).
@@ -121,7 +121,7 @@ def _check_answer(where: str, answer: str, task: str) -> None:
 
 
 def _zip(out: Path, contents: dict[str, bytes]) -> None:
-    with written_whole(out) as whole, zipfile.ZipFile(whole, "w") as file:
+    with atomic_open(out) as whole, zipfile.ZipFile(whole, "w") as file:
         for name in sorted(contents):
             # A fixed date, so that the same answers give the same zip.
             entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))

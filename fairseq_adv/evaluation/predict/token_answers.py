@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Union
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import write_whole
+from fairseq_adv.data.io import atomic_write
 from fairseq_adv.evaluation.predict.checkpoint_scores import open_checkpoint
 from fairseq_adv.evaluation.predict.kinds import PredictionTask
 from fairseq_adv.evaluation.predict.running import Running, load_model, predicted
@@ -54,5 +54,5 @@ def answer_at_tokens(
             raise DataError(f"{checkpoint}: the model's scores are not finite.{more}")
         answers.add(sample, predictions)
     for path, content in answers.files(file).items():
-        write_whole(path, content)
+        atomic_write(path, content)
     return answers.rows, answers.measured()

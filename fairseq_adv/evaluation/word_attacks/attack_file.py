@@ -11,7 +11,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import as_json, json_object_or_none, locked, sha256_of, write_whole
+from fairseq_adv.data.io import as_json, atomic_write, json_object_or_none, locked, sha256_of
 from fairseq_adv.data.own_json import COUNT, SIZE, TEXT, TEXTS, Kind, own_object
 from fairseq_adv.evaluation.predict.loading import load
 from fairseq_adv.evaluation.predict.running import Running
@@ -80,8 +80,8 @@ def attack_file(request: Request) -> dict[str, Any]:
         _check_folder(out, made_from)
         records = _kept(out / EXAMPLES) or _attacked(request, made_from)
         found = summary(request.settings, made_from, records)
-        write_whole(out / PAGE, page(found, records))
-        write_whole(out / SUMMARY, json.dumps(found, indent=2) + "\n")
+        atomic_write(out / PAGE, page(found, records))
+        atomic_write(out / SUMMARY, json.dumps(found, indent=2) + "\n")
     return found
 
 
@@ -94,9 +94,9 @@ def _attacked(request: Request, made_from: Mapping[str, Any]) -> list[dict[str, 
     first = examples[0].example
     victim([(first.id, first.text.originals)])  # reports mismatches before anything is written
     parts = build(request.settings, request.resources, victim, request.how.device)
-    write_whole(out / _SETTINGS, json.dumps(made_from, indent=2) + "\n")
+    atomic_write(out / _SETTINGS, json.dumps(made_from, indent=2) + "\n")
     records = _attack(examples, parts, part, request.at_once)
-    write_whole(out / EXAMPLES, "".join(map(_line, records)))
+    atomic_write(out / EXAMPLES, "".join(map(_line, records)))
     part.unlink(missing_ok=True)
     return records
 
@@ -165,7 +165,7 @@ def _kept(file: Path) -> list[dict[str, Any]]:
     content = file.read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
     if whole != content:
-        write_whole(file, whole)
+        atomic_write(file, whole)
     lines = whole.decode("utf-8", "replace").split("\n")[:-1]
     return [own_object(line, _KINDS, f"{file}:{number}", _FIX) for number, line in enumerate(lines, 1)]
 
