@@ -25,8 +25,8 @@ from mode_cells import PRECISIONS, Cell, commands, configuration
 from mode_processes import RunFailed, run_side_by_side
 from torch import Tensor
 
+from fairseq_adv.data.checked_json import FLAG, SIZE, TEXT, checked_object
 from fairseq_adv.data.io import atomic_open, atomic_write, decoded
-from fairseq_adv.data.own_json import FLAG, SIZE, TEXT, own_object
 
 Weights = dict[str, Tensor]
 Result = dict[str, Any]
@@ -157,9 +157,9 @@ class Runs:
         kinds = dict(RESULT)
         if '"distance"' in text:
             kinds["distance"] = SIZE
-        result = {**own_object(text, kinds, str(path), fix), "emulated": emulated}
+        result = {**checked_object(text, kinds, str(path), fix), "emulated": emulated}
         if result["state"] in ("failed", "refused"):
-            own_object(text, {"why": TEXT}, str(path), fix)
+            checked_object(text, {"why": TEXT}, str(path), fix)
         return result
 
     def reference_path(self, cell: Cell) -> Path:

@@ -27,8 +27,8 @@ from typing import Any
 
 from fairseq_adv.cli.number_types import count
 from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
+from fairseq_adv.data.checked_json import SIZE, checked_object
 from fairseq_adv.data.io import atomic_write, locked
-from fairseq_adv.data.own_json import SIZE, own_object
 
 METHODS, PRECISIONS, TRAINED_ROWS = ("standard", "freelb", "pgd"), ("bf16", "fp32"), 1000
 COMMAND = str(Path(sys.executable).with_name("fairseq-adv"))
@@ -95,7 +95,7 @@ def measure(data: Path, encoder: Path, out: Path, method: str, precision: str, s
         best.unlink()
         print(f"{name}: accuracy {scores['accuracy']:.2f}, {seconds:.0f} CPU s", file=sys.stderr, flush=True)
     kinds = {"accuracy": SIZE, "loss": SIZE, "cpu_seconds": SIZE}
-    return own_object(path.read_text(encoding="utf-8"), kinds, str(path), "Delete the file.")
+    return checked_object(path.read_text(encoding="utf-8"), kinds, str(path), "Delete the file.")
 
 
 def spread(values: Sequence[float]) -> str:

@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fairseq_adv.data.checked_json import SIZE, checked_object
 from fairseq_adv.data.full_disk import full_disk_named
 from fairseq_adv.data.io import atomic_write
-from fairseq_adv.data.own_json import SIZE, own_object
 from fairseq_adv.evaluation.runs import read_log
 
 Record = dict[str, Any]
@@ -95,7 +95,7 @@ def _train(run: Run, folder: Path, processes: Processes, output: BinaryIO) -> di
         atomic_write(path, json.dumps(costs) + "\n")
     kinds = dict.fromkeys(("wall_seconds", "cpu_seconds", "peak_mib"), SIZE)
     text = path.read_text(encoding="utf-8", errors="replace")
-    return own_object(text, kinds, str(path), "Delete its folder to repeat the run.")
+    return checked_object(text, kinds, str(path), "Delete its folder to repeat the run.")
 
 
 def _start(run: Run, folder: Path) -> int:

@@ -14,8 +14,8 @@ from driver import Record
 from filelock import FileLock
 from splits import GRID, TASKS, Data
 
+from fairseq_adv.data.checked_json import COUNT, SIZE, TEXT, TEXTS, checked_object, is_number
 from fairseq_adv.data.io import atomic_open, atomic_write, text_lines
-from fairseq_adv.data.own_json import COUNT, SIZE, TEXT, TEXTS, is_number, own_object
 
 RECORDS = Path(__file__).resolve().parent / "records"
 SAME = ("design", "precision", "encoder")  # what all records have in common
@@ -73,12 +73,12 @@ def read_records(folder: Path, wanted: Mapping[str, Any] = {"design": GRID["desi
     for path in sorted(folder.glob("*.jsonl")):
         for number, line in enumerate(text_lines(path), 1):
             where, fix = f"{path}:{number}", "Delete the line."
-            bare = own_object(line, {}, where, fix)
+            bare = checked_object(line, {}, where, fix)
             for key in SAME:
                 if bare.get(key) != common.setdefault(key, bare.get(key)):
                     told = f"{key} {bare.get(key)!r:.40}, not {common[key]!r:.40}"
                     raise ValueError(f"{where}: {told}. Keep records that differ in it in another folder.")
-            record = own_object(line, KINDS, where, fix)
+            record = checked_object(line, KINDS, where, fix)
             cell = grid.Cell(*(record[key] for key in ("task", "method", "setting", "seed")))
             is_known = cell.task in TASKS and cell.method in GRID["methods"]
             is_known = is_known and cell.setting < len(grid.settings(cell.method))

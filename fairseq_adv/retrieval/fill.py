@@ -19,12 +19,12 @@ from typing import Any, BinaryIO, Callable, Optional
 
 from tqdm import tqdm
 
+from fairseq_adv.data.checked_json import COUNT
 from fairseq_adv.data.choices.questions import Question, question_of, row_of
 from fairseq_adv.data.choices.regents import read_regents
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.full_disk import full_disk_named
 from fairseq_adv.data.io import as_json, atomic_write, json_lines, json_object_or_none, locked, sha256_of
-from fairseq_adv.data.own_json import COUNT
 from fairseq_adv.retrieval.documents import Options, retrieve
 from fairseq_adv.retrieval.query import Engine
 

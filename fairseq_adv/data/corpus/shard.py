@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 from fairseq.data.indexed_dataset import best_fitting_int_dtype
 
+from fairseq_adv.data.checked_json import COUNT, checked_object
 from fairseq_adv.data.corpus.cuts import LINE
 from fairseq_adv.data.corpus.reader import Piece, Reading, rows_of
 from fairseq_adv.data.corpus.words import WordCache
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import decoded
-from fairseq_adv.data.own_json import COUNT, own_object
 from fairseq_adv.data.text.binarize import IndexedWriter
 from fairseq_adv.data.text.mmap_index import LENGTHS_AT, read_mmap_index
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
@@ -117,7 +117,7 @@ def counts_of(folder: Path, split: str) -> Counts:
         DataError: its file of counts was not written by :func:`write_shard`.
     """
     path, names = folder / f"{split}.json", [field.name for field in fields(Counts)]
-    found = own_object(
+    found = checked_object(
         decoded(path.read_bytes(), path), dict.fromkeys(names, COUNT), str(path), "Make the shard again."
     )
     return Counts(**{name: found[name] for name in names})

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fairseq_adv.data.checked_json import parsed
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_open, breaks_a_line
-from fairseq_adv.data.own_json import parsed
 
 FloatArray = npt.NDArray[np.float32]
 StringArray = npt.NDArray[np.str_]

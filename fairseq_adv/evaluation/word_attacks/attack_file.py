@@ -10,9 +10,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+from fairseq_adv.data.checked_json import COUNT, SIZE, TEXT, TEXTS, Kind, checked_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import as_json, atomic_write, json_object_or_none, locked, sha256_of
-from fairseq_adv.data.own_json import COUNT, SIZE, TEXT, TEXTS, Kind, own_object
 from fairseq_adv.evaluation.predict.loading import load
 from fairseq_adv.evaluation.predict.running import Running
 from fairseq_adv.evaluation.word_attacks.diff_page import page
@@ -167,7 +167,7 @@ def _kept(file: Path) -> list[dict[str, Any]]:
     if whole != content:
         atomic_write(file, whole)
     lines = whole.decode("utf-8", "replace").split("\n")[:-1]
-    return [own_object(line, _KINDS, f"{file}:{number}", _FIX) for number, line in enumerate(lines, 1)]
+    return [checked_object(line, _KINDS, f"{file}:{number}", _FIX) for number, line in enumerate(lines, 1)]
 
 
 def _are_all(value: Any, length: int, kind: Kind) -> bool:

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from fairseq_adv.data.checked_json import TEXT, TEXTS, is_number, parsed
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
-from fairseq_adv.data.own_json import TEXT, TEXTS, is_number, parsed
 from fairseq_adv.evaluation.word_attacks import candidates
 from fairseq_adv.evaluation.word_attacks.candidates import Neighbours, Source
 from fairseq_adv.evaluation.word_attacks.encoders import MaskedLMCandidates, SentenceVectors, TextEncoder

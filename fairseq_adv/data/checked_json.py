@@ -43,7 +43,7 @@ def parsed(text: str) -> Any:
     return value
 
 
-def own_object(text: str, kinds: Mapping[str, Kind], where: str, fix: str) -> Dict[str, Any]:
+def checked_object(text: str, kinds: Mapping[str, Kind], where: str, fix: str) -> Dict[str, Any]:
     """The object in a JSON text; the keys in ``kinds`` must exist and have values of their kind.
 
     Args:
