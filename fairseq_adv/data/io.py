@@ -204,7 +204,7 @@ def json_lines(path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
         raise DataError(f"{path}: no rows found")
 
 
-def field_of(row: Dict[str, Any], key: str, kind: type, where: str, prefix: str = "") -> Any:
+def require_field(row: Dict[str, Any], key: str, kind: type, where: str, prefix: str = "") -> Any:
     """``row[key]``, which must be of type ``kind``; otherwise raises DataError, which names the place."""
     if key not in row:
         raise DataError(f"{where}: the key {prefix}{key} is missing. Its keys: {', '.join(row) or 'none'}.")
@@ -233,7 +233,7 @@ def text_of(row: Dict[str, Any], key: str, where: str, prefix: str = "") -> str:
     value = row.get(key)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    text: str = field_of({**row, key: value} if key in row else row, key, str, where, prefix)
+    text: str = require_field({**row, key: value} if key in row else row, key, str, where, prefix)
     if not text.strip():
         raise DataError(f"{where}: {prefix}{key} is empty. Fill it in, or remove the line.")
     return text

@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 from fairseq_adv.data.choices.questions import Choice, Question, question_of
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import field_of, json_lines, text_of
+from fairseq_adv.data.io import json_lines, require_field, text_of
 from fairseq_adv.data.tables.table_files import read_table
 
 LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -62,8 +62,8 @@ def _question(row: dict[str, Any], name: str, where: str) -> Question:
 
 def _hellaswag(row: dict[str, Any], where: str) -> Question:
     """The context (``ctx_a``), and the start of what happens next (``ctx_b``, may be empty)."""
-    stem = field_of(row, "ctx_b", str, where).strip()
-    endings = field_of(row, "endings", list, where)
+    stem = require_field(row, "ctx_b", str, where).strip()
+    endings = require_field(row, "endings", list, where)
     return _made(
         text_of(row, "ind", where), text_of(row, "ctx_a", where), stem, endings, row.get("label"), where
     )
@@ -71,7 +71,7 @@ def _hellaswag(row: dict[str, Any], where: str) -> Question:
 
 def _swag(row: dict[str, Any], name: str, where: str) -> Question:
     endings = [row[f"ending{k}"] for k in range(len(LABELS)) if f"ending{k}" in row]
-    stem = field_of(row, "sent2", str, where).strip()
+    stem = require_field(row, "sent2", str, where).strip()
     return _made(name, text_of(row, "sent1", where), stem, endings, row.get("label"), where)
 
 
@@ -79,7 +79,7 @@ def _plain(row: dict[str, Any], name: str, where: str) -> Question:
     texts = {key: text_of(row, key, where) if row.get(key) else "" for key in ("id", "context", "question")}
     if not texts["context"] and not texts["question"]:
         raise DataError(f"{where}: neither question nor context. Add the key question, context or both.")
-    choices = field_of(row, "choices", list, where)
+    choices = require_field(row, "choices", list, where)
     return _made(texts["id"] or name, texts["context"], texts["question"], choices, row.get("answer"), where)
 
 

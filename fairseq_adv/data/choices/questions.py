@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import field_of, json_lines, text_of
+from fairseq_adv.data.io import json_lines, require_field, text_of
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ def question_of(row: dict[str, Any], where: str) -> Question:
     Raises:
         DataError: as :func:`read_questions`.
     """
-    question = field_of(row, "question", dict, where)
+    question = require_field(row, "question", dict, where)
     choices = tuple(
-        _choice(entry, where) for entry in field_of(question, "choices", list, where, "question.")
+        _choice(entry, where) for entry in require_field(question, "choices", list, where, "question.")
     )
     ends = question.get("stem") == "" and all(choice.context for choice in choices)
     stem = "" if ends else text_of(question, "stem", where, "question.")

@@ -8,7 +8,7 @@ from typing import Any
 
 from fairseq_adv.data.choices.questions import Choice, Question
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import field_of, json_object, text_of
+from fairseq_adv.data.io import json_object, require_field, text_of
 
 LEVELS = ("middle", "high")
 _LABELS = "ABCDEFGH"
@@ -36,8 +36,8 @@ def _article(path: Path) -> Iterator[Question]:
     where = str(path)
     row = json_object(path, "Download the file again, or remove it.")
     article = text_of(row, "article", where)
-    questions, options = field_of(row, "questions", list, where), field_of(row, "options", list, where)
-    answers = field_of(row, "answers", list, where) if "answers" in row else [None] * len(questions)
+    questions, options = require_field(row, "questions", list, where), require_field(row, "options", list, where)
+    answers = require_field(row, "answers", list, where) if "answers" in row else [None] * len(questions)
     if not len(questions) == len(options) == len(answers):
         raise DataError(
             f"{where}: {len(questions)} questions, {len(options)} lists of options and {len(answers)} "

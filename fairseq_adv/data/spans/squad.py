@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import check_text, field_of, json_object
+from fairseq_adv.data.io import check_text, json_object, require_field
 from fairseq_adv.data.tables.split_names import find_split_file
 
 
@@ -92,17 +92,17 @@ def read_squad(path: Path, answered: bool = True) -> Squad:
     squad = Squad([], [], str(content.get("version", "")))
     seen: Dict[str, str] = {}
     for where, paragraph in _paragraphs(content, path):
-        context = field_of(paragraph, "context", str, where)
+        context = require_field(paragraph, "context", str, where)
         if not context.strip():
             raise DataError(f"{where}: the context is empty. Fill it in, or remove the paragraph.")
         squad.contexts.append(context)
         for number, row in _objects(paragraph, "qas", where):
-            name = field_of(row, "id", str, number)
+            name = require_field(row, "id", str, number)
             place = f"{path}: question {name}"
             if name in seen:
                 raise DataError(f"{place}: the id is also at {seen[name]}. Ids must be unique.")
             seen[name] = number[len(str(path)) + 2 :]
-            text = field_of(row, "question", str, place)
+            text = require_field(row, "question", str, place)
             if not text.strip():
                 raise DataError(f"{place}: the question is empty. Fill it in, or remove it.")
             answers = _answers(row, context, place, answered)
@@ -121,7 +121,7 @@ def _objects(
     row: Dict[str, Any], key: str, where: str, then: str = ", "
 ) -> Iterator[Tuple[str, Dict[str, Any]]]:
     """("WHERE, KEY n", object), from 1."""
-    for number, value in enumerate(field_of(row, key, list, where), start=1):
+    for number, value in enumerate(require_field(row, key, list, where), start=1):
         place = f"{where}{then}{key} {number}"
         if not isinstance(value, dict):
             raise DataError(f"{place}: must be a JSON object, not {value!r:.40}")
@@ -141,7 +141,7 @@ def _answers(row: Dict[str, Any], context: str, where: str, needed: bool) -> Opt
 
 
 def _answer(row: Dict[str, Any], context: str, where: str) -> Answer:
-    text, start = field_of(row, "text", str, where), row.get("answer_start")
+    text, start = require_field(row, "text", str, where), row.get("answer_start")
     check_text(text, f"{where}: text")
     if not text.strip():
         raise DataError(f"{where}: the text is empty. Fill it in, or remove the answer.")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import field_of, json_lines, text_of
+from fairseq_adv.data.io import json_lines, require_field, text_of
 from fairseq_adv.data.wsc.noun_phrases import MODEL, noun_phrases, other_phrases, parse
 
 # What may be attached to a pronoun between two spaces: "him," · ("he · it's · they'll · his)
@@ -97,7 +97,7 @@ def example_of(row: dict[str, Any], number: int, where: str) -> PronounExample:
     text = text_of(row, "text", where)
     if "\0" in text:
         raise DataError(f"{where}: a NUL character in the text. Remove it.")
-    target = field_of(row, "target", dict, where)
+    target = require_field(row, "target", dict, where)
     start, end = _pronoun_span(text, target, where)
     query, label = _query(target, where), row.get("label")
     if label is not None and not isinstance(label, bool):
@@ -184,7 +184,7 @@ def _query(target: dict[str, Any], where: str) -> str | None:
 def _candidates(row: dict[str, Any], where: str) -> tuple[str, ...]:
     if row.get("candidates") is None:
         return ()
-    candidates = field_of(row, "candidates", list, where)
+    candidates = require_field(row, "candidates", list, where)
     for candidate in candidates:
         if not isinstance(candidate, str) or not candidate.strip():
             raise DataError(f"{where}: candidates must be non-empty texts, not {candidate!r}")
