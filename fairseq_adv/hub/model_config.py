@@ -10,7 +10,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.families import Family, Sizes
 
 _LARGEST = 10_000_000  # for any size
-_MOST_LAYERS = 1000
+_MAX_LAYERS = 1000
 
 _FLAGS = (
     "arch",
@@ -66,8 +66,8 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         input_width=size("embedding_size" if family.shared else "hidden_size"),
         stored=1 if family.shared else size("num_hidden_layers"),
     )
-    if sizes.layers > _MOST_LAYERS:
-        raise DataError(f"{source}: num_hidden_layers {sizes.layers}; at most {_MOST_LAYERS} are supported")
+    if sizes.layers > _MAX_LAYERS:
+        raise DataError(f"{source}: num_hidden_layers {sizes.layers}; at most {_MAX_LAYERS} are supported")
     if sizes.width % sizes.heads:
         raise DataError(
             f"{source}: hidden_size {sizes.width} is not a multiple of num_attention_heads {sizes.heads}"
