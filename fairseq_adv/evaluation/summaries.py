@@ -12,7 +12,7 @@ from typing import Any
 from fairseq_adv.criterions import methods
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.attack import Attack
-from fairseq_adv.evaluation.kept import measured_once, stamp
+from fairseq_adv.evaluation.cache import cached, stamp
 from fairseq_adv.evaluation.log_lines import log_lines, logged_options, loss_nats
 from fairseq_adv.evaluation.runs import read_log
 from fairseq_adv.evaluation.trained import attack_checkpoint, read_checkpoint, reported_as_data_error
@@ -241,7 +241,7 @@ def _attack_once(
     name = f"attack-{how.epsilon:g}{'-relative' if how.relative else ''}"
     if precision != "fp32":  # without it, as earlier versions wrote it
         made_from["precision"], name = precision, f"{name}-{precision}"
-    return measured_once(
+    return cached(
         folder / f"{name}.json",
         made_from,
         lambda: attack_checkpoint(str(checkpoint), how, data, batches=batches, precision=precision),

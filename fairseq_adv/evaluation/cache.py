@@ -11,7 +11,7 @@ from typing import Any
 from fairseq_adv.data.io import as_json, atomic_write, json_object_or_none
 
 
-def measured_once(
+def cached(
     kept: Path, made_from: Mapping[str, Any], measure: Callable[[], dict[str, float]]
 ) -> dict[str, float]:
     """The contents of ``kept`` if they were made from the same input; otherwise the result of ``measure``,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_adv.evaluation.kept import measured_once, stamp
+from fairseq_adv.evaluation.cache import cached, stamp
 
 pytestmark = pytest.mark.fast
 
@@ -28,10 +28,10 @@ def test_the_same_is_measured_once_and_another_setting_again(tmp_path: Path) -> 
     measure, file = Measure(loss=0.1 + 0.2, cosine=math.nan), tmp_path / "deep" / "kept.json"
     made_from = {"steps": 3, "data": None, "stds": (0.0, 0.1)}  # json makes a list of a tuple
     for _ in range(3):
-        found = measured_once(file, made_from, measure)
+        found = cached(file, made_from, measure)
         assert found["loss"] == 0.1 + 0.2 and math.isnan(found["cosine"])
     assert measure.calls == 1
-    measured_once(file, {**made_from, "steps": 4}, measure)
+    cached(file, {**made_from, "steps": 4}, measure)
     assert measure.calls == 2 and [path.name for path in file.parent.iterdir()] == ["kept.json"]
 
 
@@ -41,20 +41,20 @@ def test_the_same_is_measured_once_and_another_setting_again(tmp_path: Path) -> 
 def test_a_file_of_another_program_is_measured_anew(tmp_path: Path, content: str) -> None:
     measure, file = Measure(loss=1.0), tmp_path / "kept.json"
     file.write_text(content)
-    assert measured_once(file, {"a": 1}, measure) == {"loss": 1.0} == measured_once(file, {"a": 1}, measure)
+    assert cached(file, {"a": 1}, measure) == {"loss": 1.0} == cached(file, {"a": 1}, measure)
     assert measure.calls == 1
 
 
 def test_a_stopped_measurement_leaves_what_was_kept(tmp_path: Path) -> None:
     file = tmp_path / "kept.json"
-    measured_once(file, {"a": 1}, Measure(loss=1.0))
+    cached(file, {"a": 1}, Measure(loss=1.0))
 
     def stopped() -> dict[str, float]:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measured_once(file, {"a": 2}, stopped)
-    assert measured_once(file, {"a": 1}, stopped) == {"loss": 1.0}
+        cached(file, {"a": 2}, stopped)
+    assert cached(file, {"a": 1}, stopped) == {"loss": 1.0}
 
 
 def test_a_stamp_tells_a_changed_checkpoint(tmp_path: Path) -> None:
