@@ -8,7 +8,7 @@ import glue_samples
 from support import fairseq_train, train_args
 
 from fairseq_adv.data.glue.prepare_glue import prepare
-from fairseq_adv.data.tokenizers.kept import keep_tokenizer
+from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 
 
@@ -20,5 +20,5 @@ def train_films(folder: Path, task: str = "sentence_prediction") -> Path:
     more = ["--max-positions", "64", "--max-update", "2", "--no-epoch-checkpoints"]
     fairseq_train(*train_args(folder / "data", folder / "save", "standard", *more, task=task))
     (folder / "save" / "tokenizer").mkdir()
-    keep_tokenizer(folder / "save" / "tokenizer", tokenizer)
+    save_tokenizer(folder / "save" / "tokenizer", tokenizer)
     return folder

@@ -92,13 +92,13 @@ def _train(args: argparse.Namespace, own: list[str]) -> None:
     log = Path(words.value("--log-file"))
     log.parent.mkdir(parents=True, exist_ok=True)
     if is_first and not words.has("--no-save"):
-        _keep_tokenizer(Path(args.data.split(":")[0]), words)
+        _save_tokenizer(Path(args.data.split(":")[0]), words)
     if launcher:
         os.execv(launcher[0], [*launcher, program, *command])
     _run(command, log)
 
 
-def _keep_tokenizer(data: Path, words: Words) -> None:
+def _save_tokenizer(data: Path, words: Words) -> None:
     """Copies the data's tokenizer next to the checkpoints, atomically, unless the run resumes."""
     from fairseq_adv.data.io import atomic_folder
 

@@ -16,7 +16,7 @@ from typing import Any, Optional, Sequence
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
-from fairseq_adv.data.tokenizers.kept import config_of, kept_tokenizer
+from fairseq_adv.data.tokenizers.saved_tokenizer import config_of, saved_tokenizer
 from fairseq_adv.data.tokenizers.spiece import MODEL, spiece_engine
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
 from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine
@@ -72,7 +72,7 @@ def find_tokenizer(state: TrainedState, tokenizer_dir: Optional[Path]) -> TokenT
         DataError: there is none; names the option that sets its folder.
     """
     try:
-        return kept_tokenizer(state.path, state.data, tokenizer_dir)
+        return saved_tokenizer(state.path, state.data, tokenizer_dir)
     except DataError:
         if tokenizer_dir is not None:
             raise

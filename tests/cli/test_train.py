@@ -461,13 +461,13 @@ def test_fairseq_train_makes_the_logs_folder(data: Path, tmp_path: Path) -> None
 def test_an_alberts_tokenizer_is_kept(tmp_path: Path) -> None:
     from glue_samples import small_spiece
 
-    from fairseq_adv.cli.train import _keep_tokenizer
+    from fairseq_adv.cli.train import _save_tokenizer
     from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 
     encoder = small_spiece(tmp_path / "encoder")
     (encoder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     words = ["--task", "tagging", "--tokenizer-dir", str(encoder), "--save-dir", str(tmp_path / "out")]
-    _keep_tokenizer(tmp_path, Words(words))
+    _save_tokenizer(tmp_path, Words(words))
     kept = tokenizer_for_encoder(tmp_path / "out" / "tokenizer")
     assert kept.fingerprint() == tokenizer_for_encoder(encoder).fingerprint()
     assert kept.options == {"do_lower_case": False, "keep_accents": False}

@@ -11,7 +11,7 @@ import support
 import torch
 
 from fairseq_adv.data.glue.prepare_glue import prepare
-from fairseq_adv.data.tokenizers.kept import keep_tokenizer
+from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 from fairseq_adv.evaluation.trained import load
 from fairseq_adv.hub.convert import convert_hf_checkpoint
@@ -39,7 +39,7 @@ def glue(folder: Path, name: str, converted: Path) -> Path:
     tokenizer = tokenizer_for_encoder(converted)
     prepare(folder / "raw", name, folder / name, tokenizer, progress=False)
     (folder / name / "tokenizer").mkdir(exist_ok=True)
-    keep_tokenizer(folder / name / "tokenizer", tokenizer)
+    save_tokenizer(folder / name / "tokenizer", tokenizer)
     return folder / name
 
 

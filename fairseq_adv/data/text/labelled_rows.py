@@ -14,7 +14,7 @@ from fairseq.data import Dictionary
 from tqdm import tqdm
 
 from fairseq_adv.data.text.binarize import write_indexed
-from fairseq_adv.data.tokenizers.kept import FOLDER, keep_tokenizer, names_of_files
+from fairseq_adv.data.tokenizers.saved_tokenizer import FOLDER, save_tokenizer, saved_files
 from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds
 from fairseq_adv.data.workspace import Workspace
 
@@ -80,8 +80,8 @@ def write_folder(
     result.rows.update((split.name, len(split.inputs[0])) for split in splits)
     _write_labels(space, splits, classes)
     _write_inputs(space, splits, tokenizer, result, progress)
-    files = [f"{FOLDER}/{name}" for name in names_of_files(tokenizer)]
-    space.write(files, partial(keep_tokenizer, tokenizer=tokenizer))
+    files = [f"{FOLDER}/{name}" for name in saved_files(tokenizer)]
+    space.write(files, partial(save_tokenizer, tokenizer=tokenizer))
 
 
 def _write_labels(space: Workspace, splits: Sequence[LabelledRows], classes: Optional[Dictionary]) -> None:

@@ -13,7 +13,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.text.folder_check import check_folder
-from fairseq_adv.data.tokenizers.kept import FOLDER
+from fairseq_adv.data.tokenizers.saved_tokenizer import FOLDER
 from fairseq_adv.evaluation.predict.ensemble import Scores
 from fairseq_adv.evaluation.predict.examples import examples_of, known_labels
 from fairseq_adv.evaluation.predict.kinds import OWN_DATA, PredictionTask
@@ -93,13 +93,13 @@ def _adapt(path: Path, cfg: Any, data: Path, how: Running) -> None:
         "shorten_method": "truncate",
         "shorten_data_split_list": "",
     }
-    tokenizer = how.tokenizer_dir or _kept_tokenizer(path, cfg, data)
+    tokenizer = how.tokenizer_dir or _saved_tokenizer(path, cfg, data)
     if tokenizer is not None:
         overrides["tokenizer_dir"] = str(tokenizer)
     overwrite_args_by_name(cfg, overrides)
 
 
-def _kept_tokenizer(path: Path, cfg: Any, data: Path) -> Path | None:
+def _saved_tokenizer(path: Path, cfg: Any, data: Path) -> Path | None:
     """The tokenizer folder next to the checkpoint or in the data, if the one used in training no longer
     exists."""
     named = getattr(cfg.task, "tokenizer_dir", None)

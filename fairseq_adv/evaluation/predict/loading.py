@@ -15,7 +15,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers.kept import kept_tokenizer
+from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
 from fairseq_adv.evaluation.predict.examples import known_labels
 from fairseq_adv.evaluation.predict.running import (
@@ -103,7 +103,7 @@ def _member(path: Path, data: str | None, how: Running) -> Member:
 def _tokenizer(path: Path, cfg: Any, how: Running) -> TokenToIds:
     data = str(getattr(cfg.task, "data", "") or "")
     try:
-        return kept_tokenizer(path, data, how.tokenizer_dir)
+        return saved_tokenizer(path, data, how.tokenizer_dir)
     except DataError:
         named = getattr(cfg.task, "tokenizer_dir", None)  # of the multiple-choice tasks
         folder = Path(str(named or data.split(":")[0]))

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import json_object_or_none
-from fairseq_adv.data.tokenizers.kept import kept_tokenizer
 from fairseq_adv.data.tokenizers.offsets import covering, encode_aligned
 from fairseq_adv.data.tokenizers.pieces import pieces_of
+from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
 from fairseq_adv.evaluation.predict.running import Running, load_model
 from fairseq_adv.evaluation.predict.text_examples import encoded
@@ -47,7 +47,7 @@ class TextEncoder:
         if path.is_dir():
             self.tokenizer: TokenToIds = tokenizer_for_encoder(path)
         else:
-            self.tokenizer = kept_tokenizer(checkpoint, str(state["cfg"].task.data or ""), tokenizer_dir)
+            self.tokenizer = saved_tokenizer(checkpoint, str(state["cfg"].task.data or ""), tokenizer_dir)
         self.dictionary = self.tokenizer.dictionary
         self.dictionary.add_symbol("<mask>")
         with reported_as_data_error(checkpoint):

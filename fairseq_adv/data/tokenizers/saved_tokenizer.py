@@ -31,8 +31,8 @@ _OPTIONS = {
 }  # fmt: skip
 
 
-def names_of_files(tokenizer: TokenToIds) -> list[str]:
-    """The files that :func:`keep_tokenizer` writes: dict.txt and the tokenizer's own; for WordPiece and
+def saved_files(tokenizer: TokenToIds) -> list[str]:
+    """The files that :func:`save_tokenizer` writes: dict.txt and the tokenizer's own; for WordPiece and
     ALBERT also tokenizer_config.json.
     """
     return [*(_NAMES[role] for role in tokenizer.files), *([CONFIG] if tokenizer.kind in _OPTIONS else [])]
@@ -43,21 +43,21 @@ def config_of(tokenizer: TokenToIds) -> dict[str, Any]:
     return {theirs: tokenizer.options[ours] for ours, theirs in _OPTIONS[tokenizer.kind].items()}
 
 
-def keep_tokenizer(folder: Path, tokenizer: TokenToIds) -> list[str]:
+def save_tokenizer(folder: Path, tokenizer: TokenToIds) -> list[str]:
     """Writes a tokenizer into ``folder``, for :func:`tokenizer_for_encoder` to read; not for plain
     SentencePiece.
 
     Returns:
-        the names of the files, as in :func:`names_of_files`.
+        the names of the files, as in :func:`saved_files`.
     """
     for role, path in tokenizer.files.items():
         shutil.copyfile(path, folder / _NAMES[role])
     if tokenizer.kind in _OPTIONS:
         (folder / CONFIG).write_text(json.dumps(config_of(tokenizer), indent=2) + "\n", encoding="utf-8")
-    return names_of_files(tokenizer)
+    return saved_files(tokenizer)
 
 
-def kept_tokenizer(checkpoint: Path, data: Optional[str], tokenizer_dir: Optional[Path] = None) -> TokenToIds:
+def saved_tokenizer(checkpoint: Path, data: Optional[str], tokenizer_dir: Optional[Path] = None) -> TokenToIds:
     """The tokenizer of a trained model.
 
     Args:

@@ -9,7 +9,7 @@ from glue_samples import AWKWARD, small_bpe, small_spiece, small_wordpiece, sst2
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.prepare_glue import prepare
-from fairseq_adv.data.tokenizers.kept import FOLDER, keep_tokenizer, kept_tokenizer, names_of_files
+from fairseq_adv.data.tokenizers.saved_tokenizer import FOLDER, save_tokenizer, saved_files, saved_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
 
 pytestmark = pytest.mark.fast
@@ -41,8 +41,8 @@ def ids(tokenizer: TokenToIds) -> list[int]:
 def test_the_same_ids_and_options(tokenizer: TokenToIds, tmp_path: Path) -> None:
     out = tmp_path / FOLDER
     out.mkdir()
-    names = keep_tokenizer(out, tokenizer)
-    assert sorted(names) == sorted(names_of_files(tokenizer)) == sorted(path.name for path in out.iterdir())
+    names = save_tokenizer(out, tokenizer)
+    assert sorted(names) == sorted(saved_files(tokenizer)) == sorted(path.name for path in out.iterdir())
     kept = tokenizer_for_encoder(out)
     assert ids(kept) == ids(tokenizer) and len(set(ids(kept))) > 20
     assert (kept.kind, kept.options) == (tokenizer.kind, tokenizer.options)
@@ -57,7 +57,7 @@ def test_the_options_matter(tmp_path: Path) -> None:
 def test_prepared_data_has_one(tokenizer: TokenToIds, tmp_path: Path) -> None:
     sst2(tmp_path / "SST-2")
     prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
-    found = kept_tokenizer(tmp_path / "run" / "checkpoint_best.pt", str(tmp_path / "out"))
+    found = saved_tokenizer(tmp_path / "run" / "checkpoint_best.pt", str(tmp_path / "out"))
     assert ids(found) == ids(tokenizer)
 
 
@@ -88,10 +88,10 @@ def test_where_it_is_looked_for(tmp_path: Path) -> None:
         )
         places[place] = folder / "dict.txt"
     checkpoint, data = tmp_path / "run" / "checkpoint_best.pt", f"{tmp_path}/data:{tmp_path}/other"
-    assert kept_tokenizer(checkpoint, data, tmp_path / "named").files["dictionary"] == places["named"]
-    assert kept_tokenizer(checkpoint, data).files["dictionary"] == places["run"]
+    assert saved_tokenizer(checkpoint, data, tmp_path / "named").files["dictionary"] == places["named"]
+    assert saved_tokenizer(checkpoint, data).files["dictionary"] == places["run"]
     moved = tmp_path / "moved" / "checkpoint_best.pt"
-    assert kept_tokenizer(moved, data).files["dictionary"] == places["data"]
+    assert saved_tokenizer(moved, data).files["dictionary"] == places["data"]
     for lost in (str(tmp_path / "other"), None):
         with pytest.raises(DataError, match=r"no tokenizer next to it or its data .*--tokenizer-dir"):
-            kept_tokenizer(moved, lost)
+            saved_tokenizer(moved, lost)
