@@ -42,7 +42,7 @@ from fairseq_adv.cli.model_args import model_args
 from fairseq_adv.cli.number_types import count
 from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
 from fairseq_adv.data.classes.labelled_texts import PlacedTexts
-from fairseq_adv.data.classes.prepare_classification import Making, prepare_classification
+from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, json_lines, json_object, locked
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
@@ -191,7 +191,7 @@ def prepare(cell: grid.Cell, data: splits.Data, out: Path) -> str:
                     [f"{cell.task}, {name}"] * len(some))
         for name, some in parts.items()
     ]  # fmt: skip
-    how = Making(tokenizer_for_encoder(out / "encoder"), progress=False)
+    how = PrepareConfig(tokenizer_for_encoder(out / "encoder"), progress=False)
     prepare_classification(rows, (out / folder).resolve(), how)
     if cell.word_attacks:
         text = io.StringIO(newline="")

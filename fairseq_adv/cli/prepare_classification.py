@@ -19,7 +19,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .prepared import add_refuse_suspicious, add_valid_share, making, report
+from .prepared import add_refuse_suspicious, add_valid_share, prepare_config, report
 from .script import RESUMABLE, command_parser, exit_status
 from .shared_options import add_columns, add_max_line, add_overwrite, limited
 from .tokenizer_options import add_tokenizer_options
@@ -76,7 +76,7 @@ def _splits(args: argparse.Namespace) -> list[PlacedTexts]:
 def _prepare(args: argparse.Namespace) -> None:
     from fairseq_adv.data.classes.prepare_classification import prepare_classification
 
-    how = making(args)
+    how = prepare_config(args)
     report(prepare_classification(_splits(args), args.out, how))
 
 

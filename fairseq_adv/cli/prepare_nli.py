@@ -16,7 +16,7 @@ import argparse
 import logging
 from pathlib import Path
 
-from .prepared import add_refuse_suspicious, add_valid_share, making, report
+from .prepared import add_refuse_suspicious, add_valid_share, prepare_config, report
 from .script import RESUMABLE, command_parser, exit_status
 from .shared_options import add_max_line, add_overwrite, limited
 from .tokenizer_options import add_tokenizer_options
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
 def _prepare(args: argparse.Namespace) -> None:
     from fairseq_adv.data.classes.prepare_nli import prepare_nli
 
-    report(prepare_nli(args.folder, args.out, making(args), args.round))
+    report(prepare_nli(args.folder, args.out, prepare_config(args), args.round))
 
 
 def main(argv: list[str] | None = None) -> int:

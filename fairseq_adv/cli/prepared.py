@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .number_types import positive, whole
 
 if TYPE_CHECKING:
-    from fairseq_adv.data.classes.prepare_classification import Making
+    from fairseq_adv.data.classes.prepare_classification import PrepareConfig
     from fairseq_adv.data.text.labelled_rows import Prepared
 
 
@@ -36,14 +36,14 @@ def add_refuse_suspicious(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def making(args: argparse.Namespace) -> Making:
+def prepare_config(args: argparse.Namespace) -> PrepareConfig:
     """How a folder is made, from the options of a command that takes a tokenizer."""
-    from fairseq_adv.data.classes.prepare_classification import Making
+    from fairseq_adv.data.classes.prepare_classification import PrepareConfig
 
     from .tokenizer_options import tokenizer_of
 
     regression = getattr(args, "regression", False)
-    return Making(
+    return PrepareConfig(
         tokenizer_of(args), regression, args.valid_share, args.seed, args.overwrite, args.refuse_suspicious
     )
 

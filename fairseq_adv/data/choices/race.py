@@ -36,7 +36,8 @@ def _article(path: Path) -> Iterator[Question]:
     where = str(path)
     row = json_object(path, "Download the file again, or remove it.")
     article = text_of(row, "article", where)
-    questions, options = require_field(row, "questions", list, where), require_field(row, "options", list, where)
+    questions = require_field(row, "questions", list, where)
+    options = require_field(row, "options", list, where)
     answers = require_field(row, "answers", list, where) if "answers" in row else [None] * len(questions)
     if not len(questions) == len(options) == len(answers):
         raise DataError(

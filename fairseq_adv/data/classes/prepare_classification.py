@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from fairseq_adv.data.classes.labelled_texts import PlacedTexts, check_classes
 from fairseq_adv.data.tables.held_out import held_out
@@ -21,7 +22,7 @@ FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Making:
+class PrepareConfig:
     """How a folder is made.
 
     Attributes:
@@ -43,8 +44,15 @@ class Making:
     progress: bool = True
 
 
+def __getattr__(name: str) -> Any:
+    if name == "Making":
+        warnings.warn("Making is PrepareConfig now, and will be gone in version 0.4", DeprecationWarning, 2)
+        return PrepareConfig
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def prepare_classification(
-    splits: Sequence[PlacedTexts], out: Path, how: Making, title: str = "classification"
+    splits: Sequence[PlacedTexts], out: Path, how: PrepareConfig, title: str = "classification"
 ) -> Prepared:
     """Tokenises and binarises splits into ``out/{input0,input1,label,tokenizer}``.
 
@@ -92,7 +100,7 @@ def prepare_classification(
     return result
 
 
-def _with_valid(splits: Sequence[PlacedTexts], how: Making) -> tuple[list[PlacedTexts], list[str]]:
+def _with_valid(splits: Sequence[PlacedTexts], how: PrepareConfig) -> tuple[list[PlacedTexts], list[str]]:
     if any(split.name == "valid" for split in splits):
         return list(splits), []
     train, *others = splits

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from fairseq_adv.data.classes.labelled_texts import PlacedTexts, joined
 from fairseq_adv.data.classes.nli_layouts import NliFile, find_files, read_nli
-from fairseq_adv.data.classes.prepare_classification import Making, prepare_classification
+from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.labelled_rows import Prepared
 
 
-def prepare_nli(folder: Path, out: Path, how: Making, rounds: Sequence[str] = ()) -> Prepared:
+def prepare_nli(folder: Path, out: Path, how: PrepareConfig, rounds: Sequence[str] = ()) -> Prepared:
     """Writes premises as ``input0`` and hypotheses as ``input1``.
 
     All rounds of ANLI are trained on together: "train", "valid" and "test" have all rounds, and "valid-R1" …

@@ -57,7 +57,9 @@ def save_tokenizer(folder: Path, tokenizer: TokenToIds) -> list[str]:
     return saved_files(tokenizer)
 
 
-def saved_tokenizer(checkpoint: Path, data: Optional[str], tokenizer_dir: Optional[Path] = None) -> TokenToIds:
+def saved_tokenizer(
+    checkpoint: Path, data: Optional[str], tokenizer_dir: Optional[Path] = None
+) -> TokenToIds:
     """The tokenizer of a trained model.
 
     Args:

@@ -11,7 +11,7 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 from glue_samples import small_wordpiece
 
-from fairseq_adv.data.classes.prepare_classification import Making
+from fairseq_adv.data.classes.prepare_classification import PrepareConfig
 from fairseq_adv.data.classes.prepare_nli import prepare_nli
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.labelled_rows import Prepared
@@ -50,7 +50,7 @@ def folder_with(folder: Path, **files: str) -> Path:
 
 
 def made(folder: Path, out: Path, tokenizer: TokenToIds, *rounds: str) -> Prepared:
-    return prepare_nli(folder, out, Making(tokenizer, progress=False), rounds)
+    return prepare_nli(folder, out, PrepareConfig(tokenizer, progress=False), rounds)
 
 
 def targets(out: Path, split: str) -> list[str]:

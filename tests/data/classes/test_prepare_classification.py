@@ -16,7 +16,7 @@ from glue_recipe import written
 from glue_samples import AWKWARD, pairs, small_bpe, small_wordpiece
 
 from fairseq_adv.data.classes.labelled_texts import Columns, read_texts
-from fairseq_adv.data.classes.prepare_classification import Making, prepare_classification
+from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.table_files import PlacedRow
 from fairseq_adv.data.text.binarize import class_dictionary, class_names, class_order
@@ -47,7 +47,7 @@ def made(
 ) -> Prepared:
     read = [read_texts(name, placed(name, rows), columns) for name, rows in splits.items()]
     options = {"progress": False, "regression": columns.regression, **dict(how)}
-    return prepare_classification(read, out, Making(tokenizer, **options))
+    return prepare_classification(read, out, PrepareConfig(tokenizer, **options))
 
 
 def texts(*labels: Any) -> list[dict[str, Any]]:
