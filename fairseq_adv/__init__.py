@@ -38,10 +38,10 @@ def load(
     reads and computes models (:mod:`fairseq_adv.registration`). The patches for training, such as handlers of
     signals and of errors, belong to :mod:`fairseq_adv.plugin` and are not applied.
     """
+    from fairseq_adv.evaluation.inference import InferenceConfig
     from fairseq_adv.evaluation.predict import loading  # here, because it imports torch and fairseq
-    from fairseq_adv.evaluation.predict.running import Running
 
-    return loading.load(checkpoints, tokenizer_dir, device, data, Running(precision=precision))
+    return loading.load(checkpoints, tokenizer_dir, device, data, InferenceConfig(precision=precision))
 
 
 def __getattr__(name: str) -> Any:

@@ -110,7 +110,7 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
 def _request(options: argparse.Namespace) -> Request:
     """Raises DataError if a number is out of range."""
     from fairseq_adv.data.errors import DataError
-    from fairseq_adv.evaluation.predict.running import Running
+    from fairseq_adv.evaluation.inference import InferenceConfig
     from fairseq_adv.evaluation.word_attacks.attack_file import Request
     from fairseq_adv.evaluation.word_attacks.resources import Resources
     from fairseq_adv.evaluation.word_attacks.victim import AttackedFile
@@ -134,7 +134,7 @@ def _request(options: argparse.Namespace) -> Request:
         options.neighbours, options.wordnet, options.masked_lm, options.similarity_encoder, options.tagger,
         options.stop_words,
     )  # fmt: skip
-    how = Running(
+    how = InferenceConfig(
         None, options.max_tokens, options.cpu, options.fp16, options.tokenizer_dir,
         precision=options.precision,
     )  # fmt: skip

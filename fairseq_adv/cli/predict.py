@@ -39,8 +39,8 @@ from .script import RESUMABLE, command_parser, data_output, exit_status, is_know
 from .shared_options import add_batch_size, add_columns, add_max_line, add_running, limited
 
 if TYPE_CHECKING:
+    from fairseq_adv.evaluation.inference import InferenceConfig
     from fairseq_adv.evaluation.predict.predict import Predicted
-    from fairseq_adv.evaluation.predict.running import Running
 
 _TASKS = (
     "a benchmark: CoLA, SST-2, MRPC, STS-B, QQP, MNLI-m, MNLI-mm, RTE, AX (with an MNLI model), QNLI (with a "
@@ -115,7 +115,7 @@ def _check(args: argparse.Namespace) -> None:
         raise DataError("--out is missing: pass a folder for the answers")
 
 
-def _predict_folder(args: argparse.Namespace, running: Running) -> int:
+def _predict_folder(args: argparse.Namespace, running: InferenceConfig) -> int:
     from fairseq_adv.evaluation.predict.predict import Request, predict
 
     request = Request(
@@ -126,7 +126,7 @@ def _predict_folder(args: argparse.Namespace, running: Running) -> int:
     return 0
 
 
-def _predict_texts(args: argparse.Namespace, running: Running) -> int:
+def _predict_texts(args: argparse.Namespace, running: InferenceConfig) -> int:
     from fairseq_adv.data.errors import DataError
     from fairseq_adv.data.io import atomic_write
     from fairseq_adv.evaluation.predict.loading import load
@@ -151,9 +151,9 @@ def _predict_texts(args: argparse.Namespace, running: Running) -> int:
 
 def _predict(args: argparse.Namespace) -> int:
     _check(args)
-    from fairseq_adv.evaluation.predict.running import Running
+    from fairseq_adv.evaluation.inference import InferenceConfig
 
-    running = Running(
+    running = InferenceConfig(
         args.batch_size, args.max_tokens, args.cpu, args.fp16, args.tokenizer_dir, precision=args.precision
     )
     return (_predict_texts if args.stdin or args.input else _predict_folder)(args, running)

@@ -25,7 +25,7 @@ from fairseq_adv.criterions.method_options import ObjectiveConfig
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.folder_check import check_labels
 from fairseq_adv.evaluation.attack import Attack, attack
-from fairseq_adv.evaluation.autocast import autocast, check_precision, let_autocast
+from fairseq_adv.evaluation.inference import autocast, check_precision, let_autocast
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv_compat import checkpoints

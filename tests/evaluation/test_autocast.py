@@ -19,7 +19,7 @@ import fairseq_adv
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation import validate
 from fairseq_adv.evaluation.attack import Attack, attack
-from fairseq_adv.evaluation.predict.running import Running
+from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.trained import load
 
 # Of probabilities and losses of this model: bf16 keeps 8 bits of each product's factors, and a row goes
@@ -189,4 +189,4 @@ def test_compare_keeps_it_apart(films: Path, tmp_path: Path, capsys: pytest.Capt
 def test_two_precisions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(DataError, match="--fp16 with --precision bf16: pass only one of them"):
-        Running(fp16=True, precision="bf16")
+        InferenceConfig(fp16=True, precision="bf16")

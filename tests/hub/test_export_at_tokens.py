@@ -14,8 +14,8 @@ import pytest
 import torch
 from token_data import span_question, write_squad
 
+from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.predict import Request, predict
-from fairseq_adv.evaluation.predict.running import Running
 from fairseq_adv.evaluation.trained import load
 from fairseq_adv.hub.export import export_checkpoint
 
@@ -112,7 +112,7 @@ def test_the_lines_of_the_card_answer(encoder: Path, tmp_path: Path, monkeypatch
         exec(compile(lines[1], "README.md", "exec"), {})
     answer = said.getvalue().strip()
     out = tmp_path / "answers"
-    predict(Request("squad", out, [checkpoint], (), tmp_path, "valid", running=Running(cpu=True)))
+    predict(Request("squad", out, [checkpoint], (), tmp_path, "valid", running=InferenceConfig(cpu=True)))
     assert answer == json.loads((out / "predictions-valid.json").read_text())["0"] and answer in context
 
 

@@ -14,21 +14,18 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.text.folder_check import check_folder
 from fairseq_adv.data.tokenizers.saved_tokenizer import FOLDER
+from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.ensemble import Scores
 from fairseq_adv.evaluation.predict.examples import examples_of, known_labels
 from fairseq_adv.evaluation.predict.kinds import OWN_DATA, PredictionTask
-from fairseq_adv.evaluation.predict.running import (
-    Running,
-    load_model,
-    run_model,
-)
+from fairseq_adv.evaluation.predict.running import load_model, run_model
 from fairseq_adv.evaluation.trained import read_checkpoint, reported_as_data_error
 
 logger = logging.getLogger(__name__)
 
 
 def predict_checkpoint(
-    path: Path, task: PredictionTask, data: Path, split: str, how: Running, kept: Path
+    path: Path, task: PredictionTask, data: Path, split: str, how: InferenceConfig, kept: Path
 ) -> Scores:
     """Runs a checkpoint over a split, or reuses the scores of an earlier run.
 
@@ -67,7 +64,7 @@ def predict_checkpoint(
 
 
 def open_checkpoint(
-    path: Path, task: PredictionTask, data: Path, how: Running
+    path: Path, task: PredictionTask, data: Path, how: InferenceConfig
 ) -> tuple[dict[str, Any], list[str], FairseqTask]:
     """The contents of a checkpoint, its class names, and its task, set up with the data.
 
@@ -80,7 +77,7 @@ def open_checkpoint(
     return state, labels, _set_up(path, state["cfg"], task)
 
 
-def _adapt(path: Path, cfg: Any, data: Path, how: Running) -> None:
+def _adapt(path: Path, cfg: Any, data: Path, how: InferenceConfig) -> None:
     """Adapts the configuration to this data.
 
     GLUE's texts are truncated if they are too long, so that every row gets an answer; the other tasks

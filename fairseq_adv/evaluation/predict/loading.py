@@ -17,11 +17,9 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
+from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.examples import known_labels
-from fairseq_adv.evaluation.predict.running import (
-    Running,
-    load_model,
-)
+from fairseq_adv.evaluation.predict.running import load_model
 from fairseq_adv.evaluation.predict.text_model import Member, TextModel
 from fairseq_adv.evaluation.trained import read_checkpoint, reported_as_data_error
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
@@ -34,7 +32,7 @@ def load(
     tokenizer_dir: Checkpoint | None = None,
     device: Any = None,
     data: Checkpoint | None = None,
-    how: Running | None = None,
+    how: InferenceConfig | None = None,
 ) -> TextModel:
     """Loads a model, or several as an ensemble, for predicting on texts. No code in a checkpoint is run.
 
@@ -59,7 +57,7 @@ def load(
     paths = [Path(one) for one in given]
     if not paths:
         raise DataError("no checkpoint given. Pass at least one")
-    how = how or Running()
+    how = how or InferenceConfig()
     if device is not None:
         how = replace(how, device_name=str(device))
     if tokenizer_dir is not None:
@@ -73,7 +71,7 @@ def load(
     return TextModel(members, how)
 
 
-def _member(path: Path, data: str | None, how: Running) -> Member:
+def _member(path: Path, data: str | None, how: InferenceConfig) -> Member:
     state = read_checkpoint(path)
     cfg = state["cfg"]
     name = cfg.task._name
@@ -100,7 +98,7 @@ def _member(path: Path, data: str | None, how: Running) -> Member:
     return Member(path, task, tokenizer, labels, _width(Path(str(options.data))), objective, model)
 
 
-def _tokenizer(path: Path, cfg: Any, how: Running) -> TokenToIds:
+def _tokenizer(path: Path, cfg: Any, how: InferenceConfig) -> TokenToIds:
     data = str(getattr(cfg.task, "data", "") or "")
     try:
         return saved_tokenizer(path, data, how.tokenizer_dir)

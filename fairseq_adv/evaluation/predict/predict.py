@@ -15,13 +15,13 @@ from fairseq_adv.data.glue.tsv import read_split
 from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.wsc.superglue import read_wsc
 from fairseq_adv.data.wsc.wnli import match_wnli, read_wnli
+from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict import output
 from fairseq_adv.evaluation.predict.checkpoint_scores import predict_checkpoint
 from fairseq_adv.evaluation.predict.decisions import decide, measure
 from fairseq_adv.evaluation.predict.ensemble import Ensemble, Scores, join
 from fairseq_adv.evaluation.predict.kinds import OWN_DATA, PredictionTask, prediction_task
 from fairseq_adv.evaluation.predict.qnli_rows import rows_from_ranking
-from fairseq_adv.evaluation.predict.running import Running
 from fairseq_adv.evaluation.predict.token_answers import answer_at_tokens
 
 
@@ -52,7 +52,7 @@ class Request:
     vote: bool = False
     wnli: Path | None = None
     gold: Path | None = None
-    running: Running = field(default_factory=Running)
+    running: InferenceConfig = field(default_factory=InferenceConfig)
 
 
 @dataclass

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.autocast import autocast, check_precision, let_autocast
+from fairseq_adv.evaluation.inference import InferenceConfig, autocast, let_autocast
 from fairseq_adv.evaluation.predict.ensemble import FloatArray
 from fairseq_adv.evaluation.predict.examples import Examples
 from fairseq_adv.evaluation.trained import objective_options, reported_as_data_error
@@ -28,63 +28,8 @@ from fairseq_adv.objectives.base import Sample
 MAX_TOKENS, MAX_TOKENS_OF_CPU = 16384, 1024
 
 
-@dataclass(frozen=True)
-class Running:
-    """How a model is run.
-
-    Attributes:
-        batch_size: most examples per mini-batch; ``None``: as ``max_tokens`` allows.
-        max_tokens: maximum number of tokens per mini-batch; ``None``: as ``batch_size`` allows.
-        cpu: don't use a GPU.
-        fp16: compute in half precision; needs a GPU.
-        tokenizer_dir: instead of the one in the checkpoint.
-        device_name: such as "cuda:1"; ``None``: a GPU if there is one and ``cpu`` is false.
-        precision: ``fp32`` or ``bf16``; scores are fp32 numbers in both.
-
-    Raises:
-        DataError: a number below 1, two precisions or an unknown one, or the device does not exist.
-    """
-
-    batch_size: int | None = None
-    max_tokens: int | None = None
-    cpu: bool = False
-    fp16: bool = False
-    tokenizer_dir: Path | None = None
-    device_name: str | None = None
-    precision: str = "fp32"
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "max_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise DataError(f"--{name.replace('_', '-')} {value}: pass 1 or more")
-        check_precision(self.precision)
-        if self.fp16 and self.precision != "fp32":
-            raise DataError(f"--fp16 with --precision {self.precision}: pass only one of them")
-        if self.device_name is not None:
-            try:
-                torch.empty(0, device=self.device_name)
-            except (RuntimeError, AssertionError) as error:
-                reason = str(error).splitlines()[0]
-                raise DataError(f"device {self.device_name!r}: can't be used ({reason})") from error
-        if self.fp16 and self.device.type != "cuda":
-            raise DataError("--fp16: needs a GPU, and none is used. Leave it out.")
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model runs."""
-        if self.device_name is not None:
-            return torch.device(self.device_name)
-        return torch.device("cuda" if torch.cuda.is_available() and not self.cpu else "cpu")
-
-    @property
-    def half(self) -> str:
-        """``fp16``, ``bf16``, or "" for fp32."""
-        return "fp16" if self.fp16 else "" if self.precision == "fp32" else self.precision
-
-
 def load_model(
-    path: Path, state: dict[str, Any], task: FairseqTask, how: Running
+    path: Path, state: dict[str, Any], task: FairseqTask, how: InferenceConfig
 ) -> tuple[Objective, torch.nn.Module]:
     """The model in a checkpoint, in evaluation mode on its device, and its objective.
 
@@ -112,7 +57,7 @@ def run_model(
     objective: Objective,
     model: torch.nn.Module,
     examples: Examples,
-    how: Running,
+    how: InferenceConfig,
     progress: bool = True,
 ) -> tuple[FloatArray, FloatArray]:
     """The scores of all examples: log-probabilities (n, C) fp32, and the model's output (n, C) fp32.
@@ -153,7 +98,7 @@ def run_model(
 
 def predicted(
     path: Path, objective: Objective, model: torch.nn.Module, dataset: Any, names: Sequence[str],
-    how: Running, progress: bool = True,
+    how: InferenceConfig, progress: bool = True,
 ) -> Iterator[tuple[Sample, Tensor]]:  # fmt: skip
     """The mini-batches of a data set, and the model's predictions for each.
 
@@ -182,7 +127,7 @@ def predicted(
             bar.update(len(batch))
 
 
-def _batches(dataset: Any, names: Sequence[str], how: Running) -> list[Any]:
+def _batches(dataset: Any, names: Sequence[str], how: InferenceConfig) -> list[Any]:
     """Groups rows of similar length, longest first: if memory runs out, it does so at once."""
     tokens = np.array([dataset.num_tokens(i) for i in range(len(dataset))])
     max_tokens = how.max_tokens
@@ -196,3 +141,15 @@ def _batches(dataset: Any, names: Sequence[str], how: Running) -> list[Any]:
     sizes = np.array([dataset.size(i) for i in range(len(dataset))])
     order = np.argsort(sizes, kind="stable")[::-1]
     return list(dataset.batch_by_size(order, max_tokens=max_tokens, max_sentences=how.batch_size))
+
+
+def __getattr__(name: str) -> Any:
+    """The name of version 0.2 of the configuration; it goes in 0.4."""
+    if name != "Running":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(
+        "Running is fairseq_adv.evaluation.inference.InferenceConfig now, and will be gone in version 0.4",
+        DeprecationWarning,
+        2,
+    )
+    return InferenceConfig

@@ -14,9 +14,10 @@ from torch import nn
 from fairseq_adv.data.choices.questions import Choice, Question
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.decisions import decide
 from fairseq_adv.evaluation.predict.ensemble import Ensemble, Scores, join, probabilities
-from fairseq_adv.evaluation.predict.running import Running, run_model
+from fairseq_adv.evaluation.predict.running import run_model
 from fairseq_adv.evaluation.predict.text_examples import question_examples, text_examples
 from fairseq_adv.objectives import Objective
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
@@ -78,7 +79,7 @@ class TextModel:
         takes_questions: whether it answers questions with choices, not texts.
     """
 
-    def __init__(self, members: Sequence[Member], how: Running) -> None:
+    def __init__(self, members: Sequence[Member], how: InferenceConfig) -> None:
         self._members, self._how = list(members), how
         self.labels = list(members[0].labels)
         self.takes_questions = isinstance(members[0].task, MultipleChoiceTask)
@@ -106,7 +107,7 @@ class TextModel:
         return [] if ensemble is None else _predictions(ensemble)
 
     def scores(
-        self, texts: Sequence[Row], how: Running | None = None, progress: bool = False
+        self, texts: Sequence[Row], how: InferenceConfig | None = None, progress: bool = False
     ) -> Ensemble | None:
         """Like :meth:`predict`, but returns arrays; ``None`` if there are no texts.
 
@@ -141,7 +142,7 @@ class TextModel:
             return tuple(parts)
         raise DataError(f"text {number}: expected a text or a pair of texts (first, second), not {row!r:.60}")
 
-    def _scores_of(self, member: Member, rows: Sequence[Any], how: Running, progress: bool) -> Scores:
+    def _scores_of(self, member: Member, rows: Sequence[Any], how: InferenceConfig, progress: bool) -> Scores:
         if isinstance(member.task, MultipleChoiceTask):
             examples = question_examples(member.task, rows)
         else:

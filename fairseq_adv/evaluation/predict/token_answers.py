@@ -7,9 +7,10 @@ from typing import Union
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write
+from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.checkpoint_scores import open_checkpoint
 from fairseq_adv.evaluation.predict.kinds import PredictionTask
-from fairseq_adv.evaluation.predict.running import Running, load_model, predicted
+from fairseq_adv.evaluation.predict.running import load_model, predicted
 from fairseq_adv.evaluation.predict.span_answers import SpanAnswers
 from fairseq_adv.evaluation.predict.tag_answers import TagAnswers
 from fairseq_adv.evaluation.trained import reported_as_data_error
@@ -17,7 +18,7 @@ from fairseq_adv.tasks.span_qa import SpanQATask
 
 
 def answer_at_tokens(
-    checkpoint: Path, task: PredictionTask, data: Path, split: str, how: Running, file: Path
+    checkpoint: Path, task: PredictionTask, data: Path, split: str, how: InferenceConfig, file: Path
 ) -> tuple[int, dict[str, float]]:
     """Writes ``file``, and for SQuAD further files next to it.
 

@@ -13,8 +13,8 @@ from tqdm import tqdm
 from fairseq_adv.data.checked_json import COUNT, SIZE, TEXT, TEXTS, Kind, checked_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import as_json, atomic_write, json_object_or_none, locked, sha256_of
+from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.loading import load
-from fairseq_adv.evaluation.predict.running import Running
 from fairseq_adv.evaluation.word_attacks.diff_page import page
 from fairseq_adv.evaluation.word_attacks.resources import Resources, build, check
 from fairseq_adv.evaluation.word_attacks.schedule import run_together
@@ -58,7 +58,7 @@ class Request:
     resources: Resources
     at_once: int = 32
     data: Path | None = None
-    how: Running = field(default_factory=Running)
+    how: InferenceConfig = field(default_factory=InferenceConfig)
 
 
 def attack_file(request: Request) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from support import write_task
 from tiny import kept, rename_labels, save, with_test_splits
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.examples import known_labels
 from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict
-from fairseq_adv.evaluation.predict.running import Running
 
 NAMES = ("World", "Sports", "Sci/Tech")
 
@@ -30,7 +30,8 @@ def news(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(out: Path, *checkpoints: Path, data: Path, split: str = "test", **more: object) -> Predicted:
-    return predict(Request(None, out, checkpoints, data=data, split=split, running=Running(cpu=True), **more))  # type: ignore[arg-type]
+    how = InferenceConfig(cpu=True)
+    return predict(Request(None, out, checkpoints, data=data, split=split, running=how, **more))  # type: ignore[arg-type]
 
 
 def table(path: Path) -> tuple[list[str], list[list[str]]]:

@@ -18,12 +18,12 @@ from tiny import kept, qnli, rename_labels, save, tsv, with_test_splits
 from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict import checkpoint_scores as checkpoint_module
 from fairseq_adv.evaluation.predict.ensemble import Scores
 from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict
-from fairseq_adv.evaluation.predict.running import Running
 
-CPU = Running(cpu=True)
+CPU = InferenceConfig(cpu=True)
 HEAD = "sentence_classification_head"
 
 
@@ -93,7 +93,7 @@ def test_classes_stand_in_the_order_of_the_rows(rte: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("how", [{"batch_size": 1}, {"max_tokens": 24}, {"batch_size": 4, "max_tokens": 40}])
 def test_batches_change_nothing(how: dict[str, int], rte: Path, tmp_path: Path) -> None:
     run("RTE", tmp_path / "a", rte / "a.pt", data=rte / "data")
-    run("RTE", tmp_path / "b", rte / "a.pt", data=rte / "data", running=Running(cpu=True, **how))
+    run("RTE", tmp_path / "b", rte / "a.pt", data=rte / "data", running=InferenceConfig(cpu=True, **how))
     first, second = kept(tmp_path / "a")[0], kept(tmp_path / "b")[0]
     assert np.allclose(first.log_probs, second.log_probs, atol=1e-5)
     assert (first.ids == second.ids).all()
@@ -424,7 +424,7 @@ def bad_requests(rte: Path, cqa: Path, tmp: Path) -> dict[str, tuple[dict[str, A
                 "task": "RTE",
                 "checkpoints": [a],
                 "data": data,
-                "running": Running(cpu=True, max_tokens=5),
+                "running": InferenceConfig(cpu=True, max_tokens=5),
             },
             "more than --max-tokens 5. Pass",
         ),
@@ -447,9 +447,9 @@ def test_mistakes_are_told_and_nothing_is_written(rte: Path, cqa: Path, tmp_path
         assert message in str(error.value), name
         assert not (tmp_path / "out").exists(), name
     with pytest.raises(DataError, match="--batch-size 0: pass 1 or more"):
-        Running(batch_size=0)
+        InferenceConfig(batch_size=0)
     with pytest.raises(DataError, match="--fp16: needs a GPU"):
-        Running(fp16=True, cpu=True)
+        InferenceConfig(fp16=True, cpu=True)
 
 
 def test_weights_that_do_not_fit_the_dictionary(rte: Path, tmp_path: Path) -> None:

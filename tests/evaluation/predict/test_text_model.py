@@ -19,11 +19,11 @@ from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.predict import Request, predict
-from fairseq_adv.evaluation.predict.running import Running
 from fairseq_adv.tasks.text_classification import TextClassificationConfig
 
-CPU = Running(cpu=True)
+CPU = InferenceConfig(cpu=True)
 NAMES_IN_CHECKPOINTS = pytest.mark.skipif(
     not hasattr(TextClassificationConfig(), "class_names"), reason="this text_classification keeps no names"
 )

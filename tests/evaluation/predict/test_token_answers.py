@@ -18,8 +18,8 @@ from fairseq_adv.data.spans.spans_dataset import SpansDataset
 from fairseq_adv.data.spans.squad import read_squad
 from fairseq_adv.data.spans.windows import cut_into_windows
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict
-from fairseq_adv.evaluation.predict.running import Running
 from fairseq_adv.evaluation.predict.span_answers import SpanAnswers
 from fairseq_adv.evaluation.predict.tag_answers import TagAnswers
 from fairseq_adv.evaluation.validate import validate
@@ -38,7 +38,7 @@ def squad(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answered(checkpoint: Path, out: Path, task: str, split: str, **how: Any) -> Predicted:
-    running = Running(cpu=True, **how)
+    running = InferenceConfig(cpu=True, **how)
     return predict(Request(task, out, [checkpoint], (), checkpoint.parent / "data", split, running=running))
 
 
@@ -218,8 +218,9 @@ def test_what_is_refused(tagging: Path, tmp_path: Path, change: dict[str, Any], 
     given: dict[str, Any] = {"task": "tagging", "split": "valid", "checkpoints": [tagging], **change}
     if given["checkpoints"] == "two":
         given["checkpoints"] = [tagging, tagging]
+    how = InferenceConfig(cpu=True)
     with pytest.raises(DataError, match=message):
-        predict(Request(out=tmp_path, data=tagging.parent / "data", running=Running(cpu=True), **given))
+        predict(Request(out=tmp_path, data=tagging.parent / "data", running=how, **given))
     assert not any(tmp_path.iterdir())
 
 
