@@ -78,4 +78,4 @@ def test_the_lanes_of_the_script() -> None:
     lanes = {word for lane in chosen for word in " ".join(lane).split()} - {"not", "and"}
     markers = re.findall(r'^    "(\w+): ', (ROOT / "pyproject.toml").read_text(), re.M)
     assert lanes == {"fast", "slow", "slurm"}
-    assert set(markers) == {*lanes, "gpu"}
+    assert set(markers) == {*lanes, "gpu", "timing"}

@@ -262,6 +262,7 @@ def death_signal() -> Iterator[Callable[[], int]]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's service is Linux's")
+@pytest.mark.timing
 def test_a_worker_ends_with_its_torchrun(
     monkeypatch: pytest.MonkeyPatch, death_signal: Callable[[], int]
 ) -> None:
@@ -284,6 +285,7 @@ def test_a_worker_ends_with_its_torchrun(
     end_with_torchrun()
 
 
+@pytest.mark.timing
 def test_processes_that_load_data_end_with_their_epoch(data: Path) -> None:
     """fairseq's own outlive it: then a validation waits 5 seconds for those that loaded its data."""
     run = build(train_args(data, None, "sentence_prediction", "--num-workers", "2"))

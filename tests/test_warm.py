@@ -107,6 +107,7 @@ def is_running(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.timing
 def test_signals_reach_the_command(number: signal.Signals) -> None:
     process = start_command([sys.executable, "-c", SLEEPER], text=True, preexec_fn=handle_interrupts)
     assert process.stdout is not None
@@ -134,6 +135,7 @@ def test_the_end_of_a_command_by_a_signal_is_reported(number: signal.Signals) ->
 
 
 @pytest.mark.parametrize("order", ["client, command", "command, client"])
+@pytest.mark.timing
 def test_a_client_that_is_killed_beside_its_command_leaves_the_server_at_work(order: str) -> None:
     process = start_command([sys.executable, "-c", SLEEPER], text=True)
     assert process.stdout is not None

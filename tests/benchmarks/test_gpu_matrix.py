@@ -200,6 +200,7 @@ def test_on_a_gpu_what_a_cpu_has_run_is_open(tmp_path: Path, main: ScriptMain) -
     }
 
 
+@pytest.mark.timing
 def test_a_process_that_fails_ends_the_other(tmp_path: Path, main: ScriptMain) -> None:
     """The first would wait for ever; what is told is the error of the second, or that the time is over."""
     module = sys.modules["mode_processes"]

@@ -131,6 +131,7 @@ def test_the_workers_do_not_change_the_bytes(
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.timing
 def test_killed_for_real_and_run_again(encoder: Path, large: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = [large, out, "--shards", 3, "--workers", 1, "--encoder", encoder]
@@ -156,6 +157,7 @@ def test_killed_for_real_and_run_again(encoder: Path, large: Path, tmp_path: Pat
     assert sorted(path.name for path in out.iterdir()) == [f"shard{i}" for i in range(3)]
 
 
+@pytest.mark.timing
 def test_a_killed_worker_costs_its_own_shard_only(encoder: Path, large: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = [large, out, "--shards", 4, "--workers", 1, "--encoder", encoder]
@@ -176,6 +178,7 @@ def test_a_killed_worker_costs_its_own_shard_only(encoder: Path, large: Path, tm
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.timing
 def test_interrupted(encoder: Path, large: Path, tmp_path: Path, number: signal.Signals, status: int) -> None:
     out = tmp_path / "out"
     words = [large, out, "--shards", 6, "--workers", 2, "--encoder", encoder]
@@ -252,6 +255,7 @@ def test_a_slurm_array(
     assert run(script, *words, "--task-index", 6, "--task-count", 7) == 0
 
 
+@pytest.mark.timing
 def test_the_bar_on_a_terminal(encoder: Path, large: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))

@@ -63,6 +63,7 @@ def test_trained_model_to_file_and_the_score_that_training_logged(trained: Path,
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), slow(signal.SIGTERM, 143)])
+@pytest.mark.timing
 def test_stopped_in_the_middle_and_run_again(
     trained: Path, tmp_path: Path, number: signal.Signals, status: int
 ) -> None:

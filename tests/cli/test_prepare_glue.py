@@ -112,6 +112,7 @@ def test_a_bad_file_ends_without_a_traceback(encoder: Path, tmp_path: Path) -> N
     assert f"error: {tmp_path}/SST-2/dev.tsv:2: unknown label 'yes'; SST-2 has 0, 1." in done.stderr
 
 
+@pytest.mark.timing
 def test_killed_for_real_and_run_again(encoder: Path, tmp_path: Path) -> None:
     sst2(tmp_path / "glue" / "SST-2")
     # Enough rows that the last part takes seconds after the first ones are there.

@@ -166,6 +166,7 @@ def test_without_tantivy(
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.timing
 def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals) -> None:
     source = questions(tmp_path / "in.jsonl", 300)
     assert run(retrieve, index, source, tmp_path / "whole.jsonl") == 0

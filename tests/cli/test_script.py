@@ -95,6 +95,7 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.timing
 def test_sigterm_is_ctrl_c_and_ends_the_workers(tmp_path: Path, times: int) -> None:
     """Twice is how timeout sends it."""
     (tmp_path / "work.py").write_text(WORK)

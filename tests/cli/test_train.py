@@ -334,6 +334,7 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
     assert (save / "tokenizer" / "vocab.txt").read_text() == "[PAD]\n"
 
 
+@pytest.mark.timing
 def test_sigterm_saves_a_checkpoint_and_ends_it(data: Path, encoder: Path, tmp_path: Path) -> None:
     words = [data, "--encoder", encoder, "--save-dir", tmp_path / "save", "--cpu", "--num-workers", "2"]
     command = [sys.executable, "-m", "fairseq_adv", "train", *map(str, words), "--max-epoch", "5000"]

@@ -150,6 +150,7 @@ def test_r4f_is_r3f_with_a_head_of_spectral_norm_1(folders: dict[str, Path]) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 def test_r4f_killed_in_mid_epoch_and_restarted_ends_in_the_same_weights(tmp_path: Path) -> None:
     """To the bit, with dropout. fairseq 0.12.2 itself can't read a checkpoint with such a head."""
     from integration.test_equal_updates import start_and_kill

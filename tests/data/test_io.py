@@ -79,6 +79,7 @@ def test_one_process_at_a_time_and_no_trace(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.timing
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom fairseq_adv.data.io import locked\n"

@@ -324,6 +324,7 @@ def test_a_cell_that_another_worker_has_made_meanwhile_is_not_taken(
         assert [path.name for path in (tmp_path / "cells").iterdir()] == [f"{second.name}.lock"]
 
 
+@pytest.mark.timing
 def test_a_killed_run_resumes_its_cell_and_repeats_nothing(data: Path, out: Path) -> None:
     """kill -9 in the third cell."""
     (out / "behave.sh").write_text("[ $(wc -l <made) != 3 ] || { touch third; sleep 600; }\n")

@@ -79,6 +79,7 @@ def _old(path: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize("write", [_zip, _old])
 @pytest.mark.parametrize("name", PICKLES)
+@pytest.mark.timing
 def test_an_endless_pickle_is_refused(name: str, write: Any, tmp_path: Path) -> None:
     write(tmp_path / "bad.pt", b"\x80\x02" + PICKLES[name] + b".")
     begun = time.monotonic()

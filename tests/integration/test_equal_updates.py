@@ -217,6 +217,7 @@ def test_spearman_is_the_same_on_two_processes(tmp_path: Path) -> None:
         ("freelb", 1, "span_qa"),
     ],
 )
+@pytest.mark.timing
 def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(
     tmp_path: Path, method: str, workers: int, task: str
 ) -> None:

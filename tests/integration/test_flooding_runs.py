@@ -139,6 +139,7 @@ def announcements(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("workers", [1, slow(2)])
+@pytest.mark.timing
 def test_a_level_is_found_announced_and_kept_over_restarts(tmp_path: Path, workers: int) -> None:
     """Killed before the crossing in the middle of a sub-epoch; stopped at the end of an epoch after it."""
     data = write_task(tmp_path / "data", train=64)

@@ -18,6 +18,7 @@ def args(tmp_path: Path) -> list[str]:
     return train_args(write_task(tmp_path / "data"), tmp_path / "save", "standard", "--max-epoch", "400")
 
 
+@pytest.mark.timing
 def test_the_second_of_two_runs_refuses(tmp_path: Path, args: list[str]) -> None:
     first = start_command([command("fairseq-train"), *args])
     try:
@@ -48,6 +49,7 @@ def test_a_run_that_saves_nothing_needs_no_folder_of_its_own(tmp_path: Path) -> 
     assert not list(tmp_path.rglob(".running"))
 
 
+@pytest.mark.timing
 def test_a_folder_that_a_worker_does_not_see_is_told(tmp_path: Path, args: list[str]) -> None:
     (tmp_path / "elsewhere").mkdir()
     relative = [os.path.relpath(word, tmp_path) if word == str(tmp_path / "save") else word for word in args]

@@ -61,6 +61,7 @@ def straight(data: Path, machines: list[str], tmp_path_factory: pytest.TempPathF
 
 
 @pytest.mark.parametrize("first", ["bf16", "none"])
+@pytest.mark.timing
 def test_killed_and_restarted_on_the_other_machine(
     data: Path, machines: list[str], straight: dict[str, Path], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, first: str,

@@ -69,6 +69,7 @@ def assert_ends_alike(one: Path, other: Path) -> None:
     [slow("masked_lm", 1, 1), ("alum_vat", 1, 1), slow("alum_vat", 2, 0)],
     ids=["masked_lm", "alum_vat", "alum_vat-2-workers"],
 )
+@pytest.mark.timing
 def test_kill_9_in_the_middle_of_a_shard(tmp_path: Path, criterion: str, workers: int, loaders: int) -> None:
     """Three shards twice. The run is killed twice, each time in the middle of a shard."""
     data = write_shards(tmp_path / "data", 3, rows=70)

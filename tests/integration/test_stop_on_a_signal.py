@@ -32,6 +32,7 @@ WORDS = [
         slow("alum_vat", 1, "USR1", 11, ["--save-interval", "2"]),
     ],
 )
+@pytest.mark.timing
 def test_it_is_saved_after_that_update_and_goes_on_to_the_same_end(
     tmp_path: Path, method: str, workers: int, name: str, at: int, extra: list[str]
 ) -> None:
@@ -83,6 +84,7 @@ def test_what_is_due_after_the_update_is_done_as_ever(
         assert best[0] == best[1]
 
 
+@pytest.mark.timing
 def test_ctrl_c_again_ends_it_at_once(tmp_path: Path) -> None:
     args = train_args(write_task(tmp_path / "data"), tmp_path / "save", "standard")
     done, ends = train_with("twice", 2, tmp_path / "out", args, workers=1)

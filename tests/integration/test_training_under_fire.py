@@ -147,6 +147,7 @@ def assert_same(found: Any, expected: Any, where: str) -> None:
         *(slow(method, workers, ALL[workers]) for method in OPTIONS for workers in ALL),
     ],
 )  # fmt: skip
+@pytest.mark.timing
 def test_killed_again_and_again_it_ends_as_if_it_had_not_been(
     tmp_path: Path, method: str, workers: int, shots: list[Shot]
 ) -> None:
@@ -179,6 +180,7 @@ def test_killed_again_and_again_it_ends_as_if_it_had_not_been(
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 def test_workers_whose_launcher_is_killed_before_they_have_begun_end(tmp_path: Path) -> None:
     """torch would have them look for it for half an hour, and then once more."""
     args = train_args(write_task(tmp_path / "data"), tmp_path / "save", "freelb", *ADVERSARIAL)

@@ -160,6 +160,7 @@ def killed_build(large_corpus: Path, out: Path, after: int) -> int:
 
 
 @pytest.mark.parametrize("after", [slow(0), 3, slow(8)])
+@pytest.mark.timing
 def test_killed_and_continued(large_corpus: Path, tmp_path: Path, after: int) -> None:
     out = tmp_path / "index"
     committed = killed_build(large_corpus, out, after)
@@ -184,6 +185,7 @@ def test_killed_and_continued(large_corpus: Path, tmp_path: Path, after: int) ->
         assert all(lines[number] == text for number, text, _ in expected)
 
 
+@pytest.mark.timing
 def test_second_process_is_refused(large_corpus: Path, corpus_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "index"
     process = subprocess.Popen([*COMMAND, str(large_corpus), str(out)], stderr=subprocess.PIPE)

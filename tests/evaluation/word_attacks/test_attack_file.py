@@ -77,8 +77,16 @@ def lines(out: Path) -> list[dict[str, Any]]:
     return read(out / "examples.jsonl")
 
 
-def test_an_attack_and_what_it_leaves(films: Path, tmp_path: Path, attack: CommandMain) -> None:
-    """The records' texts and probabilities are the model's; the summary counts them."""
+def test_an_attack_and_what_it_leaves(
+    films: Path, tmp_path: Path, attack: CommandMain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records' texts and probabilities are the model's; the summary counts them.
+
+    Each text is computed alone. Mini-batches of other sizes and lengths are other sums, by other kernels: in
+    fp32 they give this model, whose weights are of order 1, answers that are up to 5e-6 apart.
+    """
+    alone = lambda dataset, names, how: [[row] for row in range(len(dataset))]  # noqa: E731
+    monkeypatch.setattr("fairseq_adv.evaluation.predict.running._batches", alone)
     out = tmp_path / "out"
     words = [
         str(films / "a.pt"),
@@ -99,7 +107,7 @@ def test_an_attack_and_what_it_leaves(films: Path, tmp_path: Path, attack: Comma
     after = model.predict([record["changed"][0] for record in records])
     for number, (record, answer) in enumerate(zip(records, after)):
         assert record["predicted"] == answer.label
-        assert record["after"] == pytest.approx(answer.probabilities[record["label"]], abs=2e-6)
+        assert record["after"] == pytest.approx(answer.probabilities[record["label"]], abs=1e-6)  # six digits
         expected = (
             "skipped" if number % 4 == 0 else "failed" if answer.label == record["label"] else "succeeded"
         )
@@ -126,6 +134,7 @@ def test_an_attack_and_what_it_leaves(films: Path, tmp_path: Path, attack: Comma
     )
 
 
+@pytest.mark.timing
 def test_an_interrupted_attack_resumes(films: Path, tmp_path: Path, attack: CommandMain) -> None:
     """After kill -9 with half a line in the file: the same results as without, and what was done is kept."""
     rows = read(films / "rows.jsonl") * 4
