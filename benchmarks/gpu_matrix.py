@@ -26,7 +26,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 from mode_cells import METHODS, MODES, PRECISIONS, Cell, all_cells
-from mode_processes import RunFailed
 from mode_runs import Runs, this_machine
 from mode_table import table
 from tables import write_between
@@ -147,7 +146,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return int(any((runs.result(cell) or {}).get("state") == "failed" for cell in chosen))
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    return exit_status(work, (ValueError, OSError, RunFailed), RESUMABLE)
+    return exit_status(work, stopped=RESUMABLE)
 
 
 if __name__ == "__main__":

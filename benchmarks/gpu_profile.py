@@ -127,7 +127,7 @@ def measure(options: argparse.Namespace) -> None:
 
 def main(words: Sequence[str] | None = None) -> int:
     options = parser().parse_args(words)
-    return exit_status(lambda: measure(options), (ValueError, OSError))
+    return exit_status(lambda: measure(options))
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def spread(values: Sequence[float]) -> str:
 
 def main() -> int:
     options = parser().parse_args()
-    return exit_status(lambda: measure(options), (ValueError, OSError), RESUMABLE)
+    return exit_status(lambda: measure(options), stopped=RESUMABLE)
 
 
 if __name__ == "__main__":

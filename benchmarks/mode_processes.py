@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from fairseq_adv.data.errors import DataError
+
 ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*|error: .*)$")
 
 
-class RunFailed(Exception):
+class RunFailed(DataError):
     """A training run failed; the message is the line with its error."""
 
 

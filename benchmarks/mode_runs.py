@@ -143,7 +143,7 @@ class Runs:
         """The kept result of a cell, rather from a run than from an emulated one; ``None``: there is none.
 
         Raises:
-            ValueError: the file can't be read.
+            DataError: the file can't be read.
         """
         return self.kept(cell, emulated=False) or self.kept(cell, emulated=True)
 

@@ -59,6 +59,7 @@ from peers_sides import (
 
 from fairseq_adv.cli.number_types import count
 from fairseq_adv.cli.script import HelpFormatter, exit_status
+from fairseq_adv.data.errors import DataError
 
 # A side, the side that it is compared with, and the bound on the ratio.
 BOUNDS = [
@@ -95,7 +96,7 @@ def read_texts(path: Path, most: int) -> list[tuple[str, ...]]:
     """Sentences or pairs.
 
     Raises:
-        ValueError: the path has none of these layouts.
+        DataError: the path has none of these layouts.
         OSError: it can't be read.
     """
     if path.is_file():
@@ -103,7 +104,7 @@ def read_texts(path: Path, most: int) -> list[tuple[str, ...]]:
         return [(line.split(" ", 1)[1],) for line in lines if " " in line][:most]
     columns = {"CoLA": (3,), "MRPC": (3, 4)}.get(path.name)
     if columns is None:
-        raise ValueError(f"{path}: pass a file of lines 'LABEL TEXT', or GLUE's folder CoLA or MRPC")
+        raise DataError(f"{path}: pass a file of lines 'LABEL TEXT', or GLUE's folder CoLA or MRPC")
     with (path / "train.tsv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     rows = rows[1:] if path.name == "MRPC" else rows
@@ -161,7 +162,7 @@ def measure(options: argparse.Namespace) -> None:
 
     mixed = [name for name in options.sides if AMP in name]
     if mixed and options.precision != "fp32":
-        raise ValueError(f"--sides {mixed[0]}: leave --precision {options.precision} out")
+        raise DataError(f"--sides {mixed[0]}: leave --precision {options.precision} out")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "data"
         rows = prepare(options, folder)
@@ -198,18 +199,18 @@ def prepare(options: argparse.Namespace, folder: Path) -> int:
     """Writes the data; returns the number of rows.
 
     Raises:
-        ValueError: the data or the encoder is missing or invalid.
+        DataError: the data or the encoder is missing or invalid.
     """
     kind, _, tokens = str(options.data).partition(":")
     if kind == "random":
         if not tokens.isdigit() or int(tokens) < 4:
-            raise ValueError(f"{options.data}: pass random:TOKENS with 4 or more")
+            raise DataError(f"{options.data}: pass random:TOKENS with 4 or more")
         rows = options.sentences * options.updates
         write_words(folder / "input0", MODELS[options.model][4], int(tokens), rows)
         write_labels(folder, rows)
         return int(rows)
     if options.encoder is None:
-        raise ValueError("--encoder: pass the folder with dict.txt and the tokenizer's files")
+        raise DataError("--encoder: pass the folder with dict.txt and the tokenizer's files")
     texts = read_texts(Path(options.data), options.rows)
     write_data(folder, options.encoder, texts)
     return len(texts)
@@ -217,7 +218,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> int:
 
 def main(words: Sequence[str] | None = None) -> int:
     options = parser().parse_args(words)
-    return exit_status(lambda: measure(options), (ValueError, OSError))
+    return exit_status(lambda: measure(options))
 
 
 if __name__ == "__main__":

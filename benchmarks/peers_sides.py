@@ -14,6 +14,8 @@ from typing import Any
 
 from measuring import MODELS, build_trainer, encoder_words
 
+from fairseq_adv.data.errors import DataError
+
 LAYOUT = ["--num-classes", "2", "--init-token", "0", "--separator-token", "2"]
 DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
 GOLDEN = (5**0.5 - 1) / 2  # its multiples, modulo 1, are spread evenly
@@ -194,7 +196,7 @@ def fork_side(options: argparse.Namespace, folder: Path, data: Any) -> Side:
     """FreeLB in its authors' fork; its process ends when this one does.
 
     Raises:
-        ValueError: the fork doesn't start.
+        DataError: the fork doesn't start.
     """
     python = options.fork / "venv" / "bin" / "python"
     words = [
@@ -209,7 +211,7 @@ def fork_side(options: argparse.Namespace, folder: Path, data: Any) -> Side:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
         )  # fmt: skip
     except OSError as error:
-        raise ValueError(f"--fork: {python} doesn't start ({error}); --help shows how to set it up") from None
+        raise DataError(f"--fork: {python} doesn't start ({error}); --help shows how to set it up") from None
     used = [0.0]
 
     def update(batch: list[int]) -> None:
@@ -218,7 +220,7 @@ def fork_side(options: argparse.Namespace, folder: Path, data: Any) -> Side:
             process.stdin.write(json.dumps(list(map(int, batch))) + "\n")
             used[0] = float(process.stdout.readline())
         except (BrokenPipeError, ValueError):
-            raise ValueError(f"--fork: {options.fork} ended; see its output above") from None
+            raise DataError(f"--fork: {options.fork} ended; see its output above") from None
 
     lengths = nested_lengths(data)
     batches = by_length(shuffled(lengths, options), lengths)

@@ -28,6 +28,7 @@ from typing import Any
 from fairseq_adv.cli.number_types import count
 from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
 from fairseq_adv.data.checked_json import SIZE, checked_object
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, locked
 
 METHODS, PRECISIONS, TRAINED_ROWS = ("standard", "freelb", "pgd"), ("bf16", "fp32"), 1000
@@ -64,7 +65,7 @@ def run(words: Sequence[object]) -> tuple[str, float]:
     """The output of a fairseq-adv command and its CPU seconds.
 
     Raises:
-        ValueError: the command failed; quotes its last line.
+        DataError: the command failed; quotes its last line.
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
@@ -77,7 +78,7 @@ def run(words: Sequence[object]) -> tuple[str, float]:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         last = (done.stderr or done.stdout).rstrip().rpartition("\n")[2]
-        raise ValueError(f"fairseq-adv {words[0]} ended with status {done.returncode}: {last}")
+        raise DataError(f"fairseq-adv {words[0]} ended with status {done.returncode}: {last}")
     return done.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
@@ -146,7 +147,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     options = parser().parse_args(argv)
-    return exit_status(lambda: table(options), (ValueError, OSError), RESUMABLE)
+    return exit_status(lambda: table(options), stopped=RESUMABLE)
 
 
 if __name__ == "__main__":

@@ -255,7 +255,7 @@ def measure(options: argparse.Namespace) -> None:
 
 def main() -> int:
     options = parser().parse_args()
-    return exit_status(lambda: measure(options), (ValueError, OSError))
+    return exit_status(lambda: measure(options))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from fairseq_adv.cli import find_user_dir
 from fairseq_adv.cli.model_args import model_args
 from fairseq_adv.cli.number_types import count
 from fairseq_adv.cli.script import exit_status
+from fairseq_adv.data.errors import DataError
 
 EXAMPLES = Path(__file__).resolve().parent
 ENCODER = "ENCODER_DIR"  # the yamls' placeholder for the encoder's folder
@@ -61,7 +62,7 @@ def composed(recipe: Path, overrides: Sequence[str], strict: bool = True) -> Any
     """The configuration that hydra composes from a recipe. Avoids fairseq, whose import takes seconds.
 
     Raises:
-        ValueError: a file or a choice doesn't exist or can't be read; if ``strict``, also if a key doesn't
+        DataError: a file or a choice doesn't exist or can't be read; if ``strict``, also if a key doesn't
             exist.
     """
     from hydra.errors import HydraException
@@ -75,10 +76,10 @@ def composed(recipe: Path, overrides: Sequence[str], strict: bool = True) -> Any
             config = compose(recipe.stem, list(overrides), strict=strict)
         OmegaConf.to_container(config, resolve=True)  # finds interpolations that lead nowhere
     except (HydraException, OmegaConfBaseException, YAMLError, OSError, ValueError) as error:
-        raise ValueError(f"{recipe}: {error}") from error
+        raise DataError(f"{recipe}: {error}") from error
     for group in ("common", "task", "model", "dataset", "optimization", "distributed_training", "checkpoint"):
         if group not in config:
-            raise ValueError(f"{recipe} is not a recipe: it has no {group}")
+            raise DataError(f"{recipe} is not a recipe: it has no {group}")
     return config
 
 
@@ -86,7 +87,7 @@ def parsed(line: str) -> Any:
     """An override, parsed by hydra.
 
     Raises:
-        ValueError: it is not an override.
+        DataError: it is not an override.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
@@ -94,7 +95,7 @@ def parsed(line: str) -> Any:
     try:
         (override,) = OverridesParser.create().parse_overrides([line])
     except HydraException as error:
-        raise ValueError(f"{line}: pass key=value ({error})") from error
+        raise DataError(f"{line}: pass key=value ({error})") from error
     return override
 
 
@@ -102,14 +103,14 @@ def first_job(overrides: Sequence[str]) -> tuple[list[str], set[str]]:
     """The overrides of a sweep's first job, and the keys in which its jobs differ.
 
     Raises:
-        ValueError: one is not an override, or sweeps over something other than a list of values.
+        DataError: one is not an override, or sweeps over something other than a list of values.
     """
     first, swept = [], set()
     for line in overrides:
         override = parsed(line)
         if override.is_sweep_override():
             if not override.is_discrete_sweep():
-                raise ValueError(f"{line}: pass the values of a sweep as key=1,2,3")
+                raise DataError(f"{line}: pass the values of a sweep as key=1,2,3")
             swept.add(override.key_or_group)
             line = f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}"
         first.append(line)
@@ -128,7 +129,7 @@ def split(recipe: Path, overrides: Sequence[str]) -> tuple[list[str], list[str]]
     """Splits overrides into those that choose files and the keys that the others change.
 
     Raises:
-        ValueError: one is not an override, or the recipe has no such choice.
+        DataError: one is not an override, or the recipe has no such choice.
     """
     chosen, keys = [], []
     for line in overrides:
@@ -136,7 +137,7 @@ def split(recipe: Path, overrides: Sequence[str]) -> tuple[list[str], list[str]]
         name = override.key_or_group
         if "." not in name:
             if not name.startswith("hydra/") and not (recipe.parent / name).is_dir():
-                raise ValueError("\n".join([f"{name}: no such choice. {recipe} has", *choices(recipe)]))
+                raise DataError("\n".join([f"{name}: no such choice. {recipe} has", *choices(recipe)]))
             chosen.append(line)
         elif not (override.is_add() or override.is_delete() or name.startswith("hydra.")):
             keys.append(name)
@@ -144,21 +145,21 @@ def split(recipe: Path, overrides: Sequence[str]) -> tuple[list[str], list[str]]
 
 
 def check_key(config: Any, key: str) -> None:
-    """Raises ValueError if neither the recipe nor fairseq has the key."""
+    """Raises DataError if neither the recipe nor fairseq has the key."""
     from omegaconf import OmegaConf
 
     parent, _, name = key.rpartition(".")
     group = OmegaConf.select(config, parent)
     known = set(group) if OmegaConf.is_dict(group) else set()
     if name not in known and name not in known.union(fairseq_keys().get(parent, ())):
-        raise ValueError(f"{key}: no such key. {parent} has {', '.join(sorted(known)) or 'none'}")
+        raise DataError(f"{key}: no such key. {parent} has {', '.join(sorted(known)) or 'none'}")
 
 
 def fairseq_keys() -> dict[str, list[str]]:
     """The keys of the groups that fairseq fills in itself, read from its source."""
     found = importlib.util.find_spec("fairseq")
     if found is None or found.origin is None:
-        raise ValueError("fairseq is not installed: activate the project's environment")
+        raise DataError("fairseq is not installed: activate the project's environment")
     source = (Path(found.origin).parent / "dataclass" / "configs.py").read_text(encoding="utf-8")
     fields: dict[str, dict[str, str]] = {}
     for node in ast.parse(source).body:
@@ -190,19 +191,19 @@ def shared(config: Any, gpus: int) -> list[str]:
     """The overrides that make ``gpus`` workers share each update's examples.
 
     Raises:
-        ValueError: the examples can't be divided evenly.
+        DataError: the examples can't be divided evenly.
     """
     workers, batch = config.distributed_training.distributed_world_size, config.dataset.batch_size
     if gpus == workers:
         return []
     if batch is None or len(config.optimization.update_freq) > 1:
-        raise ValueError(f"--gpus {gpus}: set one dataset.batch_size and one optimization.update_freq")
+        raise DataError(f"--gpus {gpus}: set one dataset.batch_size and one optimization.update_freq")
     total = batch * config.optimization.update_freq[0] * workers
     for parts in range(max(1, -(-total // (batch * gpus))), total + 1):  # never increases the batch size
         if total % (parts * gpus) == 0:
             batch = total // (parts * gpus)
             return [f"{WORKERS}={gpus}", f"dataset.batch_size={batch}", f"optimization.update_freq=[{parts}]"]
-    raise ValueError(
+    raise DataError(
         f"--gpus {gpus}: the {total} examples of an update can't be divided evenly. Pass a divisor of "
         f"{total}, or set dataset.batch_size and optimization.update_freq, which are then used unchanged"
     )
@@ -212,18 +213,18 @@ def on_cpus(config: Any, keys: Sequence[str]) -> list[str]:
     """The overrides that make several workers train without GPUs, if ``common.cpu`` is true.
 
     Raises:
-        ValueError: the recipe sets a precision that fairseq only supports on GPUs.
+        DataError: the recipe sets a precision that fairseq only supports on GPUs.
     """
     if not config.common.get("cpu"):
         return []
     if config.common.get("fp16") and not config.common.get("memory_efficient_fp16"):
-        raise ValueError("common.cpu=true: fp16 needs a GPU. Add common.fp16=false")
+        raise DataError("common.cpu=true: fp16 needs a GPU. Add common.fp16=false")
     several = config.distributed_training.distributed_world_size > 1
     return [line for line in ON_CPUS if several and line.partition("=")[0] not in keys]
 
 
 def check_complete(config: Any, recipe: Path, parent: str = "") -> None:
-    """Raises ValueError, with the yaml's comment, if the recipe leaves a value to the user."""
+    """Raises DataError, with the yaml's comment, if the recipe leaves a value to the user."""
     from omegaconf import OmegaConf
 
     for key in config:
@@ -232,25 +233,25 @@ def check_complete(config: Any, recipe: Path, parent: str = "") -> None:
             text = "\n".join(path.read_text(encoding="utf-8") for path in files)
             comment = re.search(rf"^ *{key}: \?\?\? +# (.*)", text, re.MULTILINE)
             hint = f" ({comment[1]})" if comment else ""
-            raise ValueError(f"{recipe}: {parent}{key} has no default: add {parent}{key}=…{hint}")
+            raise DataError(f"{recipe}: {parent}{key} has no default: add {parent}{key}=…{hint}")
         if OmegaConf.is_dict(config[key]):
             check_complete(config[key], recipe, f"{parent}{key}.")
 
 
 def check_encoder(config: Any, encoder: Path) -> None:
-    """Raises ValueError if a file that the run starts from is missing."""
+    """Raises DataError if a file that the run starts from is missing."""
     start = config.checkpoint.get("finetune_from_model")
     if start is not None and not Path(start).is_file():
-        raise ValueError(
+        raise DataError(
             f"{start}: no such file. See examples/glue/README.md for where to get the pre-trained RoBERTa"
         )
     if "tokenizer_dir" not in config.task:
         return
     if not (encoder / "dict.txt").is_file():
-        raise ValueError(f"{encoder}/dict.txt: no such file. It comes with the encoder's model.pt")
+        raise DataError(f"{encoder}/dict.txt: no such file. It comes with the encoder's model.pt")
     files = set(os.listdir(encoder))
     if not {"vocab.txt", "spiece.model"} & files and not {"encoder.json", "vocab.bpe"} <= files:
-        raise ValueError(
+        raise DataError(
             f"{encoder}: no tokenizer found. Put GPT-2's encoder.json and vocab.bpe there "
             "(see examples/glue/README.md for where to get them); for a BERT vocab.txt, "
             "for an ALBERT spiece.model"
@@ -258,16 +259,16 @@ def check_encoder(config: Any, encoder: Path) -> None:
 
 
 def check_data(task: str, folder: Path, encoder: Path) -> None:
-    """Raises ValueError if the task can't read the folder, or can't use it with this encoder."""
+    """Raises DataError if the task can't read the folder, or can't use it with this encoder."""
     mine, theirs = folder / "input0" / "dict.txt", encoder / "dict.txt"
     if not folder.is_dir():
-        raise ValueError(f"{folder}: no such folder. See the recipe's README for its data")
+        raise DataError(f"{folder}: no such folder. See the recipe's README for its data")
     if task in ("masked_lm", "scheduled_masked_lm") and not (folder / "train.idx").is_file():
-        raise ValueError(f"{folder}/train.idx: no such file. DATA is what fairseq-adv corpus --check prints")
+        raise DataError(f"{folder}/train.idx: no such file. DATA is what fairseq-adv corpus --check prints")
     if task == "sentence_prediction" and not mine.is_file():
-        raise ValueError(f"{mine}: no such file. Prepare the data with fairseq-adv prepare glue")
+        raise DataError(f"{mine}: no such file. Prepare the data with fairseq-adv prepare glue")
     if task == "sentence_prediction" and theirs.is_file() and vocabulary(mine) != vocabulary(theirs):
-        raise ValueError(
+        raise DataError(
             f"{folder} was prepared with a different dictionary than {theirs}: the word ids would be wrong. "
             f"Prepare it again with fairseq-adv prepare glue … --encoder {encoder}, or --srcdict {theirs}"
         )
@@ -282,13 +283,13 @@ def command(args: argparse.Namespace) -> list[str]:
     """The fairseq-hydra-train command of a run. If a key has two overrides, the later one, the user's, wins.
 
     Raises:
-        ValueError: something is missing or wrong.
+        DataError: something is missing or wrong.
     """
     from omegaconf import OmegaConf
 
     recipe, gpus, plugin = args.recipe, args.gpus, find_user_dir()
     if not recipe.is_file():
-        raise ValueError(f"{recipe}: no such recipe. Choose one of\n{shipped()}")
+        raise DataError(f"{recipe}: no such recipe. Choose one of\n{shipped()}")
     first, swept = first_job(args.overrides)
     chosen, keys = split(recipe, first)
     base = composed(recipe, chosen)
@@ -298,7 +299,7 @@ def command(args: argparse.Namespace) -> list[str]:
     if starts_at_random != (args.encoder == "-"):
         what = f"starts from random weights: pass - instead of {args.encoder}"
         what = what if starts_at_random else "starts from a pre-trained encoder: pass its folder instead of -"
-        raise ValueError(f"{recipe.stem} {what}")
+        raise DataError(f"{recipe.stem} {what}")
     encoder, folders = Path(os.path.abspath(args.encoder)), [os.path.abspath(p) for p in args.data.split(":")]
     save = os.path.abspath(args.save)
     words = [said("common.user_dir", plugin), said("task.data", ":".join(folders)),
@@ -358,10 +359,10 @@ def main() -> int:
             return
         program = shutil.which(words[0])
         if program is None:
-            raise ValueError(f"{words[0]} is not on PATH: activate the project's environment")
+            raise DataError(f"{words[0]} is not on PATH: activate the project's environment")
         os.execv(program, words)
 
-    return exit_status(work, (ValueError,))
+    return exit_status(work)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from fairseq_adv.data.errors import DataError
+
 BEGIN, END = "<!-- tables: begin -->", "<!-- tables: end -->"
 
 
@@ -18,16 +20,16 @@ def write_between(path: Path, text: str, markers: tuple[str, str] = (BEGIN, END)
     """Replaces the text between the two markers of a file.
 
     Raises:
-        ValueError: the file lacks them.
+        DataError: the file lacks them.
     """
     from fairseq_adv.data.io import atomic_write
 
     if not path.is_file():
-        raise ValueError(f"{path}: no such page; pass one that has the lines {markers[0]} and {markers[1]}")
+        raise DataError(f"{path}: no such page; pass one that has the lines {markers[0]} and {markers[1]}")
     head, begin, rest = path.read_text(encoding="utf-8").partition(markers[0])
     _, end, tail = rest.partition(markers[1])
     if not begin or not end:
-        raise ValueError(
+        raise DataError(
             f"{path}: the lines {markers[0]} and {markers[1]}, between which the tables go, are missing"
         )
     atomic_write(path, f"{head}{markers[0]}\n\n{text}\n{markers[1]}{tail}")

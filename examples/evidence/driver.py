@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fairseq_adv.data.checked_json import SIZE, checked_object
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.full_disk import full_disk_named
 from fairseq_adv.data.io import atomic_write
 from fairseq_adv.evaluation.runs import read_log
@@ -68,7 +69,7 @@ def train_and_measure(run: Run, out: Path, processes: Processes) -> Record:
         processes: runs the commands in ``out``.
 
     Raises:
-        ValueError: a command failed.
+        DataError: a command failed.
     """
     folder = out / run.name
     with full_disk_named(folder):
@@ -133,13 +134,13 @@ class Processes:
         """Runs a command to its end; returns its wall and CPU seconds and its peak memory.
 
         Raises:
-            ValueError: it failed; names the run and quotes the end of its output.
+            DataError: it failed; names the run and quotes the end of its output.
         """
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         begun = time.monotonic()
         with self._lock:
             if self.is_stopped:
-                raise ValueError(f"{name}: stopped")
+                raise DataError(f"{name}: stopped")
             process = subprocess.Popen(
                 [str(COMMANDS / words[0]), *words[1:]], cwd=self.out, env=env, stdout=output, stderr=errors,
                 stdin=subprocess.DEVNULL, start_new_session=True,
@@ -153,7 +154,7 @@ class Processes:
         if process.returncode:
             path = self.out / name / "output.txt"
             last = "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-5:])
-            raise ValueError(
+            raise DataError(
                 f"{name}: {words[0]} ended with status {process.returncode}; the end of {path}:\n{last}"
             )
         return {

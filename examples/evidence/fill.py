@@ -274,7 +274,7 @@ def plan(records: dict[str, Record]) -> str:
 
 def main() -> int:
     options = parser().parse_args()
-    return exit_status(lambda: fill(options), (ValueError, OSError), RESUMABLE)
+    return exit_status(lambda: fill(options), stopped=RESUMABLE)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from filelock import FileLock
 from splits import GRID, TASKS, Data
 
 from fairseq_adv.data.checked_json import COUNT, SIZE, TEXT, TEXTS, checked_object, is_number
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_open, atomic_write, text_lines
 
 RECORDS = Path(__file__).resolve().parent / "records"
@@ -65,7 +66,7 @@ def read_records(folder: Path, wanted: Mapping[str, Any] = {"design": GRID["desi
         wanted: what all records must have.
 
     Raises:
-        ValueError: a line is damaged, is of no cell of the grid, or has another design, precision or encoder
+        DataError: a line is damaged, is of no cell of the grid, or has another design, precision or encoder
             than is wanted, or than the other records.
     """
     found: dict[str, Record] = {}
@@ -77,13 +78,13 @@ def read_records(folder: Path, wanted: Mapping[str, Any] = {"design": GRID["desi
             for key in SAME:
                 if bare.get(key) != common.setdefault(key, bare.get(key)):
                     told = f"{key} {bare.get(key)!r:.40}, not {common[key]!r:.40}"
-                    raise ValueError(f"{where}: {told}. Keep records that differ in it in another folder.")
+                    raise DataError(f"{where}: {told}. Keep records that differ in it in another folder.")
             record = checked_object(line, KINDS, where, fix)
             cell = grid.Cell(*(record[key] for key in ("task", "method", "setting", "seed")))
             is_known = cell.task in TASKS and cell.method in GRID["methods"]
             is_known = is_known and cell.setting < len(grid.settings(cell.method))
             if not is_known or (record["name"], record["options"]) != (cell.name, cell.options()):
-                raise ValueError(f"{where}: name and options are not those of a cell of the grid. {fix}")
+                raise DataError(f"{where}: name and options are not those of a cell of the grid. {fix}")
             found.setdefault(cell.name, record)
     return found
 
@@ -108,14 +109,14 @@ def read_arrays(path: Path, *names: str) -> list[Any]:
     """Arrays of an .npz.
 
     Raises:
-        ValueError: it is missing or damaged, or lacks one of them.
+        DataError: it is missing or damaged, or lacks one of them.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
             return [file[name] for name in names]
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(
+        raise DataError(
             f"{path}: missing or damaged ({reason}). Restore it, or delete its record."
         ) from error
 
@@ -124,7 +125,7 @@ def keep_rows(task: str, data: Data, folder: Path) -> None:
     """Writes a task's row ids, groups and labels, or checks that they are the same.
 
     Raises:
-        ValueError: the records are of other rows.
+        DataError: the records are of other rows.
     """
     path = folder / task / "rows.npz"
     ids = np.array([int(row.digest()[:16], 16) for row in data.rows], np.uint64)
@@ -136,6 +137,4 @@ def keep_rows(task: str, data: Data, folder: Path) -> None:
         with atomic_open(path) as file:
             np.savez_compressed(file, ids=ids, groups=data.groups.astype(np.uint16), **labels)
     elif not np.array_equal(read_arrays(path, "ids")[0], ids):
-        raise ValueError(
-            f"{path}: other rows of {task} than DATA's. Take the same files, or other --records."
-        )
+        raise DataError(f"{path}: other rows of {task} than DATA's. Take the same files, or other --records.")

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from fairseq_adv.data.errors import DataError
+
 LAYOUT = ["--num-classes", "2", "--init-token", "0", "--separator-token", "2"]
 
 
@@ -20,20 +22,20 @@ def fetch_encoder(out: Path) -> Path:
 
 
 def check_files(data: Path, needs: Sequence[str]) -> None:
-    """Raises ValueError if DATA lacks one of the files."""
+    """Raises DataError if DATA lacks one of the files."""
     missing = [name for name in needs if not (data / name).exists()]
     if missing:
-        raise ValueError(f"{data / missing[0]}: no such file, but DATA must contain it")
+        raise DataError(f"{data / missing[0]}: no such file, but DATA must contain it")
 
 
 def run_verb(verb: str, *words: object) -> None:
     """Runs a verb of fairseq-adv to its end.
 
     Raises:
-        ValueError: it failed, and has printed why.
+        DataError: it failed, and has printed why.
     """
     if subprocess.run([sys.executable, "-m", "fairseq_adv", *verb.split(), *map(str, words)]).returncode:
-        raise ValueError(f"fairseq-adv {verb} failed: see above")
+        raise DataError(f"fairseq-adv {verb} failed: see above")
 
 
 def schedule(lr: float, updates: int) -> list[str]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import json_object
 from fairseq_adv.data.tables.table_files import read_table, tab_separated, text_cell
 
@@ -75,7 +76,7 @@ class Task:
         """The rows of a file.
 
         Raises:
-            ValueError: it is damaged; names file and line.
+            DataError: it is damaged; names file and line.
         """
         read: Iterable[tuple[str, dict[str, Any]]]
         if path.suffix == ".json":
@@ -90,7 +91,7 @@ class Task:
             if self.name == "SNLI":  # snli_dev.txt has neither capitals nor punctuation
                 texts, label = tuple(map(plain, texts)), _NLI.get(label, label)
             if label not in self.labels:
-                raise ValueError(f"{where}: the label {label!r:.40} is none of {', '.join(self.labels)}")
+                raise DataError(f"{where}: the label {label!r:.40} is none of {', '.join(self.labels)}")
             yield Row(texts, label)
 
 
@@ -161,14 +162,14 @@ def load(name: str, data: Path, out: Path) -> Data:
     """The rows of a task. Its files are in ``data``, those of the movie reviews in ``out``.
 
     Raises:
-        ValueError: a file is damaged, or there are too few rows.
+        DataError: a file is damaged, or there are too few rows.
     """
     task = TASKS[name]
     paths = [(out if path.startswith(REVIEWS) else data) / path for path in task.files]
     shared = texts_of if task.shared == "a text" else runs_of_six
     rows, groups = ordered((row for path in paths for row in task.rows(path)), shared)
     if len(rows) < task.dev + ATTACKED + 2 * TRAINED:
-        raise ValueError(f"{paths[0]}: {name} has {len(rows)} rows, too few to train and to test on")
+        raise DataError(f"{paths[0]}: {name} has {len(rows)} rows, too few to train and to test on")
     rest = np.arange(int(np.searchsorted(groups, groups[task.dev - 1], side="right")), len(rows))
     further = {one: list(task.rows(out / REVIEWS / f"{one}.csv")) for one in task.further}
     return Data(rows[: task.dev], [rows[place] for place in rest], groups[rest] - groups[rest[0]], further)

@@ -289,7 +289,7 @@ def write(options: argparse.Namespace) -> None:
 
 def main() -> int:
     options = parser().parse_args()
-    return exit_status(lambda: write(options), (ValueError, OSError, ImportError))
+    return exit_status(lambda: write(options))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from fairseq_adv.accordance import GROUPS, AccordanceProbe, Crossing, crossings
 from fairseq_adv.cli.number_types import count, whole, with_commas
 from fairseq_adv.cli.script import HelpFormatter, exit_status
 from fairseq_adv.cli.shared_options import add_batch_size, add_cpu
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.tables.table_text import number_cell, table_text
 from fairseq_adv.evaluation import plots
@@ -106,7 +107,7 @@ class Curve:
     def crossed(self, group: str, direction: str = "any") -> list[Crossing]:
         """The changes of sign of a group's accordance, in order."""
         if group not in self.cosines:
-            raise ValueError(f"--group {group}: not measured. Pass one of {', '.join(self.cosines)}")
+            raise DataError(f"--group {group}: not measured. Pass one of {', '.join(self.cosines)}")
         return list(crossings(list(zip(self.losses, self.cosines[group])), direction))
 
     def range(self, one: Crossing) -> tuple[float, float] | None:
@@ -132,14 +133,14 @@ def from_log(options: argparse.Namespace) -> None:
     # Of two lines for one update the last counts: a restarted run repeats updates.
     found = {int(line.values[AT]): line.values for line in lines if AT in line.values}
     if not found:
-        raise ValueError(
+        raise DataError(
             f"{path}: no gradient accordance in this log. fairseq-train --accordance-interval N logs it "
             "(add --flood-level 0 to only measure)"
         )
     found = dict(sorted(found.items()))
     groups = [group for group in GROUPS if any(f"accordance_{group}" in line for line in found.values())]
     if any(f"accordance_{group}" not in line for line in found.values() for group in groups):
-        raise ValueError(f"{path}: its measurements are of different groups. Is it the log of one run?")
+        raise DataError(f"{path}: its measurements are of different groups. Is it the log of one run?")
     valid = [line for line in lines if line.kind == VALID]
     dev = {line.updates: line.loss_nats for line in valid if line.split == valid[0].split}
     losses = {update: line.get("accordance_loss_nats", math.nan) for update, line in found.items()}
@@ -235,7 +236,7 @@ def from_sweep(options: argparse.Namespace) -> None:
     for run in options.runs:
         log = read_log(log_of(run))
         if options.metric not in log.valid[-1]:
-            raise ValueError(
+            raise DataError(
                 f"{log_of(run)}: no metric {options.metric!r}. Pass one of {sorted(log.valid[-1])}"
             )
         scores = [epoch[options.metric] for epoch in log.valid]
@@ -245,7 +246,7 @@ def from_sweep(options: argparse.Namespace) -> None:
         score = best(scores) if options.which == "best" else scores[-1]
         groups.setdefault(key, []).append((name_of(run), score))
     if len({level for _, level, _ in groups}) < 2:
-        raise ValueError("a figure needs two or more flood levels. Pass more runs")
+        raise DataError("a figure needs two or more flood levels. Pass more runs")
     label = f"{options.which}_{options.metric}_mean"
     rows: list[list[object]] = [["flood_level_nats", "found_by", "runs", label, "lowest", "highest", "names"]]
     for (is_auto, level, _), runs in sorted(groups.items()):
@@ -296,7 +297,7 @@ def mean_loss(trained: Trained, split: str, rows: int, std: float = 0, seed: int
 def from_noise(options: argparse.Namespace) -> None:
     stds = sorted(set(options.stds))
     if len(stds) < 2 or stds[0] < 0:
-        raise ValueError("--stds: pass two or more different numbers of 0 or more, such as 0,0.01,0.02")
+        raise DataError("--stds: pass two or more different numbers of 0 or more, such as 0,0.01,0.02")
     curves: dict[str, list[float]] = {}
     for path in options.checkpoints:
         trained = load(str(path), options.data, [options.split], options.cpu)
@@ -335,7 +336,7 @@ def work(options: argparse.Namespace) -> None:
     if options.out.suffix in (".png", ".csv"):
         options.out = options.out.with_suffix("")
     elif options.out.exists() or options.out.suffix in (".pt", ".log"):  # OUT was forgotten
-        raise ValueError(f"OUT {options.out}: the last argument is the output name without an extension")
+        raise DataError(f"OUT {options.out}: the last argument is the output name without an extension")
     options.draw(options)
 
 
@@ -343,7 +344,7 @@ def main() -> int:
     options = parser().parse_args()
     for name in ("fairseq", "matplotlib"):  # they report optional packages and fonts
         logging.getLogger(name).setLevel(logging.WARNING)
-    return exit_status(lambda: work(options), (ValueError, OSError))
+    return exit_status(lambda: work(options))
 
 
 if __name__ == "__main__":

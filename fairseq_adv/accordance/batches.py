@@ -11,6 +11,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor
 
 from fairseq_adv.accordance.preserve_state import preserve_random_state
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 
@@ -57,15 +58,15 @@ def draw_rows(
         options: common prefix of the options' names, for messages.
 
     Raises:
-        ValueError: a number is out of range, or there are not enough examples for two batches.
+        DataError: a number is out of range, or there are not enough examples for two batches.
     """
     if batches < 2:
-        raise ValueError(f"{options}batches {batches}: pass 2 or more, since accordance compares batches")
+        raise DataError(f"{options}batches {batches}: pass 2 or more, since accordance compares batches")
     if size < 1:
-        raise ValueError(f"{options}batch-size {size}: pass 1 or more")
+        raise DataError(f"{options}batch-size {size}: pass 1 or more")
     batches = min(batches, examples // size)
     if batches < 2:
-        raise ValueError(
+        raise DataError(
             f"{options}batch-size {size}: the split {split!r} has {examples} examples that fit the "
             f"model, too few for two batches. Pass {max(examples // 2, 1)} or less, or use a larger split."
         )
@@ -79,7 +80,7 @@ def read_batches(
     """The batches of worker ``rank`` (every ``workers``-th), and the distinct words of all batches, sorted.
 
     Raises:
-        ValueError: the split has no labels.
+        DataError: the split has no labels.
     """
     data: Any = task.dataset(split)
     batches, words = [], []
@@ -87,7 +88,7 @@ def read_batches(
         for number, chosen in enumerate(rows):
             sample = data.collater([data[row] for row in chosen])
             if "target" not in sample:
-                raise ValueError(f"the split {split!r} has no labels, which gradient accordance needs")
+                raise DataError(f"the split {split!r} has no labels, which gradient accordance needs")
             words.append(sample["net_input"]["src_tokens"].unique())
             if number % workers == rank:
                 parts = [(index, objective.of_class(sample, index)) for index in range(objective.classes())]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from fairseq_adv.accordance.sums import AccordanceSums, Gradients, Reduce, products
+from fairseq_adv.data.errors import DataError
 
 GROUPS = ("all", "encoder", "head")  # head: the classification heads; encoder: everything else
 
@@ -23,7 +24,7 @@ class GroupedSums:
         groups: one or more of :data:`GROUPS`.
 
     Raises:
-        ValueError: there is no such group.
+        DataError: there is no such group.
     """
 
     def __init__(self, named: Sequence[tuple[str, Tensor]], classes: int, groups: Sequence[str]) -> None:
@@ -73,9 +74,9 @@ class GroupedSums:
 
 
 def check_groups(groups: Sequence[str]) -> None:
-    """Raises ValueError unless there is at least one group, and all are in :data:`GROUPS`."""
+    """Raises DataError unless there is at least one group, and all are in :data:`GROUPS`."""
     if not groups or not set(groups) <= set(GROUPS):
-        raise ValueError(f"groups of parameters: pass one or more of {', '.join(GROUPS)}, not {list(groups)}")
+        raise DataError(f"groups of parameters: pass one or more of {', '.join(GROUPS)}, not {list(groups)}")
 
 
 def _belongs(name: str, group: str) -> bool:

@@ -20,6 +20,7 @@ from fairseq_adv.accordance.batches import draw_rows, read_batches, usable_rows
 from fairseq_adv.accordance.gradients import PassGradients
 from fairseq_adv.accordance.groups import GROUPS, GroupedSums, check_groups
 from fairseq_adv.accordance.preserve_state import preserve_state, seed_random_numbers
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import rank, sum_over_workers, workers
@@ -72,7 +73,7 @@ class AccordanceProbe:
         options: common prefix of the options for ``batches`` and ``batch_size``, for messages.
 
     Raises:
-        ValueError: the objective has no classes, a number is out of range, or the split is not loaded, has
+        DataError: the objective has no classes, a number is out of range, or the split is not loaded, has
             no labels, or has too few examples for two batches.
     """
 
@@ -88,7 +89,7 @@ class AccordanceProbe:
         self.dropout = dropout
         self.groups = tuple(groups)
         if split not in task.datasets:
-            raise ValueError(
+            raise DataError(
                 f"gradient accordance: the split {split!r} is not loaded, only {', '.join(task.datasets)}"
             )
         usable = usable_rows(task, split, max_positions)

@@ -16,6 +16,7 @@ from torch import nn
 from fairseq_adv.accordance.crossing import Crossing
 from fairseq_adv.accordance.flood_level import FloodLevel
 from fairseq_adv.accordance.probe import AccordanceProbe
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.precision import loss_scale
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.parallel import rank
@@ -34,7 +35,7 @@ class FloodSearch:
         objective: the objective to train on.
 
     Raises:
-        ValueError: the objective has no classes to measure accordance between.
+        DataError: the objective has no classes to measure accordance between.
     """
 
     def __init__(self, cfg: Any, task: FairseqTask, level: FloodLevel, objective: Objective) -> None:
@@ -42,7 +43,7 @@ class FloodSearch:
             objective.classes()
         except ValueError as error:
             advice = "Pass a number as --flood-level, and leave --accordance-interval out."
-            raise ValueError(f"{error} {advice}") from error
+            raise DataError(f"{error} {advice}") from error
         self.cfg = cfg
         self.task = task
         self.level = level
@@ -54,7 +55,7 @@ class FloodSearch:
         """Draws the probe batches; the same ones in every epoch, unless each epoch is a shard of the data.
 
         Raises:
-            ValueError: the training split has too few examples for two batches.
+            DataError: the training split has too few examples for two batches.
         """
         cfg = self.cfg
         self.probe = AccordanceProbe(

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words and words[0] in REMOVED:
         return say_removed(REMOVED[words[0]])
     ask_for_huge_pages()
-    return exit_status(lambda: run_verb(parser, VERBS, words), mistakes=())
+    return exit_status(lambda: run_verb(parser, VERBS, words))
 
 
 class _Version(argparse.Action):

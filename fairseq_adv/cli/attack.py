@@ -86,4 +86,4 @@ def main(argv: list[str] | None = None) -> int:
 
         return attack_words(words)
     options = _parser().parse_args(words)
-    return exit_status(lambda: measure(options), (ValueError, OSError))
+    return exit_status(lambda: measure(options))

@@ -10,6 +10,8 @@ import re
 import shlex
 from pathlib import Path
 
+from fairseq_adv.data.errors import DataError
+
 _SIZES = (
     "--arch", "--encoder-layers", "--encoder-embed-dim", "--encoder-ffn-embed-dim",
     "--encoder-attention-heads", "--max-positions", "--activation-fn", "--encoder-input-dim",
@@ -22,19 +24,19 @@ def model_args(encoder: Path) -> list[str]:
     """The arguments for ``fairseq-train``, each option before its value.
 
     Raises:
-        ValueError: the file is missing, or contains anything but sizes.
+        DataError: the file is missing, or contains anything but sizes.
     """
     path = encoder / "model_args.txt"
     if not path.is_file():
-        raise ValueError(f"{path}: no such file. Pass a folder written by fairseq-adv convert")
+        raise DataError(f"{path}: no such file. Pass a folder written by fairseq-adv convert")
     try:
         words = shlex.split(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path}: not a line of options ({error}). Convert the encoder again") from error
+        raise DataError(f"{path}: not a line of options ({error}). Convert the encoder again") from error
     rest = iter(words)
     for word in rest:
         if word not in (*_SIZES, *_FLAGS):
-            raise ValueError(f"{path}: {word!r:.60} is not an encoder size. Remove it")
+            raise DataError(f"{path}: {word!r:.60} is not an encoder size. Remove it")
         if word in _SIZES and not _VALUE.fullmatch(value := next(rest, "")):
-            raise ValueError(f"{path}: {word} {value!r:.60} is not a size. Convert the encoder again")
+            raise DataError(f"{path}: {word} {value!r:.60} is not a size. Convert the encoder again")
     return words

@@ -85,12 +85,10 @@ def _plain(name: str) -> str:
     return name.replace("-", "").replace("_", "").lower()
 
 
-def exit_status(
-    work: Callable[[], int | None],
-    mistakes: tuple[type[Exception], ...] = (DataError, OSError),
-    stopped: str = "stopped",
-) -> int:
+def exit_status(work: Callable[[], int | None], stopped: str = "stopped") -> int:
     """Runs a command; a user error ends it with a line that begins with ``error: `` and without a traceback.
+
+    User errors are DataError and OSError. All others are bugs and propagate.
 
     Standard output is flushed here. If its reader, such as head, has closed the pipe, that is not an error,
     unless there is work that could be resumed. What is printed can't control a terminal, and an ASCII locale
@@ -98,7 +96,6 @@ def exit_status(
 
     Args:
         work: returns the exit status; None is 0.
-        mistakes: the errors whose message is for the user. All others are bugs and propagate.
         stopped: the message after Ctrl-C or SIGTERM.
 
     Returns:
@@ -106,23 +103,19 @@ def exit_status(
         written, 130 after Ctrl-C, 143 after SIGTERM.
     """
     make_output_printable()
-    caught: tuple[type[Exception], ...] = (OSError, *mistakes)
     try:
         with sigterm_as_ctrl_c():
             return _to_the_end_of_its_output(work)
     except KeyboardInterrupt as how:
         print(stopped, file=sys.stderr)
         return 143 if isinstance(how, Terminated) else 130
-    except caught as error:
-        text, may_end = str(error), False
+    except (DataError, OSError) as error:
+        text = str(error)
         if isinstance(error, OSError) and error.errno in _OUTPUT and error.filename is None:
             _discard_output()
-            may_end = isinstance(error, BrokenPipeError) and stopped != RESUMABLE
+            if isinstance(error, BrokenPipeError) and stopped != RESUMABLE:
+                return 0
             text = f"standard output: {error.strerror}. Fix that and run the same command again."
-        elif not isinstance(error, mistakes):
-            raise
-        if may_end:
-            return 0
         print(f"error: {text}", file=sys.stderr)
         return 2
 

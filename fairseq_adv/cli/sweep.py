@@ -57,4 +57,4 @@ def main(argv: list[str] | None = None) -> int:
         options.model_args = model_args(options.encoder)
         print(Sweep(options).run())
 
-    return exit_status(sweep, (ValueError, OSError))
+    return exit_status(sweep)

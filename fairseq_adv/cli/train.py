@@ -21,6 +21,9 @@ import traceback
 from pathlib import Path
 from unittest import mock
 
+from fairseq_adv.data.errors import DataError
+from fairseq_adv_compat.own_errors import for_the_user
+
 from .number_types import count
 from .script import RESUMABLE, command_parser, exit_status
 from .training_data import AT_TOKENS, CHOICES
@@ -131,13 +134,13 @@ def _run(command: list[str], log: Path) -> None:
     """Runs ``fairseq-train`` in this process.
 
     Raises:
-        ValueError: a user error. If fairseq raised it, not one of this project's checks, its traceback is
+        DataError: a user error. If fairseq raised it, not one of this project's checks, its traceback is
             written to the log.
     """
     import fairseq_cli.train
 
     def refuse(parser: argparse.ArgumentParser, message: str) -> None:
-        raise ValueError(f"{message} (see fairseq-train --help)")  # instead of 400 lines of usage
+        raise DataError(f"{message} (see fairseq-train --help)")  # instead of 400 lines of usage
 
     sys.argv = ["fairseq-train", *command]
     _load_plugin(Words(command[1:]).value("--user-dir"))
@@ -146,17 +149,15 @@ def _run(command: list[str], log: Path) -> None:
         with mock.patch.object(argparse.ArgumentParser, "error", refuse):
             fairseq_cli.train.cli_main()
     except Exception as error:
-        # fairseq's own checks raise a bare Exception, or use assert.
-        if not (isinstance(error, (ValueError, OSError)) or type(error) in (Exception, AssertionError)):
-            raise
-        from fairseq_adv_compat.own_errors import raised_here
-
-        text = " ".join(str(error).split())
-        if not raised_here(error):
+        text = for_the_user(error)
+        if text is None:
+            # fairseq's own checks raise a bare Exception or an OSError, or use assert.
+            if not (isinstance(error, OSError) or type(error) in (Exception, AssertionError)):
+                raise
             with open(log, "a", encoding="utf-8") as file:
                 traceback.print_exc(file=file)
-            text += f" (traceback: {log})"
-        raise ValueError(text) from error
+            text = f"{error} (traceback: {log})"
+        raise DataError(" ".join(text.split())) from error
 
 
 def _load_plugin(user_dir: str) -> None:
@@ -175,4 +176,4 @@ def main(argv: list[str] | None = None) -> int:
     if words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
         parser.error("DATA must come first, before the options")
     args, own = parser.parse_known_args(words)
-    return exit_status(lambda: _train(args, own), (ValueError, OSError), stopped=RESUMABLE)
+    return exit_status(lambda: _train(args, own), stopped=RESUMABLE)

@@ -26,10 +26,10 @@ def task_of(folder: Path) -> str:
     """The task that reads a folder.
 
     Raises:
-        ValueError: its contents are not recognised.
+        DataError: its contents are not recognised.
     """
     if not folder.is_dir():
-        raise ValueError(f"{folder}: no such folder. Pass the data folder as the first argument")
+        raise DataError(f"{folder}: no such folder. Pass the data folder as the first argument")
     if (folder / "input0").is_dir() and (folder / "label").is_dir():
         return "text_classification"
     if (folder / "train.idx").is_file():
@@ -48,7 +48,7 @@ def task_of(folder: Path) -> str:
         return "span_qa"
     if tagged_in(folder):
         return "tagging"
-    raise ValueError(
+    raise DataError(
         f"{folder}: no training data recognised (looked for input0/ and label/, train.idx, a train.jsonl of "
         "questions, SQuAD's JSON, or tagged words in columns). Prepare it with fairseq-adv prepare or "
         "fairseq-adv corpus, or pass --task"
@@ -59,7 +59,7 @@ def classes_of(folder: Path) -> int | None:
     """How many classes a folder's labels have; ``None`` for a regression.
 
     Raises:
-        ValueError: there are no labels.
+        DataError: there are no labels.
     """
     path = folder / "label" / "dict.txt"
     if _made_from(folder).get("regression") or (
@@ -67,7 +67,7 @@ def classes_of(folder: Path) -> int | None:
     ):
         return None
     if not path.is_file():
-        raise ValueError(f"{path}: no such file. Prepare the data again, with labels")
+        raise DataError(f"{path}: no such file. Prepare the data again, with labels")
     return len([word for word in words_of(path) if not word.startswith("madeupword")])
 
 

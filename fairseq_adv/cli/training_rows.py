@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.mmap_index import read_mmap_index
 
 from .training_data import CHOICES, CLASSES, MASKED, questions_in, tagged_in
@@ -21,7 +22,7 @@ def rows_of_an_epoch(words: Words, task: str, folders: Sequence[Path]) -> list[i
     """Rows per epoch, one number for each shard; ``None`` if the files don't determine it.
 
     Raises:
-        ValueError: a file is missing or has another format.
+        DataError: a file is missing or has another format.
     """
     split = words.value("--train-subset", "train")
     if task in CLASSES:
@@ -48,13 +49,13 @@ def rows_of_an_epoch(words: Words, task: str, folders: Sequence[Path]) -> list[i
 def _index(path: Path) -> tuple[int, int]:
     """The number of rows of a binarised split, and of their tokens."""
     if not path.is_file():
-        raise ValueError(f"{path}: no such file. Prepare the data again, or pass --train-subset")
+        raise DataError(f"{path}: no such file. Prepare the data again, or pass --train-subset")
     with open(path, "rb") as file, suppress(struct.error, KeyError):
         index = read_mmap_index(file)
         if index is not None:
             data = path.with_suffix(".bin")
             return index.rows, data.stat().st_size // index.itemsize if data.is_file() else 0
-    raise ValueError(f"{path}: not an index in fairseq's mmap format. Prepare the data again")
+    raise DataError(f"{path}: not an index in fairseq's mmap format. Prepare the data again")
 
 
 def _sentences(path: Path) -> int:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairseq_adv.data.errors import DataError
+
 from .model_args import model_args
 from .training_data import AT_TOKENS, CHOICES, CLASSES, MASKED, classes_of, score_of, task_of, words_of
 from .training_rows import rows_of_an_epoch, updates_in
@@ -64,11 +66,11 @@ class Words:
         """The value of an option that must be a whole number of 0 or more.
 
         Raises:
-            ValueError: it is not.
+            DataError: it is not.
         """
         text = self.value(option, default)
         if not text.isdecimal():
-            raise ValueError(f"{option} {text}: pass a whole number")
+            raise DataError(f"{option} {text}: pass a whole number")
         return int(text)
 
     def fill(self, options: Mapping[str, str], unless: Sequence[str] = ()) -> None:
@@ -93,7 +95,7 @@ def training_command(
         environment: gives the number of workers under torchrun.
 
     Raises:
-        ValueError: something is missing or wrong; the message names it and the fix.
+        DataError: something is missing or wrong; the message names it and the fix.
     """
     words, folders = Words(own), [Path(part) for part in data.split(":") if part]
     words.fill({"--user-dir": find_user_dir()})
@@ -125,20 +127,20 @@ def training_command(
 def _fill_encoder(words: Words, encoder: Path | None, data: Path | None) -> None:
     if encoder is None:
         if not words.has("--arch"):
-            raise ValueError("--encoder is missing: pass a folder written by fairseq-adv convert, or --arch")
+            raise DataError("--encoder is missing: pass a folder written by fairseq-adv convert, or --arch")
         return
     weights, sizes, dictionary = (encoder / name for name in ("model.pt", "model_args.txt", "dict.txt"))
     if not weights.is_file():
-        raise ValueError(f"{weights}: no such file. Pass a folder written by fairseq-adv convert")
+        raise DataError(f"{weights}: no such file. Pass a folder written by fairseq-adv convert")
     if sizes.is_file():
         words.fill(Words(model_args(encoder)).given)
     elif not words.has("--arch"):
-        raise ValueError(
+        raise DataError(
             f"{sizes}: no such file. For fairseq's own RoBERTa pass --arch roberta_base or roberta_large"
         )
     mine = None if data is None else data / "input0" / "dict.txt"
     if mine and mine.is_file() and dictionary.is_file() and words_of(mine) != words_of(dictionary):
-        raise ValueError(
+        raise DataError(
             f"{data} was prepared with a different dictionary than {dictionary}: the word ids would be "
             f"wrong. Prepare it again with --encoder {encoder}"
         )
@@ -157,7 +159,7 @@ def _method(words: Words) -> type[Method] | None:
             import_user_module(Namespace(user_dir=folder))
         except FileNotFoundError as error:
             told = f"--user-dir {folder}: no such folder. Pass the folder of your methods, or leave it out"
-            raise ValueError(told) from error
+            raise DataError(told) from error
     return methods().get(words.value("--criterion"))
 
 
@@ -168,9 +170,7 @@ def _fill_method(words: Words, method: type[Method]) -> None:
     words.fill({"--precision": "auto"}, unless=_PRECISIONS)  # fairseq's own criterions don't have it
 
 
-def _fill_task(
-    words: Words, task: str, folders: Sequence[Path], encoder: Path | None, is_ours: bool
-) -> None:
+def _fill_task(words: Words, task: str, folders: Sequence[Path], encoder: Path | None, is_ours: bool) -> None:
     score = ""
     if task in CLASSES:
         score = _fill_classes(words, folders[0], is_ours)
@@ -225,7 +225,7 @@ def _updates(
     if rows is None:
         if most:
             return most
-        raise ValueError(
+        raise DataError(
             "the number of updates is not known before training (--max-tokens, --max-epoch 0, or rows that "
             "are made during training). Pass --max-update, or --total-num-update to set only the schedule"
         )

@@ -43,4 +43,4 @@ def _validate(args: argparse.Namespace) -> None:
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    return exit_status(lambda: _validate(args), (ValueError, OSError))
+    return exit_status(lambda: _validate(args))

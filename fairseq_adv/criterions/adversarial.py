@@ -85,7 +85,7 @@ class AdversarialMethod(Method):
     """Base class of the methods whose perturbation ascends the task's loss.
 
     Raises:
-        ValueError: an option is out of range, or no objective is registered for the task.
+        DataError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: PerturbationConfig
@@ -205,7 +205,7 @@ def ratio_advice(cfg: PerturbationConfig, ratio: float, shares: str) -> str:
 
 
 def check_perturbation_options(cfg: PerturbationConfig) -> None:
-    """Raises ValueError, naming the option and the fix, if an option is out of range."""
+    """Raises DataError, naming the option and the fix, if an option is out of range."""
 
     if cfg.adv_steps < 1:
         refuse("adv-steps", cfg.adv_steps, "pass 1 or more")

@@ -101,7 +101,7 @@ class ALUMCriterion(Method):
     K + 2 forward passes, K backward passes to the embeddings only, one backward pass of the sum.
 
     Raises:
-        ValueError: an option is out of range, or no objective is registered for the task.
+        DataError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: ALUMConfig
@@ -225,7 +225,7 @@ class ALUMCriterion(Method):
 
 
 def check_vat_options(cfg: ALUMConfig) -> None:
-    """Raises ValueError, naming the option and the fix, if an option is out of range."""
+    """Raises DataError, naming the option and the fix, if an option is out of range."""
     if not (math.isfinite(cfg.vat_alpha) and cfg.vat_alpha >= 0):
         refuse("vat-alpha", cfg.vat_alpha, "pass a finite weight of 0 or more")
     if cfg.vat_steps < 1:

@@ -19,6 +19,7 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.method_options import MethodConfig
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.perturbation import find_layers
 
 OLDEST_TORCH = (2, 7)  # the first with cache_key_tag; 2.5 is the first that makes weights inputs
@@ -28,16 +29,16 @@ CACHE_TAG = "no donated buffers"
 
 
 def check_compile(cfg: MethodConfig) -> None:
-    """Raises ValueError if ``--compile`` is given and this torch or another option makes it impossible."""
+    """Raises DataError if ``--compile`` is given and this torch or another option makes it impossible."""
     if not cfg.compile:
         return
     if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH:
         oldest = ".".join(map(str, OLDEST_TORCH))
-        raise ValueError(
+        raise DataError(
             f"--compile needs torch {oldest} or newer, and this is {torch.__version__}; leave the option out"
         )
     if str(cfg.ddp_backend) == "fully_sharded":
-        raise ValueError(
+        raise DataError(
             "--compile with --ddp-backend fully_sharded is untested; pass --ddp-backend legacy_ddp or "
             "pytorch_ddp, or leave --compile out"
         )
@@ -53,7 +54,7 @@ def compile_layers(model: nn.Module) -> None:
         model: an encoder model; may be wrapped for distributed training.
 
     Raises:
-        ValueError: its layers are not fairseq's, or are run in a way that can't be compiled.
+        DataError: its layers are not fairseq's, or are run in a way that can't be compiled.
     """
     try:
         layers: list[Any] = list(find_layers(model))
@@ -61,16 +62,16 @@ def compile_layers(model: nn.Module) -> None:
         layers = []
     plain = TransformerEncoderLayerBase.forward
     if not layers or any(type(layer).forward is not plain for layer in layers):
-        raise ValueError(
+        raise DataError(
             f"--compile: {type(model).__name__} has no layers of fairseq's Transformer encoder; leave it out"
         )
     if any(hasattr(layer, "precheckpoint_forward") for layer in layers):
-        raise ValueError(
+        raise DataError(
             "--compile with activation checkpointing (checkpoint_activations): its backward pass runs the "
             "layers again, outside of what is compiled; leave out one of them"
         )
     if any(layer.quant_noise > 0 for layer in layers):
-        raise ValueError("--compile with --quant-noise-pq is untested; leave out one of them")
+        raise DataError("--compile with --quant-noise-pq is untested; leave out one of them")
     for layer in layers:
         layer.forward = partial(_forward, layer)
 
@@ -92,7 +93,7 @@ def _forward(
         return run(layer, x, encoder_padding_mask)
     except torch_compile.failed as error:
         reason = str(getattr(error, "inner_exception", error)).strip().splitlines()[0]
-        raise ValueError(
+        raise DataError(
             f"--compile: torch.compile fails here ({reason}); it needs a C++ compiler such as g++ and "
             "Python's header files, on a GPU also triton; or leave --compile out"
         ) from None

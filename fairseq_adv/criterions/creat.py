@@ -63,7 +63,7 @@ class CreATCriterion(AdversarialMethod):
     the embeddings only, one backward pass of the sum.
 
     Raises:
-        ValueError: an option is out of range, or no objective is registered for the task.
+        DataError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: CreATConfig
@@ -132,7 +132,7 @@ def _similarity(states: Tensor, target: Tensor) -> Tensor:
 
 
 def check_creat_options(cfg: CreATConfig) -> None:
-    """Raises ValueError, naming the option and the fix, if an option is out of range."""
+    """Raises DataError, naming the option and the fix, if an option is out of range."""
     if cfg.adv_steps < 2:
         refuse("adv-steps", cfg.adv_steps, "pass 2 or more: creat makes K - 1 ascent steps")
     if cfg.adv_init_mag != 0:

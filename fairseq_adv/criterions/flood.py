@@ -35,7 +35,7 @@ class Flood:
         objective: the objective to train on.
 
     Raises:
-        ValueError: ``--accordance-interval`` is given, but the objective has no classes.
+        DataError: ``--accordance-interval`` is given, but the objective has no classes.
     """
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask, objective: Objective) -> None:

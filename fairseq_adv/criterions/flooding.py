@@ -12,6 +12,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq_adv.criterions.adversarial import PerturbationConfig
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.smart import SMARTConfig
+from fairseq_adv.data.errors import DataError
 
 
 @dataclass
@@ -30,7 +31,7 @@ class FloodingCriterion(Method):
     """``--criterion standard`` with a required ``--flood-level``.
 
     Raises:
-        ValueError: an option is out of range or was removed, or no objective is registered for the task.
+        DataError: an option is out of range or was removed, or no objective is registered for the task.
     """
 
     cfg: FloodingConfig
@@ -42,11 +43,11 @@ class FloodingCriterion(Method):
 
     def __init__(self, cfg: FloodingConfig, task: FairseqTask) -> None:
         if cfg.flood_level is None:
-            raise ValueError(
+            raise DataError(
                 "--criterion flooding needs --flood-level: pass b in nats, such as 0.05, or auto with "
                 "--accordance-interval 100, or 0 for no flooding"
             )
         if cfg.base_method != "standard":
             criterion, level = cfg.base_method, cfg.flood_level
-            raise ValueError(f"--base-method was removed: pass --criterion {criterion} --flood-level {level}")
+            raise DataError(f"--base-method was removed: pass --criterion {criterion} --flood-level {level}")
         super().__init__(cfg, task)

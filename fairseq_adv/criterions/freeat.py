@@ -23,6 +23,7 @@ from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationCo
 from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.group_replay import UpdateLog, replay_groups
 from fairseq_adv.perturbation import Perturbation, geometry
 
@@ -60,7 +61,7 @@ class FreeATCriterion(AdversarialMethod):
     Checkpoints are written between groups (and at --max-update), so no delta has to survive a restart.
 
     Raises:
-        ValueError: an option is out of range or has no effect, or no objective is registered for the task.
+        DataError: an option is out of range or has no effect, or no objective is registered for the task.
     """
 
     cfg: FreeATConfig
@@ -170,11 +171,11 @@ class _Group:
 
 
 def check_freeat_options(cfg: FreeATConfig) -> None:
-    """Raises ValueError, naming the option and the fix, if an option is out of range or has no effect."""
+    """Raises DataError, naming the option and the fix, if an option is out of range or has no effect."""
     if str(cfg.freeat_schedule) not in SCHEDULES:
         refuse("freeat-schedule", cfg.freeat_schedule, f"pass one of {', '.join(SCHEDULES)}")
     if cfg.no_adv_share_dropout:
-        raise ValueError(
+        raise DataError(
             "--no-adv-share-dropout has no effect with --criterion freeat: each replay is an update with its "
             "own dropout masks. Leave it out"
         )

@@ -21,6 +21,7 @@ from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationCo
 from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.data.errors import DataError, as_data_error
 from fairseq_adv.fairseq_patches.gradients import let_criterions_see_the_model
 from fairseq_adv.fairseq_patches.precision import loss_scale
 from fairseq_adv.objectives.encoder_states import EncoderStates
@@ -57,7 +58,7 @@ class InfoBERTCriterion(AdversarialMethod):
     saves, casts and optimizes it with the model.
 
     Raises:
-        ValueError: an option is out of range, or no objective is registered for the task.
+        DataError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: InfoBERTConfig
@@ -77,9 +78,10 @@ class InfoBERTCriterion(AdversarialMethod):
 
     def see_model(self, model: nn.Module) -> None:
         """Builds the network that compares two states, with weights that depend only on the seed."""
-        width = getattr(find_layers(model)[0], "embed_dim", None)
+        with as_data_error():
+            width = getattr(find_layers(model)[0], "embed_dim", None)
         if width is None:
-            raise ValueError(
+            raise DataError(
                 f"--criterion infobert needs an encoder made of fairseq's layers: those of "
                 f"{type(model).__name__} have no embed_dim. Choose another --criterion"
             )
@@ -93,7 +95,7 @@ class InfoBERTCriterion(AdversarialMethod):
 
     def check_before_training(self, model: nn.Module) -> None:
         if any(hasattr(module, "precheckpoint_forward") for module in model.modules()):
-            raise ValueError(
+            raise DataError(
                 "--criterion infobert can't train an encoder with activation checkpointing, which doesn't "
                 "give the gradient of delta alone. Leave checkpoint_activations out"
             )
@@ -196,7 +198,7 @@ class InfoBERTCriterion(AdversarialMethod):
 
 
 def check_infobert_options(cfg: InfoBERTConfig) -> None:
-    """Raises ValueError, naming the option and the fix, if an option is out of range."""
+    """Raises DataError, naming the option and the fix, if an option is out of range."""
     for option in ("infobert_alpha", "infobert_beta"):
         value = getattr(cfg, option)
         if not (math.isfinite(value) and value >= 0):
@@ -207,7 +209,7 @@ def check_infobert_options(cfg: InfoBERTConfig) -> None:
             "pass shares from 0 to 1, the second larger than the first",
         )  # fmt: skip
     if str(cfg.ddp_backend) == "fully_sharded":
-        raise ValueError(
+        raise DataError(
             "--ddp-backend fully_sharded with --criterion infobert is untested; pass --ddp-backend "
             "legacy_ddp or pytorch_ddp"
         )

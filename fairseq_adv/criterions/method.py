@@ -24,6 +24,7 @@ from fairseq_adv.criterions.method_options import MethodConfig, check_flood_opti
 from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
 from fairseq_adv.criterions.renamed import tell
 from fairseq_adv.criterions.restart import RECORD, check_restart, follow_precision, use_new_options
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.batches import (
     find_masked_positions_once,
     find_padding_on_the_host,
@@ -85,7 +86,7 @@ class Method(FairseqCriterion):
         precision: see :mod:`fairseq_adv.fairseq_patches.precision_option`.
 
     Raises:
-        ValueError: an option is out of range, no objective is registered for the task, or the task has its
+        DataError: an option is out of range, no objective is registered for the task, or the task has its
             own training step.
     """
 
@@ -111,7 +112,7 @@ class Method(FairseqCriterion):
         check_flood_options(cfg, self.has_single_backward)
         check_compile(cfg)
         if self.freezes_parameters and str(cfg.ddp_backend) == "fully_sharded":
-            raise ValueError(
+            raise DataError(
                 f"--ddp-backend fully_sharded with --criterion {cfg._name}: some of its passes freeze the "
                 "weights, which is untested with flat shards; pass --ddp-backend legacy_ddp or pytorch_ddp"
             )
@@ -277,10 +278,10 @@ class Method(FairseqCriterion):
         return self._kept
 
     def check_before_training(self, model: nn.Module) -> None:
-        """Raises ValueError if something would make the run pointless; called before the first update."""
+        """Raises DataError if something would make the run pointless; called before the first update."""
         path = self.cfg.restore_file
         if path and path != "checkpoint_last.pt" and "://" not in path and not os.path.isfile(path):
-            raise ValueError(
+            raise DataError(
                 f"--restore-file {path}: no such file. fairseq would train from random weights; pass the "
                 "path of the pre-trained checkpoint, or leave the option out to train from scratch."
             )
@@ -303,7 +304,7 @@ class Method(FairseqCriterion):
     def _bind(self, task: FairseqTask) -> None:
         """Replaces methods of the task; except for ``train_step``, the replacements call the originals."""
         if type(task).train_step is not FairseqTask.train_step:
-            raise ValueError(
+            raise DataError(
                 f"{type(task).__name__} has its own training step, which --criterion {self.cfg._name} "
                 "would replace. Choose another --task or another --criterion."
             )
@@ -357,7 +358,7 @@ def _refuse_checkpointing_under_torchs_ddp(backend: str, model: nn.Module) -> No
     """
     recomputed = any(hasattr(module, "precheckpoint_forward") for module in model.modules())
     if workers() > 1 and recomputed and backend in ("pytorch_ddp", "c10d"):
-        raise ValueError(
+        raise DataError(
             f"--ddp-backend {backend} can't train this encoder with activation checkpointing "
             "(checkpoint_activations) in fairseq 0.12.2: pass --ddp-backend legacy_ddp"
         )

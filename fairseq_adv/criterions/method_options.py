@@ -8,6 +8,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from omegaconf import II
 
 from fairseq_adv.accordance import DIRECTIONS, GROUPS
+from fairseq_adv.data.errors import DataError
 
 SCOPES = ("update", "micro-batch")
 SCOPE_CHOICES = ChoiceEnum(list(SCOPES))
@@ -124,15 +125,15 @@ class MethodConfig(ObjectiveConfig):
 
 
 def refuse(option: str, value: object, wanted: str) -> NoReturn:
-    """Raises ValueError with the option (given without dashes), its value, and what to pass instead."""
-    raise ValueError(f"--{option} {value}: {wanted}")
+    """Raises DataError with the option (given without dashes), its value, and what to pass instead."""
+    raise DataError(f"--{option} {value}: {wanted}")
 
 
 def fixed_level(option: Optional[str]) -> Optional[float]:
     """b of ``--flood-level`` in nats, 0 if it is not given; ``None`` for ``auto``.
 
     Raises:
-        ValueError: it is neither ``auto`` nor a finite number of 0 or more.
+        DataError: it is neither ``auto`` nor a finite number of 0 or more.
     """
     if option is None:
         return 0.0
@@ -148,7 +149,7 @@ def fixed_level(option: Optional[str]) -> Optional[float]:
 
 
 def check_flood_options(cfg: MethodConfig, has_single_backward: bool) -> None:
-    """Raises ValueError, naming the option and the fix, if an option is out of range.
+    """Raises DataError, naming the option and the fix, if an option is out of range.
 
     Args:
         cfg: the options.
@@ -167,7 +168,7 @@ def check_flood_options(cfg: MethodConfig, has_single_backward: bool) -> None:
     if cfg.accordance_batch_size < 1:
         refuse("accordance-batch-size", cfg.accordance_batch_size, "pass 1 or more")
     if cfg.accordance_interval and str(cfg.ddp_backend) in ("fully_sharded", "slowmo"):
-        raise ValueError(
+        raise DataError(
             f"--accordance-interval with --ddp-backend {cfg.ddp_backend}: no worker has the gradient of the "
             "whole model; pass --ddp-backend pytorch_ddp or legacy_ddp"
         )
@@ -180,7 +181,7 @@ def check_flood_options(cfg: MethodConfig, has_single_backward: bool) -> None:
         if str(cfg.flood_crossing_group) not in groups:
             refuse("flood-crossing-group", cfg.flood_crossing_group, "add it to --accordance-groups")
     if str(cfg.flood_scope) == "micro-batch" and not has_single_backward:
-        raise ValueError(
+        raise DataError(
             f"--flood-scope micro-batch with --criterion {cfg._name}: the loss of a micro-batch is only "
             "known after its last backward pass; pass --flood-scope update"
         )

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fairseq_adv.criterions.flood import Flood
 from fairseq_adv.criterions.renamed import Renamed, tell
+from fairseq_adv.data.errors import as_data_error
 from fairseq_adv.fairseq_patches.precision import autocast
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
@@ -35,9 +36,10 @@ class ModelParts:
         """The token embedding.
 
         Raises:
-            ValueError: see :func:`find_token_embedding`.
+            DataError: see :func:`find_token_embedding`.
         """
-        return find_token_embedding(self.model)
+        with as_data_error():
+            return find_token_embedding(self.model)
 
     @cached_property
     def weights(self) -> list[nn.Parameter]:

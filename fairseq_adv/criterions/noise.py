@@ -53,7 +53,7 @@ class NoiseCriterion(Method):
     """One pass at X + noise, with new noise in each update.
 
     Raises:
-        ValueError: an option is out of range, or no objective is registered for the task.
+        DataError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: NoiseConfig
@@ -116,6 +116,6 @@ def random_delta(
 
 
 def check_noise_kind(option: str, kind: str) -> None:
-    """Raises ValueError, naming the option, if the kind of noise is not known."""
+    """Raises DataError, naming the option, if the kind of noise is not known."""
     if kind not in NOISES:
         refuse(option, kind, f"pass one of {', '.join(NOISES)}")

@@ -58,7 +58,7 @@ class R3FCriterion(Method):
     Both sides of the divergence are trained. Two forward passes, one backward pass of the sum.
 
     Raises:
-        ValueError: an option is out of range, or no objective is registered for the task.
+        DataError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: R3FConfig

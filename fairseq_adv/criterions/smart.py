@@ -21,6 +21,7 @@ from fairseq_adv.criterions.alum_vat import ALUMConfig, ALUMCriterion
 from fairseq_adv.criterions.logs import Logged
 from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.precision_option import computes_on_the_cpu
 from fairseq_adv.perturbation import DropoutReplay, float32_embedding
 
@@ -54,7 +55,7 @@ class SMARTCriterion(ALUMCriterion):
     model gets the clean batch, with the same dropout masks if masks are shared.
 
     Raises:
-        ValueError: an option is out of range, or ``--store-ema`` (in half precision ``--ema-fp32``) is
+        DataError: an option is out of range, or ``--store-ema`` (in half precision ``--ema-fp32``) is
             missing.
     """
 
@@ -102,18 +103,18 @@ def _without_average(plain: Any, *args: Any, ema_model: Optional[nn.Module] = No
 
 
 def check_smart_options(cfg: SMARTConfig) -> None:
-    """Raises ValueError, naming the option and the fix, if an option is out of range or missing."""
+    """Raises DataError, naming the option and the fix, if an option is out of range or missing."""
     if not (math.isfinite(cfg.smart_mu) and cfg.smart_mu >= 0):
         refuse("smart-mu", cfg.smart_mu, "pass a finite weight of 0 or more")
     if not cfg.store_ema:
-        raise ValueError(
+        raise DataError(
             "--criterion smart needs the average of the weights: pass --store-ema and --ema-decay 0.999 (in "
             "yaml: ema.store_ema, ema.ema_decay)"
         )
     half = cfg.fp16 or cfg.memory_efficient_fp16 or cfg.bf16 or cfg.memory_efficient_bf16
     half |= cfg.precision == "bf16" and not computes_on_the_cpu(cfg.cpu)
     if half and not cfg.ema_fp32:
-        raise ValueError(
+        raise DataError(
             "--criterion smart in half precision needs --ema-fp32 (in yaml: ema.ema_fp32): an average in "
             "fp16 or bf16 would round away each update's change"
         )

@@ -48,7 +48,7 @@ class TAVATCriterion(AdversarialMethod):
     """TAVAT. Descends on the mean loss over X + delta_t + eta_t, t = 0 … K - 1.
 
     Raises:
-        ValueError: an option is out of range, or no objective is registered for the task.
+        DataError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: TAVATConfig
@@ -132,7 +132,7 @@ class TAVATCriterion(AdversarialMethod):
 
 
 def check_tavat_options(cfg: TAVATConfig) -> None:
-    """Raises ValueError, naming the option and the fix, if an option is out of range or has no effect."""
+    """Raises DataError, naming the option and the fix, if an option is out of range or has no effect."""
     if str(cfg.tavat_variant) not in VARIANTS:
         refuse("tavat-variant", cfg.tavat_variant, f"pass one of {', '.join(VARIANTS)}")
     if str(cfg.adv_norm_type) != "l2":

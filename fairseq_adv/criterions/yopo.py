@@ -17,6 +17,7 @@ from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationCo
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.method_options import refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.data.errors import as_data_error
 from fairseq_adv.perturbation import DropoutReplay, FirstLayer, Perturbation, find_layers
 
 
@@ -46,7 +47,7 @@ class YOPOCriterion(AdversarialMethod):
     """YOPO-m-n with the first Transformer layer as f_0. With n = 1 it is FreeLB.
 
     Raises:
-        ValueError: an option is out of range, or no objective is registered for the task.
+        DataError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: YOPOConfig
@@ -59,7 +60,8 @@ class YOPOCriterion(AdversarialMethod):
         super().__init__(cfg, task)
 
     def check_before_training(self, model: nn.Module) -> None:
-        find_layers(model)
+        with as_data_error():
+            find_layers(model)
         super().check_before_training(model)
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
@@ -82,9 +84,7 @@ class YOPOCriterion(AdversarialMethod):
                 self._ascend(batch, delta, first, masks)
         return self.adversarial_log(scores, losses, torch.stack(losses).mean(dim=0), delta, batch.sample)
 
-    def _ascend(
-        self, batch: MiniBatch, delta: Perturbation, first: FirstLayer, masks: DropoutReplay
-    ) -> None:
+    def _ascend(self, batch: MiniBatch, delta: Perturbation, first: FirstLayer, masks: DropoutReplay) -> None:
         """Takes n steps. The first uses the gradient of <p, f_0> from the full pass's own backward."""
         n = self.cfg.yopo_steps
         length = self.cfg.adv_lr if self.cfg.yopo_full_step else self.cfg.adv_lr / n

@@ -1,6 +1,8 @@
 """The error that every reader in this package raises for a user error."""
 
 import re
+from contextlib import contextmanager
+from typing import Iterator
 
 _RUN = re.compile(r"[^\s/]{200,}")  # not a path
 
@@ -14,3 +16,12 @@ class DataError(ValueError):
 
     def __init__(self, text: str) -> None:
         super().__init__(_RUN.sub(lambda run: f"{run.group()[:60]}…", text))
+
+
+@contextmanager
+def as_data_error() -> Iterator[None]:
+    """Turns a ValueError of the block into a DataError: what it calls knows no user, as ``perturbation/``."""
+    try:
+        yield
+    except ValueError as error:
+        raise DataError(str(error)) from error

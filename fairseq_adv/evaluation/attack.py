@@ -15,6 +15,7 @@ from typing import Any, ContextManager
 import torch
 from torch import Tensor, nn
 
+from fairseq_adv.data.errors import DataError, as_data_error
 from fairseq_adv.evaluation.attack_settings import LOSSES, Attack
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
@@ -70,7 +71,7 @@ def attack(
         autocast: makes a context for a forward pass, which sets its precision.
 
     Raises:
-        ValueError: ``how`` raises the margin, and the task has no classes.
+        DataError: ``how`` raises the margin, and the task has no classes.
     """
     ascended = _ascended(objective, how.loss)
     was_training = model.training
@@ -107,7 +108,7 @@ def _ascended(objective: Objective, loss: str) -> Callable[[Tensor, Sample], Ten
         objective.classes()
     except ValueError as error:
         task = type(objective.task).__name__
-        raise ValueError(f"--loss margin: {task} has no classes. Use --loss cross-entropy.") from error
+        raise DataError(f"--loss margin: {task} has no classes. Use --loss cross-entropy.") from error
     return partial(margin, objective)
 
 
@@ -122,8 +123,10 @@ def _attack_batch(
             return predictions, measure(predictions, sample)
 
     seeds = geometry.row_seeds(how.seed, 0, objective.row_ids(sample), objective.groups(sample))
+    with as_data_error():
+        embedding = find_token_embedding(model)
     perturbation = Perturbation(
-        find_token_embedding(model),
+        embedding,
         objective.padding_idx,
         partial(geometry.uniform_start, magnitude=how.start, seeds=seeds, groups=objective.groups(sample)),
         radius=how.epsilon,

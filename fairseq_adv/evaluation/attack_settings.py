@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fairseq_adv.data.errors import DataError
+
 LOSSES = ("cross-entropy", "margin")
 """The loss of training, and the highest score of a wrong class minus that of the right one."""
 
@@ -35,9 +37,9 @@ class Attack:
     def __post_init__(self) -> None:
         sizes_fit = all(math.isfinite(size) and size > 0 for size in (self.epsilon, self.step_size))
         if not sizes_fit or self.steps < 1 or not (math.isfinite(self.start) and self.start >= 0):
-            raise ValueError(
+            raise DataError(
                 "an attack needs epsilon > 0, step size > 0, steps >= 1 and start >= 0, all finite, not "
                 f"epsilon {self.epsilon}, step size {self.step_size}, steps {self.steps}, start {self.start}"
             )
         if self.loss not in LOSSES:
-            raise ValueError(f"an attack raises {' or '.join(LOSSES)}, not {self.loss}")
+            raise DataError(f"an attack raises {' or '.join(LOSSES)}, not {self.loss}")

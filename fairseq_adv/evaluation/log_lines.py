@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import breaks_a_line
 
 INNER, TRAIN, VALID = "train_inner", "train", "valid"
@@ -53,7 +54,7 @@ def log_lines(path: Path) -> list[LogLine]:
     fairseq adds a log handler with every progress bar: later epochs' lines are repeated.
 
     Raises:
-        ValueError: the file has no such line, or is not text.
+        DataError: the file has no such line, or is not text.
         FileNotFoundError: there is no such file.
     """
     if not path.is_file():
@@ -61,12 +62,12 @@ def log_lines(path: Path) -> list[LogLine]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(
+        raise DataError(
             f"{path}: not a text file. Pass the file that fairseq-train --log-file wrote"
         ) from error
     lines = [found for line in text.splitlines() if (found := _log_line(line)) is not None]
     if not lines:
-        raise ValueError(
+        raise DataError(
             f"{path}: no JSON lines of numbers. Run fairseq-train with --log-format json and --log-file, "
             "and pass that file"
         )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_open
 from fairseq_adv.evaluation.summaries import Summary
 
@@ -21,7 +22,7 @@ GREY = "#777777"
 _MOST_MARKERS = 60  # on a line with more points they would overlap
 
 
-class NoMatplotlib(ImportError):
+class NoMatplotlib(DataError):
     """matplotlib is not installed; the message says what to install."""
 
     def __init__(self) -> None:

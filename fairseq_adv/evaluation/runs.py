@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.log_lines import INNER, TRAIN, VALID, LogLine, log_lines
 
 
@@ -41,7 +42,7 @@ def read_log(path: Path, is_validated: bool = True, is_trained: bool = True) -> 
         is_trained: refuse a log without a finished epoch.
 
     Raises:
-        ValueError: it has no finished epoch, or another ``--log-format``.
+        DataError: it has no finished epoch, or another ``--log-format``.
         FileNotFoundError: there is no such file.
     """
     lines = log_lines(path)
@@ -52,9 +53,7 @@ def read_log(path: Path, is_validated: bool = True, is_trained: bool = True) -> 
         _by_update(line for line in lines if line.kind == INNER),
     )
     if (is_trained and not log.train) or (is_validated and not log.valid):
-        raise ValueError(
-            f"{path}: no finished epoch in this log. Was it written by fairseq-train --log-file?"
-        )
+        raise DataError(f"{path}: no finished epoch in this log. Was it written by fairseq-train --log-file?")
     return log
 
 

@@ -83,7 +83,7 @@ def summarise(
         precision: of the attacks, ``fp32`` or ``bf16``.
 
     Raises:
-        ValueError: the folder has neither, or they can't be read.
+        DataError: the folder has neither, or they can't be read.
         FileNotFoundError: there is no checkpoint to attack.
     """
     if (folder / LOG).is_file():

@@ -17,6 +17,7 @@ from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.data import Dictionary, data_utils
 
 import fairseq_adv
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.summaries import Summary, summarise
@@ -63,7 +64,7 @@ class Sweep:
         """Trains, measures and returns the table, which is also written to ``RESULTS.md``.
 
         Raises:
-            ValueError: a run failed.
+            DataError: a run failed.
             FullDisk: there is no space left for the outputs.
         """
         rows: dict[Setting, list[Summary]] = {}
@@ -82,7 +83,7 @@ class Sweep:
         atomic_write(folder / "command.txt", shlex.join(command) + "\n")
         status = subprocess.run(command).returncode
         if status:
-            raise ValueError(
+            raise DataError(
                 f"{folder}: fairseq-train ended with status {status}; see its output above. Fix that "
                 "and run the same command again; finished runs are kept."
             )
@@ -154,7 +155,7 @@ def _rows(data: Path, split: str) -> int:
     dictionary = Dictionary.load(str(data / "input0" / "dict.txt"))
     dataset = data_utils.load_indexed_dataset(str(data / "input0" / split), dictionary)
     if dataset is None:
-        raise ValueError(f"{data}: no input0/{split}.idx. Prepare the data with fairseq-adv prepare glue")
+        raise DataError(f"{data}: no input0/{split}.idx. Prepare the data with fairseq-adv prepare glue")
     return len(dataset)
 
 
@@ -167,10 +168,10 @@ def embedding_norm(data: Path, encoder: Path, sentences: int = 1000) -> float:
         sentences: number of sentences to measure, the first ones.
 
     Raises:
-        ValueError: a file is missing.
+        DataError: a file is missing.
     """
     if not (encoder / "model.pt").is_file():
-        raise ValueError(f"{encoder}/model.pt: no such file. Pass a folder written by fairseq-adv convert")
+        raise DataError(f"{encoder}/model.pt: no such file. Pass a folder written by fairseq-adv convert")
     weights = load_checkpoint_to_cpu(str(encoder / "model.pt"))["model"]
     squares = weights["encoder.sentence_encoder.embed_tokens.weight"].float().pow(2).sum(dim=1)
     total = torch.zeros(min(sentences, _rows(data, "train")))

@@ -56,12 +56,12 @@ def attack_checkpoint(
         precision: ``fp32`` or ``bf16``; the perturbation is fp32 in both.
 
     Raises:
-        ValueError: the checkpoint's task has no registered objective, the split is missing, or ``batches``
+        DataError: the checkpoint's task has no registered objective, the split is missing, or ``batches``
             is less than 1.
         FileNotFoundError: there is no such checkpoint.
     """
     if batches is not None and batches < 1:
-        raise ValueError(f"--batches {batches}: pass 1 or more")
+        raise DataError(f"--batches {batches}: pass 1 or more")
     trained = load(path, data, [split], cpu, precision)
     samples = trained.batches(split, batch_size, batches, f"attacking {split}")
     return attack(trained.model, trained.objective, samples, how, trained.autocast).means()
@@ -183,7 +183,7 @@ def load(
         precision: to compute in, ``fp32`` or ``bf16``.
 
     Raises:
-        ValueError: it is not a checkpoint, its task has no registered objective, or a split is missing.
+        DataError: it is not a checkpoint, its task has no registered objective, or a split is missing.
         FileNotFoundError: there is no such checkpoint.
     """
     check_precision(precision)
@@ -228,4 +228,4 @@ def _check_split(task: FairseqTask, data: str, split: str) -> None:
     else:
         return
     if not os.path.isfile(os.path.join(folder, index)):
-        raise ValueError(f"{folder}: no split {split!r} ({index}). Choose another data folder or split")
+        raise DataError(f"{folder}: no split {split!r} ({index}). Choose another data folder or split")

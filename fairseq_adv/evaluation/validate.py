@@ -32,7 +32,7 @@ def validate(
 
     Raises:
         DataError: the split has no examples.
-        ValueError: the checkpoint's task has no registered objective, or the split is missing.
+        DataError: the checkpoint's task has no registered objective, or the split is missing.
         FileNotFoundError: there is no such checkpoint.
     """
     trained = load(path, data, [split], cpu, precision)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from fairseq.trainer import Trainer
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.replace import replace
 from fairseq_adv.fairseq_patches.save_dir_lock import gathered
 from fairseq_adv_compat.processor import bf16_products
@@ -41,12 +42,12 @@ class PrecisionOption:
         value: one of :data:`PRECISIONS`; ``None``: fairseq's own options decide.
 
     Raises:
-        ValueError: it is none of these.
+        DataError: it is none of these.
     """
 
     def __init__(self, value: str | None) -> None:
         if value is not None and value not in PRECISIONS:
-            raise ValueError(f"--precision {value}: pass one of {', '.join(PRECISIONS)}")
+            raise DataError(f"--precision {value}: pass one of {', '.join(PRECISIONS)}")
         self._value = value
         self._decided: tuple[bool, str] | None = None  # whether to use autocast, and why
 
@@ -62,7 +63,7 @@ class PrecisionOption:
             common: fairseq's group of that name; changed in place.
 
         Raises:
-            ValueError: they ask for another precision.
+            DataError: they ask for another precision.
         """
         if self._value is None:
             return
@@ -71,7 +72,7 @@ class PrecisionOption:
             mine = "amp" if computes_on_the_cpu(common.cpu) else "bf16"
         other = next((name for name in _OTHERS if name != mine and getattr(common, name, False)), None)
         if other is not None:
-            raise ValueError(
+            raise DataError(
                 f"--precision {self._value} with --{other.replace('_', '-')}: pass only one of them"
             )
         if mine:

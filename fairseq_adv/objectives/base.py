@@ -9,6 +9,7 @@ from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.objectives.divergence import divergence
 from fairseq_adv.objectives.encoder_states import first_states
 from fairseq_adv.perturbation import Groups
@@ -35,7 +36,7 @@ class Objective(ABC):
         self._shared: tuple[list[Any], Any] = [self], None  # belongs to no mini-batch yet
 
     def check_model(self, model: nn.Module) -> None:  # noqa: B027 - a task may take any encoder
-        """Raises ValueError if ``model`` can't be trained with this objective; called before training."""
+        """Raises DataError if ``model`` can't be trained with this objective; called before training."""
 
     def check_files(self) -> None:  # noqa: B027 - most tasks check what they read when they load it
         """Raises DataError for files with errors that fairseq would find too late; called before any data is
@@ -104,7 +105,7 @@ class Objective(ABC):
         Each forward pass in this context appends a tensor of shape (rows, dim) to the list.
 
         Raises:
-            ValueError: the encoder is not one of fairseq's Transformer encoders.
+            DataError: the encoder is not one of fairseq's Transformer encoders.
         """
         return first_states(model)
 
@@ -149,7 +150,7 @@ class Objective(ABC):
         """The number of classes, at least 2.
 
         Raises:
-            ValueError: there are none, which is the default.
+            DataError: there are none, which is the default.
         """
         raise self._without_classes("this task has none")
 
@@ -157,12 +158,12 @@ class Objective(ABC):
         """The batch's examples of one class, as a mini-batch; ``None`` if there are none.
 
         Raises:
-            ValueError: see :meth:`classes`.
+            DataError: see :meth:`classes`.
         """
         raise self._without_classes("this task has none")
 
-    def _without_classes(self, reason: str) -> ValueError:
-        return ValueError(
+    def _without_classes(self, reason: str) -> DataError:
+        return DataError(
             "gradient accordance compares the gradients of different classes (Flooding-X, eq. 11), but "
             f"{reason}: {type(self.task).__name__}, objective {type(self).__name__}."
         )

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from fairseq.models.transformer import TransformerEncoderBase
 from torch import Tensor, nn
 
+from fairseq_adv.data.errors import DataError, as_data_error
 from fairseq_adv.perturbation import find_layers, find_token_embedding
 
 _encoders: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
@@ -20,7 +21,7 @@ def first_states(model: nn.Module) -> Iterator[list[Tensor]]:
     """Each forward pass in this context appends the first token's output, (rows, dim), to the list.
 
     Raises:
-        ValueError: the model's encoder is not one of fairseq's Transformer encoders.
+        DataError: the model's encoder is not one of fairseq's Transformer encoders.
     """
     if model not in _encoders:
         _encoders[model] = _find_encoder(model)
@@ -34,12 +35,13 @@ def first_states(model: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def _find_encoder(model: nn.Module) -> nn.Module:
-    embedding = find_token_embedding(model)
+    with as_data_error():
+        embedding = find_token_embedding(model)
     for module in model.modules():
         if isinstance(module, TransformerEncoderBase) and module.embed_tokens is embedding:
             encoder: nn.Module = module
             return encoder
-    raise ValueError(
+    raise DataError(
         f"{type(model).__name__} has none of fairseq's Transformer encoders. --criterion creat compares "
         "such an encoder's last states of the first token. Choose an --arch such as roberta_base, or "
         "another --criterion."
@@ -59,7 +61,7 @@ class EncoderStates:
             final layer norm (``--encoder-normalize-before``). ``None`` if LayerDrop left none.
 
     Raises:
-        ValueError: the model's layers cannot be found.
+        DataError: the model's layers cannot be found.
     """
 
     def __init__(self, model: nn.Module) -> None:

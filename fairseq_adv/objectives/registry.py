@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from fairseq.tasks.fairseq_task import FairseqTask
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.objectives.base import Objective
 
 _OBJECTIVES: dict[type[FairseqTask], type[Objective]] = {}
@@ -37,13 +38,13 @@ def build_objective(cfg: Any, task: FairseqTask) -> Objective:
         task: the fairseq task.
 
     Raises:
-        ValueError: there is no objective for this task, or the options don't match the task.
+        DataError: there is no objective for this task, or the options don't match the task.
     """
     for task_class in type(task).__mro__:
         if task_class in _OBJECTIVES:
             return _OBJECTIVES[task_class](cfg, task)
     known = ", ".join(sorted(task_class.__name__ for task_class in _OBJECTIVES))
-    raise ValueError(
+    raise DataError(
         f"no objective for {type(task).__name__}; the adversarial criterions train {known}. Choose "
         "another --task, another --criterion, or write an objective and register it with "
         "@fairseq_adv.objectives.register_objective (CONTRIBUTING.md)."

@@ -21,6 +21,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import Tensor, nn
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.binarize import class_names
 from fairseq_adv.data.text.folder_check import check_folder, check_labels
 from fairseq_adv.objectives import scores
@@ -43,7 +44,7 @@ class SentencePrediction(Objective):
     Options: ``classification_head_name``, ``regression_target``, ``positive_label``.
 
     Raises:
-        ValueError: the number of labels in ``label/dict.txt`` is not ``--num-classes``.
+        DataError: the number of labels in ``label/dict.txt`` is not ``--num-classes``.
     """
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
@@ -181,7 +182,7 @@ class SentencePrediction(Objective):
     def _check_labels(self) -> None:
         labels, classes = self._labels(), self.task.cfg.num_classes
         if len(labels) != classes:
-            raise ValueError(
+            raise DataError(
                 f"--num-classes {classes}, but {self.task.cfg.data}/label/dict.txt lists {len(labels)} "
                 f"labels: {', '.join(labels[:10])}{', …' if len(labels) > 10 else ''}. Pass --num-classes "
                 f"{len(labels)}, or prepare the data again."

@@ -11,6 +11,8 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from torch import nn
 
+from fairseq_adv.data.errors import DataError
+
 
 @dataclass
 class TorchAdamWConfig(FairseqAdamConfig):
@@ -25,21 +27,21 @@ class TorchAdamW(FairseqAdam):
     So torch gets ``eps / sqrt(1 - beta2^t)`` in step t.
 
     Raises:
-        ValueError: ``--fp16-adam-stats`` or ``--use-old-adam``, which only ``adam`` supports.
+        DataError: ``--fp16-adam-stats`` or ``--use-old-adam``, which only ``adam`` supports.
     """
 
     def __init__(self, cfg: TorchAdamWConfig, params: Iterable[nn.Parameter]) -> None:
         for option in ("fp16_adam_stats", "use_old_adam"):
             if getattr(cfg, option):
                 name = option.replace("_", "-")
-                raise ValueError(f"--{name}: not supported by --optimizer torch_adamw; pass --optimizer adam")
+                raise DataError(f"--{name}: not supported by --optimizer torch_adamw; pass --optimizer adam")
         FairseqOptimizer.__init__(self, cfg)
         self._optimizer = _AdamW(params, **self.optimizer_config)
 
     @property
     def supports_memory_efficient_fp16(self) -> bool:
-        """Raises ValueError: fairseq asks only if it needs it, and would refuse without saying what to do."""
-        raise ValueError(
+        """Raises DataError: fairseq asks only if it needs it, and would refuse without saying what to do."""
+        raise DataError(
             "--memory-efficient-fp16: not supported by --optimizer torch_adamw; pass --optimizer adam "
             "(in a recipe: optimizer._name=adam)"
         )

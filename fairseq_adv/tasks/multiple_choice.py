@@ -171,7 +171,7 @@ class MultipleChoiceTask(TokenizerTask):
         """The model with a head of one output, which scores a candidate.
 
         Raises:
-            ValueError: the architecture has no classification heads.
+            DataError: the architecture has no classification heads.
         """
         model: nn.Module = super().build_model(cfg, from_checkpoint)
         if not hasattr(model, "register_classification_head"):

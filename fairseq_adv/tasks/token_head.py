@@ -47,7 +47,7 @@ def add_token_head(model: nn.Module, name: str, outputs: int) -> None:
     """Adds a :class:`TokenHead` to the model's classification heads.
 
     Raises:
-        ValueError: the architecture has no classification heads.
+        DataError: the architecture has no classification heads.
     """
     heads, args = getattr(model, "classification_heads", None), getattr(model, "args", None)
     if heads is None or args is None:

@@ -40,7 +40,7 @@ class TokenTask(TokenizerTask):
         """The model with the head.
 
         Raises:
-            ValueError: the architecture has no classification heads.
+            DataError: the architecture has no classification heads.
         """
         model: nn.Module = super().build_model(cfg, from_checkpoint)
         add_token_head(model, self.cfg.classification_head_name, self.outputs)

@@ -11,6 +11,7 @@ from fairseq.tasks import FairseqTask
 from omegaconf import II, MISSING
 from torch import nn
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
 
 
@@ -72,8 +73,8 @@ class TokenizerTask(FairseqTask):
         return self.dictionary
 
 
-def without_heads(model: nn.Module) -> ValueError:
+def without_heads(model: nn.Module) -> DataError:
     """The error for an architecture that has no classification heads."""
-    return ValueError(
+    return DataError(
         f"{type(model).__name__} has no classification heads. Pass an --arch such as roberta_base"
     )
