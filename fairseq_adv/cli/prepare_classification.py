@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .prepared import add_refuse_suspicious, add_valid_share, prepare_config, report
-from .script import RESUMABLE, command_parser, exit_status
+from .script import STARTS_OVER, command_parser, exit_status
 from .shared_options import add_columns, add_max_line, add_overwrite, limited
 from .tokenizer_options import add_tokenizer_options
 
@@ -83,4 +83,4 @@ def _prepare(args: argparse.Namespace) -> None:
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_intermixed_args(argv)
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    return exit_status(limited(args, lambda: _prepare(args)), stopped=RESUMABLE)
+    return exit_status(limited(args, lambda: _prepare(args)), stopped=STARTS_OVER)

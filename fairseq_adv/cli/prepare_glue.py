@@ -16,7 +16,7 @@ from pathlib import Path
 from fairseq_adv.data.glue.layouts import TASKS
 
 from .prepared import report
-from .script import RESUMABLE, command_parser, exit_status, is_known
+from .script import RESUMABLE, STARTS_OVER, command_parser, exit_status, is_known
 from .shared_options import add_max_line, add_overwrite, limited
 from .tokenizer_options import add_tokenizer_options, tokenizer_of
 
@@ -64,4 +64,5 @@ def main(argv: list[str] | None = None) -> int:
     if not is_known(args.task, (*(task.name for task in TASKS), "ALL"), problem):
         return 2
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    return exit_status(limited(args, lambda: _prepare(args)), stopped=RESUMABLE)
+    stopped = RESUMABLE if args.task.upper() == "ALL" else STARTS_OVER  # finished tasks are kept
+    return exit_status(limited(args, lambda: _prepare(args)), stopped=stopped)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .number_types import whole
-from .script import RESUMABLE, command_parser, exit_status
+from .script import STARTS_OVER, command_parser, exit_status
 from .shared_options import add_max_line, add_overwrite, limited
 
 if TYPE_CHECKING:
@@ -64,4 +64,4 @@ def main(argv: list[str] | None = None) -> int:
     def work() -> None:
         _report(prepare_pairs(args.qnli_dir, args.out, args.seed, args.overwrite))
 
-    return exit_status(limited(args, work), stopped=RESUMABLE)
+    return exit_status(limited(args, work), stopped=STARTS_OVER)

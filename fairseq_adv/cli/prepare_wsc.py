@@ -19,7 +19,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .script import RESUMABLE, command_parser, exit_status
+from .script import STARTS_OVER, command_parser, exit_status
 from .shared_options import add_max_line, add_overwrite, limited
 
 if TYPE_CHECKING:
@@ -56,8 +56,6 @@ def _report(result: PreparedWsc) -> None:
     if result.reused:
         print(f"{result.out} is already there and made from these files; nothing to do")
     else:
-        if result.skipped:
-            print(f"resumed; already done: {', '.join(result.skipped)}")
         print(f"wrote {result.out}")
     for split, rows in result.rows.items():
         mean = result.candidates[split] / rows
@@ -72,4 +70,4 @@ def main(argv: list[str] | None = None) -> int:
     def work() -> None:
         _report(prepare_wsc(args.input, args.out, args.candidates, args.spacy_model, args.overwrite))
 
-    return exit_status(limited(args, work), stopped=RESUMABLE)
+    return exit_status(limited(args, work), stopped=STARTS_OVER)

@@ -20,6 +20,7 @@ from fairseq_adv_compat.printable import make_output_printable
 from .number_types import finite
 
 RESUMABLE = "stopped; run the same command again to resume"
+STARTS_OVER = "stopped; run the same command again to start over"
 # Errors of standard output, which has no file name. Errors of files are always named (data/full_disk.py).
 _OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -11,6 +11,7 @@ from typing import Any
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.split_names import find_split_file
 from fairseq_adv.data.tags.columns import ENDINGS
+from fairseq_adv.data.workspace import read_manifest
 
 CLASSES = ("text_classification", "sentence_prediction")
 MASKED = ("masked_lm", "scheduled_masked_lm")
@@ -112,10 +113,8 @@ def _first_row(path: Path | None) -> dict[str, Any]:
 
 
 def _made_from(folder: Path) -> dict[str, Any]:
-    path = folder / "manifest.json"
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    made_from = _object(text).get("made_from")
-    return made_from if isinstance(made_from, dict) else {}
+    made_from: dict[str, Any] = read_manifest(folder).get("made_from", {})
+    return made_from
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -123,6 +123,12 @@ def locked(path: Path) -> Iterator[None]:
         lock.release()
 
 
+def flush(path: Path) -> None:
+    """Writes a finished file's contents to the disk, so that a power cut can't lose them."""
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
+
+
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file in lower-case hex; shows a progress bar for files of 256 MiB or more."""
     digest = hashlib.sha256()
@@ -154,12 +160,6 @@ def decoded(content: bytes, path: Path) -> str:
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path}:{number}: not UTF-8 ({error.reason}). Save the file as UTF-8.") from error
-
-
-def as_json(value: Any) -> Any:
-    """The value after a round trip through JSON (tuples become lists, keys strings), to compare with a
-    file."""
-    return json.loads(json.dumps(value))
 
 
 def json_object(path: Path, fix: str = "Download the file again.") -> Dict[str, Any]:

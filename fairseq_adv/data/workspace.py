@@ -1,8 +1,7 @@
-"""An output folder that is written atomically, and whose creation can be resumed.
+"""Output folders that are written completely or not at all, and remember what they were made from.
 
-Everything is written to ``OUT.partial`` next to ``OUT``; each file gets its name there only when it is
-complete. At the end the folder is renamed. A manifest in it records what the folder is made from: a folder
-made from the same input is resumed or reused, any other is refused. A lock keeps a second process out.
+A folder is written as ``OUT.partial`` and renamed at the end. Its manifest records the input: an output made
+from the same input is kept, any other is refused. A lock keeps a second process out.
 """
 
 from __future__ import annotations
@@ -12,41 +11,48 @@ import os
 import shutil
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.full_disk import full_disk_named
-from fairseq_adv.data.io import LOCK, as_json, atomic_write, json_object_or_none, locked
+from fairseq_adv.data.io import LOCK, atomic_write, flush, json_object_or_none, locked
 
 MANIFEST = "manifest.json"
-_NEW_MANIFEST = MANIFEST + ".tmp"
-_WRITING = ".writing"
 
 
-class Workspace:
-    """The folder being written; created by :func:`workspace`."""
+def differences(made_from: Mapping[str, Any], before: object) -> List[str]:
+    """What an output would be made from differently: names of files and options; empty if it is the same.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    Args:
+        made_from: everything that the output depends on now; must be serialisable as JSON.
+        before: what was recorded when the output was made; anything but an object differs in everything.
+    """
+    now = json.loads(json.dumps(made_from))  # tuples become lists, as in the record
+    then = before if isinstance(before, dict) else {}
+    missing = object()
+    return [key for key in {**now, **then} if now.get(key, missing) != then.get(key, missing)]
 
-    def has(self, files: Sequence[str]) -> bool:
-        """Whether all these files (paths inside the folder) are complete."""
-        return all((self.folder / name).is_file() for name in files)
 
-    def write(self, files: Sequence[str], writer: Callable[[Path], object]) -> None:
-        """Moves these files into place after ``writer(folder)`` has written them under their base names."""
-        scratch = self.folder / _WRITING
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(parents=True)
-        try:
-            writer(scratch)
-            for name in files:
-                source, target = scratch / Path(name).name, self.folder / name
-                _flush(source)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(source, target)
-        finally:  # incomplete files are useless, and take up space on a full disk
-            shutil.rmtree(scratch, ignore_errors=True)
+def read_manifest(folder: Path) -> Dict[str, Any]:
+    """``made_from``, and the size in bytes of each of the ``files`` if the folder is complete; empty if the
+    folder has no manifest."""
+    manifest = json_object_or_none(folder / MANIFEST) or {}
+    return manifest if isinstance(manifest.get("made_from"), dict) else {}
+
+
+def check_files(folder: Path, manifest: Mapping[str, Any], fix: str) -> None:
+    """Checks that a folder has the files in its manifest.
+
+    Raises:
+        DataError: a file is missing, or has another size.
+    """
+    files = manifest.get("files")
+    if not isinstance(files, dict):
+        raise DataError(f"{folder / MANIFEST}: has no list of the files and their sizes. {fix}")
+    for name, size in files.items():
+        path = folder / name
+        if not path.is_file() or path.stat().st_size != size:
+            raise DataError(f"{path}: missing, or its size has changed since it was made. {fix}")
 
 
 def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
@@ -60,27 +66,21 @@ def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
         return False
     if out.is_dir() and not any(out.iterdir()):
         return False
-    manifest = _read_manifest(out)
-    if manifest is None:
+    manifest = read_manifest(out)
+    if not manifest:
         raise DataError(
             f"{out}: exists and was not made by this program (no {MANIFEST}). Pass another output folder."
         )
     if overwrite:
         return False
-    if manifest["made_from"] != as_json(made_from):
-        differing = [key for key in made_from if manifest["made_from"].get(key) != made_from[key]]
+    differing = differences(made_from, manifest["made_from"])
+    if differing:
         raise DataError(
             f"{out}: was made from other files or options ({', '.join(differing)}). "
             "Pass --overwrite, or another output folder."
         )
-    files = manifest.get("files")
-    if not isinstance(files, dict):
-        raise DataError(f"{out / MANIFEST}: has no list of the files and their sizes. Pass --overwrite.")
-    for name, size in files.items():
-        path = out / name
-        if not path.is_file() or path.stat().st_size != size:
-            raise DataError(f"{path}: missing, or its size has changed since it was made. Pass --overwrite.")
-    _discard(_replaced(out))
+    check_files(out, manifest, "Pass --overwrite.")
+    _remove(_replaced(out))
     if os.path.exists(f"{_partial(out)}{LOCK}"):  # left by a process that was killed after the last rename
         with suppress(DataError), locked(_partial(out)):
             pass
@@ -88,60 +88,64 @@ def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
 
 
 @contextmanager
-def workspace(out: Path, made_from: Mapping[str, Any]) -> Iterator[Workspace]:
-    """Opens ``OUT.partial``, resumes what is there if it is made from the same input, and renames it at the
-    end.
+def workspace(out: Path, made_from: Mapping[str, Any], resumes: bool = False) -> Iterator[Path]:
+    """The folder ``OUT.partial`` for the block to fill; it is renamed to ``out`` at the end.
 
     At the end ``out`` is replaced, whatever it is: call :func:`finished` first.
+
+    Args:
+        out: the folder to create.
+        made_from: everything that its contents depend on.
+        resumes: after an error, leave what was written, for the next block with the same ``made_from``.
+            Otherwise the folder is removed.
 
     Raises:
         DataError: another process is preparing the same folder, or ``OUT.partial`` was not made by this
             program.
-        FullDisk: there is no space left for it; complete files stay in ``OUT.partial``.
+        FullDisk: there is no space left for it.
     """
     out, folder = Path(os.path.abspath(out)), _partial(out)
     with full_disk_named(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder), _folder_with_content(folder):
-            manifest = _read_manifest(folder)
-            if manifest is None and {path.name for path in folder.iterdir()} - {_NEW_MANIFEST}:
-                raise DataError(
-                    f"{folder}: is in the way and was not made by this program. Move it elsewhere."
-                )
-            if manifest is None or manifest["made_from"] != as_json(made_from):
-                _clear(folder)
-                _write_manifest(folder, {"made_from": made_from})
-            yield Workspace(folder)
-            shutil.rmtree(folder / _WRITING, ignore_errors=True)
-            sizes = {
-                str(path.relative_to(folder)): path.stat().st_size
-                for path in sorted(folder.rglob("*"))
-                if path.is_file() and path.name not in (MANIFEST, _NEW_MANIFEST)
-            }
-            _write_manifest(folder, {"made_from": made_from, "files": sizes})
-            _publish(folder, out)
+        with locked(folder):
+            try:
+                _begin(folder, made_from, resumes)
+                yield folder
+                _end(folder, made_from)
+                _publish(folder, out)
+            finally:
+                if not resumes:
+                    with suppress(DataError, OSError):
+                        _remove(folder)
+                with suppress(OSError):  # it is not empty, or was renamed
+                    folder.rmdir()
 
 
-@contextmanager
-def _folder_with_content(folder: Path) -> Iterator[None]:
-    """Creates the folder, and removes it at the end if it is empty."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    finally:
-        with suppress(OSError):  # it is not empty, or was renamed
-            folder.rmdir()
+def _begin(folder: Path, made_from: Mapping[str, Any], resumes: bool) -> None:
+    folder.mkdir(exist_ok=True)
+    before = read_manifest(folder).get("made_from")
+    if not resumes or differences(made_from, before):
+        _clear(folder)
+        _write_manifest(folder, {"made_from": made_from})
+
+
+def _end(folder: Path, made_from: Mapping[str, Any]) -> None:
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != MANIFEST]
+    for path in paths:
+        flush(path)
+    sizes = {str(path.relative_to(folder)): path.stat().st_size for path in paths}
+    _write_manifest(folder, {"made_from": made_from, "files": sizes})
 
 
 def _publish(folder: Path, out: Path) -> None:
     old = _replaced(out)
-    _discard(old)
+    _remove(old)
     if out.is_dir() and not any(out.iterdir()):
         out.rmdir()
     if out.exists():
         os.replace(out, old)
     os.replace(folder, out)
-    _discard(old)
+    _remove(old)
 
 
 def _partial(out: Path) -> Path:
@@ -149,29 +153,21 @@ def _partial(out: Path) -> Path:
 
 
 def _replaced(out: Path) -> Path:
+    """Where the old folder stands for a moment; a killed run may have left it there, or a part of it."""
     return Path(os.path.abspath(out) + ".replaced")
 
 
-def _discard(old: Path) -> None:
-    """Removes a replaced output, which a killed run may have left in whole or in part."""
-    if not old.exists():
-        return
-    if _read_manifest(old) is None and any(old.iterdir()):
-        raise DataError(f"{old}: is in the way and was not made by this program. Move it elsewhere.")
-    _clear(old)
-    old.rmdir()
-
-
-def _read_manifest(folder: Path) -> Optional[Dict[str, Any]]:
-    manifest = json_object_or_none(folder / MANIFEST) or {}
-    return manifest if isinstance(manifest.get("made_from"), dict) else None
-
-
-def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    atomic_write(folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        _clear(folder)
+        folder.rmdir()
 
 
 def _clear(folder: Path) -> None:
+    """Empties a folder that this program made; raises DataError for any other."""
+    names = {path.name for path in folder.iterdir()}
+    if not read_manifest(folder) and names - {f"{MANIFEST}.tmp"}:
+        raise DataError(f"{folder}: is in the way and was not made by this program. Move it elsewhere.")
     # The manifest is removed last: while it exists, the folder is known to be ours.
     for path in sorted(folder.iterdir(), key=lambda one: one.name == MANIFEST):
         if path.is_dir():
@@ -180,6 +176,5 @@ def _clear(folder: Path) -> None:
             path.unlink()
 
 
-def _flush(path: Path) -> None:
-    with open(path, "rb+") as file:
-        os.fsync(file.fileno())
+def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    atomic_write(folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")

@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.data.io import as_json, atomic_write, json_object_or_none
+from fairseq_adv.data.io import atomic_write, json_object_or_none
+from fairseq_adv.data.workspace import differences
 
 
 def cached(
@@ -22,13 +23,12 @@ def cached(
         made_from: everything that the values depend on; must be serialisable as JSON.
         measure: computes the values.
     """
-    key = as_json(made_from)
     found = json_object_or_none(kept) or {}
-    with suppress(ValueError, KeyError, TypeError, AttributeError):  # another program's file
-        if found["key"] == key:
+    if not differences(made_from, found.get("key")):
+        with suppress(ValueError, KeyError, TypeError, AttributeError):  # another program's file
             return {name: float(value) for name, value in found["means"].items()}
     values = measure()
-    atomic_write(kept, json.dumps({"key": key, "means": values}))
+    atomic_write(kept, json.dumps({"key": made_from, "means": values}))
     return values
 
 

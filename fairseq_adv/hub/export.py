@@ -88,18 +88,14 @@ def export_checkpoint(
     config = hf_config(trained, sizes, theirs.family, theirs.pad, dtype, classes, checkpoint)
     card = model_card(state, trained, classes, out.name)
     files = {**theirs.files, "config.json": write_json(config), "README.md": card.encode("utf-8")}
+    from safetensors.torch import save_file
 
-    def write(folder: Path) -> None:
-        from safetensors.torch import save_file
-
+    with workspace(out, made_from) as folder:
         for name, content in files.items():
             (folder / name).write_bytes(content)
         weights = folder / "model.safetensors"
         save_file(tensors, str(weights), metadata={"format": "pt"})
         shutil.copymode(folder / "config.json", weights)  # safetensors makes the file private
-
-    with workspace(out, made_from) as space:
-        space.write([*files, "model.safetensors"], write)
     return result
 
 

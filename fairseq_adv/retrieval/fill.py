@@ -24,7 +24,8 @@ from fairseq_adv.data.choices.questions import Question, question_of, row_of
 from fairseq_adv.data.choices.regents import read_regents
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.full_disk import full_disk_named
-from fairseq_adv.data.io import as_json, atomic_write, json_lines, json_object_or_none, locked, sha256_of
+from fairseq_adv.data.io import atomic_write, json_lines, json_object_or_none, locked, sha256_of
+from fairseq_adv.data.workspace import differences
 from fairseq_adv.retrieval.documents import Options, retrieve
 from fairseq_adv.retrieval.query import Engine
 
@@ -85,7 +86,7 @@ def fill(
     if os.path.abspath(source) == os.path.abspath(out):
         raise DataError(f"{out}: is the input. Pass another output file.")
     rows = _rows(source)
-    made_from = as_json({"format": FORMAT_VERSION, **engine.describe(), "options": options.made_from()})
+    made_from = {"format": FORMAT_VERSION, **engine.describe(), "options": options.made_from()}
     manifest = {**made_from, "questions (sha256)": sha256_of(source)}
     old = _finished(out, manifest, overwrite)
     if old:
@@ -219,7 +220,7 @@ def _finished(out: Path, made_from: dict[str, Any], overwrite: bool) -> Optional
         )
     if overwrite:
         return None
-    differing = [key for key in made_from if before.get(key) != made_from[key]]
+    differing = differences(made_from, before)
     if differing:
         raise DataError(
             f"{out}: was made from another index, other questions or options ({', '.join(differing)}). Pass "

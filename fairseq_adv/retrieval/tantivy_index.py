@@ -15,8 +15,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_object_or_none
-from fairseq_adv.data.workspace import MANIFEST, finished, workspace
+from fairseq_adv.data.workspace import check_files, finished, read_manifest, workspace
 from fairseq_adv.retrieval.query import ANALYSIS, Hit, Query, import_tantivy, text_analyzer
 from fairseq_adv.retrieval.sentences import Corpus
 
@@ -73,8 +72,8 @@ def build(corpus: Corpus, out: Path, overwrite: bool = False) -> Built:
     }
     if finished(out, made_from, overwrite):
         return Built(corpus.size, open_index(out).segments, True, 0)
-    with workspace(out, made_from) as space:
-        index = _opened(tantivy, space.folder / _FOLDER)
+    with workspace(out, made_from, resumes=True) as folder:
+        index = _opened(tantivy, folder / _FOLDER)
         start = index.searcher().num_docs
         try:
             _add(tantivy, index, corpus, start)
@@ -89,7 +88,7 @@ def build(corpus: Corpus, out: Path, overwrite: bool = False) -> Built:
         searcher = index.searcher()
         if searcher.num_docs != corpus.size:
             raise DataError(
-                f"{space.folder}: has {searcher.num_docs} sentences, not {corpus.size}. Delete it first."
+                f"{folder}: has {searcher.num_docs} sentences, not {corpus.size}. Delete it first."
             )
         segments = searcher.num_segments
     return Built(corpus.size, segments, False, start)
@@ -151,15 +150,11 @@ def open_index(folder: Path) -> TantivyIndex:
         raise DataError(
             f"{folder}: its build has not finished. Run the same fairseq-adv retrieve index command again."
         )
-    manifest = json_object_or_none(folder / MANIFEST) or {}
-    made_from, files = manifest.get("made_from", {}), manifest.get("files", {})
-    if made_from.get("kind") != "tantivy index" or not files:
+    manifest = read_manifest(folder)
+    made_from = manifest.get("made_from", {})
+    if made_from.get("kind") != "tantivy index" or not manifest.get("files"):
         raise DataError(f"{folder}: not an index. Make one with fairseq-adv retrieve index.")
-    for name, size in files.items():
-        if not (folder / name).is_file() or (folder / name).stat().st_size != size:
-            raise DataError(
-                f"{folder / name}: missing, or its size has changed since it was made. Build it again."
-            )
+    check_files(folder, manifest, "Build it again.")
     if made_from.get("format") != FORMAT_VERSION or made_from.get("analysis") != ANALYSIS:
         raise DataError(f"{folder}: was made by another version of this program. Build it again.")
     try:

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from fairseq_adv.data.choices.question_layouts import read_any_questions
@@ -111,9 +110,9 @@ def prepare_choices(
     if finished(out, made_from, overwrite):
         result.reused = True
         return result
-    with workspace(out, made_from) as space:
+    with workspace(out, made_from) as folder:
         for name, text in texts.items():
-            space.write([name], partial(_write, name=name, text=text))
+            (folder / name).write_bytes(text)
     return result
 
 
@@ -130,7 +129,3 @@ def _checked(split: str, questions: Sequence[Question]) -> CheckedRows:
 def _lines(questions: Sequence[Question]) -> bytes:
     rows = [json.dumps(row_of(question), ensure_ascii=False) + "\n" for question in questions]
     return "".join(rows).encode("utf-8")
-
-
-def _write(folder: Path, name: str, text: bytes) -> None:
-    (folder / name).write_bytes(text)

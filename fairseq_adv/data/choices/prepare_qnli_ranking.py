@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,8 @@ def prepare_pairs(folder: Path, out: Path, seed: int = 1, overwrite: bool = Fals
         texts = {f"{name}.jsonl": _lines(name, pairs) for name, pairs in splits.items()}
         texts[REPORT] = [json.dumps(result.report)]
         for file, lines in texts.items():
-            space.write([file], partial(_write, file=file, lines=lines))
+            # Only line feeds end a line: a sentence may contain U+2028 and the like.
+            (space / file).write_bytes("".join(line + "\n" for line in lines).encode("utf-8"))
     return result
 
 
@@ -142,11 +142,6 @@ def _lines(name: str, pairs: Pairs) -> list[str]:
             entry["answerKey"] = rows[answer].label
         lines.append(json.dumps(entry, ensure_ascii=False))
     return lines
-
-
-def _write(folder: Path, file: str, lines: Sequence[str]) -> None:
-    # Only line feeds end a line: a sentence may contain U+2028 and the like.
-    (folder / file).write_bytes("".join(line + "\n" for line in lines).encode("utf-8"))
 
 
 def _made_from(files: Iterable[Path], seed: int) -> dict[str, Any]:

@@ -91,8 +91,8 @@ def prepare_classification(
     if finished(out, made_from, how.overwrite):
         result.reused = True
         return result
-    with workspace(out, made_from) as space:
-        write_folder(space, splits, classes, how.tokenizer, result, how.progress)
+    with workspace(out, made_from) as folder:
+        write_folder(folder, splits, classes, how.tokenizer, result, how.progress)
     result.notes.append(_learned(class_names(classes) if classes else None, splits[0]))
     unlabelled = [split.name for split in splits if not split.labels]
     if unlabelled:

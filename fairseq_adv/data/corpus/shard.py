@@ -21,7 +21,7 @@ from fairseq_adv.data.corpus.cuts import LINE
 from fairseq_adv.data.corpus.reader import Piece, Reading, rows_of
 from fairseq_adv.data.corpus.words import WordCache
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import decoded
+from fairseq_adv.data.io import atomic_write, decoded, flush
 from fairseq_adv.data.text.binarize import IndexedWriter
 from fairseq_adv.data.text.mmap_index import LENGTHS_AT, read_mmap_index
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
@@ -84,30 +84,22 @@ def write_shard(
         OSError: the folder can't be written.
     """
     cache = WordCache(tokenizer)
-    with workspace(folder, made_from) as space:
-        space.write(["dict.txt"], lambda scratch: tokenizer.dictionary.save(str(scratch / "dict.txt")))
+    with workspace(folder, made_from, resumes=True) as space:
+        tokenizer.dictionary.save(str(space / "dict.txt"))
         for split, pieces in splits.items():
-            files = split_files(split)
-            if space.has(files):
+            if (space / f"{split}.json").is_file():  # the last of its files
                 reading.progress(sum(piece.end - piece.start for piece in pieces))
                 continue
-
-            def write(scratch: Path, split: str = split, pieces: Sequence[Piece] = pieces) -> None:
-                reading.replaced = 0
-                blocks = (block for piece in pieces for block in rows_of(piece, reading))
-                counts = _write_rows(scratch / split, shaped(blocks, documents, drop_empty), cache)
-                counts.replaced = reading.replaced
-                if not counts.rows:
-                    names = ", ".join(str(piece.path) for piece in pieces)
-                    raise DataError(f"{folder}: {split} has no rows: {names} has only blank lines. Add text.")
-                (scratch / f"{split}.json").write_text(json.dumps(asdict(counts)) + "\n")
-
-            space.write(files, write)
-
-
-def split_files(split: str) -> List[str]:
-    """The files of a split."""
-    return [f"{split}.bin", f"{split}.idx", f"{split}.json"]
+            reading.replaced = 0
+            blocks = (block for piece in pieces for block in rows_of(piece, reading))
+            counts = _write_rows(space / split, shaped(blocks, documents, drop_empty), cache)
+            counts.replaced = reading.replaced
+            if not counts.rows:
+                names = ", ".join(str(piece.path) for piece in pieces)
+                raise DataError(f"{folder}: {split} has no rows: {names} has only blank lines. Add text.")
+            for ending in ("bin", "idx"):
+                flush(space / f"{split}.{ending}")
+            atomic_write(space / f"{split}.json", json.dumps(asdict(counts)) + "\n")
 
 
 def counts_of(folder: Path, split: str) -> Counts:

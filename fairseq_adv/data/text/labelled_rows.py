@@ -5,18 +5,16 @@ read: ``input0``, optionally ``input1``, ``label``, and the tokenizer.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 from fairseq.data import Dictionary
 from tqdm import tqdm
 
 from fairseq_adv.data.text.binarize import write_indexed
-from fairseq_adv.data.tokenizers.saved_tokenizer import FOLDER, save_tokenizer, saved_files
+from fairseq_adv.data.tokenizers.saved_tokenizer import FOLDER, save_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds
-from fairseq_adv.data.workspace import Workspace
 
 _CHUNK_ROWS = 1000
 
@@ -60,7 +58,7 @@ class Prepared:
 
 
 def write_folder(
-    space: Workspace,
+    folder: Path,
     splits: Sequence[LabelledRows],
     classes: Optional[Dictionary],
     tokenizer: TokenToIds,
@@ -70,7 +68,7 @@ def write_folder(
     """Writes all parts.
 
     Args:
-        space: the folder.
+        folder: an empty folder.
         splits: all with the same number of inputs.
         classes: has every label; ``None``: the labels are numbers, which are written unchanged.
         tokenizer: gives the dictionary ids.
@@ -78,48 +76,38 @@ def write_folder(
         progress: show a progress bar.
     """
     result.rows.update((split.name, len(split.inputs[0])) for split in splits)
-    _write_labels(space, splits, classes)
-    _write_inputs(space, splits, tokenizer, result, progress)
-    files = [f"{FOLDER}/{name}" for name in saved_files(tokenizer)]
-    space.write(files, partial(save_tokenizer, tokenizer=tokenizer))
-
-
-def _write_labels(space: Workspace, splits: Sequence[LabelledRows], classes: Optional[Dictionary]) -> None:
-    labelled = [split for split in splits if split.labels]
-    if classes is None:
-        for split in labelled:
-            text = "".join(label + "\n" for label in split.labels)
-            _part(space, f"label/{split.name}", [".label"], partial(_write_text, text=text))
-        return
-    _part(space, "label/dict", [".txt"], partial(_save_dictionary, dictionary=classes))
-    for split in labelled:
-        ids = np.array([[classes.index(label), classes.eos()] for label in split.labels], dtype=np.int64)
-        chunks = [(ids.reshape(-1), np.full(len(ids), 2, dtype=np.int64))]
-        writer = partial(write_indexed, chunks=chunks, vocabulary_size=len(classes))
-        _part(space, f"label/{split.name}", [".bin", ".idx"], writer)
-
-
-def _write_inputs(
-    space: Workspace,
-    splits: Sequence[LabelledRows],
-    tokenizer: TokenToIds,
-    result: Prepared,
-    progress: bool,
-) -> None:
+    _write_labels(folder / "label", splits, classes)
     total = sum(len(rows) for split in splits for rows in split.inputs)
     with tqdm(total=total, desc=result.task, unit="row", disable=not progress) as bar:
         for number in range(len(splits[0].inputs)):
-            save = partial(_save_dictionary, dictionary=tokenizer.dictionary)
-            _part(space, f"input{number}/dict", [".txt"], save)
+            part = folder / f"input{number}"
+            part.mkdir()
+            tokenizer.dictionary.save(str(part / "dict.txt"))
             for split in splits:
-                rows = split.inputs[number]
-                chunks = _encoded(rows, tokenizer, result, bar)
-                writer = partial(write_indexed, chunks=chunks, vocabulary_size=len(tokenizer.dictionary))
-                _part(space, f"input{number}/{split.name}", [".bin", ".idx"], writer)
+                rows = _encoded(split.inputs[number], tokenizer, result, bar)
+                write_indexed(part / split.name, rows, len(tokenizer.dictionary))
     if result.unknown_tokens:
         result.notes.append(
             f"{result.unknown_tokens} of {result.tokens} tokens are <unk>: not in the vocabulary or dict.txt"
         )
+    (folder / FOLDER).mkdir()
+    save_tokenizer(folder / FOLDER, tokenizer)
+
+
+def _write_labels(folder: Path, splits: Sequence[LabelledRows], classes: Optional[Dictionary]) -> None:
+    folder.mkdir()
+    if classes is not None:
+        classes.save(str(folder / "dict.txt"))
+    for split in splits:
+        if not split.labels:
+            continue
+        if classes is None:
+            text = "".join(label + "\n" for label in split.labels)
+            (folder / f"{split.name}.label").write_bytes(text.encode("ascii"))
+        else:
+            ids = np.array([[classes.index(label), classes.eos()] for label in split.labels], dtype=np.int64)
+            lengths = np.full(len(ids), 2, dtype=np.int64)
+            write_indexed(folder / split.name, [(ids.reshape(-1), lengths)], len(classes))
 
 
 def _encoded(
@@ -132,17 +120,3 @@ def _encoded(
         result.unknown_tokens += int((ids == tokenizer.dictionary.unk()).sum())
         yield ids, lengths
         bar.update(len(chunk))
-
-
-def _part(space: Workspace, prefix: str, endings: Sequence[str], writer: Callable[[Path], None]) -> None:
-    """Calls ``writer(path without ending)`` to write ``prefix + ending``."""
-    files = [prefix + ending for ending in endings]
-    space.write(files, lambda folder: writer(folder / Path(prefix).name))
-
-
-def _save_dictionary(prefix: Path, dictionary: Dictionary) -> None:
-    dictionary.save(f"{prefix}.txt")
-
-
-def _write_text(prefix: Path, text: str) -> None:
-    Path(f"{prefix}.label").write_bytes(text.encode("ascii"))

@@ -7,7 +7,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,6 @@ class PreparedWsc:
         rows: the number of examples of each split.
         bare: the number of examples without candidates.
         candidates: the total number of candidates of each split.
-        skipped: splits that an earlier, interrupted run had finished.
     """
 
     out: Path
@@ -43,7 +41,6 @@ class PreparedWsc:
     rows: dict[str, int] = field(default_factory=dict)
     bare: dict[str, int] = field(default_factory=dict)
     candidates: dict[str, int] = field(default_factory=dict)
-    skipped: list[str] = field(default_factory=list)
 
 
 def prepare_wsc(
@@ -65,7 +62,7 @@ def prepare_wsc(
 
     Raises:
         DataError: an input can't be read, two inputs are for one split, spaCy or its model is missing, or
-            ``out`` was not made by this function. Finished splits stay in ``OUT.partial``.
+            ``out`` was not made by this function.
     """
     files = _by_split(inputs)
     made_from = {
@@ -78,12 +75,9 @@ def prepare_wsc(
     if finished(out, made_from, overwrite):
         result.reused = True
     else:
-        with workspace(out, made_from) as work:
+        with workspace(out, made_from) as folder:
             for split, path in files.items():
-                if work.has([f"{split}.jsonl"]):
-                    result.skipped.append(split)
-                else:
-                    work.write([f"{split}.jsonl"], partial(_write, path, f"{split}.jsonl", source, model))
+                _write(path, folder / f"{split}.jsonl", source, model)
     for split in files:
         counts = [len(example.candidates) for example in read_wsc(out / f"{split}.jsonl")]
         result.rows[split], result.candidates[split] = len(counts), sum(counts)
@@ -110,7 +104,7 @@ def candidates_for(
         yield other_phrases(phrases, example.query)
 
 
-def _write(path: Path, name: str, source: str, model: str, folder: Path) -> None:
+def _write(path: Path, target: Path, source: str, model: str) -> None:
     # Check all lines before writing the first.
     if path.suffix == ".tsv":
         examples = examples_from_wnli(path)
@@ -119,9 +113,9 @@ def _write(path: Path, name: str, source: str, model: str, folder: Path) -> None
         examples = read_wsc(path, with_candidates=False)
         rows = [row for _, row in json_lines(path)]
     bar = tqdm(
-        zip(rows, candidates_for(examples, source, model)), total=len(examples), desc=name, unit="line"
+        zip(rows, candidates_for(examples, source, model)), total=len(examples), desc=target.name, unit="line"
     )
-    with open(folder / name, "w", encoding="utf-8") as file:
+    with open(target, "w", encoding="utf-8") as file:
         for row, candidates in bar:
             file.write(json.dumps({**row, "candidates": candidates}, ensure_ascii=False) + "\n")
 

@@ -14,6 +14,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.text.folder_check import check_folder
 from fairseq_adv.data.tokenizers.saved_tokenizer import FOLDER
+from fairseq_adv.data.workspace import differences
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.ensemble import Scores
 from fairseq_adv.evaluation.predict.examples import examples_of, known_labels
@@ -50,7 +51,7 @@ def predict_checkpoint(
     file = kept / f"{task.name}-{split}-{digest[:12]}{how.half and f'-{how.half}'}.npz"
     if file.is_file():
         scores = Scores.load(file)
-        if dict(scores.made_from) == made_from:
+        if not differences(made_from, dict(scores.made_from)):
             logger.info("%s: scores already in %s", path, file)
             return scores
     objective, model = load_model(path, state, fairseq_task, how)

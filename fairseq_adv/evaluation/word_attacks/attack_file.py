@@ -12,7 +12,8 @@ from tqdm import tqdm
 
 from fairseq_adv.data.checked_json import COUNT, SIZE, TEXT, TEXTS, Kind, checked_object
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import as_json, atomic_write, json_object_or_none, locked, sha256_of
+from fairseq_adv.data.io import atomic_write, json_object_or_none, locked, sha256_of
+from fairseq_adv.data.workspace import differences
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.loading import load
 from fairseq_adv.evaluation.word_attacks.diff_page import page
@@ -75,7 +76,7 @@ def attack_file(request: Request) -> dict[str, Any]:
     out = request.out
     check(request.settings, request.resources)
     out.mkdir(parents=True, exist_ok=True)
-    made_from = as_json(_made_from(request))
+    made_from = _made_from(request)
     with locked(out / EXAMPLES):
         _check_folder(out, made_from)
         records = _kept(out / EXAMPLES) or _attacked(request, made_from)
@@ -131,10 +132,10 @@ def _check_folder(out: Path, made_from: Mapping[str, Any]) -> None:
         odd = next((name for name in (EXAMPLES, _PART, SUMMARY) if (out / name).exists()), None)
         if odd is not None:
             raise DataError(f"{out / odd}: is from an attack with unknown settings. Pass another --out.")
-    elif kept != made_from:
-        names = {**made_from, **kept}
-        odd = ", ".join(name for name in names if kept.get(name) != made_from.get(name))
-        raise DataError(f"{out}: has an attack with a different {odd}. Pass another --out, or remove it.")
+    elif differing := ", ".join(differences(made_from, kept)):
+        raise DataError(
+            f"{out}: has an attack with a different {differing}. Pass another --out, or remove it."
+        )
 
 
 def _attack(examples: Sequence[Attacked], parts: Parts, part: Path, at_once: int) -> list[dict[str, Any]]:
