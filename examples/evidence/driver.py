@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fairseq_adv.data.checked_json import SIZE, checked_object
-from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.full_disk import full_disk_named
+from fairseq_adv.data.errors import DataError, full_disk_named
 from fairseq_adv.data.io import atomic_write
 from fairseq_adv.evaluation.runs import read_log
 

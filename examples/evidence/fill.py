@@ -41,10 +41,11 @@ from splits import GRID, TASKS
 from fairseq_adv.cli.model_args import model_args
 from fairseq_adv.cli.number_types import count
 from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
+from fairseq_adv.data.checked_json import json_lines, json_object
 from fairseq_adv.data.classes.labelled_texts import PlacedTexts
 from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import atomic_write, json_lines, json_object, locked
+from fairseq_adv.data.io import atomic_write, locked
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 
 MINUTE = 60.0

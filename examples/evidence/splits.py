@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
+from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_object
 from fairseq_adv.data.tables.table_files import read_table, tab_separated, text_cell
 
 GRID: dict[str, Any] = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("grid.yaml")))  # type: ignore[assignment]

@@ -21,7 +21,7 @@ from .number_types import finite
 
 RESUMABLE = "stopped; run the same command again to resume"
 STARTS_OVER = "stopped; run the same command again to start over"
-# Errors of standard output, which has no file name. Errors of files are always named (data/full_disk.py).
+# Errors of standard output, which has no file name. Errors of files are always named (data/errors.py).
 _OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

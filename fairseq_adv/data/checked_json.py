@@ -1,15 +1,22 @@
-"""Reads back JSON that this project wrote, and finds what a user or a broken disk has changed in it.
+"""Reads JSON that users write, and JSON that this project wrote and a user or a broken disk may have changed.
 
-Such files contain no NaN, no infinite number and no lone surrogate. Imports neither torch nor fairseq.
+Imports neither torch nor fairseq.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Any, Callable, Dict, Mapping, Tuple
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.lines import lines_of
+
+_LARGEST = 2 << 30  # bytes that a JSON file may take in memory
+_COSTS = {b",": 72, b"[": 176, b"{": 320}  # bytes of a value, a list, an object
+_ONE_A_LINE = "Each line must be one JSON object; is the file truncated?"
+_JSON_NAMES: Dict[type, str] = {dict: "object", list: "array", str: "string"}
 
 Kind = Tuple[str, Callable[[Any], bool]]
 """A description of the allowed values, and a test for them."""
@@ -66,4 +73,105 @@ def checked_object(text: str, kinds: Mapping[str, Kind], where: str, fix: str) -
             raise DataError(f"{where}: the key {key!r} is missing. {fix}")
         if not is_so(value[key]):
             raise DataError(f"{where}: {key} must be {wanted}, not {value[key]!r:.40}. {fix}")
+    return value
+
+
+def json_object(path: Path, fix: str = "Download the file again.") -> Dict[str, Any]:
+    """Reads a file that contains a JSON object; a byte order mark is allowed.
+
+    Args:
+        path: the file.
+        fix: advice for a damaged file, for messages.
+
+    Raises:
+        DataError: the file is missing, is not UTF-8, would take more than 2 GiB of memory, or doesn't contain
+            a JSON object.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    return _object(_document(path), str(path), fix)
+
+
+def json_object_or_none(path: Path) -> Optional[Dict[str, Any]]:
+    """Reads a file that contains a JSON object; ``None`` if the file is missing or contains something
+    else."""
+    try:
+        return json_object(path)
+    except (OSError, DataError):
+        return None
+
+
+def json_lines(path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
+    """("file:line", object) for each line that is not blank; the file may be a .gz.
+
+    Raises:
+        DataError: as :func:`fairseq_adv.data.lines.lines_of`; the file is empty, or a line is not a JSON
+            object.
+    """
+    found = False
+    for number, line in lines_of(path):
+        if line.strip():
+            found = True
+            where = f"{path}:{number}"
+            yield where, _object(line, where, _ONE_A_LINE)
+    if not found:
+        raise DataError(f"{path}: no rows found")
+
+
+def require_field(row: Dict[str, Any], key: str, kind: type, where: str, prefix: str = "") -> Any:
+    """``row[key]``, which must be of type ``kind``; otherwise raises DataError, which names the place."""
+    if key not in row:
+        raise DataError(f"{where}: the key {prefix}{key} is missing. Its keys: {', '.join(row) or 'none'}.")
+    if not isinstance(row[key], kind):
+        raise DataError(f"{where}: {prefix}{key} must be a JSON {_JSON_NAMES[kind]}, not {row[key]!r}")
+    if kind is str:
+        check_text(row[key], f"{where}: {prefix}{key}")
+    return row[key]
+
+
+def check_text(text: str, what: str) -> None:
+    """Raises DataError, naming ``what``, if a text can't be encoded as UTF-8: JSON allows a lone \\ud800."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(f"{what} has half a surrogate pair ({error.reason}). Remove it.") from error
+
+
+def text_of(row: Dict[str, Any], key: str, where: str, prefix: str = "") -> str:
+    """``row[key]`` as a non-empty text; numbers are kept as written. Otherwise raises DataError."""
+    value = row.get(key)
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    text: str = require_field({**row, key: value} if key in row else row, key, str, where, prefix)
+    if not text.strip():
+        raise DataError(f"{where}: {prefix}{key} is empty. Fill it in, or remove the line.")
+    return text
+
+
+def _document(path: Path) -> str:
+    """The text of a JSON file, if what it contains will fit in memory."""
+    size = path.stat().st_size
+    content = path.read_bytes() if 2 * size < _LARGEST else b""
+    # A text takes up to four bytes per character while it is parsed; then each value takes some memory, as
+    # measured with CPython 3.11.
+    parsed = (2 if content.isascii() else 5) * size
+    parsed += sum(cost * content.count(sign) for sign, cost in _COSTS.items())
+    if parsed > _LARGEST:
+        raise DataError(
+            f"{path}: {size >> 20} MiB of JSON could take {parsed / 2**30:.1f} GiB of memory, more than "
+            f"{_LARGEST >> 30}. Split the file."
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8. Save the file as UTF-8.") from error
+
+
+def _object(text: str, where: str, fix: str) -> Dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not JSON ({error}). {fix}") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: expected a JSON object, not {text.strip()[:40]}")
     return value

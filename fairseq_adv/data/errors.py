@@ -1,10 +1,23 @@
-"""The error that every reader in this package raises for a user error."""
+"""The error for a user's mistake, and the one for a full disk.
 
+Imports neither torch nor fairseq.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
 import re
 from contextlib import contextmanager
-from typing import Iterator
+from pathlib import Path
+from typing import Iterator, Optional
 
 _RUN = re.compile(r"[^\s/]{200,}")  # not a path
+_FIXES = {
+    errno.ENOSPC: "Free some space",
+    errno.EDQUOT: "Free some space, or ask for a larger quota",
+    errno.EFBIG: "Raise the limit on file sizes (ulimit -f)",
+}
 
 
 class DataError(ValueError):
@@ -25,3 +38,44 @@ def as_data_error() -> Iterator[None]:
         yield
     except ValueError as error:
         raise DataError(str(error)) from error
+
+
+class FullDisk(OSError):
+    """There is no space left for an output; the message names it and the fix."""
+
+    def __str__(self) -> str:
+        fix = _FIXES.get(self.errno or errno.ENOSPC)
+        return f"{self.filename}: {self.strerror}. {fix}, and run the same command again."
+
+
+@contextmanager
+def full_disk_named(path: Path) -> Iterator[None]:
+    """Turns every error in the block that is due to a full disk into one that names the output.
+
+    Args:
+        path: what the block writes, as the user knows it. The library's own error names no file, a temporary
+            one, or the source of a copy.
+
+    Raises:
+        FullDisk: the disk, the user's quota or the file size limit is exhausted. Other errors propagate.
+    """
+    try:
+        yield
+    except (DataError, FullDisk):
+        raise
+    except Exception as error:
+        number = _reason(error)
+        if number is None:
+            raise
+        raise FullDisk(number, os.strerror(number), str(path)) from error
+
+
+def _reason(error: BaseException) -> Optional[int]:
+    """The errno behind this error: torch hides it, and Rust libraries give only its text."""
+    seen: Optional[BaseException] = error
+    while seen is not None:
+        for number in _FIXES:
+            if (isinstance(seen, OSError) and seen.errno == number) or os.strerror(number) in str(seen):
+                return number
+        seen = seen.__cause__ or seen.__context__
+    return None

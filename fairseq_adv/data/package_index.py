@@ -27,8 +27,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from tqdm import tqdm
 
-from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.full_disk import FullDisk
+from fairseq_adv.data.errors import DataError, FullDisk
 from fairseq_adv.data.io import atomic_folder, atomic_open, sha256_of
 
 _BLOCK = 1 << 16

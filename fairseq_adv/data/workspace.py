@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping
 
-from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.full_disk import full_disk_named
-from fairseq_adv.data.io import LOCK, atomic_write, flush, json_object_or_none, locked
+from fairseq_adv.data.checked_json import json_object_or_none
+from fairseq_adv.data.errors import DataError, full_disk_named
+from fairseq_adv.data.io import LOCK, atomic_write, flush, locked
 
 MANIFEST = "manifest.json"
 

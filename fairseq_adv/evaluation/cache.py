@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.data.io import atomic_write, json_object_or_none
+from fairseq_adv.data.checked_json import json_object_or_none
+from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.workspace import differences
 
 

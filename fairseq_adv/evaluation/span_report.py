@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.data.checked_json import is_number
+from fairseq_adv.data.checked_json import is_number, json_object
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_object
 from fairseq_adv.data.spans import scoring
 from fairseq_adv.data.spans.squad import read_squad
 

@@ -16,8 +16,7 @@ from fairseq.file_io import PathManager
 from fairseq.models.roberta import RobertaModel
 from fairseq.trainer import Trainer
 
-from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.full_disk import full_disk_named
+from fairseq_adv.data.errors import DataError, full_disk_named
 from fairseq_adv.data.io import atomic_open
 from fairseq_adv.fairseq_patches.replace import replace
 from fairseq_adv.fairseq_patches.save_dir_lock import end_together

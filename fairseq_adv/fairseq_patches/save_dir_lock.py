@@ -24,9 +24,9 @@ from typing import IO, Any
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.full_disk import full_disk_named
-from fairseq_adv.data.io import CANNOT_LOCK, json_object_or_none
+from fairseq_adv.data.checked_json import json_object_or_none
+from fairseq_adv.data.errors import DataError, full_disk_named
+from fairseq_adv.data.io import CANNOT_LOCK
 from fairseq_adv.fairseq_patches.replace import replace
 
 NAME = ".running"

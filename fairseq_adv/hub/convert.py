@@ -11,8 +11,9 @@ from typing import Any, Callable
 import torch
 from tqdm import tqdm
 
+from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import atomic_folder, json_object, sha256_of
+from fairseq_adv.data.io import atomic_folder, sha256_of
 from fairseq_adv.hub.bpe_vocabulary import byte_level_vocabulary
 from fairseq_adv.hub.fairseq_state import (
     HEAD_SEED,

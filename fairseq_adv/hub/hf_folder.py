@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_object, sha256_of
+from fairseq_adv.data.io import sha256_of
 from fairseq_adv_compat import checkpoints
 
 # In order of preference: safetensors can't contain code.

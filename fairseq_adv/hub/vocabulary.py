@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Sequence
 
+from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_object
 
 FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 FAIRSEQ_MASK = "<mask>"

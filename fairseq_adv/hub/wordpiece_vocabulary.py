@@ -6,8 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_object, text_lines
+from fairseq_adv.data.io import text_lines
 from fairseq_adv.hub.vocabulary import (
     Vocabulary,
     add_tokens,

@@ -11,15 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_adv.data.checked_json import json_lines, json_object, json_object_or_none
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import (
-    atomic_open,
-    atomic_write,
-    json_lines,
-    json_object,
-    json_object_or_none,
-    locked,
-)
+from fairseq_adv.data.io import atomic_open, atomic_write, locked
 
 pytestmark = pytest.mark.fast
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.choices.qnli_pairs import Pairs, Row, labelled_pairs, rows_to_predict
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import SplitLayout, task_layout
 from fairseq_adv.data.glue.tsv import read_split
-from fairseq_adv.data.io import json_object, sha256_of
+from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.workspace import finished, workspace
 
 FORMAT_VERSION = 1

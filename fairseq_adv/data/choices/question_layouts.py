@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
+from fairseq_adv.data.checked_json import json_lines, require_field, text_of
 from fairseq_adv.data.choices.questions import Choice, Question, question_of
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_lines, require_field, text_of
 from fairseq_adv.data.tables.table_files import read_table
 
 LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

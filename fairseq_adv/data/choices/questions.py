@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
+from fairseq_adv.data.checked_json import json_lines, require_field, text_of
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_lines, require_field, text_of
 
 
 @dataclass(frozen=True)

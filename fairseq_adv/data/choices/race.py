@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fairseq_adv.data.checked_json import json_object, require_field, text_of
 from fairseq_adv.data.choices.questions import Choice, Question
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_object, require_field, text_of
 
 LEVELS = ("middle", "high")
 _LABELS = "ABCDEFGH"

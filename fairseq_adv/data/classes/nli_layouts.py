@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fairseq_adv.data.checked_json import json_lines, json_object
 from fairseq_adv.data.classes.labelled_texts import Columns, PlacedTexts, read_texts
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_lines, json_object
 from fairseq_adv.data.lines import opened
 from fairseq_adv.data.tables.split_names import split_named
 from fairseq_adv.data.tables.table_files import PlacedRow, tab_separated

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+from fairseq_adv.data.checked_json import check_text, json_object, require_field
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import check_text, json_object, require_field
 from fairseq_adv.data.tables.split_names import find_split_file
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fairseq_adv.data.checked_json import check_text, json_lines
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import check_text, json_lines
 from fairseq_adv.data.lines import lines_of, max_line, too_long, whole_lines
 from fairseq_adv.data.tables.parquet import parquet_rows
 

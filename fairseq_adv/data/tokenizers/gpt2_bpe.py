@@ -10,8 +10,8 @@ from typing import Any, List, Sequence
 
 from fairseq.data.encoders.gpt2_bpe_utils import Encoder, bytes_to_unicode
 
+from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_object
 
 # SHA-256 of OpenAI's 50000 merges, one "left right" per line. All RoBERTa models use them.
 GPT2_MERGES = "04e3597d7996f292ca9b8b7285ca4d58a6ae171ac47d73fc7140ceb0c7a6bbc0"

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Mapping, Union
 
+from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_object
 
 MODEL = "spiece.model"
 SETTINGS = {"do_lower_case": True, "keep_accents": False}  # keys of tokenizer_config.json, and their defaults

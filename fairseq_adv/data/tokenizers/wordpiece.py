@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, Optional
 
+from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_object, text_lines
+from fairseq_adv.data.io import text_lines
 
 _UNKNOWN = "[UNK]"
 

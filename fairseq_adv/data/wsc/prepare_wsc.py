@@ -12,8 +12,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+from fairseq_adv.data.checked_json import json_lines
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_lines, sha256_of
+from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.workspace import finished, workspace
 from fairseq_adv.data.wsc.noun_phrases import MODEL, noun_phrases, other_phrases, parse
 from fairseq_adv.data.wsc.superglue import PronounExample, read_wsc

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
 
+from fairseq_adv.data.checked_json import json_lines, require_field, text_of
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_lines, require_field, text_of
 from fairseq_adv.data.wsc.noun_phrases import MODEL, noun_phrases, other_phrases, parse
 
 # What may be attached to a pronoun between two spaces: "him," · ("he · it's · they'll · his)

@@ -10,9 +10,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_adv.data.checked_json import COUNT, SIZE, TEXT, TEXTS, Kind, checked_object
+from fairseq_adv.data.checked_json import COUNT, SIZE, TEXT, TEXTS, Kind, checked_object, json_object_or_none
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import atomic_write, json_object_or_none, locked, sha256_of
+from fairseq_adv.data.io import atomic_write, locked, sha256_of
 from fairseq_adv.data.workspace import differences
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.loading import load

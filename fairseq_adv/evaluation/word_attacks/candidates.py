@@ -7,9 +7,8 @@ import string
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fairseq_adv.data.checked_json import TEXTS
+from fairseq_adv.data.checked_json import TEXTS, json_object
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_object
 from fairseq_adv.evaluation.word_attacks.words import is_one_word
 
 Source = Callable[[str, random.Random], "list[str]"]

@@ -14,8 +14,8 @@ from fairseq.data import data_utils
 from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import Tensor
 
+from fairseq_adv.data.checked_json import json_object_or_none
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import json_object_or_none
 from fairseq_adv.data.tokenizers.offsets import covering, encode_aligned
 from fairseq_adv.data.tokenizers.pieces import pieces_of
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
