@@ -323,7 +323,7 @@ MUTATIONS = [
         "a document that is cut loses its </s>",
     ),
     Mutation(
-        "fairseq_adv/data/choices/sampling.py",
+        "fairseq_adv/data/choices/ranking_dataset.py",
         "rng = np.random.default_rng([seed, epoch])",
         "rng = np.random.default_rng(seed)",
         "tests/data/choices/test_ranking_dataset.py::test_an_epoch_holds_each_data_set_by_its_weight",

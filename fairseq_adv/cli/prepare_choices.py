@@ -48,9 +48,10 @@ def _report(result: PreparedChoices) -> None:
 
 
 def _prepare(args: argparse.Namespace) -> None:
-    from fairseq_adv.data.choices.prepare_choices import files_of_splits, prepare_choices
+    from fairseq_adv.data.choices.prepare_choices import prepare_choices
+    from fairseq_adv.data.tables.split_files import files_of_splits
 
-    files = files_of_splits(args.files)
+    files = files_of_splits(args.files, (".jsonl", ".csv"))
     result = prepare_choices(
         files, args.out, args.valid_share, args.seed, args.overwrite, args.refuse_suspicious
     )

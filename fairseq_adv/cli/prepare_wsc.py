@@ -33,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         nargs="+",
         metavar="INPUT",
-        help="train.jsonl, val.jsonl, test.jsonl (or WNLI's .tsv), or their folder",
+        help="train.jsonl, val.jsonl, test.jsonl (or WNLI's .tsv), SPLIT=FILE, or their folder",
     )
     parser.add_argument(
         "out", type=Path, metavar="OUT", help="output folder: train.jsonl, valid.jsonl, test.jsonl"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tables.split_names import find_split_file
+from fairseq_adv.data.tables.split_files import find_split_file
 from fairseq_adv.data.tags.columns import ENDINGS
 from fairseq_adv.data.workspace import read_manifest
 
@@ -18,8 +18,6 @@ MASKED = ("masked_lm", "scheduled_masked_lm")
 CHOICES = ("arc_retrieval", "commonsense_qa", "qnli_ranking", "wsc")
 AT_TOKENS = ("tagging", "span_qa")
 
-# Names of a training split's jsonl: our own, ARC's and CommonsenseQA's.
-_TRAIN = re.compile(r"(^|-)train(_rand_split)?\.jsonl", re.IGNORECASE)
 _TAG = re.compile(r"O|[BIES]-\S+")
 
 
@@ -85,8 +83,7 @@ def score_of(folder: Path) -> str:
 
 def questions_in(folder: Path) -> Path | None:
     """A folder's training jsonl; ``None`` if it has none, as with RACE, or several."""
-    found = sorted(path for path in folder.glob("*.jsonl") if _TRAIN.search(path.name))
-    return found[0] if len(found) == 1 else None
+    return _training_file(folder, (".jsonl",))
 
 
 def tagged_in(folder: Path) -> Path | None:

@@ -20,8 +20,8 @@ from typing import Any, BinaryIO, Callable, Optional
 from tqdm import tqdm
 
 from fairseq_adv.data.checked_json import COUNT, json_lines, json_object_or_none
+from fairseq_adv.data.choices.question_layouts import read_regents
 from fairseq_adv.data.choices.questions import Question, question_of, row_of
-from fairseq_adv.data.choices.regents import read_regents
 from fairseq_adv.data.errors import DataError, full_disk_named
 from fairseq_adv.data.io import atomic_write, locked, sha256_of
 from fairseq_adv.data.workspace import differences

@@ -14,9 +14,9 @@ import numpy as np
 from omegaconf import MISSING
 from torch import nn
 
+from fairseq_adv.data.choices.question_layouts import find_split, has_split, read_split
 from fairseq_adv.data.choices.questions import Choice, Question
 from fairseq_adv.data.choices.ranking_dataset import RankingDataset
-from fairseq_adv.data.choices.splits import find_split, has_split, read_split
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.segments import IntArray, SegmentTable
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
@@ -104,7 +104,7 @@ class MultipleChoiceTask(TokenizerTask):
         """The questions of one data set.
 
         Raises:
-            DataError: see :func:`fairseq_adv.data.choices.splits.read_split`.
+            DataError: see :func:`fairseq_adv.data.choices.question_layouts.read_split`.
         """
         return read_split(folder, split)
 

@@ -10,8 +10,9 @@ from fairseq.tasks import register_task
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.spans.spans_dataset import SpansDataset
-from fairseq_adv.data.spans.squad import Squad, find_squad, read_squad
+from fairseq_adv.data.spans.squad import Squad, read_squad
 from fairseq_adv.data.spans.windows import SPECIALS, cut_into_windows
+from fairseq_adv.data.tables.split_files import find_split_file
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.tasks.token_task import TokenTask, TokenTaskConfig
 
@@ -64,7 +65,7 @@ class SpanQATask(TokenTask):
         Raises:
             DataError: a file is invalid; names the file and the question.
         """
-        path = find_squad(self.folder, split)
+        path = find_split_file(self.folder, split, (".json",))
         squad = read_squad(path, answered=not split.startswith("test"))
         dataset = self.datasets[split] = self.dataset_of(squad, split)
         logger.info(

@@ -11,7 +11,8 @@ from typing import Any, List, Optional
 from fairseq.tasks import register_task
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tags.columns import TaggedSentence, find_columns, read_columns
+from fairseq_adv.data.tables.split_files import find_split_file
+from fairseq_adv.data.tags.columns import ENDINGS, TaggedSentence, read_columns
 from fairseq_adv.data.tags.schemes import tag_names, types_of
 from fairseq_adv.data.tags.tags_dataset import TagsDataset, tokenised
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
@@ -58,7 +59,7 @@ class TaggingTask(TokenTask):
     @classmethod
     def setup_task(cls, cfg: TaggingConfig, **kwargs: Any) -> "TaggingTask":
         if not cfg.class_names:
-            path = find_columns(Path(cfg.data), "train")
+            path = find_split_file(Path(cfg.data), "train", ENDINGS)
             types = types_of([sentence.tags or () for sentence in read_columns(path)])
             if not types:
                 raise DataError(
@@ -73,7 +74,7 @@ class TaggingTask(TokenTask):
         Raises:
             DataError: a file is invalid; names file and line.
         """
-        path = find_columns(self.folder, split)
+        path = find_split_file(self.folder, split, ENDINGS)
         sentences = read_columns(path, tagged=not split.startswith("test"))
         self.datasets[split] = self.dataset_of(sentences, split)
         words = sum(len(sentence.words) for sentence in sentences)

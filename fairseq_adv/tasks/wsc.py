@@ -17,7 +17,7 @@ import torch
 from fairseq.tasks import register_task
 from omegaconf import MISSING
 
-from fairseq_adv.data.choices.splits import find_split
+from fairseq_adv.data.choices.question_layouts import find_split
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.wsc.superglue import PronounExample, detokenised, read_wsc

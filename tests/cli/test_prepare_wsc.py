@@ -115,9 +115,9 @@ def test_user_mistakes(
     (tmp_path / "train.jsonl").write_text('{"text": "a"}')
     cases = [
         ([wsc, "--spacy-model", "no_such_model"], "fairseq-adv prepare wsc on a machine that has them"),
-        ([tmp_path / "other.jsonl"], "other.jsonl: the name is not that of a split"),
-        ([tmp_path / "empty"], "no train, val (or valid, dev) or test"),
-        ([wsc, wsc / "train.jsonl"], "is also the train split"),
+        ([tmp_path / "other.jsonl"], "other.jsonl: the name doesn't say which split it is"),
+        ([tmp_path / "empty"], "no train, valid or dev, or test with .jsonl or .tsv found"),
+        ([wsc, wsc / "train.jsonl"], "the split 'train' is already"),
         ([wsc / "dev.jsonl"], "dev.jsonl: no such file"),
         ([tmp_path / "train.jsonl"], "train.jsonl:1: the key target is missing"),
     ]

@@ -21,7 +21,7 @@ import fairseq_adv.cli
 from fairseq_adv.data import io as data_io
 from fairseq_adv.data import lines
 from fairseq_adv.data.checked_json import json_object
-from fairseq_adv.data.choices.regents import read_regents
+from fairseq_adv.data.choices.question_layouts import read_regents
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.spans.squad import read_squad
 from fairseq_adv.data.tables.table_files import read_table, text_cell

@@ -11,13 +11,11 @@ from pathlib import Path
 from fairseq_adv.data.choices.question_layouts import read_any_questions
 from fairseq_adv.data.choices.questions import Question, row_of
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tables.held_out import held_out
 from fairseq_adv.data.tables.row_checks import CheckedRows, check_rows
-from fairseq_adv.data.tables.split_names import split_named
+from fairseq_adv.data.tables.split_files import SPLITS, held_out
 from fairseq_adv.data.workspace import finished, workspace
 
 FORMAT_VERSION = 1
-SPLITS = ("train", "valid", "test")
 
 
 @dataclass
@@ -35,30 +33,6 @@ class PreparedChoices:
     reused: bool = False
     rows: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-
-
-def files_of_splits(words: Sequence[str]) -> dict[str, Path]:
-    """Maps splits to files: from ``SPLIT=FILE``, or from the split's name in the file name.
-
-    Raises:
-        DataError: a file name names no split, two files are for the same split, or none is for training.
-    """
-    files: dict[str, Path] = {}
-    for word in words:
-        given, equals, rest = word.partition("=")
-        named = bool(equals) and given in SPLITS
-        path = Path(rest if named else word)
-        split = given if named else split_named(path)
-        if split not in SPLITS:
-            raise DataError(f"{path}: the name doesn't say which split it is. Pass SPLIT=FILE: train={path}")
-        if split in files:
-            raise DataError(
-                f"{path}: the split {split!r} is already {files[split]}. Pass one file per split."
-            )
-        files[split] = path
-    if "train" not in files:
-        raise DataError("no training file. Pass one with 'train' in its name, or train=FILE.")
-    return {split: files[split] for split in SPLITS if split in files}
 
 
 def prepare_choices(
@@ -83,9 +57,11 @@ def prepare_choices(
         refuse_suspicious: refuse what :func:`fairseq_adv.data.tables.row_checks.check_rows` finds.
 
     Raises:
-        DataError: a file is missing or wrong (with its line), a question of train or valid has no answer,
+        DataError: a file is missing, or wrong (with its line), a question of train or valid has no answer,
             ``out`` was not made by this function, or suspicious questions are to be refused.
     """
+    if "train" not in files:
+        raise DataError("no training file. Pass one with 'train' in its name, or train=FILE.")
     splits = {split: read_any_questions(path, split) for split, path in files.items()}
     result = PreparedChoices(out)
     for split in ("train", "valid"):

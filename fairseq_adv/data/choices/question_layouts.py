@@ -1,21 +1,191 @@
-"""Questions in layouts other than ours: SWAG, HellaSWAG, and a simple one for your own jsonl.
+"""Questions in the layouts in which multiple-choice data sets are distributed.
 
-The simple layout: ``{"choices": [text, …], "answer": 0, "id"?, "context"?, "question"?}``; ``answer`` counts
-from 0.
+Our own and ARC's jsonl: :mod:`fairseq_adv.data.choices.questions`. A folder of a task may also have AI2's
+exam questions as csv (Regents), or RACE's articles. ``fairseq-adv prepare choices`` converts SWAG, HellaSWAG,
+and a simple layout for your own jsonl: ``{"choices": [text, …], "answer": 0, "id"?, "context"?,
+"question"?}``; ``answer`` counts from 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from fairseq_adv.data.checked_json import json_lines, require_field, text_of
-from fairseq_adv.data.choices.questions import Choice, Question, question_of
+from fairseq_adv.data.checked_json import json_lines, json_object, require_field, text_of
+from fairseq_adv.data.choices.questions import Choice, Question, question_of, read_questions
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tables.table_files import read_table
+from fairseq_adv.data.tables.split_files import is_split, only_file, split_files
+from fairseq_adv.data.tables.table_files import no_column, read_table
+
+logger = logging.getLogger(__name__)
 
 LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_LEVELS = ("middle", "high")
+_RACE_LABELS = "ABCDEFGH"
+_REGENTS = ("questionID", "AnswerKey", "question")
+_MARK = re.compile(r"\(([A-H]|[1-8])\)\s*")
+
+
+def read_split(data: Path, split: str) -> list[Question]:
+    """Reads the questions of a split from a jsonl, csv (Regents) or folder of articles (RACE) in ``data``.
+
+    Args:
+        data: folder of the data set.
+        split: train, valid or test; for RACE also valid-middle, test-high and so on.
+
+    Raises:
+        DataError: the split is missing, ambiguous or can't be read.
+    """
+    path = find_split(data, split)
+    if path.is_dir():
+        return read_race(path)
+    return read_regents(path) if path.suffix == ".csv" else read_questions(path)
+
+
+def has_split(data: Path, split: str) -> bool:
+    """Whether a data set has a split; :func:`find_split` checks whether it can be used.
+
+    Raises:
+        DataError: there is no such folder.
+    """
+    return bool(_candidates(data, split))
+
+
+def find_split(data: Path, split: str) -> Path:
+    """The file, or RACE's folder, of a split.
+
+    Raises:
+        DataError: it is missing or ambiguous.
+    """
+    found = _candidates(data, split)
+    return only_file(found, data, split, (".jsonl", ".csv"), " And for a folder of RACE's articles.")
+
+
+def _candidates(data: Path, split: str) -> list[Path]:
+    # Where both exist, they are the same questions; those of jsonl need not be parsed from a text.
+    files = split_files(data, split, (".jsonl",)) or split_files(data, split, (".csv",))
+    base, _, level = split.partition("-")
+    wanted = base if level in _LEVELS else split
+    folders = [path for path in sorted(data.iterdir()) if path.is_dir() and is_split(path.name, wanted)]
+    articles = [path / level if level in _LEVELS else path for path in folders]
+    return files + [path for path in articles if any(path.rglob("*.txt"))]
+
+
+def read_race(folder: Path) -> list[Question]:
+    """Reads all questions below ``folder`` (a split, or one of its levels); the article is the context of
+    each choice.
+
+    Raises:
+        DataError: naming the file (and question): not JSON, not UTF-8, a missing key, lists of different
+            lengths, an unknown answer, an empty option; or the folder has no articles.
+    """
+    files = sorted(folder.rglob("*.txt"), key=lambda path: (path.parent.name, _race_number(path), path.name))
+    if not files:
+        raise DataError(f"{folder}: no articles (*.txt) found. Pass a folder of RACE.")
+    return [question for path in files for question in _article(path)]
+
+
+def _race_number(path: Path) -> int:
+    return int(path.stem) if path.stem.isdigit() else 0
+
+
+def _article(path: Path) -> Iterator[Question]:
+    where = str(path)
+    row = json_object(path, "Download the file again, or remove it.")
+    article = text_of(row, "article", where)
+    questions = require_field(row, "questions", list, where)
+    options = require_field(row, "options", list, where)
+    answers = require_field(row, "answers", list, where) if "answers" in row else [None] * len(questions)
+    if not len(questions) == len(options) == len(answers):
+        raise DataError(
+            f"{where}: {len(questions)} questions, {len(options)} lists of options and {len(answers)} "
+            "answers; there must be the same number of each. Correct the file."
+        )
+    name = str(row.get("id", path.name))
+    for k, (stem, texts, answer) in enumerate(zip(questions, options, answers)):
+        yield _race_question(f"{name}-{k}", stem, texts, answer, article, f"{where}: question {k + 1}")
+
+
+def _race_question(name: str, stem: Any, texts: Any, answer: Any, article: str, where: str) -> Question:
+    if not isinstance(stem, str) or not stem.strip():
+        raise DataError(f"{where} is empty. Fill it in, or remove it.")
+    if not isinstance(texts, list) or not 1 <= len(texts) <= len(_RACE_LABELS):
+        raise DataError(
+            f"{where}: options must be a JSON array of 1 to {len(_RACE_LABELS)} strings, not {texts!r}"
+        )
+    for label, text in zip(_RACE_LABELS, texts):
+        if not isinstance(text, str) or not text.strip():
+            raise DataError(f"{where}: option {label} is empty. Fill it in, or remove the question.")
+    labels = _RACE_LABELS[: len(texts)]
+    if answer is not None and (not isinstance(answer, str) or answer == "" or answer not in labels):
+        raise DataError(f"{where}: the answer {answer!r} is not one of {', '.join(labels)}. Correct it.")
+    choices = tuple(Choice(label, text, article) for label, text in zip(labels, texts))
+    return Question(name, stem, choices, None if answer is None else labels.index(answer), where)
+
+
+def read_regents(path: Path) -> list[Question]:
+    """Reads the multiple-choice questions without a diagram, in order.
+
+    Raises:
+        DataError: naming file and line: a missing column, not UTF-8, no choices in a question, an empty
+            choice, an unknown answer key.
+    """
+    questions, skipped = [], 0
+    for where, row in read_table(path):
+        missing = [name for name in _REGENTS if name not in row]
+        if missing:
+            raise no_column(row, missing[0], where)
+        if row.get("isMultipleChoiceQuestion", "1") == "0" or row.get("includesDiagram", "0") == "1":
+            skipped += 1
+        else:
+            questions.append(_regents_question(row, where))
+    if skipped:
+        logger.info("%s: left out %d rows: not multiple choice, or with a diagram", path, skipped)
+    if not questions:
+        raise DataError(f"{path}: no multiple-choice questions found. Is it the right file?")
+    return questions
+
+
+def _regents_question(row: dict[str, str], where: str) -> Question:
+    parts = _marked_choices(row["question"] or "")
+    if parts is None:
+        raise DataError(
+            f"{where}: no choices found in the question; write them as (A) … (B) …, or (1) … (2) …"
+        )
+    stem, choices = parts
+    name = (row["questionID"] or "").strip()
+    if not stem or not name:
+        empty = "the question" if name else "questionID"
+        raise DataError(f"{where}: {empty} is empty. Fill it in, or remove the row.")
+    labels = [choice.label for choice in choices]
+    for choice in choices:
+        if not choice.text:
+            raise DataError(f"{where}: choice {choice.label} is empty. Fill it in, or remove the row.")
+    key = (row["AnswerKey"] or "").strip()
+    if key and key not in labels:
+        raise DataError(
+            f"{where}: the answer key {key!r} is not the label of a choice ({', '.join(labels)}). Correct it."
+        )
+    return Question(name, stem, tuple(choices), labels.index(key) if key else None, where)
+
+
+def _marked_choices(text: str) -> tuple[str, list[Choice]] | None:
+    """Splits at "(A)", "(B)", … in order: at the last such run, since a stem may itself mention "(A)"."""
+    marks = list(_MARK.finditer(text))
+    starts = [i for i, mark in enumerate(marks) if mark.group(1) in ("A", "1")]
+    for start in reversed(starts):
+        run = [marks[start]]
+        for mark in marks[start + 1 :]:
+            if ord(mark.group(1)) == ord(run[-1].group(1)) + 1:
+                run.append(mark)
+        if len(run) >= 2:
+            ends = [mark.start() for mark in run[1:]] + [len(text)]
+            choices = [Choice(mark.group(1), text[mark.end() : end].strip()) for mark, end in zip(run, ends)]
+            return text[: run[0].start()].strip(), choices
+    return None
 
 
 def read_any_questions(path: Path, split: str) -> list[Question]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from fairseq_adv.data.classes.labelled_texts import PlacedTexts, check_classes
-from fairseq_adv.data.tables.held_out import held_out
 from fairseq_adv.data.tables.row_checks import CheckedRows, check_rows
+from fairseq_adv.data.tables.split_files import held_out
 from fairseq_adv.data.text.binarize import class_dictionary, class_names
 from fairseq_adv.data.text.labelled_rows import Prepared, write_folder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds

@@ -8,7 +8,6 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from fairseq_adv.data.checked_json import check_text, json_object, require_field
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tables.split_names import find_split_file
 
 
 @dataclass(frozen=True)
@@ -70,11 +69,6 @@ class Squad:
             for question in self.questions
             if question.answers is not None
         }
-
-
-def find_squad(folder: Path, split: str) -> Path:
-    """The file of a split; see :func:`fairseq_adv.data.tables.split_names.find_split_file`."""
-    return find_split_file(folder, split, (".json",))
 
 
 def read_squad(path: Path, answered: bool = True) -> Squad:

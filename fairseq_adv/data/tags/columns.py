@@ -12,7 +12,6 @@ from typing import List, Optional, Tuple
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
-from fairseq_adv.data.tables.split_names import find_split_file
 from fairseq_adv.data.tags.schemes import as_iob2
 
 ENDINGS = (".tsv", ".txt", ".conll", ".iob", ".bio")
@@ -39,11 +38,6 @@ class TaggedSentence:
     def where(self) -> str:
         """``FILE:LINE`` of the first word."""
         return f"{self.path}:{self.line}"
-
-
-def find_columns(folder: Path, split: str) -> Path:
-    """The file of a split; see :func:`fairseq_adv.data.tables.split_names.find_split_file`."""
-    return find_split_file(folder, split, ENDINGS)
 
 
 def read_columns(path: Path, tagged: bool = True) -> List[TaggedSentence]:

@@ -15,14 +15,13 @@ from tqdm import tqdm
 from fairseq_adv.data.checked_json import json_lines
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
+from fairseq_adv.data.tables.split_files import files_of_splits
 from fairseq_adv.data.workspace import finished, workspace
 from fairseq_adv.data.wsc.noun_phrases import MODEL, noun_phrases, other_phrases, parse
 from fairseq_adv.data.wsc.superglue import PronounExample, read_wsc
 from fairseq_adv.data.wsc.wnli import examples_from_wnli
 
-SOURCES = ("noun-phrases", "spans", "both")
 FORMAT_VERSION = 1
-_SPLITS = {"train": "train", "val": "valid", "valid": "valid", "dev": "valid", "test": "test"}
 
 
 @dataclass
@@ -54,8 +53,8 @@ def prepare_wsc(
     """Writes ``out/{train,valid,test}.jsonl``: the lines of the inputs, each with its ``candidates``.
 
     Args:
-        inputs: jsonl files named train, val (or valid, dev) and test, or folders with such files; or WNLI's
-            tsv files, whose rows are converted to examples.
+        inputs: jsonl files with train, val (or valid, dev) or test in their names, or folders with such
+            files; or WNLI's tsv files, whose rows are converted to examples.
         source: where candidates come from. ``noun-phrases``: spaCy, as in fairseq. ``spans``: the queries
             that other lines of the same file list for the same text; labels are not used. ``both``: first
             noun phrases, then spans. No candidate overlaps the line's own query.
@@ -65,7 +64,10 @@ def prepare_wsc(
         DataError: an input can't be read, two inputs are for one split, spaCy or its model is missing, or
             ``out`` was not made by this function.
     """
-    files = _by_split(inputs)
+    files = files_of_splits(inputs, (".jsonl", ".tsv"))
+    for path in files.values():
+        if not path.is_file():
+            raise DataError(f"{path}: no such file")
     made_from = {
         "format": FORMAT_VERSION,
         "candidates": source,
@@ -93,10 +95,7 @@ def candidates_for(
 
     Raises:
         DataError: spaCy or its model is missing.
-        ValueError: ``source`` is not one of ``SOURCES``.
     """
-    if source not in SOURCES:
-        raise ValueError(f"source must be one of {', '.join(SOURCES)}, not {source!r}")
     parsed = parse((example.text for example in examples), model) if source != "spans" else None
     spans = _spans(examples) if source != "noun-phrases" else {}
     for example in examples:
@@ -147,25 +146,3 @@ def _spans(examples: Sequence[PronounExample]) -> dict[str, list[str]]:
 def _words(text: str) -> str:
     # The same text is "Adam , who" in some lines and "Adam, who" in others.
     return " ".join(re.findall(r"\w+", text.casefold()))
-
-
-def _by_split(inputs: Sequence[Path]) -> dict[str, Path]:
-    files: dict[str, Path] = {}
-    for given in inputs:
-        names = [given / f"{name}{ending}" for name in _SPLITS for ending in (".jsonl", ".tsv")]
-        found = [path for path in names if path.is_file()] if given.is_dir() else [given]
-        if not found:
-            raise DataError(f"{given}: no train, val (or valid, dev) or test with .jsonl or .tsv found")
-        for path in found:
-            split = _SPLITS.get(path.stem)
-            if split is None or path.suffix not in (".jsonl", ".tsv"):
-                raise DataError(
-                    f"{path}: the name is not that of a split. Rename it train.jsonl, val.jsonl or "
-                    "test.jsonl."
-                )
-            if split in files:
-                raise DataError(f"{path}: {files[split]} is also the {split} split. Pass only one of them.")
-            if not path.is_file():
-                raise DataError(f"{path}: no such file")
-            files[split] = path
-    return {split: files[split] for split in ("train", "valid", "test") if split in files}

@@ -14,8 +14,8 @@ from fairseq.data import Dictionary, FairseqDataset
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
+from fairseq_adv.data.choices.question_layouts import find_split
 from fairseq_adv.data.choices.questions import Question
-from fairseq_adv.data.choices.splits import find_split
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.text.binarize import class_names

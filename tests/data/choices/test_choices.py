@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
+from fairseq_adv.data.choices.question_layouts import find_split, read_race, read_regents, read_split
 from fairseq_adv.data.choices.questions import Choice, read_questions
-from fairseq_adv.data.choices.race import read_race
-from fairseq_adv.data.choices.regents import read_regents
-from fairseq_adv.data.choices.splits import find_split, read_split
 from fairseq_adv.data.errors import DataError
 
 pytestmark = pytest.mark.fast

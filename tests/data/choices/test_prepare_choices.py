@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support import batch, build, train_args, write_encoder, write_json_lines
 
-from fairseq_adv.data.choices.prepare_choices import PreparedChoices, files_of_splits, prepare_choices
+from fairseq_adv.data.choices.prepare_choices import PreparedChoices, prepare_choices
 from fairseq_adv.data.choices.questions import Choice, Question, read_questions
 from fairseq_adv.data.errors import DataError
 
@@ -64,9 +64,7 @@ def test_swag_s_csv(tmp_path: Path) -> None:
     row = '0,v1,7,"w1, w2. w3","w1, w2.",w3,gold,w4,w5,w6,w7,2'
     (tmp_path / "train.csv").write_text(f"{header}\n{row}\n")
     (tmp_path / "val.csv").write_text(f"{header}\n{row}\n")
-    prepare_choices(
-        files_of_splits([str(tmp_path / "train.csv"), str(tmp_path / "val.csv")]), tmp_path / "out"
-    )
+    prepare_choices({"train": tmp_path / "train.csv", "valid": tmp_path / "val.csv"}, tmp_path / "out")
     (found,) = read(tmp_path, "valid")
     assert (found.id, found.stem, found.answer, len(found.choices)) == ("valid-1", "w3", 2, 4)
     assert found.choices[3] == Choice("D", "w7", "w1, w2.")
@@ -136,20 +134,9 @@ def test_a_bad_row_is_named_by_its_line(row: dict[str, Any], message: str, tmp_p
     assert not (tmp_path / "out").exists()
 
 
-def test_files_find_their_splits() -> None:
-    assert files_of_splits(["a/val.csv", "a/train.csv", "test=a/questions.jsonl"]) == {
-        "train": Path("a/train.csv"), "valid": Path("a/val.csv"), "test": Path("a/questions.jsonl"),
-    }  # fmt: skip
-    for words, message in (
-        (
-            ["questions.jsonl"],
-            "the name doesn't say which split it is. Pass SPLIT=FILE: train=questions.jsonl",
-        ),
-        (["train.csv", "train.jsonl"], "the split 'train' is already train.csv"),
-        (["val.csv"], "no training file"),
-    ):
-        with pytest.raises(DataError, match=message):
-            files_of_splits(words)
+def test_a_training_file_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no training file"):
+        prepare_choices({"valid": tmp_path / "val.csv"}, tmp_path / "out")
 
 
 def test_the_real_files(shared_data: Path, tmp_path: Path) -> None:

@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 
-from fairseq_adv.data.choices.prepare_qnli_ranking import DEV_ROWS, prepare_pairs
-from fairseq_adv.data.choices.qnli_pairs import Row, labelled_pairs, rows_to_predict
+from fairseq_adv.data.choices.prepare_qnli_ranking import (
+    DEV_ROWS,
+    Row,
+    labelled_pairs,
+    prepare_pairs,
+    rows_to_predict,
+)
 from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
 

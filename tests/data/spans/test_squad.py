@@ -10,7 +10,7 @@ import pytest
 from token_data import span_question, write_squad
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.spans.squad import Answer, find_squad, read_squad
+from fairseq_adv.data.spans.squad import Answer, read_squad
 
 pytestmark = pytest.mark.fast
 CONTEXT = "Beyonc\u00e9 sang in the 1990s."
@@ -95,13 +95,6 @@ def test_broken_json_is_refused(tmp_path: Path, text: str, message: str) -> None
     with pytest.raises(DataError) as error:
         read_squad(tmp_path / "train.json")
     assert f"{tmp_path}/train.json" in str(error.value) and message in str(error.value)
-
-
-def test_the_file_of_a_split(tmp_path: Path) -> None:
-    for name in ("train-v1.1.json", "dev-v1.1.json", "sample1k-HCVerifyAll.json"):
-        (tmp_path / name).write_text("{}")
-    assert find_squad(tmp_path, "valid").name == "dev-v1.1.json"
-    assert find_squad(tmp_path, "sample1k-HCVerifyAll").name == "sample1k-HCVerifyAll.json"
 
 
 def test_the_real_files(shared_data: Path) -> None:

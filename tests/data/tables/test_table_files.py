@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tables.held_out import held_out
-from fairseq_adv.data.tables.split_names import split_named
 from fairseq_adv.data.tables.table_files import read_table
 
 pytestmark = pytest.mark.fast
@@ -111,42 +109,3 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(DataError, match=r"a.parquet: parquet needs pyarrow: pip install pyarrow$"):
         list(read_table(tmp_path / "a.parquet"))
-
-
-@pytest.mark.parametrize(
-    ("name", "split"),
-    [
-        ("train.csv", "train"), ("snli_1.0_dev.jsonl", "valid"), ("R1.test.jsonl", "test"),
-        ("hellaswag_val.jsonl", "valid"), ("multinli_1.0_dev_matched.jsonl", "valid"),
-        ("multinli_1.0_dev_mismatched.txt", "valid1"), ("test-mismatched.tsv", "test1"),
-        ("Validation.tsv", "valid"), ("trained.csv", ""), ("train_dev.csv", ""), ("README.txt", ""),
-    ],
-)  # fmt: skip
-def test_a_split_by_its_file_s_name(name: str, split: str) -> None:
-    assert split_named(Path("dev") / name) == split
-
-
-def test_a_share_held_out_is_the_same_everywhere() -> None:
-    assert held_out(20, 0.2, 1) == [4, 7, 8, 11]
-    assert held_out(20, 0.2, 2) != held_out(20, 0.2, 1)
-    assert len(held_out(5, 0.01, 1)) == 1
-
-
-def test_a_class_keeps_its_last_training_row() -> None:
-    labels = ["rare" if row == held_out(20, 0.2, 1)[0] else "often" for row in range(20)]
-    chosen = held_out(20, 0.2, 1, labels)
-    assert len(chosen) == 4 and "rare" not in {labels[row] for row in chosen}
-
-
-@pytest.mark.parametrize(
-    ("rows", "share", "labels"), [(1, 0.5, None), (2, 0.9, None), (3, 0.5, ["a", "b", "c"])]
-)
-def test_too_few_rows_to_hold_some_out(rows: int, share: float, labels: list[str] | None) -> None:
-    with pytest.raises(DataError, match=f"{rows} rows are too few"):
-        held_out(rows, share, 1, labels)
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
-def test_a_share_must_be_one(share: float) -> None:
-    with pytest.raises(DataError, match="pass a number between 0 and 1"):
-        held_out(10, share, 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tags.columns import find_columns, read_columns
+from fairseq_adv.data.tags.columns import read_columns
 
 pytestmark = pytest.mark.fast
 
@@ -71,20 +71,3 @@ def test_not_utf_8_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_bytes(b"a\tO\nb\xff\tO\n")
     with pytest.raises(DataError, match=r"train\.tsv:2: not UTF-8"):
         read_columns(tmp_path / "train.tsv")
-
-
-def test_the_file_of_a_split(tmp_path: Path) -> None:
-    for name in ("train.tsv", "devel.tsv", "test.tsv", "other.json"):
-        written(tmp_path, "a\tO\n", name)
-    assert find_columns(tmp_path, "valid").name == "devel.tsv"
-    written(tmp_path, "a\tO\n", "valid.conll")
-    assert find_columns(tmp_path, "valid").name == "valid.conll"  # its own name before another
-    written(tmp_path, "a\tO\n", "train-2.txt")
-    assert find_columns(tmp_path, "train").name == "train.tsv"
-    (tmp_path / "train.tsv").rename(tmp_path / "a_train.tsv")
-    with pytest.raises(DataError, match=r"several files for the split 'train': a_train\.tsv, train-2"):
-        find_columns(tmp_path, "train")
-    with pytest.raises(DataError, match="no split 'nope'"):
-        find_columns(tmp_path, "nope")
-    with pytest.raises(DataError, match="no such folder"):
-        find_columns(tmp_path / "gone", "train")

@@ -1,0 +1,148 @@
+"""Finds the file of a split by its name, and holds out rows where a data set has none for validation."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Optional, Union
+
+from fairseq_adv.data.errors import DataError
+
+SPLITS = ("train", "valid", "test")
+_WORDS = {
+    "train": "train", "training": "train", "valid": "valid", "validation": "valid", "dev": "valid",
+    "devel": "valid", "val": "valid", "test": "test",
+}  # fmt: skip
+
+
+def split_named(path: Path) -> str:
+    """fairseq's name for the split that a word in the file's name stands for, else "".
+
+    For MultiNLI's two dev and test files, the mismatched ones are "valid1" and "test1", as in GLUE.
+    """
+    words = re.split(r"[^a-z0-9]+", path.name.lower())
+    found = {_WORDS[word] for word in words if word in _WORDS}
+    return found.pop() + ("1" if "mismatched" in words else "") if len(found) == 1 else ""
+
+
+def is_split(word: str, split: str) -> bool:
+    """Whether a file's or folder's name is a name of the split."""
+    return word == split or _WORDS.get(word) == split
+
+
+def split_files(folder: Path, split: str, endings: Sequence[str]) -> list[Path]:
+    """The files that may be a split: those called ``SPLIT.ENDING``, or else those whose names contain it.
+
+    Args:
+        folder: the data set's folder.
+        split: fairseq's name, or a file's name without its ending.
+        endings: with their dot.
+
+    Raises:
+        DataError: there is no such folder.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder")
+    files = [path for path in sorted(folder.iterdir()) if path.suffix in endings and path.is_file()]
+    return [path for path in files if path.stem == split] or [
+        path for path in files if split_named(path) == _WORDS.get(split, split)
+    ]
+
+
+def find_split_file(folder: Path, split: str, endings: Sequence[str]) -> Path:
+    """The only one of :func:`split_files`.
+
+    Raises:
+        DataError: there is none, or more than one.
+    """
+    return only_file(split_files(folder, split, endings), folder, split, endings)
+
+
+def only_file(
+    found: Sequence[Path], folder: Path, split: str, endings: Sequence[str], more: str = ""
+) -> Path:
+    """The file if there is one; otherwise an error that names the folder, and what was looked for.
+
+    Args:
+        found: the files that may be the split.
+        folder, split, endings: where and how they were looked for.
+        more: what else was looked for; a sentence.
+    """
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DataError(
+            f"{folder}: several files for the split {split!r}: {', '.join(path.name for path in found)}. "
+            f"Name one of them {split}{found[0].suffix}, or put each data set into its own folder."
+        )
+    names = " or ".join(f"{split}{ending}" for ending in endings)
+    raise DataError(
+        f"{folder}: no split {split!r}. Looked for {names}, and for names that contain train, dev, devel, "
+        f"valid or test.{more}"
+    )
+
+
+def files_of_splits(given: Iterable[Union[str, Path]], endings: Sequence[str]) -> dict[str, Path]:
+    """Maps splits to files, in the order of :data:`SPLITS`.
+
+    Args:
+        given: each is ``SPLIT=FILE``, a file with the split in its name, or a folder of such files.
+        endings: of the files in a folder.
+
+    Raises:
+        DataError: a file's name names no split, a folder has no file of any split, or two files are for the
+            same split.
+    """
+    files: dict[str, Path] = {}
+    for word in map(str, given):
+        name, equals, rest = word.partition("=")
+        if equals and name in SPLITS:
+            found = [(name, Path(rest))]
+        elif Path(word).is_dir():
+            found = [(split, path) for split in SPLITS for path in split_files(Path(word), split, endings)]
+            if not found:
+                raise DataError(f"{word}: no train, valid or dev, or test with {' or '.join(endings)} found")
+        else:
+            found = [(split_named(Path(word)), Path(word))]
+        for split, path in found:
+            if split not in SPLITS:
+                raise DataError(
+                    f"{path}: the name doesn't say which split it is. Pass SPLIT=FILE: train={path}"
+                )
+            if split in files:
+                raise DataError(
+                    f"{path}: the split {split!r} is already {files[split]}. Pass one file per split."
+                )
+            files[split] = path
+    return {split: files[split] for split in SPLITS if split in files}
+
+
+def held_out(rows: int, share: float, seed: int, labels: Optional[Sequence[str]] = None) -> list[int]:
+    """The rows to hold out for validation, ascending: those whose number and seed have the smallest SHA-256.
+
+    Args:
+        rows: number of rows.
+        share: fraction of the rows, between 0 and 1; at least one is held out.
+        seed: another seed gives another choice.
+        labels: (rows,) the classes: the last row of a class is never held out. ``None``: any row may be.
+
+    Raises:
+        DataError: no rows would be left on one side.
+    """
+    if not 0 < share < 1:
+        raise DataError(f"--valid-share {share}: pass a number between 0 and 1, such as 0.1")
+    wanted = max(1, round(share * rows))
+    left = Counter(labels or ())
+    chosen: list[int] = []
+    for row in sorted(range(rows), key=lambda row: hashlib.sha256(f"{seed}:{row}".encode()).digest()):
+        if len(chosen) == wanted:
+            break
+        if labels is None or left[labels[row]] > 1:
+            chosen.append(row)
+            left.subtract([labels[row]] if labels else ())
+    if not chosen or len(chosen) == rows:
+        raise DataError(f"{rows} rows are too few to hold some out for validation. Pass a validation file.")
+    return sorted(chosen)
