@@ -35,20 +35,45 @@ class Docstrings(griffe.Extension):
 
 
 def _table_of_options(config: griffe.Class) -> str:
-    """Of a dataclass whose fields have their help in ``metadata``, as fairseq's options do; else empty."""
+    """Of a dataclass whose fields have a help, as fairseq's options do; else empty."""
     rows = []
     for field in config.members.values():
-        if isinstance(field, griffe.Attribute) and str(field.value).startswith("field("):
+        if isinstance(field, griffe.Attribute) and str(field.value).startswith(
+            ("field(", "option(", "steps(")
+        ):
             call = ast.parse(str(field.value), mode="eval").body
             assert isinstance(call, ast.Call)
-            given = {keyword.arg: keyword.value for keyword in call.keywords}
-            metadata = given.get("metadata")
-            if isinstance(metadata, ast.Dict) and isinstance(metadata.values[0], ast.Constant):  # not hidden
+            default, text = _default_and_help(call, config)
+            if text:
                 option = f"`--{field.name.replace('_', '-')}`"
-                default = _shown(given["default"]) if "default" in given else ""
-                text = _escaped(" ".join(str(metadata.values[0].value).split())).replace("|", "&#124;")
+                text = _escaped(" ".join(text.split())).replace("|", "&#124;")
                 rows.append(f"| {option} | {default} | {text} |")
     return "\n".join(["\n\n| option | default | |", "|---|---|---|", *rows]) if rows else ""
+
+
+def _default_and_help(call: ast.Call, config: griffe.Class) -> tuple[str, str]:
+    """Of a field; without a help if it is hidden."""
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    function = getattr(call.func, "id", "")
+    if function == "field":
+        default, metadata = given.get("default"), given.get("metadata")
+        help_text = metadata.values[0] if isinstance(metadata, ast.Dict) else None
+    elif function == "option":
+        default, help_text = call.args[:2]
+    else:  # criterions/adversarial.py
+        default, help_text = given.get("default", ast.Constant(3)), call.args[0]
+    return "" if default is None else _shown(default), _text(help_text, config)
+
+
+def _text(node: ast.expr | None, config: griffe.Class) -> str:
+    """Of a string, of a constant's name, or of a sum of them; else empty."""
+    if isinstance(node, ast.BinOp):
+        return _text(node.left, config) + _text(node.right, config)
+    if isinstance(node, ast.Name):
+        named = config.module[node.id]
+        named = named.final_target if named.is_alias else named
+        return str(ast.literal_eval(str(named.value)))
+    return str(node.value) if isinstance(node, ast.Constant) else ""
 
 
 def _shown(default: ast.expr) -> str:

@@ -3,9 +3,7 @@
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum
@@ -14,28 +12,21 @@ from torch import Tensor, nn
 
 from fairseq_adv.criterions.logs import Log, Logged, Scored, on_host, sizes_of
 from fairseq_adv.criterions.method import Method
-from fairseq_adv.criterions.method_options import MethodConfig, refuse
+from fairseq_adv.criterions.method_options import SHARE_DROPOUT, MethodConfig, option
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.objectives.base import Sample
-from fairseq_adv.perturbation import (
-    DropoutReplay,
-    Groups,
-    Perturbation,
-    float32_embedding,
-    geometry,
-)
+from fairseq_adv.perturbation import Perturbation, float32_embedding
 from fairseq_adv.perturbation.geometry import NORM_TYPES
 from fairseq_adv.perturbation.precision import warn_of_rounding
 
 logger = logging.getLogger(__name__)
-Start = Callable[[Tensor, int], Tensor]  # see Perturbation
 NORM_TYPE_CHOICES = ChoiceEnum(list(NORM_TYPES))
 USUAL_RATIOS = (0.001, 0.1)  # ||delta|| / ||X||: less has no effect, more drowns out the text
 
 
-def steps(meaning: str, default: int = 3) -> int:
+def steps(meaning: str, default: int = 3) -> Any:
     """The option ``adv_steps`` of a method; ``meaning`` is its help."""
-    return field(default=default, metadata={"help": meaning})
+    return option(default, meaning, wanted="pass 1 or more", least=1)
 
 
 @dataclass
@@ -43,42 +34,34 @@ class PerturbationConfig(MethodConfig):
     """Options of a perturbation of the word embeddings."""
 
     adv_steps: int = steps("K forward-backward passes, with K - 1 ascent steps between them")
-    adv_lr: float = field(
-        default=0.1,
-        metadata={"help": "alpha, length of an ascent step, in the units of the embeddings"},
+    adv_lr: float = option(
+        0.1,
+        "alpha, length of an ascent step, in the units of the embeddings",
+        wanted="pass a finite step length of 0 or more",
+        least=0,
     )
-    adv_max_norm: float = field(
-        default=0.0,
-        metadata={
-            "help": "epsilon, radius of the ball around the embeddings, per example; <= 0: no projection"
-        },
+    adv_max_norm: float = option(
+        0.0,
+        "epsilon, radius of the ball around the embeddings, per example; <= 0: no projection",
+        wanted="pass a finite radius, or 0 for no projection",
     )
-    adv_init_mag: float = field(
-        default=0.0,
-        metadata={
-            "help": "m of the random start U(-m, m)/sqrt(L*D), for L tokens of D dimensions (linf: U(-m, "
-            "m)); 0: the first pass is clean"
-        },
+    adv_init_mag: float = option(
+        0.0,
+        "m of the random start U(-m, m)/sqrt(L*D), for L tokens of D dimensions (linf: U(-m, m)); 0: the "
+        "first pass is clean",
+        wanted="pass a finite magnitude of 0 or more",
+        least=0,
     )
-    adv_norm_type: NORM_TYPE_CHOICES = field(  # type: ignore[valid-type]
-        default="l2",
-        metadata={"help": "norm of the step and of the ball"},
+    adv_norm_type: NORM_TYPE_CHOICES = option("l2", "norm of the step and of the ball")  # type: ignore[valid-type]
+    adv_relative: bool = option(
+        False,
+        "--adv-lr, --adv-max-norm and --adv-init-mag are shares of the size of an example's embeddings: of "
+        "their L2 norm (linf: of their root mean square entry)",
     )
-    adv_relative: bool = field(
-        default=False,
-        metadata={
-            "help": "--adv-lr, --adv-max-norm and --adv-init-mag are shares of the size of an example's "
-            "embeddings: of their L2 norm (linf: of their root mean square entry)"
-        },
+    adv_start_update: int = option(
+        0, "train without perturbation for this many updates first", wanted="pass 0 or more", least=0
     )
-    adv_start_update: int = field(
-        default=0,
-        metadata={"help": "train without perturbation for this many updates first"},
-    )
-    no_adv_share_dropout: bool = field(
-        default=False,
-        metadata={"help": "draw new dropout masks in each pass instead of repeating those of the first"},
-    )
+    no_adv_share_dropout: bool = option(False, "don't " + SHARE_DROPOUT)
 
 
 class AdversarialMethod(Method):
@@ -91,6 +74,7 @@ class AdversarialMethod(Method):
     cfg: PerturbationConfig
     sizes: tuple[str, ...] = ("adv_lr", "adv_max_norm", "adv_init_mag")
     train_sizes = "--adv-relative --adv-max-norm 0.01 --adv-lr 0.0033 --adv-init-mag 0.005"
+    dropout_option = "no_adv_share_dropout"
     logs: tuple[Logged, ...] = (
         Logged("adv_loss_first", per="sample_size", in_bits=True, digits=3),
         Logged("adv_loss_last", per="sample_size", in_bits=True, digits=3),
@@ -99,7 +83,6 @@ class AdversarialMethod(Method):
     )
 
     def __init__(self, cfg: PerturbationConfig, task: FairseqTask) -> None:
-        check_perturbation_options(cfg)
         super().__init__(cfg, task)
         self._warned_of_ratio = False
 
@@ -146,31 +129,13 @@ class AdversarialMethod(Method):
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:
         """delta of the mini-batch; ``update`` seeds its random start (``None``: the batch's own update)."""
-        cfg, groups = self.cfg, self.objective.groups(batch.sample)
-        return Perturbation(
-            batch.embedding,
-            self.objective.padding_idx,
-            self.start(batch, groups, batch.update if update is None else update),
-            norm_type=str(cfg.adv_norm_type),
-            radius=cfg.adv_max_norm,
-            groups=groups,
-            relative=cfg.adv_relative,
+        cfg, norm_type = self.cfg, str(self.cfg.adv_norm_type)
+        start = batch.noise(
+            "uniform", cfg.adv_init_mag, cfg.seed, by_length=norm_type == "l2", update=update
+        )  # fmt: skip
+        return batch.perturbation(
+            start, norm_type=norm_type, radius=cfg.adv_max_norm, relative=cfg.adv_relative
         )
-
-    def start(self, batch: MiniBatch, groups: Optional[Groups], update: int) -> Start:
-        """The function that makes delta_0 of a mini-batch; ``update`` seeds its noise."""
-        ids = self.objective.row_ids(batch.sample)
-        return partial(
-            geometry.uniform_start,
-            magnitude=self.cfg.adv_init_mag,
-            seeds=geometry.row_seeds(self.cfg.seed, update, ids, groups),
-            norm_type=str(self.cfg.adv_norm_type),
-            groups=groups,
-        )
-
-    def replay(self, batch: MiniBatch) -> DropoutReplay:
-        """A context manager for every pass of the mini-batch: repeats the dropout masks of the first."""
-        return batch.replay(not self.cfg.no_adv_share_dropout)
 
     def adversarial_log(
         self, predictions: Scored, losses: list[Tensor], loss: Tensor, delta: Perturbation, sample: Sample,
@@ -202,20 +167,3 @@ def ratio_advice(cfg: PerturbationConfig, ratio: float, shares: str) -> str:
         f"adv_ratio is {ratio:.2g}: the perturbation is {words[0]} than the usual {least:g} to {most:g} of "
         f"the norm of this encoder's embeddings. {advice}"
     )
-
-
-def check_perturbation_options(cfg: PerturbationConfig) -> None:
-    """Raises DataError, naming the option and the fix, if an option is out of range."""
-
-    if cfg.adv_steps < 1:
-        refuse("adv-steps", cfg.adv_steps, "pass 1 or more")
-    if not (math.isfinite(cfg.adv_lr) and cfg.adv_lr >= 0):
-        refuse("adv-lr", cfg.adv_lr, "pass a finite step length of 0 or more")
-    if not math.isfinite(cfg.adv_max_norm):
-        refuse("adv-max-norm", cfg.adv_max_norm, "pass a finite radius, or 0 for no projection")
-    if not (math.isfinite(cfg.adv_init_mag) and cfg.adv_init_mag >= 0):
-        refuse("adv-init-mag", cfg.adv_init_mag, "pass a finite magnitude of 0 or more")
-    if str(cfg.adv_norm_type) not in NORM_TYPES:
-        refuse("adv-norm-type", cfg.adv_norm_type, f"pass one of {', '.join(NORM_TYPES)}")
-    if cfg.adv_start_update < 0:
-        refuse("adv-start-update", cfg.adv_start_update, "pass 0 or more")

@@ -5,21 +5,18 @@ predictions when the word embeddings move by delta, the small move that changes 
 needs no labels.
 """
 
-import math
 from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
-from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.method import Method
-from fairseq_adv.criterions.method_options import MethodConfig, refuse
+from fairseq_adv.criterions.method_options import OWN_MASKS, SHARE_DROPOUT, MethodConfig, option
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.noise import random_delta
 from fairseq_adv.criterions.vat_log import ascent_log, dropout_log
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.divergence import DIVERGENCES
@@ -29,68 +26,68 @@ from fairseq_adv.perturbation.vat_steps import VAT_PROJECTIONS, vat_step
 
 DIVERGENCE_CHOICES = ChoiceEnum(list(DIVERGENCES))
 PROJECTION_CHOICES = ChoiceEnum(list(VAT_PROJECTIONS))
-SWITCH = {"true": True, "false": False}
 
 
 @dataclass
 class ALUMConfig(MethodConfig):
     """Options of ``--criterion alum_vat``, which ``smart`` has too. Symbols are those of Algorithm 1."""
 
-    vat_alpha: float = field(
-        default=1.0,
-        metadata={
-            "help": "alpha, weight of the divergence; the paper uses 10 for pre-training, 1 for fine-tuning"
-        },
+    vat_alpha: float = option(
+        1.0,
+        "alpha, weight of the divergence; the paper uses 10 for pre-training, 1 for fine-tuning",
+        wanted="pass a finite weight of 0 or more",
+        least=0,
     )
-    vat_steps: int = field(default=1, metadata={"help": "K, ascent steps on delta"})
-    vat_step_size: float = field(default=1e-3, metadata={"help": "eta, length of an ascent step"})
-    vat_epsilon: float = field(
-        default=1e-5,
-        metadata={
-            "help": "epsilon, radius of the ball around the embeddings, in the norm of --vat-projection: the "
-            "largest entry for smart and clamp, the L2 norm per example for l2; unit ignores it"
-        },
+    vat_steps: int = option(
+        1,
+        "K, ascent steps on delta",
+        wanted="pass 1 or more; for training without a step use --criterion standard",
+        least=1,
     )
-    vat_init_std: float = field(
-        default=1e-5,
-        metadata={"help": "sigma, standard deviation of each entry of the random start delta_0"},
+    vat_step_size: float = option(
+        1e-3,
+        "eta, length of an ascent step",
+        wanted="pass a finite length above 0, such as 1e-3",
+        above=0,
     )
-    vat_start_update: int = field(
-        default=0,
-        metadata={"help": "train without perturbation for this many updates first (the paper's curriculum)"},
+    vat_epsilon: float = option(
+        1e-5,
+        "epsilon, radius of the ball around the embeddings, in the norm of --vat-projection: the largest "
+        "entry for smart and clamp, the L2 norm per example for l2; unit ignores it",
+        wanted="pass a finite radius above 0, such as 1e-5",
+        above=0,
     )
-    vat_divergence: DIVERGENCE_CHOICES = field(  # type: ignore[valid-type]
-        default="symmetric-kl",
-        metadata={
-            "help": "divergence between clean and perturbed predictions: kl(clean || perturbed), "
-            "symmetric-kl (both directions, each with its target held constant), or js; a regression uses "
-            "the squared difference"
-        },
+    vat_init_std: float = option(
+        1e-5,
+        "sigma, standard deviation of each entry of the random start delta_0",
+        wanted="pass a finite value above 0: at delta = 0 the divergence has no gradient",
+        above=0,
     )
-    vat_projection: PROJECTION_CHOICES = field(  # type: ignore[valid-type]
-        default="smart",
-        metadata={
-            "help": "the ascent step. smart: delta + eta g/max|g| per example, clamped to +-epsilon (SMART, "
-            "Algorithm 1); clamp: delta + eta g, clamped (ALUM, Algorithm 1); unit: delta + eta g, each "
-            "token divided by its largest entry (mt-dnn's code); l2: delta + eta g/||g||, into the L2 ball "
-            "of each example"
-        },
+    vat_start_update: int = option(
+        0,
+        "train without perturbation for this many updates first (the paper's curriculum)",
+        wanted="pass 0 or more",
+        least=0,
     )
-    vat_relative: bool = field(
-        default=False,
-        metadata={
-            "help": "--vat-step-size and --vat-epsilon are shares of the size of an example's embeddings: "
-            "of their root mean square entry (l2: of their L2 norm); --vat-init-std is always a share of "
-            "the former"
-        },
+    vat_divergence: DIVERGENCE_CHOICES = option(  # type: ignore[valid-type]
+        "symmetric-kl",
+        "divergence between clean and perturbed predictions: kl(clean || perturbed), symmetric-kl (both "
+        "directions, each with its target held constant), or js; a regression uses the squared difference",
+    )
+    vat_projection: PROJECTION_CHOICES = option(  # type: ignore[valid-type]
+        "smart",
+        "the ascent step. smart: delta + eta g/max|g| per example, clamped to +-epsilon (SMART, Algorithm "
+        "1); clamp: delta + eta g, clamped (ALUM, Algorithm 1); unit: delta + eta g, each token divided by "
+        "its largest entry (mt-dnn's code); l2: delta + eta g/||g||, into the L2 ball of each example",
+    )
+    vat_relative: bool = option(
+        False,
+        "--vat-step-size and --vat-epsilon are shares of the size of an example's embeddings: of their root "
+        "mean square entry (l2: of their L2 norm); --vat-init-std is always a share of the former",
     )
     vat_share_dropout: str = field(
         default="true",
-        metadata={
-            "help": "true: every pass of an update repeats the dropout masks of the first; false, as "
-            "published: each pass draws its own, and most of the divergence comes from them",
-            "argparse_const": "true",
-        },
+        metadata={"help": "true or false: " + SHARE_DROPOUT + OWN_MASKS, "argparse_const": "true"},
     )
 
 
@@ -107,6 +104,7 @@ class ALUMCriterion(Method):
     cfg: ALUMConfig
     sizes: tuple[str, ...] = ("vat_alpha", "vat_step_size", "vat_epsilon", "vat_init_std")
     train_sizes = "--vat-relative --vat-epsilon 0.06 --vat-step-size 0.06 --vat-init-std 0.006"
+    dropout_option = "vat_share_dropout"
     freezes_parameters = True
     # A divergence at the paper's epsilon is of the order of 1e-9.
     logs: tuple[Logged, ...] = (
@@ -120,10 +118,6 @@ class ALUMCriterion(Method):
         Logged("vat_skipped", per=None),
     )
 
-    def __init__(self, cfg: ALUMConfig, task: FairseqTask) -> None:
-        check_vat_options(cfg)
-        super().__init__(cfg, task)
-
     @property
     def start_update(self) -> int:
         return self.cfg.vat_start_update
@@ -134,7 +128,7 @@ class ALUMCriterion(Method):
 
     def step(self, batch: MiniBatch) -> Log:
         cfg, sample = self.cfg, batch.sample
-        delta, replay = self._perturbation(batch), batch.replay(shares_dropout(cfg))
+        delta, replay = self._perturbation(batch), self.replay(batch)
         move = vat_step(str(cfg.vat_projection), cfg.vat_step_size, cfg.vat_epsilon, delta.groups)
         usable = torch.ones((), dtype=torch.bool, device=batch.device)  # whether all gradients are finite
         divergences: list[Tensor] = []
@@ -218,39 +212,5 @@ class ALUMCriterion(Method):
     def _perturbation(self, batch: MiniBatch) -> Perturbation:
         relative = self.cfg.vat_relative
         is_l2 = relative and str(self.cfg.vat_projection) == "l2"
-        return random_delta(
-            batch, self.cfg.seed, "normal", self.cfg.vat_init_std, by_length=is_l2, relative=relative,
-            norm_type="l2" if is_l2 else "linf",
-        )  # fmt: skip
-
-
-def check_vat_options(cfg: ALUMConfig) -> None:
-    """Raises DataError, naming the option and the fix, if an option is out of range."""
-    if not (math.isfinite(cfg.vat_alpha) and cfg.vat_alpha >= 0):
-        refuse("vat-alpha", cfg.vat_alpha, "pass a finite weight of 0 or more")
-    if cfg.vat_steps < 1:
-        refuse(
-            "vat-steps", cfg.vat_steps, "pass 1 or more; for training without a step use --criterion standard"
-        )
-    for option, value, wanted in (
-        ("vat-step-size", cfg.vat_step_size, "length above 0, such as 1e-3"),
-        ("vat-epsilon", cfg.vat_epsilon, "radius above 0, such as 1e-5"),
-        ("vat-init-std", cfg.vat_init_std, "value above 0: at delta = 0 the divergence has no gradient"),
-    ):  # fmt: skip
-        if not (math.isfinite(value) and value > 0):
-            refuse(option, value, f"pass a finite {wanted}")
-    if cfg.vat_start_update < 0:
-        refuse("vat-start-update", cfg.vat_start_update, "pass 0 or more")
-    for option, choice, known in (
-        ("vat-divergence", cfg.vat_divergence, DIVERGENCES),
-        ("vat-projection", cfg.vat_projection, VAT_PROJECTIONS),
-    ):
-        if str(choice) not in known:
-            refuse(option, choice, f"pass one of {', '.join(known)}")
-    if str(cfg.vat_share_dropout).lower() not in SWITCH:
-        refuse("vat-share-dropout", cfg.vat_share_dropout, "pass true or false")
-
-
-def shares_dropout(cfg: ALUMConfig) -> bool:
-    """Whether every pass repeats the dropout masks of the first."""
-    return SWITCH[str(cfg.vat_share_dropout).lower()]
+        start = batch.noise("normal", self.cfg.vat_init_std, self.cfg.seed, by_length=is_l2)
+        return batch.perturbation(start, norm_type="l2" if is_l2 else "linf", relative=relative)

@@ -4,9 +4,7 @@ The perturbation increases the loss and at the same time moves the encoder's sta
 clean text. The model descends on the mean of the clean loss and the loss at the final perturbation.
 """
 
-import math
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Optional
 
 import torch.nn.functional as F
@@ -14,44 +12,45 @@ from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig, steps
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
 from fairseq_adv.criterions.logs import Log, Logged
-from fairseq_adv.criterions.method_options import refuse
+from fairseq_adv.criterions.method_options import option, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.noise import random_delta
-from fairseq_adv.perturbation import DropoutReplay, Perturbation
-from fairseq_adv.perturbation.vat_steps import normalized_step
+from fairseq_adv.perturbation import Perturbation
 
 
 @dataclass
 class CreATConfig(PerturbationConfig):
     """Options of ``--criterion creat``."""
 
-    adv_steps: int = steps("K: a clean pass, K - 1 ascent steps, and a pass at the final delta", default=2)
-    adv_max_norm: float = field(
-        default=0.1,
-        metadata={
-            "help": "epsilon, radius of the ball onto which each step is projected, per example; <= 0: no "
-            "projection"
-        },
+    adv_steps: int = option(
+        2,
+        "K: a clean pass, K - 1 ascent steps, and a pass at the final delta",
+        wanted="pass 2 or more: creat makes K - 1 ascent steps",
+        least=2,
     )
-    creat_tau: float = field(
-        default=1.0,
-        metadata={
-            "help": "tau, weight, in the ascent's objective, of the cosine between the encoder's states "
-            "with and without delta"
-        },
+    adv_max_norm: float = option(
+        0.1,
+        "epsilon, radius of the ball onto which each step is projected, per example; <= 0: no projection",
+        wanted="pass a finite radius, or 0 for no projection",
     )
-    creat_init_std: float = field(
-        default=0.01,
-        metadata={"help": "standard deviation of each entry of the random start, which is not projected"},
+    creat_tau: float = option(
+        1.0,
+        "tau, weight, in the ascent's objective, of the cosine between the encoder's states with and without "
+        "delta",
+        wanted="pass a finite weight of 0 or more",
+        least=0,
     )
-    creat_sum_similarity: bool = field(
-        default=False,
-        metadata={
-            "help": "multiply tau by the size of the mini-batch, as in the authors' code: the mean loss "
-            "minus the sum of the cosines"
-        },
+    creat_init_std: float = option(
+        0.01,
+        "standard deviation of each entry of the random start, which is not projected",
+        wanted="pass a finite standard deviation of 0 or more",
+        least=0,
+    )
+    creat_sum_similarity: bool = option(
+        False,
+        "multiply tau by the size of the mini-batch, as in the authors' code: the mean loss minus the sum of "
+        "the cosines",
     )
 
 
@@ -73,7 +72,8 @@ class CreATCriterion(AdversarialMethod):
     logs = (*AdversarialMethod.logs, Logged("creat_similarity", per="creat_rows"))
 
     def __init__(self, cfg: CreATConfig, task: FairseqTask) -> None:
-        check_creat_options(cfg)
+        if cfg.adv_init_mag != 0:
+            refuse("adv-init-mag", cfg.adv_init_mag, "leave it out; creat uses --creat-init-std instead")
         super().__init__(cfg, task)
 
     @property
@@ -86,12 +86,18 @@ class CreATCriterion(AdversarialMethod):
             pass  # raises an error if the encoder has none
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
-        delta, replay = self.perturbation(batch), self.replay(batch)
+        cfg, delta, replay = self.cfg, self.perturbation(batch), self.replay(batch)
+        tau = cfg.creat_tau * (self.objective.sample_size(batch.sample) if cfg.creat_sum_similarity else 1)
         with batch.no_sync(), replay, self.objective.first_states(batch.model) as states:
             predictions, clean = batch.forward()
         target = states[0].detach()
-        for _ in range(self.cfg.adv_steps - 1):
-            self._ascend(batch, delta, replay, target)
+        for _ in range(cfg.adv_steps - 1):
+            with batch.no_sync(), batch.frozen_parameters(), replay:
+                with self.objective.first_states(batch.model) as states, delta.applied():
+                    _, loss = batch.forward()
+                batch.backward(loss - tau * _similarity(states[0], target))
+            del states, loss  # besides the clean one, one graph alive at a time
+            delta.ascend(cfg.adv_lr)
         first_states = self.objective.first_states(batch.model)
         with batch.reduced_with(clean), replay, first_states as states, delta.applied(differentiable=False):
             _, last = batch.forward()
@@ -103,41 +109,14 @@ class CreATCriterion(AdversarialMethod):
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:
         """delta of the mini-batch, with a normally distributed start, which is not projected."""
-        norm_type, relative = str(self.cfg.adv_norm_type), self.cfg.adv_relative
-        return random_delta(
-            batch, self.cfg.seed, "normal", self.cfg.creat_init_std, by_length=relative and norm_type == "l2",
-            relative=relative, norm_type=norm_type,
-        )  # fmt: skip
-
-    def _ascend(self, batch: MiniBatch, delta: Perturbation, replay: DropoutReplay, target: Tensor) -> None:
-        cfg, size = self.cfg, self.objective.sample_size(batch.sample)
-        tau = cfg.creat_tau * (size if cfg.creat_sum_similarity else 1)
-        with batch.no_sync(), batch.frozen_parameters(), replay:
-            with self.objective.first_states(batch.model) as states, delta.applied():
-                _, loss = batch.forward()
-            batch.backward(loss - tau * _similarity(states[0], target))
-        step = partial(
-            normalized_step,
-            step_size=cfg.adv_lr,
-            epsilon=cfg.adv_max_norm,
-            norm_type=str(cfg.adv_norm_type),
-            groups=delta.groups,
+        cfg, norm_type = self.cfg, str(self.cfg.adv_norm_type)
+        by_length = cfg.adv_relative and norm_type == "l2"
+        start = batch.noise("normal", cfg.creat_init_std, cfg.seed, by_length=by_length, update=update)
+        return batch.perturbation(
+            start, norm_type=norm_type, radius=cfg.adv_max_norm, relative=cfg.adv_relative, free_start=True
         )
-        delta.step(step, delta.gradient())
 
 
 def _similarity(states: Tensor, target: Tensor) -> Tensor:
     """The cosines of (rows, dim) and (rows, dim), summed over the rows, in fp32."""
     return F.cosine_similarity(states.float(), target.float(), dim=-1).sum()
-
-
-def check_creat_options(cfg: CreATConfig) -> None:
-    """Raises DataError, naming the option and the fix, if an option is out of range."""
-    if cfg.adv_steps < 2:
-        refuse("adv-steps", cfg.adv_steps, "pass 2 or more: creat makes K - 1 ascent steps")
-    if cfg.adv_init_mag != 0:
-        refuse("adv-init-mag", cfg.adv_init_mag, "leave it out; creat uses --creat-init-std instead")
-    if not (math.isfinite(cfg.creat_tau) and cfg.creat_tau >= 0):
-        refuse("creat-tau", cfg.creat_tau, "pass a finite weight of 0 or more")
-    if not (math.isfinite(cfg.creat_init_std) and cfg.creat_init_std >= 0):
-        refuse("creat-init-std", cfg.creat_init_std, "pass a finite standard deviation of 0 or more")

@@ -5,6 +5,7 @@ Training minimises |J - b| + b, where J is the mean loss: below the flood level 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -12,10 +13,12 @@ from fairseq.logging import metrics
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
+from fairseq_adv.accordance import GROUPS
 from fairseq_adv.accordance.flood_level import FloodLevel
 from fairseq_adv.accordance.search import FloodSearch
 from fairseq_adv.criterions.logs import Log
-from fairseq_adv.criterions.method_options import MethodConfig, fixed_level
+from fairseq_adv.criterions.method_options import MethodConfig, refuse
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.precision import try_step
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.parallel import sum_over_workers
@@ -119,3 +122,49 @@ def flooded_sum(loss: Tensor, size: int, level: float) -> Tensor:
     """
     below = loss.detach().double() < size * level
     return torch.where(below, 2 * size * level - loss, loss)
+
+
+def fixed_level(option: str | None) -> float | None:
+    """b of ``--flood-level`` in nats, 0 if it is not given; ``None`` for ``auto``.
+
+    Raises:
+        DataError: it is neither ``auto`` nor a finite number of 0 or more.
+    """
+    if option is None:
+        return 0.0
+    if option == "auto":
+        return None
+    try:
+        level = float(option)
+    except ValueError:
+        level = math.nan
+    if not (math.isfinite(level) and level >= 0):
+        refuse("flood-level", option, "pass a finite number of nats, 0 or more, such as 0.05; or auto")
+    return level
+
+
+def check_flood_options(cfg: MethodConfig, has_single_backward: bool) -> None:
+    """Raises DataError, naming the option and the fix, if options of flooding are wrong together.
+
+    Args:
+        cfg: the options.
+        has_single_backward: see :class:`fairseq_adv.criterions.method.Method`.
+    """
+    if cfg.accordance_interval and str(cfg.ddp_backend) in ("fully_sharded", "slowmo"):
+        raise DataError(
+            f"--accordance-interval with --ddp-backend {cfg.ddp_backend}: no worker has the gradient of the "
+            "whole model; pass --ddp-backend pytorch_ddp or legacy_ddp"
+        )
+    groups = cfg.accordance_groups.split(",")
+    if not set(groups) <= set(GROUPS) or len(groups) > len(set(groups)):
+        refuse("accordance-groups", cfg.accordance_groups, f"pass one or more of {','.join(GROUPS)}")
+    if fixed_level(cfg.flood_level) is None:
+        if cfg.accordance_interval == 0:
+            refuse("flood-level", "auto", "also pass --accordance-interval, such as 100 updates")
+        if str(cfg.flood_crossing_group) not in groups:
+            refuse("flood-crossing-group", cfg.flood_crossing_group, "add it to --accordance-groups")
+    if str(cfg.flood_scope) == "micro-batch" and not has_single_backward:
+        raise DataError(
+            f"--flood-scope micro-batch with --criterion {cfg._name}: the loss of a micro-batch is only "
+            "known after its last backward pass; pass --flood-scope update"
+        )

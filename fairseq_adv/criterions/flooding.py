@@ -4,13 +4,14 @@ Flooding is an option of every method, ``--flood-level``: see :mod:`fairseq_adv.
 criterion combines it with standard training.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
 
 from fairseq_adv.criterions.adversarial import PerturbationConfig
 from fairseq_adv.criterions.method import Method
+from fairseq_adv.criterions.method_options import option
 from fairseq_adv.criterions.smart import SMARTConfig
 from fairseq_adv.data.errors import DataError
 
@@ -23,7 +24,7 @@ class FloodingConfig(PerturbationConfig, SMARTConfig):
     version 0.2 contain them, and fairseq refuses unknown keys.
     """
 
-    base_method: str = field(default="standard", metadata={"help": "removed: pass its value as --criterion"})
+    base_method: str = option("standard", "removed: pass its value as --criterion")
 
 
 @register_criterion("flooding", dataclass=FloodingConfig)

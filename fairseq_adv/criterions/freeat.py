@@ -8,7 +8,7 @@ gives the gradient of the perturbation, which moves along it before the next rep
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from fairseq import utils
@@ -21,15 +21,14 @@ from torch import nn
 
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig, steps
 from fairseq_adv.criterions.logs import Log, Logged
-from fairseq_adv.criterions.method_options import refuse
+from fairseq_adv.criterions.method_options import option, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.group_replay import UpdateLog, replay_groups
 from fairseq_adv.perturbation import Perturbation, geometry
 
 logger = logging.getLogger(__name__)
-SCHEDULES = ("passes", "groups")
-SCHEDULE_CHOICES = ChoiceEnum(list(SCHEDULES))
+SCHEDULE_CHOICES = ChoiceEnum(["passes", "groups"])
 
 
 @dataclass
@@ -37,14 +36,11 @@ class FreeATConfig(PerturbationConfig):
     """Options of ``--criterion freeat``."""
 
     adv_steps: int = steps("K replays of each group of mini-batches")
-    freeat_schedule: SCHEDULE_CHOICES = field(  # type: ignore[valid-type]
-        default="passes",
-        metadata={
-            "help": "what counts as an update for --max-update, the learning-rate schedule and fairseq's "
-            "intervals. passes: each of the K replays, so --max-update N makes N passes over the network "
-            "and costs as much as N standard updates (the paper); groups: the K replays of a group together "
-            "(the authors' code)"
-        },
+    freeat_schedule: SCHEDULE_CHOICES = option(  # type: ignore[valid-type]
+        "passes",
+        "what counts as an update for --max-update, the learning-rate schedule and fairseq's intervals. "
+        "passes: each of the K replays, so --max-update N makes N passes over the network and costs as much "
+        "as N standard updates (the paper); groups: the K replays of a group together (the authors' code)",
     )
     # The criterion needs these to stop at --max-update in the middle of a group, and to warn. They are set by
     # fairseq's own options of the same names.
@@ -78,7 +74,7 @@ class FreeATCriterion(AdversarialMethod):
     def updates_per_batch(cls, options: Mapping[str, str]) -> int:
         """Each replay counts as an update, with the schedule ``passes``."""
         steps = options.get("--adv-steps", str(FreeATConfig.adv_steps))
-        counts = options.get("--freeat-schedule", SCHEDULES[0]) == SCHEDULES[0]
+        counts = options.get("--freeat-schedule", "passes") == "passes"
         return int(steps) if counts and steps.isdecimal() else 1
 
     def check_before_training(self, model: nn.Module) -> None:
@@ -171,9 +167,7 @@ class _Group:
 
 
 def check_freeat_options(cfg: FreeATConfig) -> None:
-    """Raises DataError, naming the option and the fix, if an option is out of range or has no effect."""
-    if str(cfg.freeat_schedule) not in SCHEDULES:
-        refuse("freeat-schedule", cfg.freeat_schedule, f"pass one of {', '.join(SCHEDULES)}")
+    """Raises DataError, naming the option and the fix, if an option has no effect with another one."""
     if cfg.no_adv_share_dropout:
         raise DataError(
             "--no-adv-share-dropout has no effect with --criterion freeat: each replay is an update with its "
@@ -199,11 +193,11 @@ def costs_and_intervals(cfg: FreeATConfig) -> list[str]:
             f"epochs. For the cost of standard training, divide its --max-epoch by {k}, or pass the same "
             "--max-update"
         )
-    for option in ("log_interval", "save_interval_updates", "validate_interval_updates"):
-        every = getattr(cfg, option)
+    for name in ("log_interval", "save_interval_updates", "validate_interval_updates"):
+        every = getattr(cfg, name)
         if every % k:
             texts.append(
-                f"--{option.replace('_', '-')} {every}: fairseq checks once per group of {k} updates, so "
+                f"--{name.replace('_', '-')} {every}: fairseq checks once per group of {k} updates, so "
                 f"the actual interval is {math.lcm(every, k)}; pass a multiple of {k}"
             )
     return texts

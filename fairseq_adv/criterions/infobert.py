@@ -7,7 +7,7 @@ other makes tokens that matter, but are not easy to attack, more informative abo
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor, distributed, nn
 from fairseq_adv.criterions import information
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
 from fairseq_adv.criterions.logs import Log, Logged
-from fairseq_adv.criterions.method_options import refuse
+from fairseq_adv.criterions.method_options import option, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.data.errors import DataError, as_data_error
 from fairseq_adv.fairseq_patches.gradients import let_criterions_see_the_model
@@ -32,21 +32,23 @@ from fairseq_adv.perturbation import Perturbation, find_layers, geometry
 class InfoBERTConfig(PerturbationConfig):
     """Options of ``--criterion infobert``."""
 
-    infobert_alpha: float = field(
-        default=5e-3,
-        metadata={"help": "alpha, weight of the lower bound, between anchored tokens and the sentence"},
+    infobert_alpha: float = option(
+        5e-3,
+        "alpha, weight of the lower bound, between anchored tokens and the sentence",
+        wanted="pass a finite weight of 0 or more",
+        least=0,
     )
-    infobert_beta: float = field(
-        default=5e-3,
-        metadata={"help": "beta, weight of the upper bound, between tokens in the embedding layer"},
+    infobert_beta: float = option(
+        5e-3,
+        "beta, weight of the upper bound, between tokens in the embedding layer",
+        wanted="pass a finite weight of 0 or more",
+        least=0,
     )
-    infobert_low: float = field(
-        default=0.5,
-        metadata={"help": "c_l: words ranked below this fraction by gradient norm are not anchored"},
+    infobert_low: float = option(
+        0.5, "c_l: words ranked below this fraction by gradient norm are not anchored"
     )
-    infobert_high: float = field(
-        default=0.9,
-        metadata={"help": "c_h: words ranked above this fraction by gradient norm are not anchored"},
+    infobert_high: float = option(
+        0.9, "c_h: words ranked above this fraction by gradient norm are not anchored"
     )
 
 
@@ -198,11 +200,7 @@ class InfoBERTCriterion(AdversarialMethod):
 
 
 def check_infobert_options(cfg: InfoBERTConfig) -> None:
-    """Raises DataError, naming the option and the fix, if an option is out of range."""
-    for option in ("infobert_alpha", "infobert_beta"):
-        value = getattr(cfg, option)
-        if not (math.isfinite(value) and value >= 0):
-            refuse(option.replace("_", "-"), value, "pass a finite weight of 0 or more")
+    """Raises DataError, naming the option and the fix, if options don't fit together."""
     if not 0 <= cfg.infobert_low < cfg.infobert_high <= 1:
         refuse(
             "infobert-low", f"{cfg.infobert_low} --infobert-high {cfg.infobert_high}",

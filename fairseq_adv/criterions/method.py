@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from fairseq_adv.criterions import diverged
 from fairseq_adv.criterions.compiled_layers import check_compile, compile_layers
-from fairseq_adv.criterions.flood import Flood
+from fairseq_adv.criterions.flood import Flood, check_flood_options
 from fairseq_adv.criterions.gpu_precision import allow_tf32, refuse_fp16_without_gpu
 from fairseq_adv.criterions.logs import Log, Logged, Scored, complete, on_host, reduce_logs
-from fairseq_adv.criterions.method_options import MethodConfig, check_flood_options
+from fairseq_adv.criterions.method_options import MethodConfig, check_options, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
 from fairseq_adv.criterions.renamed import tell
 from fairseq_adv.criterions.restart import RECORD, check_restart, follow_precision, use_new_options
@@ -48,6 +48,7 @@ from fairseq_adv.fairseq_patches.training_loop import remark_in_the_last_line
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import workers
+from fairseq_adv.perturbation import DropoutReplay
 
 StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as in fairseq
 FIRST_UPDATE = "first_update"  # fairseq's meters of this name; checkpoints contain them
@@ -74,6 +75,7 @@ class Method(FairseqCriterion):
         sizes: the options that set the size of the perturbation, and the weight of its term in the loss.
         train_sizes: the sizes that ``fairseq-adv train`` passes if the user passes none.
         train_options: further options that it passes, each unless the user does.
+        dropout_option: the option that shares dropout masks, or with a name that begins with "no" doesn't.
         update_logs: the logs of the last update's mini-batches; with several workers, their sum.
         has_single_backward: whether a mini-batch's gradient is that of a single loss, passed to
             :meth:`MiniBatch.descend`.
@@ -95,6 +97,7 @@ class Method(FairseqCriterion):
     sizes: tuple[str, ...] = ()
     train_sizes: str = ""
     train_options: str = ""
+    dropout_option: str = ""
     has_single_backward = True
     freezes_parameters = False
     freezes_inference_copies = True
@@ -109,6 +112,8 @@ class Method(FairseqCriterion):
             cls.has_single_backward = vars(cls)["descends_once"]
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask) -> None:
+        own = {field.name for field in fields(MethodConfig)} | self.own_options()
+        check_options(cfg, getattr(self, "__dataclass"), own)
         check_flood_options(cfg, self.has_single_backward)
         check_compile(cfg)
         if self.freezes_parameters and str(cfg.ddp_backend) == "fully_sharded":
@@ -129,6 +134,7 @@ class Method(FairseqCriterion):
         self._update = -1
         self._kept: dict[str, Any] = {}
         self._parts: list[ModelParts] = []
+        self.shares_dropout = self.dropout_option != "" and self._has_shared_dropout()
         self._bind(task)
         freeze_inference_copies()
         average_tied_weights_once()
@@ -204,6 +210,12 @@ class Method(FairseqCriterion):
         self.update_logs.append(log)
         self._last_log = log
         return log["loss"], log["sample_size"], log
+
+    def replay(self, batch: MiniBatch) -> DropoutReplay:
+        """A context manager for every pass of the mini-batch: repeats the dropout masks of the first, unless
+        :attr:`dropout_option` says otherwise.
+        """
+        return batch.replay(self.shares_dropout)
 
     def scores(self, predictions: Tensor, sample: Sample) -> Log:
         """The scores (accuracy, …) of a pass, for :meth:`log`: smaller than the predictions."""
@@ -300,6 +312,12 @@ class Method(FairseqCriterion):
     def reduce_metrics(cls, logging_outputs: list[Log]) -> None:
         """Logs the loss in bits, as fairseq does, and the numbers that the method declares."""
         reduce_logs(logging_outputs, cls.logs)
+
+    def _has_shared_dropout(self) -> bool:
+        name, value = self.dropout_option, str(getattr(self.cfg, self.dropout_option)).lower()
+        if value not in ("true", "false"):
+            refuse(name.replace("_", "-"), getattr(self.cfg, name), "pass true or false")
+        return (value == "true") != name.startswith("no_")
 
     def _bind(self, task: FairseqTask) -> None:
         """Replaces methods of the task; except for ``train_step``, the replacements call the originals."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, ContextManager
@@ -17,8 +17,10 @@ from fairseq_adv.data.errors import as_data_error
 from fairseq_adv.fairseq_patches.precision import autocast
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
-from fairseq_adv.perturbation import DropoutReplay, find_token_embedding
+from fairseq_adv.perturbation import DropoutReplay, Perturbation, find_token_embedding, geometry
 from fairseq_adv.perturbation.passes import frozen_parameters, no_sync, reduced_with
+
+Start = Callable[[Tensor, int], Tensor]  # makes delta_0, see Perturbation
 
 
 class ModelParts:
@@ -96,6 +98,31 @@ class MiniBatch:
     def device(self) -> torch.device:
         """The device of the model."""
         return self.parts.weights[0].device
+
+    def noise(
+        self, kind: str, size: float, seed: int, *, by_length: bool, update: int | None = None
+    ) -> Start:
+        """Random noise as the start of a perturbation. It does not depend on how a batch is padded, split or
+        distributed.
+
+        Args:
+            kind: ``uniform``, U(-size, size) in each entry, or ``normal``, N(0, size^2); zero on padding.
+            size: of the noise. For a relative one to be a share of the root mean square entry, pass
+                ``by_length`` with the norm ``l2`` but not with ``linf``.
+            seed: the run's; the update and the ids of the rows are mixed into it.
+            by_length: divide by sqrt(L*D), L tokens of an example (of a question's candidates together).
+            update: ``None``: the mini-batch's own.
+        """
+        groups, ids = self.objective.groups(self.sample), self.objective.row_ids(self.sample)
+        seeds = geometry.row_seeds(seed, self.update if update is None else update, ids, groups)
+        draw = geometry.uniform_start if kind == "uniform" else geometry.gaussian_start
+        norm_type = "l2" if by_length else "linf"
+        return lambda mask, dim: draw(mask, dim, size, seeds, norm_type, groups)
+
+    def perturbation(self, start: Start, **sizes: Any) -> Perturbation:
+        """delta on the model's embeddings; ``sizes`` are further arguments of :class:`Perturbation`."""
+        groups = self.objective.groups(self.sample)
+        return Perturbation(self.embedding, self.objective.padding_idx, start, groups=groups, **sizes)
 
     @contextmanager
     def autocast(self) -> Iterator[None]:

@@ -4,18 +4,16 @@ In addition to the task's loss, it minimises the change in the model's predictio
 the word embeddings. With fairseq's ``--spectral-norm-classification-head`` it is R4F.
 """
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fairseq.criterions import register_criterion
-from fairseq.tasks.fairseq_task import FairseqTask
 from torch import nn
 
 from fairseq_adv.criterions.logs import Log, Logged, sizes_of
 from fairseq_adv.criterions.method import Method
-from fairseq_adv.criterions.method_options import MethodConfig, refuse
+from fairseq_adv.criterions.method_options import OWN_MASKS, SHARE_DROPOUT, MethodConfig, option
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.noise import NOISE_CHOICES, check_noise_kind, random_delta
+from fairseq_adv.criterions.noise import NOISE_CHOICES
 from fairseq_adv.perturbation import float32_embedding
 from fairseq_adv.perturbation.precision import warn_of_rounding
 
@@ -24,31 +22,25 @@ from fairseq_adv.perturbation.precision import warn_of_rounding
 class R3FConfig(MethodConfig):
     """Options of ``--criterion r3f``."""
 
-    r3f_lambda: float = field(
-        default=1.0,
-        metadata={"help": "lambda, weight of the divergence between the clean and the noised predictions"},
+    r3f_lambda: float = option(
+        1.0,
+        "lambda, weight of the divergence between the clean and the noised predictions",
+        wanted="pass a finite weight of 0 or more",
+        least=0,
     )
-    r3f_epsilon: float = field(
-        default=1e-5,
-        metadata={"help": "epsilon, size of the noise in each entry of the embeddings"},
+    r3f_epsilon: float = option(
+        1e-5,
+        "epsilon, size of the noise in each entry of the embeddings",
+        wanted="pass a finite size of 0 or more, such as 1e-5",
+        least=0,
     )
-    r3f_noise: NOISE_CHOICES = field(  # type: ignore[valid-type]
-        default="uniform",
-        metadata={"help": "uniform: U(-epsilon, epsilon); normal: N(0, epsilon^2)"},
+    r3f_noise: NOISE_CHOICES = option(  # type: ignore[valid-type]
+        "uniform", "uniform: U(-epsilon, epsilon); normal: N(0, epsilon^2)"
     )
-    r3f_relative: bool = field(
-        default=False,
-        metadata={
-            "help": "--r3f-epsilon is a share of the root mean square entry of an example's embeddings"
-        },
+    r3f_relative: bool = option(
+        False, "--r3f-epsilon is a share of the root mean square entry of an example's embeddings"
     )
-    r3f_share_dropout: bool = field(
-        default=False,
-        metadata={
-            "help": "repeat the dropout masks of the clean pass in the noised one; otherwise, as published, "
-            "the noised pass draws its own, and most of the divergence comes from them"
-        },
-    )
+    r3f_share_dropout: bool = option(False, SHARE_DROPOUT + OWN_MASKS)
 
 
 @register_criterion("r3f", dataclass=R3FConfig)
@@ -63,6 +55,7 @@ class R3FCriterion(Method):
 
     cfg: R3FConfig
     sizes = ("r3f_lambda", "r3f_epsilon")
+    dropout_option = "r3f_share_dropout"
     logs = (
         Logged("task_loss", per="sample_size", in_bits=True, digits=3),
         Logged("r3f_divergence", per="sample_size", in_bits=True, digits=12),
@@ -70,20 +63,10 @@ class R3FCriterion(Method):
         Logged("adv_ratio", digits=9),
     )
 
-    def __init__(self, cfg: R3FConfig, task: FairseqTask) -> None:
-        if not (math.isfinite(cfg.r3f_lambda) and cfg.r3f_lambda >= 0):
-            refuse("r3f-lambda", cfg.r3f_lambda, "pass a finite weight of 0 or more")
-        if not (math.isfinite(cfg.r3f_epsilon) and cfg.r3f_epsilon >= 0):
-            refuse("r3f-epsilon", cfg.r3f_epsilon, "pass a finite size of 0 or more, such as 1e-5")
-        check_noise_kind("r3f-noise", str(cfg.r3f_noise))
-        super().__init__(cfg, task)
-
     def step(self, batch: MiniBatch) -> Log:
-        cfg, relative = self.cfg, self.cfg.r3f_relative
-        delta = random_delta(
-            batch, cfg.seed, str(cfg.r3f_noise), cfg.r3f_epsilon, by_length=relative, relative=relative
-        )
-        replay = batch.replay(cfg.r3f_share_dropout)
+        cfg, relative, replay = self.cfg, self.cfg.r3f_relative, self.replay(batch)
+        start = batch.noise(str(cfg.r3f_noise), cfg.r3f_epsilon, cfg.seed, by_length=relative)
+        delta = batch.perturbation(start, relative=relative)
         with batch.autocast():
             with float32_embedding(batch.model, batch.embedding):
                 with batch.no_sync(), replay:

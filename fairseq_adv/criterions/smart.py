@@ -5,8 +5,7 @@ average of the weights. The average is fairseq's own ``--store-ema``: saved in c
 workers.
 """
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Optional
 
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 
 from fairseq_adv.criterions.alum_vat import ALUMConfig, ALUMCriterion
 from fairseq_adv.criterions.logs import Logged
-from fairseq_adv.criterions.method_options import refuse
+from fairseq_adv.criterions.method_options import option
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.precision_option import computes_on_the_cpu
@@ -30,12 +29,12 @@ from fairseq_adv.perturbation import DropoutReplay, float32_embedding
 class SMARTConfig(ALUMConfig):
     """Options of ``--criterion smart``."""
 
-    smart_mu: float = field(
-        default=1.0,
-        metadata={
-            "help": "mu, weight of the proximal term, the divergence from the averaged model (--store-ema; "
-            "--ema-decay is beta)"
-        },
+    smart_mu: float = option(
+        1.0,
+        "mu, weight of the proximal term, the divergence from the averaged model (--store-ema; --ema-decay "
+        "is beta)",
+        wanted="pass a finite weight of 0 or more",
+        least=0,
     )
     # The criterion needs these for checks. They are set by fairseq's own options of the same names.
     store_ema: bool = II("ema.store_ema")
@@ -103,9 +102,7 @@ def _without_average(plain: Any, *args: Any, ema_model: Optional[nn.Module] = No
 
 
 def check_smart_options(cfg: SMARTConfig) -> None:
-    """Raises DataError, naming the option and the fix, if an option is out of range or missing."""
-    if not (math.isfinite(cfg.smart_mu) and cfg.smart_mu >= 0):
-        refuse("smart-mu", cfg.smart_mu, "pass a finite weight of 0 or more")
+    """Raises DataError, naming the option and the fix, if an option is missing."""
     if not cfg.store_ema:
         raise DataError(
             "--criterion smart needs the average of the weights: pass --store-ema and --ema-decay 0.999 (in "

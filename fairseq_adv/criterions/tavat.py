@@ -4,7 +4,7 @@ FreeLB with a second perturbation for each word of the vocabulary, kept in a tab
 next. The table is in ``token_table.py``.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Optional
 
@@ -15,31 +15,28 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig, Start
+from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
 from fairseq_adv.criterions.logs import Log
-from fairseq_adv.criterions.method_options import refuse
+from fairseq_adv.criterions.method_options import option, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.token_table import TokenTable, warn_of_a_lost_table
 from fairseq_adv.fairseq_patches.extra_weights import is_of_version_0_2_0
 from fairseq_adv.fairseq_patches.precision import try_step
-from fairseq_adv.perturbation import Groups, TokenAwarePerturbation
+from fairseq_adv.perturbation import TokenAwarePerturbation
 
-VARIANTS = ("joint", "paper", "released")
-VARIANT_CHOICES = ChoiceEnum(list(VARIANTS))
+VARIANT_CHOICES = ChoiceEnum(["joint", "paper", "released"])
 
 
 @dataclass
 class TAVATConfig(PerturbationConfig):
     """Options of ``--criterion tavat``."""
 
-    tavat_variant: VARIANT_CHOICES = field(  # type: ignore[valid-type]
-        default="joint",
-        metadata={
-            "help": "paper: Algorithm 1, where both perturbations have a ball each; joint: with one ball for "
-            "their sum, as in the authors' code, and FreeLB's start (version 0.2.0 called this paper); "
-            "released: the authors' code, which also divides the perturbations of a mini-batch by their "
-            "joint norm, adds them to the table, and sums the passes"
-        },
+    tavat_variant: VARIANT_CHOICES = option(  # type: ignore[valid-type]
+        "joint",
+        "paper: Algorithm 1, where both perturbations have a ball each; joint: with one ball for their sum, "
+        "as in the authors' code, and FreeLB's start (version 0.2.0 called this paper); released: the "
+        "authors' code, which also divides the perturbations of a mini-batch by their joint norm, adds them "
+        "to the table, and sums the passes",
     )
 
 
@@ -55,7 +52,8 @@ class TAVATCriterion(AdversarialMethod):
     has_single_backward = False
 
     def __init__(self, cfg: TAVATConfig, task: FairseqTask) -> None:
-        check_tavat_options(cfg)
+        if str(cfg.adv_norm_type) != "l2":
+            refuse("adv-norm-type", cfg.adv_norm_type, "--criterion tavat supports only l2; leave it out")
         super().__init__(cfg, task)
         self.is_released = str(cfg.tavat_variant) == "released"
         self.is_paper = str(cfg.tavat_variant) == "paper"
@@ -97,26 +95,22 @@ class TAVATCriterion(AdversarialMethod):
         return log
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> TokenAwarePerturbation:
-        cfg, groups = self.cfg, self.objective.groups(batch.sample)
+        """delta and eta of the mini-batch. delta_0 is FreeLB's, but with the variant ``paper``
+        U(-m, m) / sqrt(D) whatever the length (line 4)."""
+        cfg, size = self.cfg, self.cfg.adv_init_mag
+        if self.is_paper:
+            size = size / int(batch.embedding.embedding_dim) ** 0.5  # type: ignore[arg-type]
         return TokenAwarePerturbation(
             batch.embedding,
             self.objective.padding_idx,
-            self.start(batch, groups, batch.update if update is None else update),
+            batch.noise("uniform", size, cfg.seed, by_length=not self.is_paper, update=update),
             self.table.rows(batch.optimizer, batch.embedding),
             radius=cfg.adv_max_norm,
-            groups=groups,
+            groups=self.objective.groups(batch.sample),
             relative=cfg.adv_relative,
             joint_norm=self.is_released,
             two_balls=self.is_paper,
         )
-
-    def start(self, batch: MiniBatch, groups: Optional[Groups], update: int) -> Start:
-        """FreeLB's, but with the variant ``paper`` U(-m, m) / sqrt(D) whatever the length (line 4)."""
-        start: Any = super().start(batch, groups, update)
-        if self.is_paper:
-            dim = int(batch.embedding.embedding_dim)  # type: ignore[arg-type]
-            start = partial(start, magnitude=self.cfg.adv_init_mag / dim**0.5, norm_type="linf")
-        return start  # type: ignore[no-any-return]
 
     def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
         """Names the variant of a run of version 0.2.0, whose ``paper`` is ``joint`` now."""
@@ -129,11 +123,3 @@ class TAVATCriterion(AdversarialMethod):
         """The task's own step, then the update of the table."""
         if try_step(plain, optimizer, model, update_num):
             self.table.update(optimizer, self._parts_of(model).embedding, adds=self.is_released)
-
-
-def check_tavat_options(cfg: TAVATConfig) -> None:
-    """Raises DataError, naming the option and the fix, if an option is out of range or has no effect."""
-    if str(cfg.tavat_variant) not in VARIANTS:
-        refuse("tavat-variant", cfg.tavat_variant, f"pass one of {', '.join(VARIANTS)}")
-    if str(cfg.adv_norm_type) != "l2":
-        refuse("adv-norm-type", cfg.adv_norm_type, "--criterion tavat supports only l2; leave it out")

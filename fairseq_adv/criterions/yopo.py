@@ -6,16 +6,15 @@ perturbation takes n steps through the first Transformer layer alone, using the 
 output from the full pass.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from fairseq.criterions import register_criterion
-from fairseq.tasks.fairseq_task import FairseqTask
 from torch import nn
 
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig, steps
 from fairseq_adv.criterions.logs import Log
-from fairseq_adv.criterions.method_options import refuse
+from fairseq_adv.criterions.method_options import option
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.data.errors import as_data_error
 from fairseq_adv.perturbation import DropoutReplay, FirstLayer, Perturbation, find_layers
@@ -26,19 +25,16 @@ class YOPOConfig(PerturbationConfig):
     """Options of ``--criterion yopo``."""
 
     adv_steps: int = steps("m, full forward-backward passes")
-    yopo_steps: int = field(
-        default=2,
-        metadata={
-            "help": "n in YOPO-m-n: shallow ascent steps after each of the m = --adv-steps full passes "
-            "except the last"
-        },
+    yopo_steps: int = option(
+        2,
+        "n in YOPO-m-n: shallow ascent steps after each of the m = --adv-steps full passes except the last",
+        wanted="pass 1 or more; 1 equals FreeLB",
+        least=1,
     )
-    yopo_full_step: bool = field(
-        default=False,
-        metadata={
-            "help": "make each shallow step --adv-lr long (FreeLB, Table 9; the authors' code) instead of "
-            "--adv-lr / n (Table 4)"
-        },
+    yopo_full_step: bool = option(
+        False,
+        "make each shallow step --adv-lr long (FreeLB, Table 9; the authors' code) instead of --adv-lr / n "
+        "(Table 4)",
     )
 
 
@@ -53,11 +49,6 @@ class YOPOCriterion(AdversarialMethod):
     cfg: YOPOConfig
     has_single_backward = False
     freezes_parameters = True
-
-    def __init__(self, cfg: YOPOConfig, task: FairseqTask) -> None:
-        if cfg.yopo_steps < 1:
-            refuse("yopo-steps", cfg.yopo_steps, "pass 1 or more; 1 equals freelb")
-        super().__init__(cfg, task)
 
     def check_before_training(self, model: nn.Module) -> None:
         with as_data_error():

@@ -60,6 +60,7 @@ class Perturbation:
         norm_type: ``l2`` or ``linf``; the norm of the step and of the ball.
         radius: epsilon of the ball; 0 or less: no ball.
         groups: the rows of each example; ``None``: every row is an example.
+        free_start: the start may lie outside of the ball.
         relative: sizes (of start, step and radius) are relative to the example's clean embeddings: to ||X||_F
             for ``l2``, to their root mean square for ``linf``. delta moves as if the embeddings were divided
             by that number and the model multiplied them by it again.
@@ -85,6 +86,7 @@ class Perturbation:
         radius: float = 0.0,
         groups: Groups | None = None,
         relative: bool = False,
+        free_start: bool = False,
     ) -> None:
         self.embedding = embedding
         self.padding_idx = padding_idx
@@ -93,6 +95,7 @@ class Perturbation:
         self.radius = radius
         self.groups = groups
         self.relative = relative
+        self.free_start = free_start
         self.delta: Tensor | None = None
         self.embedding_norm: Tensor | None = None
         self.unit: Tensor | None = None
@@ -234,7 +237,9 @@ class Perturbation:
         with_host_copy(mask, host_copy(tokens).ne(self.padding_idx))
         self.tokens, self.mask = tokens, mask
         self.embedding_norm = geometry.example_norm(embedded * mask.unsqueeze(-1), "l2", self.groups)
-        delta = geometry.project(self.start(mask, dim), self.radius, self.norm_type, self.groups)
+        delta = self.start(mask, dim)
+        if not self.free_start:
+            delta = geometry.project(delta, self.radius, self.norm_type, self.groups)
         if self.relative:
             self.unit = self.embedding_norm.clamp(min=torch.finfo(torch.float32).tiny)
             if self.norm_type == "linf":

@@ -50,10 +50,8 @@ def test_an_unknown_choice_is_refused_by_the_parser(
      (["--vat-share-dropout", "True"], True)],
 )  # fmt: skip
 def test_the_switch_of_shared_dropout(data: Path, words: list[str], expected: bool) -> None:
-    from fairseq_adv.criterions.alum_vat import shares_dropout
-
     run = build(train_args(data, None, "alum_vat", *words))
-    assert shares_dropout(run.criterion.cfg) is expected
+    assert run.criterion.shares_dropout is expected
 
 
 def test_every_option_has_a_help_text() -> None:
