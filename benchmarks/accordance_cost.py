@@ -42,7 +42,7 @@ class Sides:
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         from fairseq_adv.accordance import AccordanceProbe
-        from fairseq_adv.accordance.batches import draw_rows
+        from fairseq_adv.accordance.probe import draw_rows
 
         rows = options.batches * options.sentences
         write_data(folder, MODELS[options.model][4], options.tokens, rows)

@@ -243,7 +243,7 @@ MUTATIONS = [
     ),
     # --- accordance ---------------------------------------------------------------------------------
     Mutation(
-        "fairseq_adv/accordance/crossing.py",
+        "fairseq_adv/accordance/flood_level.py",
         "before < 0 <= after",
         "before < 0 < after",
         "tests/criterions/test_flood_level.py::test_the_direction_of_the_crossing",
@@ -257,18 +257,18 @@ MUTATIONS = [
         "pairs within a batch are subtracted without normalising the gradient",
     ),
     Mutation(
-        "fairseq_adv/accordance/groups.py",
+        "fairseq_adv/accordance/sums.py",
         "norm = math.sqrt(sum(squared[i] for i in members))",
         "norm = math.sqrt(sum(squared))",
         "tests/accordance/test_accordance_sums.py::test_a_group_s_direction_has_length_1_in_the_group",
         "the directions of encoder and head are divided by the norm of the whole model",
     ),
     Mutation(
-        "fairseq_adv/accordance/gradients.py",
-        "rows.index_add_(0, *self._on_device(place, gradient, known))",
-        "rows.index_copy_(0, *self._on_device(place, gradient, known))",
-        "tests/accordance/test_pass_gradients.py::test_a_look_up_needs_no_more_than_the_words",
-        "a word that occurs twice keeps one of its gradients",
+        "fairseq_adv/accordance/probe.py",
+        "[*gradients, words, table.index_fill_(0, self._words, 0)]",
+        "[*gradients, words, table]",
+        "tests/accordance/test_pass_gradients.py::test_the_words_of_the_probe_are_apart[options0-words0-False]",
+        "the words of the probe count twice",
     ),
     Mutation(
         "fairseq_adv/accordance/preserve_state.py",

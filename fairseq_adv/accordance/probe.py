@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from fairseq import utils
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.accordance.batches import draw_rows, read_batches, usable_rows
-from fairseq_adv.accordance.gradients import PassGradients
-from fairseq_adv.accordance.groups import GROUPS, GroupedSums, check_groups
-from fairseq_adv.accordance.preserve_state import preserve_state, seed_random_numbers
+from fairseq_adv.accordance.preserve_state import preserve_random_state, preserve_state, seed_random_numbers
+from fairseq_adv.accordance.sums import GROUPS, GroupedSums
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import rank, sum_over_workers, workers
+from fairseq_adv.perturbation import find_token_embedding
 from fairseq_adv.perturbation.geometry import row_seeds
 from fairseq_adv.perturbation.host_copies import with_host_copy
 from fairseq_adv.perturbation.passes import no_sync, use_differentiable_layers
@@ -35,7 +35,7 @@ class Accordance:
 
     Attributes:
         cosine: for each group of parameters, the mean cosine between the gradients of different classes and
-            batches, from -1 to 1; NaN if there is no such pair.
+            batches, from -1 to 1; NaN if there is no such pair. Eq. 13 as printed gives half of it.
         pairs: number of pairs in the mean. A class makes no pairs in batches where it is missing or its
             gradient is zero or not finite.
         batches: number of probe batches.
@@ -47,9 +47,17 @@ class Accordance:
     batches: int
     loss: float
 
-    def printed(self, group: str) -> float:
-        """Eq. 13 as printed, from -1/2 to 1/2: the paper divides by twice the number of terms."""
-        return self.cosine[group] / 2
+
+class _Batch(NamedTuple):
+    """A probe batch, split by class.
+
+    Attributes:
+        number: counted from 0; the same for any number of workers.
+        classes: each class of the batch with its examples, as a mini-batch on the CPU.
+    """
+
+    number: int
+    classes: list[tuple[int, Sample]]
 
 
 class AccordanceProbe:
@@ -82,7 +90,6 @@ class AccordanceProbe:
         seed: int, dropout: bool = False, groups: Sequence[str] = GROUPS, max_positions: Any = None,
         options: str = "--accordance-",
     ) -> None:  # fmt: skip
-        check_groups(groups)
         self.objective = objective
         self.classes = objective.classes()
         self.seed = seed
@@ -92,11 +99,26 @@ class AccordanceProbe:
             raise DataError(
                 f"gradient accordance: the split {split!r} is not loaded, only {', '.join(task.datasets)}"
             )
-        usable = usable_rows(task, split, max_positions)
+        data: Any = task.dataset(split)
+        usable = np.arange(len(data))
+        if max_positions is not None:  # the trainer drops rows that are too long for the model
+            usable, _ = data.filter_indices_by_size(usable, max_positions)
         drawn = draw_rows(len(usable), batches, batch_size, seed, split, options)
-        rows = [[usable[place] for place in batch] for batch in drawn]
-        self.batches = len(rows)
-        self._mine, self._words = read_batches(objective, task, split, rows, rank(), workers())
+        self.batches = len(drawn)
+        self._mine: list[_Batch] = []
+        words: list[Tensor] = []
+        usable = np.sort(usable)
+        with preserve_random_state():
+            for number, chosen in enumerate(drawn):
+                sample = data.collater([data[int(usable[place])] for place in chosen])
+                if "target" not in sample:
+                    raise DataError(f"the split {split!r} has no labels, which gradient accordance needs")
+                words.append(sample["net_input"]["src_tokens"].unique())
+                if number % workers() == rank():
+                    parts = [(index, objective.of_class(sample, index)) for index in range(self.classes)]
+                    there = [(index, part) for index, part in parts if part is not None]
+                    self._mine.append(_Batch(number, there))
+        self._words: Tensor = torch.cat(words).unique()  # type: ignore[no-untyped-call]
 
     def measure(self, model: nn.Module, *, loss_scale: float = 1.0, autocast: bool = False) -> Accordance:
         """Makes N k forward-backward passes, each for one class of one batch, with the model's current
@@ -113,7 +135,7 @@ class AccordanceProbe:
         gradients = PassGradients(model, self._words)
         sums = GroupedSums(gradients.named, self.classes, self.groups)
         totals = torch.zeros(2, dtype=torch.float64, device=device)
-        with preserve_state(model), no_sync(model), torch.enable_grad(), gradients.watched():
+        with preserve_state(model), no_sync(model), torch.enable_grad():
             model.train(self.dropout)
             use_differentiable_layers(model)
             for batch in self._mine:
@@ -147,6 +169,71 @@ class AccordanceProbe:
         sum_over_workers(values)
         *cosines, mean_loss = values.tolist()
         return Accordance(dict(zip(self.groups, cosines)), sums.pairs, self.batches, mean_loss)
+
+
+def draw_rows(
+    examples: int, batches: int, size: int, seed: int, split: str, options: str = "--accordance-"
+) -> list[list[int]]:
+    """The rows of each batch, drawn without replacement; see :class:`AccordanceProbe`."""
+    if batches < 2:
+        raise DataError(f"{options}batches {batches}: pass 2 or more, since accordance compares batches")
+    batches = min(batches, examples // size)
+    if batches < 2:
+        raise DataError(
+            f"{options}batch-size {size}: the split {split!r} has {examples} examples that fit the "
+            f"model, too few for two batches. Pass {max(examples // 2, 1)} or less, or use a larger split."
+        )
+    order = np.random.RandomState(seed % 2**32).permutation(examples)
+    return order[: batches * size].reshape(batches, size).tolist()  # type: ignore[no-any-return]
+
+
+class PassGradients:
+    """The gradients of one pass at a time; of the word table, the rows of the probe's words are apart.
+
+    Other words get no gradient where words are looked up, so the sums need no memory for them.
+
+    Args:
+        model: may be wrapped for distributed training.
+        words: (words,) int64, distinct: the words of all probe batches.
+
+    Attributes:
+        named: describes what :meth:`take` returns: names, and tensors with the shapes, types and devices of
+            the gradients.
+    """
+
+    def __init__(self, model: nn.Module, words: Tensor) -> None:
+        trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        try:
+            table = getattr(find_token_embedding(model), "weight", None)
+        except ValueError:
+            table = None
+        self._others = [p for _, p in trainable if p is not table]
+        self.named: list[tuple[str, Tensor]] = [(name, p) for name, p in trainable if p is not table]
+        self._table: nn.Parameter | None = None
+        for name, p in trainable:
+            if p is table:
+                self._table, self._words = p, words.to(p.device, non_blocking=True)
+                self.named += [(name, p.detach()[: len(words)]), (name, p)]
+
+    def take(self) -> list[Tensor | None]:
+        """Returns the gradients since the last call, in the order of :attr:`named`, and clears them.
+
+        The last but one is that of the probe's words, (words, dim), the last that of the other rows of the
+        table, (all, dim), which is zero unless the model uses its table in another way too.
+        """
+        gradients = [_taken(p) for p in self._others]
+        if self._table is None:
+            return gradients
+        table = _taken(self._table)
+        if table is None:
+            return [*gradients, None, None]
+        words = table[self._words]
+        return [*gradients, words, table.index_fill_(0, self._words, 0)]
+
+
+def _taken(parameter: nn.Parameter) -> Tensor | None:
+    gradient, parameter.grad = parameter.grad, None
+    return gradient
 
 
 def _moved(sample: Sample, device: torch.device) -> Sample:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 Gradients = Sequence[Optional[Tensor]]  # one per parameter, None if it has none
 Reduce = Callable[[Tensor], object]  # adds up a tensor over all workers, in place
+GROUPS = ("all", "encoder", "head")  # of parameters; head: the classification heads; encoder: everything else
 
 
 class AccordanceSums:
@@ -112,15 +113,73 @@ class AccordanceSums:
     ) -> None:
         for n, gradient in enumerate(gradients):
             kept = sums[n]
-            if gradient is None:
-                if replace and kept is not None:
-                    kept.zero_()
-            elif kept is None:
-                sums[n] = _zeros(self._parameters[n]).add_(gradient, alpha=weight)
-            elif replace:
-                torch.mul(gradient.to(kept.dtype), weight, out=kept)
-            else:
+            if replace and kept is not None:
+                kept.zero_()
+            if gradient is not None:
+                sums[n] = kept = _zeros(self._parameters[n]) if kept is None else kept
                 kept.add_(gradient, alpha=weight)
+
+
+class GroupedSums:
+    """:class:`AccordanceSums` of each group, from the same gradients: groups cross zero at different times.
+
+    Directions are normalised within each group. So ``all`` and ``encoder`` weight the same gradient
+    differently, and each needs its own (k + 1) vectors.
+
+    Args:
+        named: the parameters with their names in the model.
+        classes: k.
+        groups: one or more of :data:`GROUPS`.
+    """
+
+    def __init__(self, named: Sequence[tuple[str, Tensor]], classes: int, groups: Sequence[str]) -> None:
+        self._members = {
+            group: [i for i, (name, _) in enumerate(named) if _belongs(name, group)] for group in groups
+        }
+        self._sums = {
+            group: AccordanceSums(classes, [named[i][1] for i in members])
+            for group, members in self._members.items()
+        }
+
+    def add(self, index: int, gradients: Gradients, last: bool = False) -> None:
+        """Adds the gradient of one class of the current batch, unless it is zero or not finite.
+
+        Args:
+            index: the class, from 0; at most once per batch.
+            gradients: of all parameters; not modified. A common factor, such as a loss scale, has no effect.
+            last: this is the last class of the batch.
+        """
+        squared = products(gradients, gradients)
+        if not math.isfinite(sum(squared)):
+            return
+        gradients = [gradient if square else None for gradient, square in zip(gradients, squared)]
+        for group, members in self._members.items():
+            norm = math.sqrt(sum(squared[i] for i in members))
+            if norm > 0:
+                self._sums[group].add(index, [gradients[i] for i in members], norm, last)
+
+    def end_batch(self) -> None:
+        """Ends the current batch: the next gradient belongs to another one."""
+        for sums in self._sums.values():
+            sums.end_batch()
+
+    def reduce(self, all_reduce: Reduce) -> None:
+        """Adds the sums of the other workers, for their batches. All workers must call it together."""
+        for sums in self._sums.values():
+            sums.reduce(all_reduce)
+
+    @property
+    def pairs(self) -> int:
+        """The number of pairs of gradients: the largest over the groups, since some gradients may be zero."""
+        return max(sums.pairs for sums in self._sums.values())
+
+    def cosines(self) -> dict[str, float]:
+        """The mean cosine of each group; NaN if there are no pairs."""
+        return {group: sums.mean_cosine() for group, sums in self._sums.items()}
+
+
+def _belongs(name: str, group: str) -> bool:
+    return group == "all" or ("classification_heads." in name) == (group == "head")
 
 
 def products(left: Gradients, right: Gradients) -> list[float]:
@@ -133,7 +192,7 @@ def products(left: Gradients, right: Gradients) -> list[float]:
     owners: list[int] = []
     for n, (a, b) in enumerate(zip(left, right)):
         if a is not None and b is not None:
-            precision = summing_type(a)
+            precision = _summing_type(a)
             for x, y in zip(torch.split(a.reshape(-1), _PART), torch.split(b.reshape(-1), _PART)):
                 parts.append(torch.dot(x.to(precision), y.to(precision)))
                 owners.append(n)
@@ -152,10 +211,10 @@ def dot(left: Gradients, right: Gradients) -> float:
     return sum(products(left, right))
 
 
-def summing_type(tensor: Tensor) -> torch.dtype:
+def _summing_type(tensor: Tensor) -> torch.dtype:
     """fp64 for fp64, fp32 for everything else."""
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
 
 
 def _zeros(parameter: Tensor) -> Tensor:
-    return torch.zeros_like(parameter, dtype=summing_type(parameter), requires_grad=False)
+    return torch.zeros_like(parameter, dtype=_summing_type(parameter), requires_grad=False)

@@ -14,8 +14,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.accordance import GROUPS
-from fairseq_adv.accordance.flood_level import FloodLevel
-from fairseq_adv.accordance.search import FloodSearch
+from fairseq_adv.accordance.flood_level import FloodLevel, FloodSearch
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.method_options import MethodConfig, refuse
 from fairseq_adv.data.errors import DataError

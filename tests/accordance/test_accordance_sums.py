@@ -11,8 +11,7 @@ import torch
 from support import slow
 from torch import Tensor
 
-from fairseq_adv.accordance.groups import GroupedSums
-from fairseq_adv.accordance.sums import AccordanceSums, dot, products
+from fairseq_adv.accordance.sums import AccordanceSums, GroupedSums, dot, products
 
 SHAPES = [(3, 4), (5,), (2, 2, 2)]
 Batch = dict[int, list[Tensor]]
@@ -222,9 +221,3 @@ def test_a_group_without_a_gradient_has_no_value() -> None:
     assert math.isnan(sums.cosines()["encoder"])
     assert sums.cosines()["head"] == pytest.approx(over_all_pairs(batches)[0], abs=1e-12)
     assert sums.pairs == 6
-
-
-@pytest.mark.parametrize("groups", [(), ("all", "body")])
-def test_unknown_groups_are_refused(groups: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="one or more of all, encoder, head"):
-        grouped(random_batches(2, 2), 2, *groups)

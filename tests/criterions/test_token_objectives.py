@@ -16,7 +16,7 @@ from criterions import references
 from criterions.test_methods import ALPHA, EPSILON, FP16, START, one_step, options
 from criterions.test_modes import DESCENT, OPTIONS, flat
 from fairseq_adv.accordance import AccordanceProbe
-from fairseq_adv.accordance.batches import draw_rows
+from fairseq_adv.accordance.probe import draw_rows
 from fairseq_adv.perturbation.geometry import gaussian_start, row_seeds, uniform_start
 
 ROWS = [0, 1, 2, 3, 4]
