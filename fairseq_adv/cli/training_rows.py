@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.mmap_index import read_mmap_index
+from fairseq_adv.data.text.mmap_index import read_index
 
 from .training_data import CHOICES, CLASSES, MASKED, questions_in, tagged_in
 
@@ -48,14 +46,10 @@ def rows_of_an_epoch(words: Words, task: str, folders: Sequence[Path]) -> list[i
 
 def _index(path: Path) -> tuple[int, int]:
     """The number of rows of a binarised split, and of their tokens."""
-    if not path.is_file():
-        raise DataError(f"{path}: no such file. Prepare the data again, or pass --train-subset")
-    with open(path, "rb") as file, suppress(struct.error, KeyError):
-        index = read_mmap_index(file)
-        if index is not None:
-            data = path.with_suffix(".bin")
-            return index.rows, data.stat().st_size // index.itemsize if data.is_file() else 0
-    raise DataError(f"{path}: not an index in fairseq's mmap format. Prepare the data again")
+    index = read_index(path, "Prepare the data again, or pass --train-subset.")
+    if index is None:
+        raise DataError(f"{path}: not an index in fairseq's mmap format. Prepare the data again")
+    return index.rows, path.with_suffix(".bin").stat().st_size // index.itemsize
 
 
 def _sentences(path: Path) -> int:

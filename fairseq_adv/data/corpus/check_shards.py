@@ -1,22 +1,16 @@
-"""Checks a corpus of several shards before training starts; fairseq opens a shard only when its epoch starts.
-
-Formats: fairseq 0.12.2's ``data/indexed_dataset.py``.
-"""
+"""Checks a corpus of several shards before training starts; fairseq opens each only when its epoch starts."""
 
 from __future__ import annotations
 
-import struct
 from itertools import zip_longest
 from pathlib import Path
-from typing import BinaryIO, Sequence
+from typing import Sequence
 
 from fairseq import utils
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.mmap_index import read_mmap_index
+from fairseq_adv.data.text.mmap_index import read_index
 
-_HUFFMAN_MAGIC = b"HUFFIDX\x00\x00"
-_CACHED_MAGIC = b"TNTIDX\x00\x00"
 AGAIN = "Make it again with fairseq-adv corpus; its --check checks the whole corpus."
 
 
@@ -57,58 +51,12 @@ def check_split(prefix: Path) -> None:
     Raises:
         DataError: a file is missing, empty, truncated or in another format.
     """
-    index, data = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
-    if prefix.is_file() and not index.exists():
+    path = Path(f"{prefix}.idx")
+    if prefix.is_file() and not path.exists():
         return  # fairseq's raw text: --dataset-impl raw or fasta
-    for path in (index, data):
-        if not path.is_file():
-            raise DataError(f"{path}: no such file. {AGAIN}")
-    try:
-        with index.open("rb") as stream:
-            if stream.read(len(_HUFFMAN_MAGIC)) == _HUFFMAN_MAGIC:
-                return  # its .bin records its own length
-            stream.seek(0)
-            told = _told_bytes(stream, index.stat().st_size)
-        found = data.stat().st_size
-    except (struct.error, KeyError, OSError) as error:
-        raise DataError(f"{index}: can't be read as an index ({error!r}). {AGAIN}") from error
-    if told != found:
-        raise DataError(
-            f"{data}: has {found} bytes, but {index.name} gives {told}; one is truncated or stale. {AGAIN}"
-        )
-    if told == 0:
-        raise DataError(f"{data}: is empty. Leave it out, or make the corpus again with fewer shards.")
-
-
-def _told_bytes(stream: BinaryIO, size: int) -> int:
-    """The length of the .bin according to its index of ``size`` bytes.
-
-    Raises:
-        struct.error, KeyError: the index is truncated or not an index.
-    """
-    index = read_mmap_index(stream)
-    if index is not None:
-        if size != index.size:
-            raise struct.error(f"{size} bytes for {index.rows} rows")
-        if index.rows == 0:
-            return 0
-        last_length, last_start = _at(stream, index.starts_at - 4, "<i"), _at(stream, index.size - 8, "<q")
-        return last_start + last_length * index.itemsize
-    stream.seek(0)
-    magic = stream.read(9)
-    if magic[:8] == _CACHED_MAGIC:
-        stream.seek(16)
-        _, itemsize, rows, dimensions = struct.unpack("<QQQQ", stream.read(32))
-        # The header, the start of each row's size and data, then the sizes.
-        if size != 48 + 8 * (2 * (rows + 1) + dimensions):
-            raise struct.error(f"{size} bytes for {rows} rows")
-        return int(itemsize) * _at(stream, 48 + 8 * (2 * rows + 1), "<q")
-    raise struct.error(f"starts with {magic!r}")
-
-
-def _at(stream: BinaryIO, place: int, kind: str) -> int:
-    stream.seek(place)
-    return int(struct.unpack(kind, stream.read(struct.calcsize(kind)))[0])
+    index = read_index(path, AGAIN)
+    if index is not None and index.rows == 0:
+        raise DataError(f"{prefix}.bin: is empty. Leave it out, or make the corpus again with fewer shards.")
 
 
 def _words(path: Path) -> list[bytes]:

@@ -4,8 +4,6 @@ complete."""
 from __future__ import annotations
 
 import json
-import os
-import struct
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from itertools import chain
@@ -23,7 +21,7 @@ from fairseq_adv.data.corpus.words import WordCache
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, decoded, flush
 from fairseq_adv.data.text.binarize import IndexedWriter
-from fairseq_adv.data.text.mmap_index import LENGTHS_AT, read_mmap_index
+from fairseq_adv.data.text.mmap_index import LENGTHS_AT, read_index
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import workspace
 
@@ -137,27 +135,20 @@ def _write_rows(prefix: Path, blocks: Iterator[List[str]], cache: WordCache) -> 
 
 def faults(folder: Path, split: str, vocabulary_size: int) -> List[str]:
     """What is wrong with a split's files, whose headers, lengths, offsets and sizes are compared."""
-    bin_file, idx_file = folder / f"{split}.bin", folder / f"{split}.idx"
+    path = folder / f"{split}.idx"
     try:
-        counts, size = counts_of(folder, split), os.path.getsize(idx_file)
-        data_size = os.path.getsize(bin_file)
-        with open(idx_file, "rb") as file:
-            index = read_mmap_index(file)
-    except (OSError, ValueError, TypeError) as error:
+        counts, index = counts_of(folder, split), read_index(path, "Make the shard again.")
+    except (OSError, DataError) as error:
         return [f"{folder}: {split} can't be read ({error})"]
-    except (struct.error, KeyError):
-        index = None
-    if index is None:
-        return [f"{idx_file}: not a fairseq index"]
-    if index.rows != counts.rows or size != index.size:
-        return [f"{idx_file}: has {index.rows} rows in {size} bytes, but {counts.rows} were written"]
-    sizes = np.memmap(idx_file, np.int32, "r", LENGTHS_AT, (index.rows,))
-    places = np.memmap(idx_file, np.int64, "r", index.starts_at, (index.rows,))
+    if index is None or index.rows != counts.rows:
+        return [f"{path}: has {index.rows if index else 'other'} rows, but {counts.rows} were written"]
+    sizes = np.memmap(path, np.int32, "r", LENGTHS_AT, (index.rows,))
+    places = np.memmap(path, np.int64, "r", index.starts_at, (index.rows,))
     if not _places_fit(sizes, places, index.itemsize):
-        return [f"{idx_file}: the rows' offsets do not fit their lengths"]
+        return [f"{path}: the rows' offsets do not fit their lengths"]
     itemsize = np.dtype(best_fitting_int_dtype(vocabulary_size)).itemsize
-    if int(places[-1]) + int(sizes[-1]) * itemsize != data_size or data_size != counts.tokens * itemsize:
-        return [f"{bin_file}: has {data_size} bytes, which does not match its index"]
+    if path.with_suffix(".bin").stat().st_size != counts.tokens * itemsize:
+        return [f"{path.with_suffix('.bin')}: does not have the {counts.tokens} tokens that were written"]
     return []
 
 

@@ -6,20 +6,16 @@ without an index of labels has no labels, which only shows in the first update.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from fairseq.data.huffman import HuffmanMMapIndex
-from fairseq.data.indexed_dataset import IndexedDataset
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
-from fairseq_adv.data.text.mmap_index import LENGTHS_AT, read_mmap_index
+from fairseq_adv.data.text.mmap_index import read_index
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 
-_OLDER = (IndexedDataset._HDR_MAGIC, HuffmanMMapIndex._HDR_MAGIC[:8])
 _AGAIN = "Was the folder copied only in part? Prepare it again."
 
 
@@ -76,27 +72,12 @@ def check_indexed(index: Path, words: int) -> int | None:
     Raises:
         DataError: names the file.
     """
-    tokens = index.with_suffix(".bin")
-    for file in (index, tokens):
-        if not file.is_file():
-            raise DataError(f"{file}: no such file. {_AGAIN}")
-    try:
-        with index.open("rb") as stream:
-            head = read_mmap_index(stream)
-            stream.seek(0)
-            if head is None and stream.read(8) not in _OLDER:
-                raise KeyError("another format")
-    except (struct.error, KeyError) as error:
-        raise DataError(f"{index}: truncated, or not a fairseq index. {_AGAIN}") from error
+    head = read_index(index, _AGAIN)
     if head is None:
         return None
-    if index.stat().st_size != head.size:
-        raise DataError(f"{index}: has {index.stat().st_size} bytes instead of {head.size}. {_AGAIN}")
-    lengths = np.fromfile(index, np.int32, head.rows, offset=LENGTHS_AT)
-    expected = int(lengths.sum(dtype=np.int64)) * head.itemsize
-    if tokens.stat().st_size != expected:
-        raise DataError(f"{tokens}: has {tokens.stat().st_size} bytes instead of {expected}. {_AGAIN}")
-    ids = np.memmap(tokens, np.dtype(f"u{head.itemsize}"), "r") if expected else np.zeros(1)
+    tokens = index.with_suffix(".bin")
+    is_empty = tokens.stat().st_size == 0
+    ids = np.zeros(1) if is_empty else np.memmap(tokens, np.dtype(f"u{head.itemsize}"), "r")
     if int(ids.max()) > words:
         raise DataError(
             f"{tokens}: contains the token {int(ids.max())}, but {index.parent / 'dict.txt'} has only "
