@@ -60,7 +60,7 @@ class Sides:
         }  # fmt: skip
 
     def run(self, side: str) -> None:
-        from fairseq_adv.fairseq_patches.precision import loss_scale
+        from fairseq_adv.fairseq_patches.mixed_precision import loss_scale
 
         trainer = self.trainer
         trainer.zero_grad()

@@ -11,8 +11,8 @@ import fairseq_adv.data.tokenizers.wordpiece_bpe
 import fairseq_adv.models
 import fairseq_adv.optim
 import fairseq_adv.tasks  # noqa: F401
-from fairseq_adv.fairseq_patches.checkpoints import read_heads_with_spectral_norm
-from fairseq_adv.fairseq_patches.precision import compute_gelu_in_bf16, recompute_in_autocast
+from fairseq_adv.fairseq_patches.checkpoint_files import read_heads_with_spectral_norm
+from fairseq_adv.fairseq_patches.mixed_precision import compute_gelu_in_bf16, recompute_in_autocast
 
 read_heads_with_spectral_norm()
 recompute_in_autocast()

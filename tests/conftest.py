@@ -13,14 +13,14 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests/support.py
 # but transformers imports it where it finds it: let it find none.
 sys.modules["torchaudio"] = None  # type: ignore[assignment]
 
-from fairseq_adv_compat import interpreter, processor  # noqa: E402
+from fairseq_adv_compat import interpreter, machine  # noqa: E402
 
 # pytest's import hook takes the modules of hydra, which is a plug-in of pytest, before the .pth's hook can.
 interpreter.apply(pytest)
 
 # fairseq-adv train makes the same runs on every machine: those without products of bf16 numbers. The tests of
 # --precision name others.
-processor.CPUINFO = Path(os.devnull)
+machine.CPUINFO = Path(os.devnull)
 
 ROOT = Path(__file__).resolve().parent.parent
 

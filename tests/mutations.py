@@ -198,7 +198,7 @@ MUTATIONS = [
         "pairs that are not there are negatives of infobert's bound",
     ),
     Mutation(
-        "fairseq_adv/fairseq_patches/precision.py",
+        "fairseq_adv/fairseq_patches/mixed_precision.py",
         "and loss_scale(optimizer) < scale)",
         "and loss_scale(optimizer) < 0)",
         "tests/criterions/test_flooding.py"
@@ -380,7 +380,7 @@ MUTATIONS = [
         "a signal to one worker is not told to the others",
     ),
     Mutation(
-        "fairseq_adv/fairseq_patches/signals.py",
+        "fairseq_adv/fairseq_patches/data_loading.py",
         "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})",
         "pass",
         "tests/integration/test_stop_on_a_signal.py"
@@ -388,7 +388,7 @@ MUTATIONS = [
         "the processes that load data die of a scheduler's SIGTERM",
     ),
     Mutation(
-        "fairseq_adv/fairseq_patches/signals.py",
+        "fairseq_adv/fairseq_patches/data_loading.py",
         '["persistent_workers"] = False',
         '["persistent_workers"] = self is not None',
         "tests/test_fairseq_patches.py::test_processes_that_load_data_end_with_their_epoch",
@@ -505,21 +505,21 @@ MUTATIONS = [
     ),
     # --- mixed precision ------------------------------------------------------------------------------
     Mutation(
-        "fairseq_adv/fairseq_patches/precision.py",
+        "fairseq_adv/fairseq_patches/mixed_precision.py",
         "self.scaler.unscale_(self.fp32_optimizer)",
         "self.scaler.unscale_(self.optimizer)",
         "tests/test_mixed_precision.py::test_the_first_step_of_adam_under_amp_is_the_closed_form[adam-128]",
         "gradients under --amp are divided by the loss scale twice",
     ),
     Mutation(
-        "fairseq_adv/fairseq_patches/precision.py",
+        "fairseq_adv/fairseq_patches/mixed_precision.py",
         "plain(ctx, run, *rest)",
         "plain(ctx, run_function, *rest)",
         "tests/criterions/test_amp_on_cpus.py::test_recomputed_activations_give_the_same_update[freelb]",
         "activations are computed again in another precision",
     ),
     Mutation(
-        "fairseq_adv/fairseq_patches/precision.py",
+        "fairseq_adv/fairseq_patches/mixed_precision.py",
         "torch.autocast(device.type, ",
         'torch.autocast("cuda", ',
         "tests/criterions/test_bf16_restated.py::"

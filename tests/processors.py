@@ -14,10 +14,10 @@ import os
 from pathlib import Path
 
 import fairseq_adv.plugin
-from fairseq_adv_compat import processor
+from fairseq_adv_compat import machine
 
 names = os.environ["PROCESSORS"].split(",")
-processor.CPUINFO = Path(__file__).with_name(names[int(os.environ.get("RANK", "0"))])
+machine.CPUINFO = Path(__file__).with_name(names[int(os.environ.get("RANK", "0"))])
 """
 
 

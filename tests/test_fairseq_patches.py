@@ -30,7 +30,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.fairseq_patches import commands
 from fairseq_adv.fairseq_patches.replace import replace
-from fairseq_adv.fairseq_patches.signals import end_with_torchrun
+from fairseq_adv.fairseq_patches.workers import end_with_torchrun
 
 STOCK = ["--store-ema"]  # what smart's change of a checkpoint would show in
 
@@ -55,12 +55,12 @@ def test_a_patch_is_put_in_place_once() -> None:
         def static() -> int:
             return 1
 
-    def make(plain: Callable[..., int]) -> Callable[..., int]:
-        return lambda *args: plain(*args) + 1
+    def add_one(plain: Callable[..., int], *args: Any) -> int:
+        return plain(*args) + 1
 
     for _ in range(2):
         for name in ("plain", "static"):
-            replace(Owner, name, make)
+            replace(Owner, name, add_one)
     assert Owner().plain() == Owner().static() == Owner.static() == 2
 
 

@@ -104,7 +104,7 @@ def test_other_passes_of_the_encoder_are_fairseqs_own(
 ) -> None:
     fresh = build(train_args(write_task(tmp_path), None, "freelb", *ADVERSARIAL))
     called = []
-    ours = "fairseq_adv.fairseq_patches.batches._encoded"
+    ours = "fairseq_adv.fairseq_patches.gpu_waits._encoded"
     monkeypatch.setattr(ours, lambda *_: called.append(1))
     tokens = batch(fresh, [0, 1, 2])["net_input"]["src_tokens"]
     fresh.model.train(case != "fused")

@@ -184,9 +184,9 @@ def prepare(tell: Callable[[list[str]], None]) -> None:
     import composition
     from fairseq import utils
 
-    from fairseq_adv_compat import processor
+    from fairseq_adv_compat import machine
 
-    processor.CPUINFO = Path(os.devnull)  # see conftest.py
+    machine.CPUINFO = Path(os.devnull)  # see conftest.py
     for name in ("fairseq.trainer", "torch.distributed.run", "torch._dynamo", "sentencepiece", "tiktoken",
                  "tokenizers"):  # fmt: skip
         with contextlib.suppress(ImportError):  # an older torch has not all of them

@@ -19,7 +19,7 @@ from torch import nn
 
 from fairseq_adv.accordance.probe import AccordanceProbe
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.fairseq_patches.precision import loss_scale
+from fairseq_adv.fairseq_patches.mixed_precision import loss_scale
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.parallel import rank
 

@@ -10,8 +10,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from fairseq_adv.fairseq_patches.huge_pages import ask_for_huge_pages
 from fairseq_adv_compat import install
+from fairseq_adv_compat.machine import ask_for_huge_pages
 
 from .removed import VERBS as REMOVED
 from .removed import say_removed

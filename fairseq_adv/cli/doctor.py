@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_adv_compat.processor import bf16_products
+from fairseq_adv_compat.machine import bf16_products
 
 from .script import command_parser, exit_status
 from .user_dir import find_user_dir

@@ -24,7 +24,7 @@ from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.method_options import option, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.fairseq_patches.group_replay import UpdateLog, replay_groups
+from fairseq_adv.fairseq_patches.training_loop import UpdateLog, replay_groups
 from fairseq_adv.perturbation import Perturbation, geometry
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class FreeATCriterion(AdversarialMethod):
     def replay_group(
         self, trainer: Trainer, samples: Sequence[Any], update: Callable[[], UpdateLog]
     ) -> UpdateLog:
-        """The K updates of a group. See :class:`fairseq_adv.fairseq_patches.group_replay.GroupReplay`."""
+        """The K updates of a group. See :class:`fairseq_adv.fairseq_patches.training_loop.GroupReplay`."""
         begin, rate = trainer.get_num_updates(), trainer.optimizer.get_lr()
         if begin < self.start_update:
             return update()

@@ -22,8 +22,8 @@ from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.method_options import option, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.data.errors import DataError, as_data_error
-from fairseq_adv.fairseq_patches.gradients import let_criterions_see_the_model
-from fairseq_adv.fairseq_patches.precision import loss_scale
+from fairseq_adv.fairseq_patches.extra_weights import let_criterions_see_the_model
+from fairseq_adv.fairseq_patches.mixed_precision import loss_scale
 from fairseq_adv.objectives.encoder_states import EncoderStates
 from fairseq_adv.perturbation import Perturbation, find_layers, geometry
 

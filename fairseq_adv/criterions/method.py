@@ -25,26 +25,19 @@ from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
 from fairseq_adv.criterions.renamed import tell
 from fairseq_adv.criterions.restart import RECORD, check_restart, follow_precision, use_new_options
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.fairseq_patches.batches import (
-    find_masked_positions_once,
-    find_padding_on_the_host,
-    keep_batches_on_the_host,
-    seed_one_thread_at_a_time,
-)
-from fairseq_adv.fairseq_patches.checkpoints import let_criterions_read_checkpoints
+from fairseq_adv.fairseq_patches.checkpoint_files import let_criterions_read_checkpoints
+from fairseq_adv.fairseq_patches.data_loading import seed_one_thread_at_a_time
 from fairseq_adv.fairseq_patches.extra_weights import (
     average_tied_weights_once,
     freeze_inference_copies,
     tell_of_earlier_averages,
 )
-from fairseq_adv.fairseq_patches.failed_updates import (
-    end_no_sync_after_an_error,
-    log_zeros_after_out_of_memory,
-    stop_when_not_finite,
-)
-from fairseq_adv.fairseq_patches.gradients import handle_gradients_together
+from fairseq_adv.fairseq_patches.failed_updates import log_zeros_after_out_of_memory, stop_when_not_finite
+from fairseq_adv.fairseq_patches.gpu_waits import spare_gpu_waits
+from fairseq_adv.fairseq_patches.optimizer import handle_gradients_together
 from fairseq_adv.fairseq_patches.precision_option import PrecisionOption, apply_precision_option
 from fairseq_adv.fairseq_patches.training_loop import remark_in_the_last_line
+from fairseq_adv.fairseq_patches.workers import end_no_sync_after_an_error
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import workers
@@ -82,8 +75,8 @@ class Method(FairseqCriterion):
         freezes_parameters: whether some passes compute the gradient of delta only.
         freezes_inference_copies: see :mod:`fairseq_adv.fairseq_patches.extra_weights`.
         averages_tied_weights_once: see :mod:`fairseq_adv.fairseq_patches.extra_weights`.
-        keeps_host_copies: see :mod:`fairseq_adv.fairseq_patches.batches`.
-        handles_gradients_together: see :mod:`fairseq_adv.fairseq_patches.gradients`.
+        keeps_host_copies: see :mod:`fairseq_adv.fairseq_patches.gpu_waits`.
+        handles_gradients_together: see :mod:`fairseq_adv.fairseq_patches.optimizer`.
         flood: flooding, an option of every method; ``None``: nothing is flooded or measured.
         precision: see :mod:`fairseq_adv.fairseq_patches.precision_option`.
 
@@ -138,9 +131,7 @@ class Method(FairseqCriterion):
         self._bind(task)
         freeze_inference_copies()
         average_tied_weights_once()
-        keep_batches_on_the_host()
-        find_padding_on_the_host()
-        find_masked_positions_once()
+        spare_gpu_waits()
         handle_gradients_together()
         let_criterions_read_checkpoints()
         remark_in_the_last_line()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fairseq_adv.criterions.flood import Flood
 from fairseq_adv.criterions.renamed import Renamed, tell
 from fairseq_adv.data.errors import as_data_error
-from fairseq_adv.fairseq_patches.precision import autocast
+from fairseq_adv.fairseq_patches.mixed_precision import autocast
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import DropoutReplay, Perturbation, find_token_embedding, geometry

@@ -21,7 +21,7 @@ from fairseq_adv.criterions.method_options import option, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.token_table import TokenTable, warn_of_a_lost_table
 from fairseq_adv.fairseq_patches.extra_weights import is_of_version_0_2_0
-from fairseq_adv.fairseq_patches.precision import try_step
+from fairseq_adv.fairseq_patches.mixed_precision import try_step
 from fairseq_adv.perturbation import TokenAwarePerturbation
 
 VARIANT_CHOICES = ChoiceEnum(["joint", "paper", "released"])

@@ -20,18 +20,21 @@ from fairseq_adv_compat.printable import make_output_printable, make_printable
 COMMANDS = ("fairseq-train", "fairseq-validate")
 
 
+def _is_of_fairseq(commands: tuple[str, ...] = COMMANDS) -> bool:
+    """Whether this program is one of fairseq's commands. In another, these patches have no effect."""
+    return Path(sys.argv[0]).name in commands
+
+
 def report_mistakes_in_one_line() -> None:
     """fairseq's commands print a user's mistake below a traceback of thirty lines.
 
     Python's ``sys.excepthook`` prints it. In ``fairseq-train`` and ``fairseq-validate`` the patched hook
     prints a single line for errors that this project reports to users; other errors are printed as before.
-
-    Applies the patch; it has an effect only if the program is one of fairseq's commands.
     """
     plain = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        text = for_the_user(error) if Path(sys.argv[0]).name in COMMANDS else None
+        text = for_the_user(error) if _is_of_fairseq() else None
         if text is not None:
             print(f"error: {text}", file=sys.stderr)
         else:
@@ -46,29 +49,26 @@ def exit_on_full_log_disk() -> None:
     fairseq_cli/train.py, line 64: the log is an ordinary handler of Python's logging, which prints a
     traceback for each line that it can't write, and continues. The run would fail at its next checkpoint at
     the latest.
-
-    Applies the patch; it has an effect only if the program is one of fairseq's commands.
     """
-    replace(logging.FileHandler, "handleError", _ending)
+    replace(logging.FileHandler, "handleError", _raise_full_disk)
 
 
-def _ending(plain: Callable[..., None]) -> Callable[..., None]:
-    def handle(self: logging.FileHandler, record: logging.LogRecord) -> None:
-        error = sys.exc_info()[1]
-        try:
-            with full_disk_named(Path(self.baseFilename)):
-                if error is not None and Path(sys.argv[0]).name in COMMANDS:
-                    raise error
-        except FullDisk:
-            raise
-        except Exception:
-            pass  # the original handler reports it
-        plain(self, record)
+def _raise_full_disk(
+    plain: Callable[..., None], self: logging.FileHandler, record: logging.LogRecord
+) -> None:
+    error = sys.exc_info()[1]
+    try:
+        with full_disk_named(Path(self.baseFilename)):
+            if error is not None and _is_of_fairseq():
+                raise error
+    except FullDisk:
+        raise
+    except Exception:
+        pass  # the original handler reports it
+    plain(self, record)
 
-    return handle
 
-
-_COMMANDS = (*COMMANDS, "fairseq-hydra-train")
+_WITH_HYDRA = (*COMMANDS, "fairseq-hydra-train")
 
 
 def log_printable_text() -> None:
@@ -77,29 +77,20 @@ def log_printable_text() -> None:
     fairseq_cli/train.py, lines 17 and 64: the log goes to standard output and to ``--log-file`` as it is, in
     the locale's encoding. A class named ``"\\x1b[2J"`` would clear the terminal, also when the file is shown
     there later; in an ASCII locale each line with another character would end in a traceback instead.
-
-    Applies the patch; it has an effect only if the program is one of fairseq's commands.
     """
-    replace(logging.FileHandler, "_open", _opening)
-    if _is_of_fairseq():
+    replace(logging.FileHandler, "_open", _open_printable)
+    if _is_of_fairseq(_WITH_HYDRA):
         make_output_printable()
         for handler in logging.getLogger().handlers:  # hydra has opened its file already
             if isinstance(handler, logging.FileHandler):
                 make_printable(handler.stream)
 
 
-def _opening(plain: Callable[..., TextIO]) -> Callable[..., TextIO]:
-    def opened(self: logging.FileHandler) -> TextIO:
-        stream = plain(self)
-        if _is_of_fairseq():
-            make_printable(stream)
-        return stream
-
-    return opened
-
-
-def _is_of_fairseq() -> bool:
-    return Path(sys.argv[0]).name in _COMMANDS
+def _open_printable(plain: Callable[..., TextIO], self: logging.FileHandler) -> TextIO:
+    stream = plain(self)
+    if _is_of_fairseq(_WITH_HYDRA):
+        make_printable(stream)
+    return stream
 
 
 def train_in_bf16_without_tpu() -> None:
@@ -109,19 +100,17 @@ def train_in_bf16_without_tpu() -> None:
     ``--memory-efficient-bf16`` turn on ``--tpu``, and the trainer then asks for torch_xla. In a yaml they
     don't. For a TPU, pass ``--bf16 --tpu``. Other command lines are read as before.
 
-    Applies the patch, which is in time: fairseq imports ``--user-dir`` before it reads the options.
+    The patch is in time: fairseq imports ``--user-dir`` before it reads the options.
     """
-    replace(options, "parse_args_and_arch", _asking_for_tpu)
+    replace(options, "parse_args_and_arch", _ask_for_tpu)
 
 
-def _asking_for_tpu(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def parse_args_and_arch(
-        parser: argparse.ArgumentParser, input_args: Sequence[str] | None = None, *rest: Any, **more: Any
-    ) -> Any:
-        found = plain(parser, input_args, *rest, **more)
-        args = found[0] if isinstance(found, tuple) else found  # with parse_known: and what was left over
-        if getattr(args, "bf16", False) and getattr(args, "tpu", False):
-            args.tpu = "--tpu" in (sys.argv[1:] if input_args is None else input_args)
-        return found
-
-    return parse_args_and_arch
+def _ask_for_tpu(
+    plain: Callable[..., Any], parser: argparse.ArgumentParser, input_args: Sequence[str] | None = None,
+    *rest: Any, **more: Any,
+) -> Any:  # fmt: skip
+    found = plain(parser, input_args, *rest, **more)
+    args = found[0] if isinstance(found, tuple) else found  # with parse_known: and what was left over
+    if getattr(args, "bf16", False) and getattr(args, "tpu", False):
+        args.tpu = "--tpu" in (sys.argv[1:] if input_args is None else input_args)
+    return found

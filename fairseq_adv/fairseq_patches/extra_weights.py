@@ -1,4 +1,4 @@
-"""Weights that are not the model's own: copies for inference, and the moving average."""
+"""Weights that are not the model's own: copies for inference, a criterion's, and the moving average."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
-from fairseq_adv.fairseq_patches.gradients import HAS_COPY, pieces
+from fairseq_adv.fairseq_patches.optimizer import HAS_COPY, pieces
 from fairseq_adv.fairseq_patches.replace import replace
+
+logger = logging.getLogger(__name__)
 
 COPIES = (
     "in_proj_weight", "in_proj_bias", "out_proj_weight", "out_proj_bias", "fc1_weight", "fc1_bias",
@@ -38,34 +40,29 @@ def freeze_inference_copies() -> None:
 
     A criterion asks for this with ``freezes_inference_copies = True``; for all others nothing changes.
     """
-    replace(Trainer, "__init__", _freezing)
-    replace(Trainer, "state_dict", _leaving_out)
+    replace(Trainer, "__init__", _freeze)
+    replace(Trainer, "state_dict", _leave_out)
 
 
-def _freezing(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def init(
-        self: Trainer, cfg: Any, task: Any, model: nn.Module, criterion: Any, *rest: Any, **more: Any
-    ) -> None:
-        if getattr(criterion, "freezes_inference_copies", False):
-            for copy in inference_copies(model):
-                copy.requires_grad_(False)
-        plain(self, cfg, task, model, criterion, *rest, **more)
-
-    return init
+def _freeze(
+    plain: Callable[..., Any], self: Trainer, cfg: Any, task: Any, model: nn.Module, criterion: Any,
+    *rest: Any, **more: Any,
+) -> None:  # fmt: skip
+    if getattr(criterion, "freezes_inference_copies", False):
+        for copy in inference_copies(model):
+            copy.requires_grad_(False)
+    plain(self, cfg, task, model, criterion, *rest, **more)
 
 
-def _leaving_out(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def state_dict(self: Trainer) -> dict[str, Any]:
-        state: dict[str, Any] = plain(self)
-        if getattr(self.get_criterion(), "freezes_inference_copies", False):
-            extra = state["extra_state"]
-            for part, key in ((state, "model"), (extra, "ema"), (extra, "ema_fp32_params")):
-                if key in part:
-                    weights = part[key]
-                    part[key] = {n: w for n, w in weights.items() if not is_inference_copy(n, weights)}
-        return state
-
-    return state_dict
+def _leave_out(plain: Callable[..., Any], self: Trainer) -> dict[str, Any]:
+    state: dict[str, Any] = plain(self)
+    if getattr(self.get_criterion(), "freezes_inference_copies", False):
+        extra = state["extra_state"]
+        for part, key in ((state, "model"), (extra, "ema"), (extra, "ema_fp32_params")):
+            if key in part:
+                weights = part[key]
+                part[key] = {n: w for n, w in weights.items() if not is_inference_copy(n, weights)}
+    return state
 
 
 def is_inference_copy(name: str, weights: Mapping[str, Any]) -> bool:
@@ -110,7 +107,24 @@ def copies_and_sources(weights: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, 
             )
 
 
-logger = logging.getLogger(__name__)
+def let_criterions_see_the_model() -> None:
+    """Lets a criterion have weights of its own, whose sizes depend on the model.
+
+    fairseq/trainer.py, line 47: the trainer receives model and criterion before it casts and wraps them and
+    builds the optimizer. fairseq has no hook in which a criterion sees the model before that. A criterion
+    that needs one has a method ``see_model``; for all others nothing changes.
+    """
+    replace(Trainer, "__init__", _show_model)
+
+
+def _show_model(
+    plain: Callable[..., Any], self: Trainer, cfg: Any, task: Any, model: nn.Module, criterion: Any,
+    *rest: Any, **more: Any,
+) -> None:  # fmt: skip
+    see = getattr(criterion, "see_model", None)
+    if see is not None:
+        see(model)
+    plain(self, cfg, task, model, criterion, *rest, **more)
 
 
 def average_tied_weights_once() -> None:
@@ -124,18 +138,15 @@ def average_tied_weights_once() -> None:
     The average is computed with torch's operations on lists of tensors, in a few operations instead of one
     for each tensor; its values are the same.
     """
-    replace(Trainer, "_build_ema", _averaging)
+    replace(Trainer, "_build_ema", _build_ema)
 
 
-def _averaging(plain: Callable[..., None]) -> Callable[..., None]:
-    def build(self: Trainer) -> None:
-        plain(self)
-        if self._ema is not None and getattr(self.get_criterion(), "averages_tied_weights_once", False):
-            self._ema.restore(dict(_average(self._ema)))  # as fairseq does after each step
-            self._ema._step_internal = partial(_step, self._ema)
-            self._ema.step = partial(_step_on_time, self._ema, self._ema.step)
-
-    return build
+def _build_ema(plain: Callable[..., None], self: Trainer) -> None:
+    plain(self)
+    if self._ema is not None and getattr(self.get_criterion(), "averages_tied_weights_once", False):
+        self._ema.restore(dict(_average(self._ema)))  # as fairseq does after each step
+        self._ema._step_internal = partial(_step, self._ema)
+        self._ema.step = partial(_step_on_time, self._ema, self._ema.step)
 
 
 def _step_on_time(ema: EMA, plain: Callable[..., None], model: nn.Module, updates: int) -> None:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-from fairseq.distributed import LegacyDistributedDataParallel
 from fairseq.trainer import Trainer
 
-from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.replace import replace
-from fairseq_adv.fairseq_patches.save_dir_lock import HEAD_START
+from fairseq_adv.fairseq_patches.workers import end_all
 
 
 def stop_when_not_finite() -> None:
@@ -29,20 +25,17 @@ def stop_when_not_finite() -> None:
     What recovers, recovers as before. For criterions without a method ``reason_not_finite`` nothing changes,
     nor with ``LOGLEVEL=DEBUG``, which asks for fairseq's own dump.
     """
-    replace(Trainer, "consolidate_optimizer", _before_the_dump)
-    replace(Trainer, "train_step", _after_the_update)
-    replace(Trainer, "_aggregate_logging_outputs", _keeping)
+    replace(Trainer, "consolidate_optimizer", _stop_before_the_dump)
+    replace(Trainer, "train_step", _stop_after_the_update)
+    replace(Trainer, "_aggregate_logging_outputs", _keep_logs_of_all_workers)
 
 
-def _before_the_dump(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def consolidate_optimizer(self: Trainer) -> Any:
-        """fairseq calls it before it saves, here within its ``except FloatingPointError``."""
-        error = sys.exc_info()[1]
-        if isinstance(error, FloatingPointError) and not _differs_between_workers(self):
-            _stop(self, self.get_num_updates() + 1, is_scale="loss scale" in str(error))
-        return plain(self)
-
-    return consolidate_optimizer
+def _stop_before_the_dump(plain: Callable[..., Any], self: Trainer) -> Any:
+    """fairseq calls it before it saves, here within its ``except FloatingPointError``."""
+    error = sys.exc_info()[1]
+    if isinstance(error, FloatingPointError) and not _differs_between_workers(self):
+        _stop(self, self.get_num_updates() + 1, is_scale="loss scale" in str(error))
+    return plain(self)
 
 
 def _differs_between_workers(trainer: Trainer) -> bool:
@@ -51,25 +44,23 @@ def _differs_between_workers(trainer: Trainer) -> bool:
     return norms is not None and bool(norms.isfinite().all() and (norms != norms[0]).any())
 
 
-def _after_the_update(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def train_step(self: Trainer, samples: Any, raise_oom: bool = False) -> Any:
-        log = plain(self, samples, raise_oom)
-        if log is not None and not math.isfinite(log.get("loss", 0.0)):
-            _stop(self, self.get_num_updates())
-        return log
+def _stop_after_the_update(
+    plain: Callable[..., Any], self: Trainer, samples: Any, raise_oom: bool = False
+) -> Any:
+    log = plain(self, samples, raise_oom)
+    if log is not None and not math.isfinite(log.get("loss", 0.0)):
+        _stop(self, self.get_num_updates())
+    return log
 
-    return train_step
 
-
-def _keeping(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def aggregate(self: Trainer, logging_outputs: Any, *stats: Any, ignore: bool = False) -> Any:
-        """The sums over the workers tell every worker what was not finite on one of them."""
-        outputs, sums = plain(self, logging_outputs, *stats, ignore=ignore)
-        if self.model.training and hasattr(self.get_criterion(), "update_logs"):
-            self.get_criterion().update_logs = outputs
-        return outputs, sums
-
-    return aggregate
+def _keep_logs_of_all_workers(
+    plain: Callable[..., Any], self: Trainer, logging_outputs: Any, *stats: Any, ignore: bool = False
+) -> Any:
+    """The sums over the workers tell every worker what was not finite on one of them."""
+    outputs, sums = plain(self, logging_outputs, *stats, ignore=ignore)
+    if self.model.training and hasattr(self.get_criterion(), "update_logs"):
+        self.get_criterion().update_logs = outputs
+    return outputs, sums
 
 
 def _stop(trainer: Trainer, update: int, is_scale: bool = False) -> None:
@@ -82,15 +73,12 @@ def _stop(trainer: Trainer, update: int, is_scale: bool = False) -> None:
     reason = getattr(trainer.get_criterion(), "reason_not_finite", None)
     if reason is None or os.environ.get("LOGLEVEL", "").upper() == "DEBUG":
         return
-    if trainer.data_parallel_rank != 0:
-        time.sleep(HEAD_START)
-        raise SystemExit(1)
     log, cfg = trainer.cfg.common.log_file, trainer.cfg.checkpoint
     last = os.path.join(cfg.save_dir, "checkpoint_last.pt")
     text = f"update {update}: {reason(trainer, is_scale)} The losses before are in {log or 'the log above'}."
     if cfg.restore_file == "checkpoint_last.pt" and os.path.isfile(last):
         text += f" {last} is from before: the same command would resume from it."
-    raise DataError(text) from None
+    end_all(text, trainer, status=1)
 
 
 def log_zeros_after_out_of_memory() -> None:
@@ -101,45 +89,21 @@ def log_zeros_after_out_of_memory() -> None:
     where the others contribute their logs. A criterion that can provide them has a method ``zeros``; for all
     others nothing changes.
     """
-    replace(Trainer, "_fast_stat_sync_sum", _with_zeros)
+    replace(Trainer, "_fast_stat_sync_sum", _sum_with_zeros)
 
 
-def _with_zeros(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def sync(self: Trainer, logging_outputs: list[dict[str, Any]], *sums: Any, ignore: bool = False) -> Any:
-        zeros = getattr(self.get_criterion(), "zeros", None)
-        # Not in validation, where an error ends the run.
-        if zeros is not None and not logging_outputs and self.model.training:
-            log = zeros()
-            if log is None:
-                raise RuntimeError(
-                    "out of memory in this worker's first update, and fairseq can only recover after one "
-                    "update. Make the mini-batches smaller (--batch-size, --max-tokens, --max-positions)"
-                )
-            logging_outputs, ignore = [log], True  # zeros with the same keys and types
-        return plain(self, logging_outputs, *sums, ignore=ignore)
-
-    return sync
-
-
-def end_no_sync_after_an_error() -> None:
-    """Makes ``legacy_ddp`` reduce gradients again after an error.
-
-    fairseq/distributed/legacy_distributed_data_parallel.py, line 66: ``no_sync`` has no ``try``, so an error
-    inside it leaves it on for good. After an out-of-memory error that the trainer recovers from, in an early
-    mini-batch of ``--update-freq``, that worker would never reduce its gradients again, and the others would
-    wait for it. Without an error nothing changes, for any criterion.
-    """
-    replace(LegacyDistributedDataParallel, "no_sync", _ending)
-
-
-def _ending(plain: Callable[..., Any]) -> Callable[..., Any]:
-    @contextmanager
-    def no_sync(self: Any) -> Iterator[None]:
-        before = self.accumulate_grads
-        self.accumulate_grads = True
-        try:
-            yield
-        finally:
-            self.accumulate_grads = before
-
-    return no_sync
+def _sum_with_zeros(
+    plain: Callable[..., Any], self: Trainer, logging_outputs: list[dict[str, Any]], *sums: Any,
+    ignore: bool = False,
+) -> Any:  # fmt: skip
+    zeros = getattr(self.get_criterion(), "zeros", None)
+    # Not in validation, where an error ends the run.
+    if zeros is not None and not logging_outputs and self.model.training:
+        log = zeros()
+        if log is None:
+            raise RuntimeError(
+                "out of memory in this worker's first update, and fairseq can only recover after one "
+                "update. Make the mini-batches smaller (--batch-size, --max-tokens, --max-positions)"
+            )
+        logging_outputs, ignore = [log], True  # zeros with the same keys and types
+    return plain(self, logging_outputs, *sums, ignore=ignore)

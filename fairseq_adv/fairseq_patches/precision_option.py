@@ -20,8 +20,8 @@ from fairseq.trainer import Trainer
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.replace import replace
-from fairseq_adv.fairseq_patches.save_dir_lock import gathered
-from fairseq_adv_compat.processor import bf16_products
+from fairseq_adv.fairseq_patches.workers import gathered
+from fairseq_adv_compat.machine import bf16_products
 
 logger = logging.getLogger(__name__)
 
@@ -119,25 +119,22 @@ def _by_the_processor(trainer: Trainer) -> tuple[bool, str]:
 
 def apply_precision_option() -> None:
     """Applies the patches."""
-    replace(Trainer, "__init__", _beginning)
-    replace(Trainer, "_build_optimizer", _deciding)
+    replace(Trainer, "__init__", _begin)
+    replace(Trainer, "_build_optimizer", _decide)
 
 
-def _beginning(plain: Callable[..., None]) -> Callable[..., None]:
-    def init(self: Trainer, cfg: Any, task: Any, model: Any, criterion: Any, *rest: Any, **more: Any) -> None:
-        option = getattr(criterion, "precision", None)
-        if isinstance(option, PrecisionOption):
-            option.begin(cfg.common)
-        plain(self, cfg, task, model, criterion, *rest, **more)
+def _begin(
+    plain: Callable[..., None], self: Trainer, cfg: Any, task: Any, model: Any, criterion: Any, *rest: Any,
+    **more: Any,
+) -> None:  # fmt: skip
+    option = getattr(criterion, "precision", None)
+    if isinstance(option, PrecisionOption):
+        option.begin(cfg.common)
+    plain(self, cfg, task, model, criterion, *rest, **more)
 
-    return init
 
-
-def _deciding(plain: Callable[..., None]) -> Callable[..., None]:
-    def build_optimizer(self: Trainer) -> None:
-        option = getattr(self.get_criterion(), "precision", None)
-        if isinstance(option, PrecisionOption):
-            option.decide(self)
-        plain(self)
-
-    return build_optimizer
+def _decide(plain: Callable[..., None], self: Trainer) -> None:
+    option = getattr(self.get_criterion(), "precision", None)
+    if isinstance(option, PrecisionOption):
+        option.decide(self)
+    plain(self)

@@ -21,13 +21,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-import torch
 from fairseq import checkpoint_utils
 
 from fairseq_adv.data.checked_json import json_object_or_none
 from fairseq_adv.data.errors import DataError, full_disk_named
 from fairseq_adv.data.io import CANNOT_LOCK
 from fairseq_adv.fairseq_patches.replace import replace
+from fairseq_adv.fairseq_patches.workers import end_all, gathered
 
 NAME = ".running"
 # In seconds. A killed process may take a while to go away; the node from which a job was requeued may be cut
@@ -35,8 +35,6 @@ NAME = ".running"
 PATIENCE = 10.0
 PATIENCE_WITH_ITSELF = 600.0
 PATIENCE_WITH_FILES = 30.0
-# torchrun kills all workers when the first has ended; rank 0 must have printed the reason by then.
-HEAD_START = 5.0
 
 _held: list[IO[str]] = []  # files that stay open while they are locked
 _who: dict[str, Any] = {}  # the contents of the file
@@ -44,17 +42,14 @@ _who: dict[str, Any] = {}  # the contents of the file
 
 def lock_save_dir() -> None:
     """Applies the patch."""
-    replace(checkpoint_utils, "load_checkpoint", _alone)
+    replace(checkpoint_utils, "load_checkpoint", _load_alone)
 
 
-def _alone(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def load_checkpoint(cfg: Any, trainer: Any, **options: Any) -> Any:
-        if not cfg.no_save:
-            folder = Path(cfg.save_dir)
-            _check_shared(folder, trainer, *_locked_by_rank_0(folder, trainer))
-        return plain(cfg, trainer, **options)
-
-    return load_checkpoint
+def _load_alone(plain: Callable[..., Any], cfg: Any, trainer: Any, **options: Any) -> Any:
+    if not cfg.no_save:
+        folder = Path(cfg.save_dir)
+        _check_shared(folder, trainer, *_locked_by_rank_0(folder, trainer))
+    return plain(cfg, trainer, **options)
 
 
 def _locked_by_rank_0(folder: Path, trainer: Any) -> tuple[str, str]:
@@ -71,7 +66,7 @@ def _locked_by_rank_0(folder: Path, trainer: Any) -> tuple[str, str]:
         except DataError as error:
             refused = str(error)
     name, host, refused = gathered(trainer, (name, socket.gethostname(), refused))[0]
-    _end_if(refused, trainer)
+    end_all(refused, trainer)
     return name, host
 
 
@@ -140,32 +135,4 @@ def _check_shared(folder: Path, trainer: Any, name: str, host: str) -> None:
         f"{folder}: files that rank 0 on {host} writes there are not visible on {', '.join(blind)}. Pass a "
         "--save-dir (checkpoint.save_dir) on a file system that all nodes share."
     )
-    _end_if(refused if blind else "", trainer)
-
-
-def gathered(trainer: Any, own: Any) -> list[Any]:
-    """The values of all workers, by rank."""
-    if trainer.data_parallel_world_size == 1:
-        return [own]
-    everyone = [None] * trainer.data_parallel_world_size
-    torch.distributed.all_gather_object(everyone, own, group=trainer.data_parallel_process_group)
-    return everyone
-
-
-def end_together(refused: str, trainer: Any) -> None:
-    """Ends all workers if one of them has a reason; all must call this.
-
-    Raises:
-        DataError: on rank 0, with the reason.
-        SystemExit: on the other workers.
-    """
-    _end_if(next(filter(None, gathered(trainer, refused)), ""), trainer)
-
-
-def _end_if(refused: str, trainer: Any) -> None:
-    """Ends all workers together; rank 0 prints the reason."""
-    if refused and trainer.data_parallel_rank == 0:
-        raise DataError(refused)
-    if refused:
-        time.sleep(HEAD_START)
-        raise SystemExit(2)
+    end_all(refused if blind else "", trainer)

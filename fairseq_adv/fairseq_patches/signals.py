@@ -1,14 +1,10 @@
-"""What a run and its processes do at a signal, and when their parent ends."""
+"""Stops a run at a signal, so that it can resume."""
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import multiprocessing
-import os
 import signal
-import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +12,6 @@ from typing import Any
 
 import torch
 from fairseq import checkpoint_utils
-from fairseq.data import FairseqDataset
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
@@ -53,25 +48,22 @@ def stop_on_a_signal() -> None:
 
     Signals that already have another handler keep it. Without a signal nothing changes for any criterion.
     """
-    replace_in_training("train", _listening)
-    replace_in_training("validate_and_save", _stopping)
-    replace(Trainer, "_aggregate_logging_outputs", _telling)
+    replace_in_training("train", _train_listening)
+    replace_in_training("validate_and_save", _save_and_leave)
+    replace(Trainer, "_aggregate_logging_outputs", _tell_other_workers)
 
 
-def _listening(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def train(cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any) -> Any:
-        if not _Stop.before:
-            _listen()
-        is_over = True
-        try:
-            losses, should_stop = plain(cfg, trainer, task, epoch_itr)
-            is_over = should_stop or _was_last(cfg, epoch_itr)
-            return losses, should_stop
-        finally:
-            if is_over:
-                _listen_no_more()
-
-    return train
+def _train_listening(plain: Callable[..., Any], cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any) -> Any:
+    if not _Stop.before:
+        _listen()
+    is_over = True
+    try:
+        losses, should_stop = plain(cfg, trainer, task, epoch_itr)
+        is_over = should_stop or _was_last(cfg, epoch_itr)
+        return losses, should_stop
+    finally:
+        if is_over:
+            _listen_no_more()
 
 
 def _listen() -> None:
@@ -102,29 +94,26 @@ def _note(number: int, _: object) -> None:
         _Stop.sent, _Stop.since = number, time.monotonic()
 
 
-def _telling(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def aggregate(self: Trainer, logging_outputs: Any, *stats: Any, ignore: bool = False) -> Any:
-        outputs, sums = plain(self, logging_outputs, *stats, _Stop.sent, ignore=ignore)
-        *sums, _Stop.all_sent = sums
-        return outputs, sums
+def _tell_other_workers(
+    plain: Callable[..., Any], self: Trainer, logging_outputs: Any, *stats: Any, ignore: bool = False
+) -> Any:
+    outputs, sums = plain(self, logging_outputs, *stats, _Stop.sent, ignore=ignore)
+    *sums, _Stop.all_sent = sums
+    return outputs, sums
 
-    return aggregate
 
-
-def _stopping(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def validate_and_save(
-        cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any, valid_subsets: Any, end_of_epoch: bool
-    ) -> Any:
-        losses, is_done = plain(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-        asked = _Stop.all_sent if trainer.data_parallel_world_size > 1 else _Stop.sent
-        is_over = is_done or (end_of_epoch and _was_last(cfg, epoch_itr))
-        if not is_over and asked > 0:  # a tensor, so read only after the update
-            if not _is_saved(cfg, trainer.get_num_updates(), epoch_itr.epoch, end_of_epoch):
-                checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-            _leave(cfg, trainer)
-        return losses, is_done
-
-    return validate_and_save
+def _save_and_leave(
+    plain: Callable[..., Any], cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any, valid_subsets: Any,
+    end_of_epoch: bool,
+) -> Any:  # fmt: skip
+    losses, is_done = plain(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+    asked = _Stop.all_sent if trainer.data_parallel_world_size > 1 else _Stop.sent
+    is_over = is_done or (end_of_epoch and _was_last(cfg, epoch_itr))
+    if not is_over and asked > 0:  # a tensor, so read only after the update
+        if not _is_saved(cfg, trainer.get_num_updates(), epoch_itr.epoch, end_of_epoch):
+            checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+        _leave(cfg, trainer)
+    return losses, is_done
 
 
 def _is_saved(cfg: Any, updates: int, epoch: int, end_of_epoch: bool) -> bool:
@@ -149,80 +138,3 @@ def _leave(cfg: Any, trainer: Trainer) -> None:
     note_the_stop(number.name, trainer.get_num_updates())
     logger.info(f"stopped by {number.name} after update {trainer.get_num_updates()}: {goes_on}")
     raise SystemExit(128 + number)
-
-
-def leave_signals_to_the_training() -> None:
-    """Makes data-loading processes leave signals to the training process, and end with their epoch.
-
-    fairseq/data/iterators.py, line 499. A scheduler's signal, or Ctrl-C in a terminal, reaches these
-    processes too. By default it kills them, and the update that :func:`stop_on_a_signal` wants to complete
-    fails. With this patch, only a SIGTERM from the training process ends them.
-
-    fairseq asks for processes that outlive their epoch, but starts new ones for the next: those of each
-    validation are left to Python's garbage collector, which closes their queues before torch has asked them
-    to exit. Training then waits 5 seconds for them. With this patch, they exit when they have loaded their
-    data.
-
-    The data are loaded as before, with any criterion.
-    """
-    replace(torch.utils.data.DataLoader, "__init__", _loading)
-
-
-def _loading(plain: Callable[..., None]) -> Callable[..., None]:
-    def init(self: Any, dataset: Any, *words: Any, **options: Any) -> None:
-        if isinstance(dataset, FairseqDataset):
-            options["persistent_workers"] = False
-            if hasattr(signal, "sigwaitinfo"):  # not on macOS
-                options.setdefault("worker_init_fn", _leave_signals)
-        plain(self, dataset, *words, **options)
-
-    return init
-
-
-def _leave_signals(_: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    training = os.getppid()
-
-    def wait() -> None:
-        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != training:
-            pass
-        os._exit(0)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-
-def end_with_torchrun() -> None:
-    """Ends a worker together with the torchrun that started it.
-
-    torchrun ends its workers when one of them fails, and when it is asked to stop. But if it is killed with
-    SIGKILL (by the kernel when memory runs out, or by a scheduler), its workers continue: they have their own
-    connections, and train and write checkpoints alongside a restarted run in the same folder. On Linux the
-    kernel can end them. This applies to every criterion, but only under torchrun.
-
-    Asks the kernel to send SIGKILL when torchrun dies. Has an effect only in torchrun's workers.
-
-    Raises: SystemExit: torchrun has already died. The worker would otherwise wait for it for half an hour or
-    longer, or find another run's torchrun at the same port.
-    """
-    if sys.platform != "linux" or "TORCHELASTIC_RUN_ID" not in os.environ:
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and not _is_listening():
-        raise SystemExit("error: torchrun, which started this worker, has ended")
-
-
-def _is_listening() -> bool:
-    """Whether the store through which workers find each other exists; torchrun opens it before they start."""
-    address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-    try:
-        socket.create_connection(address, timeout=5).close()
-    except ConnectionRefusedError:
-        return False
-    except OSError:  # a slow network: torch will notice
-        pass
-    return True

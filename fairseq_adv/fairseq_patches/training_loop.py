@@ -1,4 +1,4 @@
-"""How a run begins, and how it ends."""
+"""How a run begins, repeats its groups of mini-batches, and ends."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Optional, Protocol
 
 from fairseq import checkpoint_utils
 from fairseq.dataclass import initialize
 from fairseq.logging import metrics
+from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
@@ -20,6 +21,10 @@ from fairseq_adv.fairseq_patches.replace import TRAIN, replace, replace_in_train
 
 _TRAIN = "fairseq_cli.train"
 _LOGGERS = (_TRAIN, "fairseq.logging.progress_bar")
+_COUNTED = ("best", "num_runs")  # attributes of fairseq_cli.train.should_stop_early
+_KEY = "patience"  # where a checkpoint's extra_state has them
+_remarks: list[str] = []  # that of the last epoch
+logger = logging.getLogger(__name__)
 
 
 def start_runs_afresh() -> None:
@@ -35,29 +40,22 @@ def start_runs_afresh() -> None:
 
     fairseq calls ``add_defaults`` with the configuration before it opens the log.
     """
-    replace(initialize, "add_defaults", _afresh)
+    replace(initialize, "add_defaults", _add_defaults)
     if _TRAIN in sys.modules:  # it imported the function by name
-        replace(sys.modules[_TRAIN], "add_defaults", _afresh)
+        replace(sys.modules[_TRAIN], "add_defaults", _add_defaults)
 
 
-def _afresh(plain: Callable[[Any], None]) -> Callable[[Any], None]:
-    def add_defaults(cfg: Any) -> None:
-        _forget_earlier_runs()
-        log_file = OmegaConf.select(cfg, "common.log_file")
-        if log_file and os.path.dirname(log_file):
-            os.makedirs(os.path.dirname(log_file), exist_ok=True)
-        plain(cfg)
-
-    return add_defaults
+def _add_defaults(plain: Callable[[Any], None], cfg: Any) -> None:
+    _forget_earlier_runs()
+    log_file = OmegaConf.select(cfg, "common.log_file")
+    if log_file and os.path.dirname(log_file):
+        os.makedirs(os.path.dirname(log_file), exist_ok=True)
+    plain(cfg)
 
 
 def _forget_earlier_runs() -> None:
     stopping = getattr(sys.modules.get(_TRAIN), "should_stop_early", None)
-    for owner, name in (
-        (checkpoint_utils.save_checkpoint, "best"),
-        (stopping, "best"),
-        (stopping, "num_runs"),
-    ):
+    for owner, name in ((checkpoint_utils.save_checkpoint, "best"), *((stopping, one) for one in _COUNTED)):
         with suppress(AttributeError):
             delattr(owner, name)
     for logger in map(logging.getLogger, _LOGGERS):
@@ -65,12 +63,6 @@ def _forget_earlier_runs() -> None:
             if isinstance(handler, logging.FileHandler):
                 logger.removeHandler(handler)
                 handler.close()
-
-
-logger = logging.getLogger(__name__)
-
-_COUNTED = ("best", "num_runs")  # attributes of fairseq_cli.train.should_stop_early
-_KEY = "patience"  # where a checkpoint's extra_state has them
 
 
 def leave_finished_runs_alone() -> None:
@@ -82,45 +74,40 @@ def leave_finished_runs_alone() -> None:
     ``--patience`` has counted either (``should_stop_early``): a run that had stopped early trained on, and an
     interrupted one counted from zero. And a run of which nothing was left to do ended without a word.
     """
-    replace_in_training("train", _unless_finished)
-    replace(checkpoint_utils, "load_checkpoint", _reporting)
-    replace(Trainer, "save_checkpoint", _with_patience)
+    replace_in_training("train", _train_unless_finished)
+    replace(checkpoint_utils, "load_checkpoint", _load_and_report)
+    replace(Trainer, "save_checkpoint", _save_with_patience)
 
 
-def _unless_finished(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def train(cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any) -> Any:
-        if _what_is_done(cfg, trainer, epoch_itr):
-            return [None], True
-        return plain(cfg, trainer, task, epoch_itr)
+def _train_unless_finished(
+    plain: Callable[..., Any], cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any
+) -> Any:
+    if _what_is_done(cfg, trainer, epoch_itr):
+        return [None], True
+    return plain(cfg, trainer, task, epoch_itr)
 
-    return train
 
-
-def _reporting(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def load_checkpoint(cfg: Any, trainer: Trainer, **options: Any) -> Any:
-        extra, epoch_itr = plain(cfg, trainer, **options)
-        if not extra or not trainer.get_num_updates():
-            return extra, epoch_itr
-        stopping = _should_stop_early()
-        if stopping is not None and not cfg.reset_meters:
-            vars(stopping).update(extra.get(_KEY, {}))
-        done = _what_is_done(trainer.cfg, trainer, epoch_itr)
-        if done:
-            updates = trainer.get_num_updates()
-            logger.info(f"nothing left to do after update {updates}: {done}. {_result(cfg, trainer, extra)}")
+def _load_and_report(plain: Callable[..., Any], cfg: Any, trainer: Trainer, **options: Any) -> Any:
+    extra, epoch_itr = plain(cfg, trainer, **options)
+    if not extra or not trainer.get_num_updates():
         return extra, epoch_itr
+    stopping = _should_stop_early()
+    if stopping is not None and not cfg.reset_meters:
+        vars(stopping).update(extra.get(_KEY, {}))
+    done = _what_is_done(trainer.cfg, trainer, epoch_itr)
+    if done:
+        updates = trainer.get_num_updates()
+        logger.info(f"nothing left to do after update {updates}: {done}. {_result(cfg, trainer, extra)}")
+    return extra, epoch_itr
 
-    return load_checkpoint
 
-
-def _with_patience(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def save_checkpoint(self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
-        counted = {name: getattr(_should_stop_early(), name, None) for name in _COUNTED}
-        if self.cfg.checkpoint.patience > 0 and counted["best"] is not None:
-            extra_state = {**extra_state, _KEY: counted}
-        return plain(self, filename, extra_state)
-
-    return save_checkpoint
+def _save_with_patience(
+    plain: Callable[..., Any], self: Trainer, filename: str, extra_state: dict[str, Any]
+) -> Any:
+    counted = {name: getattr(_should_stop_early(), name, None) for name in _COUNTED}
+    if self.cfg.checkpoint.patience > 0 and counted["best"] is not None:
+        extra_state = {**extra_state, _KEY: counted}
+    return plain(self, filename, extra_state)
 
 
 def _what_is_done(cfg: Any, trainer: Trainer, epoch_itr: Any) -> str:
@@ -158,9 +145,6 @@ def _should_stop_early() -> Any:
     return next((m.should_stop_early for m in modules if hasattr(m, "should_stop_early")), None)
 
 
-_remarks: list[str] = []  # that of the last epoch
-
-
 def remark_in_the_last_line() -> None:
     """A run that has learned nothing says so in the last line of its log, and still ends with status 0.
 
@@ -168,27 +152,73 @@ def remark_in_the_last_line() -> None:
     that ``main`` has trained to the end, however it ended. A criterion that has a remark has a method
     ``remark``; for all others nothing changes.
     """
-    replace_in_training("validate_and_save", _remarking)
-    logging.getLogger("fairseq_cli.train").addFilter(_tell)  # again: no effect
+    replace_in_training("validate_and_save", _keep_remark)
+    logging.getLogger("fairseq_cli.train").addFilter(_add_remark)  # again: no effect
 
 
-def _remarking(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def validate_and_save(
-        cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any, valid_subsets: Any, end_of_epoch: bool
-    ) -> Any:
-        losses, is_done = plain(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-        remark = getattr(trainer.get_criterion(), "remark", None)
-        if end_of_epoch or is_done:
-            _remarks[:] = [] if remark is None else [remark(trainer, metrics.get_meters("train"))]
-        return losses, is_done
-
-    return validate_and_save
+def _keep_remark(
+    plain: Callable[..., Any], cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any, valid_subsets: Any,
+    end_of_epoch: bool,
+) -> Any:  # fmt: skip
+    losses, is_done = plain(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+    remark = getattr(trainer.get_criterion(), "remark", None)
+    if end_of_epoch or is_done:
+        _remarks[:] = [] if remark is None else [remark(trainer, metrics.get_meters("train"))]
+    return losses, is_done
 
 
-def _tell(record: logging.LogRecord) -> bool:
+def _add_remark(record: logging.LogRecord) -> bool:
     if str(record.msg).startswith("done training") and _remarks:
         remark = _remarks.pop()
         if remark:
             record.msg = f"{record.msg}. {remark}"
             record.levelno, record.levelname = logging.WARNING, "WARNING"
     return True
+
+
+UpdateLog = Optional[dict[str, Any]]  # the return value of Trainer.train_step; None: no update was made
+
+
+class GroupReplay(Protocol):
+    """A method that replays each group of mini-batches."""
+
+    def replay_group(
+        self, trainer: Trainer, samples: Sequence[Any], update: Callable[[], UpdateLog]
+    ) -> UpdateLog:
+        """Makes the updates of one group by calling ``update``, and returns the log."""
+
+    def begin_update(self) -> None:
+        """Called when an update begins, also when ``--amp`` repeats it after an overflow."""
+
+
+def replay_groups(task: FairseqTask, method: GroupReplay) -> None:
+    """Makes trainers of ``task`` pass each group of mini-batches to ``method``, for several updates.
+
+    fairseq/trainer.py, line 780, ``train_step``. A group is what one update of fairseq gets: the mini-batches
+    of ``--update-freq``. fairseq has no hook for this: its command line calls ``Trainer.train_step`` once per
+    group, and everything that belongs to an update (all-reduce, loss scale, clipping, recovery, logs) happens
+    inside. So this patch calls that method repeatedly if the trainer's task has a ``group_replay``; for all
+    others nothing changes.
+    """
+    task.group_replay = method
+    replace(Trainer, "train_step", _replay_group)
+
+
+def _replay_group(
+    plain: Callable[..., Any], self: Trainer, samples: Sequence[Any], raise_oom: bool = False
+) -> UpdateLog:
+    replay: GroupReplay | None = getattr(self.task, "group_replay", None)
+    if replay is None:
+        return plain(self, samples, raise_oom)  # type: ignore[no-any-return]
+
+    def update() -> UpdateLog:
+        replay.begin_update()
+        return plain(self, samples, raise_oom)  # type: ignore[no-any-return]
+
+    if getattr(self, "_is_replaying", False):  # --amp: the trainer calls itself for the same update
+        return update()
+    self._is_replaying = True
+    try:
+        return replay.replay_group(self, samples, update)
+    finally:
+        self._is_replaying = False

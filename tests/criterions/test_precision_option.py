@@ -16,7 +16,7 @@ from support import ADVERSARIAL, batch, build, train_args, write_task
 
 from fairseq_adv.fairseq_patches import precision_option
 from fairseq_adv.fairseq_patches.precision_option import PrecisionOption
-from fairseq_adv_compat import processor
+from fairseq_adv_compat import machine
 
 HALVES = ("fp16", "memory_efficient_fp16", "bf16", "memory_efficient_bf16", "amp")
 
@@ -27,11 +27,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Its /proc/cpuinfo."""
     path = tmp_path / "cpuinfo"
     path.write_text(NONE)
-    monkeypatch.setattr(processor, "CPUINFO", path)
+    monkeypatch.setattr(machine, "CPUINFO", path)
     return path
 
 
@@ -54,9 +54,9 @@ def optimizer_of(data: Path, criterion: str, *more: str) -> tuple[Any, SimpleNam
     ids=["auto, bf16", "auto, none", "fp32", "bf16", "bf16 twice", "no option", "fairseq's option"],
 )
 def test_the_optimizer_is_that_of_the_precision(
-    data: Path, machine: Path, flags: str, words: list[str], is_amp: bool
+    data: Path, cpuinfo: Path, flags: str, words: list[str], is_amp: bool
 ) -> None:
-    machine.write_text(flags)
+    cpuinfo.write_text(flags)
     optimizer, run = optimizer_of(data, "freelb", *ADVERSARIAL, *words)
     assert isinstance(optimizer, AMPOptimizer) == run.cfg.common.amp == is_amp
     run.trainer.begin_epoch(1)
@@ -65,24 +65,24 @@ def test_the_optimizer_is_that_of_the_precision(
 
 
 def test_the_processor_and_the_reason_are_told_once(
-    data: Path, machine: Path, caplog: pytest.LogCaptureFixture
+    data: Path, cpuinfo: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for flags, told in (
         (BF16, "bf16 autocast: this processor has avx512_bf16; --precision fp32 turns it off"),
         (NONE, "fp32: this processor has no bf16 products"),
     ):
-        machine.write_text(flags)
+        cpuinfo.write_text(flags)
         caplog.clear()
         with caplog.at_level(logging.INFO, logger=precision_option.__name__):
             first, run = optimizer_of(data, "standard", "--precision", "auto")
             run.trainer.reinitialize()
-            machine.write_text(NONE)
+            cpuinfo.write_text(NONE)
             assert type(run.trainer.optimizer) is type(first)
         assert [m for m in caplog.messages if "this processor" in m] == [told]
 
 
-def test_other_criterions_are_left_alone(data: Path, machine: Path) -> None:
-    machine.write_text(BF16)
+def test_other_criterions_are_left_alone(data: Path, cpuinfo: Path) -> None:
+    cpuinfo.write_text(BF16)
     optimizer_of(data, "standard", "--precision", "auto")  # the patches are in place
     optimizer, run = optimizer_of(data, "sentence_prediction")
     assert not isinstance(optimizer, AMPOptimizer) and not run.cfg.common.amp

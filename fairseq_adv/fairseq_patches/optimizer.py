@@ -1,4 +1,4 @@
-"""The gradients of the model and of a criterion with weights."""
+"""What fairseq's optimizers do to all gradients and weights, in a few operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from fairseq_adv.fairseq_patches.replace import replace
 
 HAS_COPY = hasattr(torch, "_foreach_copy_")  # from torch 2.1 on
-HAS_NORM = hasattr(torch, "_foreach_norm")  # from torch 1.12 on
 
 
 def handle_gradients_together() -> None:
@@ -31,18 +30,17 @@ def handle_gradients_together() -> None:
     fairseq/optim/dynamic_loss_scaler.py, line 44, and fairseq/trainer.py, lines 940 and 1491, each read the
     norm from the GPU; here it is moved to the host once.
 
-    A criterion asks for this with ``handles_gradients_together = True``; for all others nothing changes.
+    A criterion asks for this with ``handles_gradients_together = True``; for all others nothing changes, nor
+    with a torch before 2.1, which has not all of these operations.
     """
-    replace(Trainer, "_build_optimizer", _building)
+    if HAS_COPY:
+        replace(Trainer, "_build_optimizer", _build_optimizer)
 
 
-def _building(plain: Callable[..., None]) -> Callable[..., None]:
-    def build(self: Trainer) -> None:
-        plain(self)
-        if getattr(self.get_criterion(), "handles_gradients_together", False):
-            _adapt(self._optimizer)
-
-    return build
+def _build_optimizer(plain: Callable[..., None], self: Trainer) -> None:
+    plain(self)
+    if getattr(self.get_criterion(), "handles_gradients_together", False):
+        _adapt(self._optimizer)
 
 
 def _adapt(optimizer: Any) -> None:
@@ -51,7 +49,7 @@ def _adapt(optimizer: Any) -> None:
     for name, function in _OF_FP32.items():
         if getattr(type(inner), name) is getattr(FairseqOptimizer, name):  # not one of its own, as BMUF has
             setattr(inner, name, partial(function, inner, getattr(inner, name)))
-    if HAS_COPY and isinstance(optimizer, FP16Optimizer):
+    if isinstance(optimizer, FP16Optimizer):
         for name, function in _OF_FP16.items():
             setattr(optimizer, name, partial(function, optimizer, getattr(optimizer, name)))
 
@@ -77,18 +75,14 @@ def _clip(
     """``FairseqOptimizer.clip_grad_norm``; the norm is on the host."""
     weights = list(optimizer.params)
     gradients = _gradients(weights)
-    if not HAS_NORM or gradients is None or len(gradients) < 2 or any(hasattr(p, "expert") for p in weights):
+    if gradients is None or len(gradients) < 2 or any(hasattr(p, "expert") for p in weights):
         return plain(max_norm, aggregate_norm_fn).cpu()
     norm: Tensor = torch.norm(torch.stack(torch._foreach_norm(gradients)))
     if aggregate_norm_fn is not None:
         norm = aggregate_norm_fn(norm)
     if max_norm > 0:
         share = (float(max_norm) / (norm + 1e-6)).clamp_(max=1)
-        if HAS_COPY:  # so it can also multiply a list by a number on the GPU
-            torch._foreach_mul_(gradients, share)
-        else:
-            for gradient in gradients:
-                gradient.mul_(share)
+        torch._foreach_mul_(gradients, share)
     return norm.cpu()
 
 
@@ -159,25 +153,3 @@ _OF_FP16: dict[str, Callable[..., Any]] = {
     "_sync_fp32_params_to_fp16": _copy_weights,
     "zero_grad": _clear,
 }
-
-
-def let_criterions_see_the_model() -> None:
-    """Lets a criterion have weights of its own, whose sizes depend on the model.
-
-    fairseq/trainer.py, line 47: the trainer receives model and criterion before it casts and wraps them and
-    builds the optimizer. fairseq has no hook in which a criterion sees the model before that. A criterion
-    that needs one has a method ``see_model``; for all others nothing changes.
-    """
-    replace(Trainer, "__init__", _seeing)
-
-
-def _seeing(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def init(
-        self: Trainer, cfg: Any, task: Any, model: nn.Module, criterion: Any, *rest: Any, **more: Any
-    ) -> None:
-        see = getattr(criterion, "see_model", None)
-        if see is not None:
-            see(model)
-        plain(self, cfg, task, model, criterion, *rest, **more)
-
-    return init

@@ -35,9 +35,9 @@ def train_in_mixed_precision() -> None:
 
     A run without ``--amp`` is as before.
     """
-    replace(AMPOptimizer, "__init__", _scaling_on_gpus)
-    replace(AMPOptimizer, "clip_grad_norm", _unscaling_once)
-    replace(FairseqTask, "train_step", _in_autocast_of_the_device)
+    replace(AMPOptimizer, "__init__", _scale_on_gpus)
+    replace(AMPOptimizer, "clip_grad_norm", _unscale_once)
+    replace(FairseqTask, "train_step", _autocast_on_the_device)
 
 
 def autocast(optimizer: Any, device: torch.device) -> torch.autocast:
@@ -68,61 +68,55 @@ def try_step(step: Any, optimizer: Any, model: nn.Module, update_num: int) -> bo
     return not (isinstance(optimizer, AMPOptimizer) and loss_scale(optimizer) < scale)
 
 
-def _scaling_on_gpus(plain: Callable[..., None]) -> Callable[..., None]:
-    def init(self: AMPOptimizer, cfg: Any, params: Any, fp32_optimizer: Any, **kwargs: Any) -> None:
-        super(AMPOptimizer, self).__init__(cfg.optimizer)
-        self.fp32_optimizer = fp32_optimizer
-        weights = [p for group in fp32_optimizer.param_groups for p in group["params"]]
-        options: dict[str, Any] = {"init_scale": float(cfg.common.amp_init_scale)}
-        if cfg.common.get("amp_scale_window") is not None:
-            options["growth_interval"] = cfg.common.amp_scale_window
-        # torch 2.3 has torch.amp.GradScaler; later versions warn of the other one.
-        new = partial(torch.amp.GradScaler, "cuda") if hasattr(torch.amp, "GradScaler") else None
-        self._grad_scaler = (new or torch.cuda.amp.GradScaler)(
-            enabled=any(p.device.type != "cpu" for p in weights), **options
-        )
-        self.min_loss_scale = cfg.common.min_loss_scale
+def _scale_on_gpus(
+    plain: Callable[..., None], self: AMPOptimizer, cfg: Any, params: Any, fp32_optimizer: Any, **kwargs: Any
+) -> None:
+    super(AMPOptimizer, self).__init__(cfg.optimizer)
+    self.fp32_optimizer = fp32_optimizer
+    weights = [p for group in fp32_optimizer.param_groups for p in group["params"]]
+    options: dict[str, Any] = {"init_scale": float(cfg.common.amp_init_scale)}
+    if cfg.common.get("amp_scale_window") is not None:
+        options["growth_interval"] = cfg.common.amp_scale_window
+    # torch 2.3 has torch.amp.GradScaler; later versions warn of the other one.
+    new = partial(torch.amp.GradScaler, "cuda") if hasattr(torch.amp, "GradScaler") else None
+    self._grad_scaler = (new or torch.cuda.amp.GradScaler)(
+        enabled=any(p.device.type != "cpu" for p in weights), **options
+    )
+    self.min_loss_scale = cfg.common.min_loss_scale
 
-    return init
 
-
-def _unscaling_once(plain: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def clip_grad_norm(self: AMPOptimizer, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
-        self.scaler.unscale_(self.fp32_optimizer)
-        norm: Tensor = self.fp32_optimizer.clip_grad_norm(max_norm, aggregate_norm_fn)
-        if torch.isfinite(norm).all():
-            return norm
-        if not self.scaler.is_enabled():
-            raise FloatingPointError("gradients are Nan/Inf")  # the trainer's own words in fp32
-        if self.next_loss_scale <= self.min_loss_scale:
-            raise FloatingPointError(
-                f"AMP: Minimum loss scale reached ({self.min_loss_scale}). Your loss is probably exploding. "
-                f"Try restarting training or use fp32. {self.next_loss_scale}"
-            )
-        logger.info(f"AMP: overflow detected, setting scale to {self.next_loss_scale}")
+def _unscale_once(
+    plain: Callable[..., Tensor], self: AMPOptimizer, max_norm: float, aggregate_norm_fn: Any = None
+) -> Tensor:
+    self.scaler.unscale_(self.fp32_optimizer)
+    norm: Tensor = self.fp32_optimizer.clip_grad_norm(max_norm, aggregate_norm_fn)
+    if torch.isfinite(norm).all():
         return norm
+    if not self.scaler.is_enabled():
+        raise FloatingPointError("gradients are Nan/Inf")  # the trainer's own words in fp32
+    if self.next_loss_scale <= self.min_loss_scale:
+        raise FloatingPointError(
+            f"AMP: Minimum loss scale reached ({self.min_loss_scale}). Your loss is probably exploding. "
+            f"Try restarting training or use fp32. {self.next_loss_scale}"
+        )
+    logger.info(f"AMP: overflow detected, setting scale to {self.next_loss_scale}")
+    return norm
 
-    return clip_grad_norm
 
+def _autocast_on_the_device(
+    plain: Callable[..., Any], self: FairseqTask, sample: Any, model: nn.Module,
+    criterion: Callable[..., Any], optimizer: FairseqOptimizer, *rest: Any, **options: Any,
+) -> Any:  # fmt: skip
+    device = next(model.parameters()).device
+    if not isinstance(optimizer, AMPOptimizer) or device.type != "cpu":
+        return plain(self, sample, model, criterion, optimizer, *rest, **options)
 
-def _in_autocast_of_the_device(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def train_step(
-        self: FairseqTask, sample: Any, model: nn.Module, criterion: Callable[..., Any],
-        optimizer: FairseqOptimizer, *rest: Any, **options: Any,
-    ) -> Any:  # fmt: skip
-        device = next(model.parameters()).device
-        if not isinstance(optimizer, AMPOptimizer) or device.type != "cpu":
-            return plain(self, sample, model, criterion, optimizer, *rest, **options)
+    def forward(*args: Any) -> Any:
+        with autocast(optimizer, device):
+            return criterion(*args)
 
-        def forward(*args: Any) -> Any:
-            with autocast(optimizer, device):
-                return criterion(*args)
-
-        # The optimizer within makes the same backward pass, and fairseq turns autocast of CUDA on for the
-        # other one.
-        return plain(self, sample, model, forward, optimizer.fp32_optimizer, *rest, **options)
-
-    return train_step
+    # The optimizer within makes the same backward pass, and fairseq turns autocast of CUDA on for the other.
+    return plain(self, sample, model, forward, optimizer.fp32_optimizer, *rest, **options)
 
 
 def recompute_in_autocast() -> None:
@@ -133,20 +127,19 @@ def recompute_in_autocast() -> None:
     ``--amp``: in fp32, slowly, and for the gradient of another forward pass. Without autocast nothing
     changes.
     """
-    replace(CheckpointFunction, "forward", _recomputing_as_computed)
+    replace(CheckpointFunction, "forward", _recompute_as_computed)
 
 
-def _recomputing_as_computed(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def forward(ctx: Any, run_function: Callable[..., Any], *rest: Any) -> Any:
-        gpu, cpu = _autocast_states()
+def _recompute_as_computed(
+    plain: Callable[..., Any], ctx: Any, run_function: Callable[..., Any], *rest: Any
+) -> Any:
+    gpu, cpu = _autocast_states()
 
-        def run(*args: Any, **options: Any) -> Any:
-            with torch.autocast(*gpu), torch.autocast(*cpu):
-                return run_function(*args, **options)
+    def run(*args: Any, **options: Any) -> Any:
+        with torch.autocast(*gpu), torch.autocast(*cpu):
+            return run_function(*args, **options)
 
-        return plain(ctx, run, *rest)
-
-    return forward
+    return plain(ctx, run, *rest)
 
 
 def _autocast_states() -> list[tuple[str, torch.dtype, bool]]:
@@ -169,15 +162,10 @@ def compute_gelu_in_bf16() -> None:
     denormal (below 1.2e-38) are the same; it takes half of the time, with the backward pass, and no copies
     are kept for it. Other types and devices are as before.
 
-    Applies the patch, for models that are built later.
+    Has an effect on models that are built later.
     """
-    replace(modules, "gelu", _without_copies)
+    replace(modules, "gelu", _gelu)
 
 
-def _without_copies(plain: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    def gelu(x: Tensor) -> Tensor:
-        if x.dtype == torch.bfloat16 and x.device.type == "cpu":
-            return F.gelu(x)
-        return plain(x)
-
-    return gelu
+def _gelu(plain: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    return F.gelu(x) if x.dtype == torch.bfloat16 and x.device.type == "cpu" else plain(x)

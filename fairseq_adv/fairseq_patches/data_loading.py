@@ -1,0 +1,87 @@
+"""The threads and processes that load a run's data."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from fairseq.data import FairseqDataset, data_utils
+
+from fairseq_adv.fairseq_patches.replace import replace
+
+_lock = threading.RLock()
+
+
+def seed_one_thread_at_a_time() -> None:
+    """Keeps two data-loading threads from drawing each other's random numbers.
+
+    fairseq/data/data_utils.py, line 127: ``numpy_seed`` seeds numpy's one global generator while a data set
+    draws. With ``--num-workers 0``, batches are loaded ahead of training in a thread
+    (fairseq/data/iterators.py, ``BufferedIterator``). A validation within an epoch starts a second such
+    thread, and each changes the masks that the other draws. Masked-LM runs then differ from each other, and a
+    resumed run from an uninterrupted one. A lock around the block changes nothing if there is only one
+    thread.
+    """
+    replace(data_utils, "numpy_seed", _seed_alone)
+
+
+@contextmanager
+def _seed_alone(plain: Callable[..., AbstractContextManager[None]], *seeds: Any) -> Iterator[None]:
+    with _lock, plain(*seeds):
+        yield
+
+
+def _forget_other_threads() -> None:
+    """In a forked loader: the thread that held the lock does not exist there."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forget_other_threads)
+
+
+def leave_signals_to_the_training() -> None:
+    """Makes data-loading processes leave signals to the training process, and end with their epoch.
+
+    fairseq/data/iterators.py, line 499. A scheduler's signal, or Ctrl-C in a terminal, reaches these
+    processes too. By default it kills them, and the update that
+    :func:`fairseq_adv.fairseq_patches.signals.stop_on_a_signal` wants to complete fails. With this patch,
+    only a SIGTERM from the training process ends them.
+
+    fairseq asks for processes that outlive their epoch, but starts new ones for the next: those of each
+    validation are left to Python's garbage collector, which closes their queues before torch has asked them
+    to exit. Training then waits 5 seconds for them. With this patch, they exit when they have loaded their
+    data.
+
+    The data are loaded as before, with any criterion.
+    """
+    replace(torch.utils.data.DataLoader, "__init__", _load_for_one_epoch)
+
+
+def _load_for_one_epoch(
+    plain: Callable[..., None], self: Any, dataset: Any, *words: Any, **options: Any
+) -> None:
+    if isinstance(dataset, FairseqDataset):
+        options["persistent_workers"] = False
+        if hasattr(signal, "sigwaitinfo"):  # not on macOS
+            options.setdefault("worker_init_fn", _leave_signals)
+    plain(self, dataset, *words, **options)
+
+
+def _leave_signals(_: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    training = os.getppid()
+
+    def wait() -> None:
+        while signal.sigwaitinfo({signal.SIGTERM}).si_pid != training:
+            pass
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()

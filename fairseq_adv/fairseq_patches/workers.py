@@ -1,0 +1,123 @@
+"""The workers of a distributed run: how they start, agree and end together."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from fairseq.distributed import LegacyDistributedDataParallel, utils
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.fairseq_patches.replace import replace
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# Seconds. torchrun kills all workers when the first has ended; rank 0 must have printed the reason by then.
+HEAD_START = 5.0
+
+
+def gathered(trainer: Any, own: Any) -> list[Any]:
+    """The values of all workers, by rank."""
+    if trainer.data_parallel_world_size == 1:
+        return [own]
+    everyone = [None] * trainer.data_parallel_world_size
+    torch.distributed.all_gather_object(everyone, own, group=trainer.data_parallel_process_group)
+    return everyone
+
+
+def end_together(refused: str, trainer: Any) -> None:
+    """Ends all workers if one of them has a reason; all must call this.
+
+    Raises:
+        DataError: on rank 0, with the reason.
+        SystemExit: on the other workers.
+    """
+    end_all(next(filter(None, gathered(trainer, refused)), ""), trainer)
+
+
+def end_all(refused: str, trainer: Any, status: int = 2) -> None:
+    """As :func:`end_together`, for a reason that all workers have; "" ends none."""
+    if refused and trainer.data_parallel_rank == 0:
+        raise DataError(refused) from None
+    if refused:
+        time.sleep(HEAD_START)
+        raise SystemExit(status)
+
+
+def set_up_spawned_workers(run: Callable[..., Any]) -> None:
+    """Loads the plug-in in the workers that fairseq starts itself, one for each GPU.
+
+    fairseq/distributed/utils.py, line 334, ``call_main``: each of them is a new process, which first runs the
+    file of the parent's command. That of ``fairseq-adv train`` imports :mod:`fairseq_adv`, and so fairseq
+    takes ``--user-dir`` for imported. Other criterions train as before.
+
+    Args:
+        run: calls its first argument with the others. A worker imports its module to find it.
+    """
+    replace(utils, "call_main", partial(_call_through, run))
+
+
+def _call_through(
+    run: Callable[..., Any], plain: Callable[..., Any], cfg: Any, main: Callable[..., Any], **options: Any
+) -> Any:
+    return plain(cfg, partial(run, main), **options)
+
+
+def end_with_torchrun() -> None:
+    """Ends a worker together with the torchrun that started it.
+
+    torchrun ends its workers when one of them fails, and when it is asked to stop. But if it is killed with
+    SIGKILL (by the kernel when memory runs out, or by a scheduler), its workers continue: they have their own
+    connections, and train and write checkpoints alongside a restarted run in the same folder. On Linux the
+    kernel can end them. This applies to every criterion, but only under torchrun.
+
+    Raises:
+        SystemExit: torchrun has already died. The worker would otherwise wait for it for half an hour or
+            longer, or find another run's torchrun at the same port.
+    """
+    if sys.platform != "linux" or "TORCHELASTIC_RUN_ID" not in os.environ:
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and not _is_listening():
+        raise SystemExit("error: torchrun, which started this worker, has ended")
+
+
+def _is_listening() -> bool:
+    """Whether the store through which workers find each other exists; torchrun opens it before they start."""
+    address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    try:
+        socket.create_connection(address, timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:  # a slow network: torch will notice
+        pass
+    return True
+
+
+def end_no_sync_after_an_error() -> None:
+    """Makes ``legacy_ddp`` reduce gradients again after an error.
+
+    fairseq/distributed/legacy_distributed_data_parallel.py, line 66: ``no_sync`` has no ``try``, so an error
+    inside it leaves it on for good. After an out-of-memory error that the trainer recovers from, in an early
+    mini-batch of ``--update-freq``, that worker would never reduce its gradients again, and the others would
+    wait for it. Without an error nothing changes, for any criterion.
+    """
+    replace(LegacyDistributedDataParallel, "no_sync", _no_sync)
+
+
+@contextmanager
+def _no_sync(plain: Callable[..., Any], self: Any) -> Iterator[None]:
+    before = self.accumulate_grads
+    self.accumulate_grads = True
+    try:
+        yield
+    finally:
+        self.accumulate_grads = before
