@@ -151,4 +151,4 @@ def _attack_batch(
 
 def _correct(objective: Objective, predictions: Tensor, sample: Sample) -> int:
     counts: dict[str, Any] = objective.logging_output(predictions, sample, gather=False)
-    return int(counts.get("ncorrect", counts.get("nmasked_right", 0)))
+    return int(counts.get("ncorrect", 0))

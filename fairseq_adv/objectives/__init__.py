@@ -4,9 +4,8 @@
 task.
 """
 
-from fairseq_adv.objectives.base import Objective
+from fairseq_adv.objectives.base import Objective, build_objective, register_objective
 from fairseq_adv.objectives.masked_lm import MaskedLM
-from fairseq_adv.objectives.registry import build_objective, register_objective
 from fairseq_adv.objectives.sentence_prediction import SentencePrediction
 from fairseq_adv.objectives.sentence_ranking import SentenceRanking
 from fairseq_adv.objectives.spans import Spans

@@ -1,9 +1,10 @@
-"""The interface between methods and objectives."""
+"""The interface between methods and objectives, and which task has which objective."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ContextManager
+from collections.abc import Callable
+from typing import Any, ContextManager, TypeVar
 
 from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
@@ -33,7 +34,7 @@ class Objective(ABC):
         self.cfg = cfg
         self.task = task
         self.padding_idx: int = task.source_dictionary.pad()
-        self._shared: tuple[list[Any], Any] = [self], None  # belongs to no mini-batch yet
+        self._cached: tuple[list[Any], Any] = [self], None  # belongs to no mini-batch yet
 
     def check_model(self, model: nn.Module) -> None:  # noqa: B027 - a task may take any encoder
         """Raises DataError if ``model`` can't be trained with this objective; called before training."""
@@ -67,9 +68,9 @@ class Objective(ABC):
         """The result of :meth:`prepare_batch` for a mini-batch, computed once for all its passes."""
         tokens = sample.get("net_input", {}).get("src_tokens")
         inputs = [tokens, sample.get("target"), sample.get("span")]
-        if any(one is not other for one, other in zip(self._shared[0], inputs)):
-            self._shared = inputs, self.prepare_batch(sample)
-        return self._shared[1]
+        if any(one is not other for one, other in zip(self._cached[0], inputs)):
+            self._cached = inputs, self.prepare_batch(sample)
+        return self._cached[1]
 
     def prepare_batch(self, sample: Sample) -> Any:
         """What :meth:`predict` and :meth:`loss` need from a mini-batch but can't compute without waiting
@@ -170,5 +171,81 @@ class Objective(ABC):
 
     def row_ids(self, sample: Sample) -> list[int]:
         """The id of each row of the embedded batch, in the data set's numbering."""
-        ids: list[int] = host_copy(sample["id"]).tolist()
+        ids: list[int] = sample["row_ids"] if "row_ids" in sample else host_copy(sample["id"]).tolist()
         return ids
+
+
+_OBJECTIVES: dict[type[FairseqTask], type[Objective]] = {}
+_Class = TypeVar("_Class", bound=type[Objective])
+
+
+def register_objective(task_class: type[FairseqTask]) -> Callable[[_Class], _Class]:
+    """Class decorator: registers the objective of a task and of its subclasses without one of their own.
+
+    Raises:
+        ValueError: the task already has another objective.
+    """
+
+    def register(objective_class: _Class) -> _Class:
+        other = _OBJECTIVES.setdefault(task_class, objective_class)
+        if other is not objective_class:
+            raise ValueError(f"{task_class.__name__} already has the objective {other.__name__}")
+        return objective_class
+
+    return register
+
+
+def build_objective(cfg: Any, task: FairseqTask) -> Objective:
+    """The objective for ``task``, or for the nearest of its base classes that has one.
+
+    Args:
+        cfg: the criterion's options.
+        task: the fairseq task.
+
+    Raises:
+        DataError: there is no objective for this task, or the options don't match the task.
+    """
+    for task_class in type(task).__mro__:
+        if task_class in _OBJECTIVES:
+            return _OBJECTIVES[task_class](cfg, task)
+    known = ", ".join(sorted(task_class.__name__ for task_class in _OBJECTIVES))
+    raise DataError(
+        f"no objective for {type(task).__name__}; the adversarial criterions train {known}. Choose "
+        "another --task, another --criterion, or write an objective and register it with "
+        "@fairseq_adv.objectives.register_objective (CONTRIBUTING.md)."
+    )
+
+
+def check_classification_head(model: nn.Module, name: str) -> None:
+    """Raises DataError if ``model`` lacks the head, or has an option that only fairseq's criterions use."""
+    heads = getattr(model, "classification_heads", None)
+    if heads is None or name not in heads:
+        raise DataError(
+            f"the model has no classification head named {name!r} (it has: "
+            f"{', '.join(heads) if heads else 'none'}). Pass an --arch with classification heads, such as "
+            "roberta_base, and the same --classification-head-name for task and criterion."
+        )
+    _refuse_pruning_options(model)
+
+
+def check_masked_lm_head(model: nn.Module) -> None:
+    """Raises DataError if ``model`` lacks a masked-LM head, or has an option that only fairseq's criterions
+    use.
+    """
+    if not hasattr(getattr(model, "encoder", None), "lm_head"):
+        raise DataError(
+            f"{type(model).__name__} has no masked-LM head, which this task needs. Pass an "
+            "--arch such as roberta_base."
+        )
+    _refuse_pruning_options(model)
+
+
+def _refuse_pruning_options(model: nn.Module) -> None:
+    """Raises DataError for regularisers that only fairseq's own criterions add to the loss."""
+    args = getattr(model, "args", None)
+    for option in ("mha_reg_scale_factor", "ffn_reg_scale_factor"):
+        if getattr(args, option, 0.0):
+            raise DataError(
+                f"--{option.replace('_', '-')} has no effect with this project's criterions. Leave it out, "
+                "or pass --criterion sentence_prediction, fairseq's own, which uses it."
+            )

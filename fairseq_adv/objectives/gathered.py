@@ -1,35 +1,84 @@
-"""A meter for metrics that can't be computed from sums: it collects the results of all batches."""
+"""Metrics that need more than sums: numbers of each example, gathered from all batches and workers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import torch
+from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
+from fairseq.tasks.fairseq_task import FairseqTask
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairseq_adv.objectives.parallel import workers
+
+Numbers = NDArray[np.float64]
+
+
+class Rows:
+    """The numbers of one batch, (examples, columns); prints briefly in fairseq-validate."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers = numbers
+
+    def __repr__(self) -> str:
+        return f"<{len(self.numbers)}>"
+
+
+def gathered(numbers: Tensor, ids: Tensor, task: FairseqTask) -> dict[str, Any]:
+    """The part of a mini-batch's log that :func:`log_gathered` reads.
+
+    With several workers, an array as long as the largest data set is sent, with each example at its row, and
+    fairseq sums the arrays. Its own gathering of Python objects needs a GPU and limits their size.
+
+    Args:
+        numbers: (examples, columns) fp64.
+        ids: (examples,) int64, the rows of the data set.
+        task: has loaded the data set.
+    """
+    if workers() == 1:
+        return {"gathered": Rows(numbers.cpu().numpy())}
+    longest = max(len(data) for data in task.datasets.values())
+    everything = torch.zeros(longest, 1 + numbers.size(1), dtype=torch.float64, device=ids.device)
+    marked = torch.nn.functional.pad(numbers.to(ids.device), (1, 0), value=1.0)
+    return {"all_gathered": everything.index_copy_(0, ids, marked)}
+
+
+def log_gathered(logs: list[dict[str, Any]]) -> list[Numbers]:
+    """Adds the numbers of some mini-batches to the meter ``_gathered``, and returns them."""
+    found = [log["gathered"].numbers for log in logs if "gathered" in log]
+    for everything in (log["all_gathered"] for log in logs if "all_gathered" in log):
+        found.append(np.asarray(everything)[np.asarray(everything)[:, 0] > 0, 1:])
+    if found:
+        metrics.log_custom(GatheredMeter, "_gathered", found)
+    return found
 
 
 class GatheredMeter(MetersDict._DerivedMeter):
-    """Collects parts, such as the predictions of each batch.
+    """The numbers of all batches so far.
 
     It is a subclass of fairseq's derived meters, because these are not saved in checkpoints; a restart could
     not read a saved meter that is not fairseq's own.
 
     Attributes:
-        parts: in order of arrival.
+        batches: (examples, columns) each, in order of arrival.
     """
 
     def __init__(self) -> None:
-        super().__init__(fn=lambda meters: float(len(self.parts)))
-        self.parts: list[Any] = []
-        self._said: dict[Any, Any] = {}
+        super().__init__(fn=lambda meters: float(len(self.batches)))
+        self.batches: list[Numbers] = []
+        self._computed: dict[Any, Any] = {}
 
-    def update(self, parts: list[Any]) -> None:
-        """Adds parts."""
-        self.parts.extend(parts)
-        self._said.clear()
+    def update(self, batches: list[Numbers]) -> None:
+        """Adds batches."""
+        self.batches.extend(batches)
+        self._computed.clear()
 
-    def once(self, measure: Callable[[list[Any]], Any]) -> Any:
-        """``measure(parts)``, computed once for all metrics that use it."""
-        if measure not in self._said:
-            self._said[measure] = measure(self.parts)
-        return self._said[measure]
+    def once(self, measure: Callable[[Numbers], Any]) -> Any:
+        """``measure`` of all numbers, computed once for all metrics that use it."""
+        if measure not in self._computed:
+            self._computed[measure] = measure(np.concatenate(self.batches))
+        return self._computed[measure]

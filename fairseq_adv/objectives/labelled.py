@@ -10,8 +10,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.data.text.rows_dataset import check_labelled
-from fairseq_adv.objectives.base import Objective, Sample
-from fairseq_adv.objectives.heads import check_classification_head
+from fairseq_adv.objectives.base import Objective, Sample, check_classification_head
 
 UNKNOWN = -1  # the target of an example without a label or an answer
 

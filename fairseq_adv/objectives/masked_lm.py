@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from fairseq_adv.data.corpus.check_shards import check_shards
 from fairseq_adv.hub.vocabulary_check import check_vocabulary
-from fairseq_adv.objectives.base import Objective, Sample
-from fairseq_adv.objectives.heads import check_masked_lm_head
-from fairseq_adv.objectives.registry import register_objective
+from fairseq_adv.objectives import scores
+from fairseq_adv.objectives.base import Objective, Sample, check_masked_lm_head, register_objective
 from fairseq_adv.perturbation.host_copies import host_copy, places, with_host_copy
 
 
@@ -83,27 +82,19 @@ class MaskedLM(Objective):
 
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
         right = predictions.detach().argmax(dim=-1) == self.batch_cache(sample).targets
-        return {"nmasked": self.sample_size(sample), "nmasked_right": right.sum()}
+        return {"ntargets": self.sample_size(sample), "ncorrect": right.sum()}
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Logs ``ppl``, the perplexity of the task's loss only, and ``accuracy`` at the masked positions."""
-        logs = [log for log in logging_outputs if "nmasked" in log]
-        if not logs:
+        if not scores.log_accuracy(logging_outputs):
             return
-        for count in ("nmasked", "nmasked_right"):
-            metrics.log_scalar_sum(f"_{count}", sum(log[count] for log in logs))
-
-        def accuracy(meters: MetersDict) -> float:
-            masked = float(meters["_nmasked"].sum)
-            return round(100.0 * float(meters["_nmasked_right"].sum) / masked, 2) if masked else 0.0
 
         def perplexity(meters: MetersDict) -> float:
             meter = meters["task_loss"] if "task_loss" in meters else meters["loss"]
             return utils.get_perplexity(meter.avg)  # type: ignore[no-any-return, no-untyped-call]
 
         metrics.log_derived("ppl", perplexity)
-        metrics.log_derived("accuracy", accuracy, priority=15)
 
     def prepare_batch(self, sample: Sample) -> _Masked:
         """The positions of the logits: the masked positions, or a single one if there are none.

@@ -1,14 +1,64 @@
-"""GLUE's scores, from the counts or predictions of a whole split. All are x 100, as fairseq logs them."""
+"""Accuracy and GLUE's scores, from the counts or predictions of a whole split. All are x 100, as fairseq logs
+them.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+import torch
+from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from numpy.typing import NDArray
+from torch import Tensor
 
 FloatArray = NDArray[np.float64]
+
+
+def log_sums(logs: Sequence[dict[str, Any]], names: Iterable[str]) -> None:
+    """Adds up each name of the logs in a meter ``_NAME``, which fairseq doesn't print."""
+    for name in names:
+        metrics.log_scalar_sum(f"_{name}", sum(log.get(name, 0) for log in logs))
+
+
+def log_accuracy(logs: Sequence[dict[str, Any]], part: str = "", priority: int = 15) -> bool:
+    """Logs ``accuracy``: ``ncorrect`` of ``ntargets`` over the whole split.
+
+    Args:
+        logs: of mini-batches; ``nnan``, if they have it, is the number of predictions that are NaN, and one
+            makes the accuracy NaN.
+        part: " of NAME" for the counts of a part of the split, and ``accuracy_NAME``.
+        priority: of fairseq's progress bar.
+
+    Returns:
+        whether there is a target.
+    """
+    if not sum(log.get(f"ntargets{part}", 0) for log in logs):
+        return False
+    log_sums(logs, [name + part for name in ("ncorrect", "ntargets")])
+    metrics.log_derived(f"accuracy{part.replace(' of ', '_')}", Accuracy(part), priority)
+    return True
+
+
+class Accuracy:
+    """Of the counts that :func:`log_accuracy` has logged."""
+
+    def __init__(self, part: str = "") -> None:
+        self.part = part
+
+    def __call__(self, meters: MetersDict) -> float:
+        if "_nnan" in meters and meters["_nnan"].sum:
+            return math.nan  # the arg max of NaNs is not a class
+        correct, targets = (float(meters[f"_{name}{self.part}"].sum) for name in ("ncorrect", "ntargets"))
+        return round(100.0 * correct / targets, 2)
+
+
+def count_labels(labels: Tensor, classes: int) -> Tensor:
+    """The count of each class; unlike ``bincount``, this does not wait for the GPU."""
+    return (labels.unsqueeze(1) == torch.arange(classes, device=labels.device)).sum(dim=0)
 
 
 def f1(true_positives: float, predicted_positives: float, labelled_positives: float) -> float:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from fairseq.logging import metrics
@@ -25,14 +24,10 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.binarize import class_names
 from fairseq_adv.data.text.folder_check import check_folder, check_labels
 from fairseq_adv.objectives import scores
-from fairseq_adv.objectives.base import Objective, Sample
+from fairseq_adv.objectives.base import Objective, Sample, check_classification_head, register_objective
 from fairseq_adv.objectives.divergence import squared_difference
 from fairseq_adv.objectives.first_token import first_token_context
-from fairseq_adv.objectives.gathered import GatheredMeter
-from fairseq_adv.objectives.heads import check_classification_head
-from fairseq_adv.objectives.parallel import workers
-from fairseq_adv.objectives.registry import register_objective
-from fairseq_adv.objectives.rows import count_labels, select_rows
+from fairseq_adv.objectives.gathered import Numbers, gathered, log_gathered
 
 _MOMENTS = ("ntargets", "target_sum", "target_squares")
 
@@ -107,7 +102,8 @@ class SentencePrediction(Objective):
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
         targets = sample["target"].view(-1)
         if self.is_regression and gather:
-            return self._gathered(predictions.detach().view(-1), targets, sample["id"])
+            numbers = torch.stack([predictions.detach().view(-1).float(), targets.float()], dim=1)
+            return gathered(numbers.double(), sample["id"], self.task)
         if self.is_regression:
             values = targets.double()
             return dict(zip(_MOMENTS, (len(values), values.sum(), values.square().sum())))
@@ -115,9 +111,10 @@ class SentencePrediction(Objective):
         best = predictions.detach().argmax(dim=1)
         output = {
             "ncorrect": (best == targets).sum(),
+            "ntargets": len(targets),
             "nnan": predictions.detach().isnan().any(dim=1).sum(),
-            "predicted_counts": count_labels(best, classes),
-            "label_counts": count_labels(targets, classes),
+            "predicted_counts": scores.count_labels(best, classes),
+            "label_counts": scores.count_labels(targets, classes),
         }
         if self.positive_class is not None:
             positive = targets == self.positive_class
@@ -131,19 +128,15 @@ class SentencePrediction(Objective):
         present = [log for log in logging_outputs if "label_counts" in log]
         if present:
             _log_classification(present)
-        for name in _MOMENTS:
-            if any(name in log for log in logging_outputs):
-                metrics.log_scalar_sum(f"_{name}", sum(log.get(name, 0) for log in logging_outputs))
-        batches = [log["predictions"] for log in logging_outputs if "predictions" in log]
-        batches += [_seen_rows(log) for log in logging_outputs if "rows_seen" in log]
-        if batches:
-            metrics.log_custom(GatheredMeter, "_predictions", batches)
-            metrics.log_derived("pearson", lambda meters: _correlation(meters, scores.pearson))
-            metrics.log_derived("spearman", lambda meters: _correlation(meters, scores.spearman))
-            metrics.log_derived(
-                "pearson_and_spearman",
-                lambda m: round((_correlation(m, scores.pearson) + _correlation(m, scores.spearman)) / 2, 2),
-            )
+        moments = [log for log in logging_outputs if "target_squares" in log]
+        scores.log_sums(moments, _MOMENTS if moments else ())
+        if log_gathered(logging_outputs):
+            for name, score in (
+                ("pearson", _pearson),
+                ("spearman", _spearman),
+                ("pearson_and_spearman", _both),
+            ):
+                metrics.log_derived(name, _Correlation(score))
 
     def constant_loss(self, meters: MetersDict) -> float | None:
         """The entropy of the labels, or the variance of the numbers."""
@@ -153,28 +146,6 @@ class SentencePrediction(Objective):
             return None
         count, total, squares = (float(meters[f"_{name}"].sum) for name in _MOMENTS)
         return max(squares / count - (total / count) ** 2, 0.0)
-
-    def _gathered(self, predictions: Tensor, targets: Tensor, ids: Tensor) -> dict[str, Any]:
-        """The individual predictions, because ranks can't be computed from sums.
-
-        With several workers, they are sent in vectors as long as the data set, with each prediction at its
-        row, and fairseq sums the vectors. Its own gathering of Python objects needs a GPU and limits their
-        size.
-        """
-        if workers() == 1:
-            return {"predictions": Predictions(predictions, targets)}
-        rows = max(len(data) for data in self.task.datasets.values())
-        columns = {
-            "row_predictions": predictions,
-            "row_targets": targets,
-            "rows_seen": torch.ones_like(targets),
-        }
-        return {
-            name: torch.zeros(rows, dtype=torch.float64, device=ids.device).index_copy_(
-                0, ids, values.double()
-            )
-            for name, values in columns.items()
-        }
 
     def _labels(self) -> list[str]:
         return class_names(self.task.label_dictionary)
@@ -194,35 +165,56 @@ class SentencePrediction(Objective):
         return labels.index(self.cfg.positive_label) if self.cfg.positive_label in labels else None
 
 
-class Predictions:
-    """Predictions and targets of one batch, fp32 on the host; prints briefly in fairseq-validate."""
+def select_rows(sample: Sample, chosen: Tensor) -> Sample | None:
+    """The chosen sentences, without columns that contain only padding; ``None`` if none is chosen.
 
-    def __init__(self, predictions: Tensor | scores.FloatArray, targets: Tensor | scores.FloatArray) -> None:
-        self.predictions = torch.as_tensor(predictions).float().cpu().numpy()
-        self.targets = torch.as_tensor(targets).float().cpu().numpy()
+    Args:
+        sample: a batch of fairseq's ``sentence_prediction``. Every tensor has one row per sentence; tensors
+            of ``net_input`` with columns have one per token, padded on the right.
+        chosen: (sentences,) bool.
+    """
+    rows = chosen.nonzero().view(-1)
+    if not len(rows):
+        return None
+    lengths = sample["net_input"]["src_lengths"].index_select(0, rows)
+    longest = int(lengths.max())
 
-    def __repr__(self) -> str:
-        return f"<{self.predictions.size}>"
+    def select(values: Sample) -> Sample:
+        return {n: v.index_select(0, rows) if isinstance(v, Tensor) else v for n, v in values.items()}
+
+    inputs: dict[str, Any] = select(sample["net_input"])
+    inputs = {name: value[:, :longest] if value.dim() > 1 else value for name, value in inputs.items()}
+    counts = {"nsentences": len(rows), "ntokens": int(lengths.sum())}
+    return {**select(sample), "net_input": inputs, **counts}
 
 
-def _seen_rows(log: dict[str, Any]) -> Predictions:
-    seen = log["rows_seen"] > 0
-    return Predictions(log["row_predictions"][seen], log["row_targets"][seen])
+class _Correlation:
+    """One of the correlations over the whole split."""
+
+    def __init__(self, score: Callable[[Numbers], float]) -> None:
+        self.score = score
+
+    def __call__(self, meters: MetersDict) -> float:
+        return meters["_gathered"].once(self.score)  # type: ignore[no-any-return]
 
 
-def _correlation(meters: MetersDict, score: Callable[[scores.FloatArray, scores.FloatArray], float]) -> float:
-    batches = meters["_predictions"].parts
-    x = np.concatenate([b.predictions for b in batches]).astype(np.float64)
-    y = np.concatenate([b.targets for b in batches]).astype(np.float64)
-    return round(score(x, y), 2)
+def _pearson(numbers: Numbers) -> float:
+    return round(scores.pearson(*numbers.T), 2)
+
+
+def _spearman(numbers: Numbers) -> float:
+    return round(scores.spearman(*numbers.T), 2)
+
+
+def _both(numbers: Numbers) -> float:
+    return round((_pearson(numbers) + _spearman(numbers)) / 2, 2)
 
 
 def _log_classification(logs: list[dict[str, Any]]) -> None:
     """Stores the counts in summing meters and derives the scores from them, exact over the whole split."""
     classes = len(logs[0]["label_counts"])
-    for name in ("ncorrect", "nnan", "true_positives", "predicted_positives", "labelled_positives"):
-        if name in logs[0]:
-            metrics.log_scalar_sum(f"_{name}", sum(log[name] for log in logs))
+    scores.log_sums(logs, ["nnan"])
+    scores.log_accuracy(logs)
     for name in ("predicted_counts", "label_counts"):
         counts = sum(log[name] for log in logs)
         for k in range(classes):
@@ -231,30 +223,24 @@ def _log_classification(logs: list[dict[str, Any]]) -> None:
     def count(meters: MetersDict, name: str) -> float:
         return float(meters[f"_{name}"].sum)
 
-    def counts_of(meters: MetersDict, name: str) -> list[float]:
-        return [count(meters, f"{name}_{k}") for k in range(classes)]
-
-    def checked(score: Callable[[MetersDict], float]) -> Callable[[MetersDict], float]:
-        """NaN if a prediction was NaN: the arg max of NaNs is not a class."""
-        return lambda meters: math.nan if count(meters, "nnan") else score(meters)
-
-    @checked
-    def accuracy(meters: MetersDict) -> float:
-        total = sum(counts_of(meters, "label_counts"))
-        return round(100.0 * count(meters, "ncorrect") / total, 2) if total else 0.0
-
-    @checked
     def matthews(meters: MetersDict) -> float:
-        sides = (counts_of(meters, name) for name in ("predicted_counts", "label_counts"))
+        if count(meters, "nnan"):
+            return math.nan
+        sides = [
+            [count(meters, f"{name}_{k}") for k in range(classes)]
+            for name in ("predicted_counts", "label_counts")
+        ]
         return round(scores.matthews(count(meters, "ncorrect"), *sides), 2)
 
-    @checked
     def f1(meters: MetersDict) -> float:
-        names = ("true_positives", "predicted_positives", "labelled_positives")
-        return round(scores.f1(*(count(meters, name) for name in names)), 2)
+        return (
+            math.nan if count(meters, "nnan") else round(scores.f1(*(count(meters, n) for n in positives)), 2)
+        )
 
-    metrics.log_derived("accuracy", accuracy, priority=15)
     metrics.log_derived("mcc", matthews, priority=16)
-    if "true_positives" in logs[0]:
+    positives = ("true_positives", "predicted_positives", "labelled_positives")
+    if positives[0] in logs[0]:
+        scores.log_sums(logs, positives)
+        accuracy = scores.Accuracy()
         metrics.log_derived("f1", f1, priority=16)
         metrics.log_derived("acc_and_f1", lambda m: round((accuracy(m) + f1(m)) / 2, 2), priority=16)

@@ -9,16 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.objectives.base import Sample
+from fairseq_adv.objectives import scores
+from fairseq_adv.objectives.base import Sample, check_classification_head, register_objective
 from fairseq_adv.objectives.first_token import first_token_context
-from fairseq_adv.objectives.heads import check_classification_head
 from fairseq_adv.objectives.labelled import UNKNOWN, Labelled
-from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.perturbation import Groups
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
 
@@ -43,68 +41,46 @@ class SentenceRanking(Labelled):
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
         """(questions, max_choices) scores, -inf for choices that a question does not have."""
         with self.passes(model):
-            scores, _ = model(
+            outputs, _ = model(
                 **sample["net_input"],
                 features_only=True,
                 classification_head_name=self.cfg.classification_head_name,
             )
-        padded = scores.new_full((sample["nsentences"], sample["max_choices"]), ABSENT)
-        return padded.index_put((sample["question"], sample["choice"]), scores.view(-1))  # type: ignore[no-any-return]
+        padded = outputs.new_full((sample["nsentences"], sample["max_choices"]), ABSENT)
+        return padded.index_put((sample["question"], sample["choice"]), outputs.view(-1))  # type: ignore[no-any-return]
 
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
         # The same keys whatever the batch contains: the workers' logs are added up key by key.
         known = sample["target"] != UNKNOWN
         right = is_right(predictions.detach(), sample["target"].clamp(min=0)) & known
         names: list[str] = self.task.source_names
-        output: dict[str, Any] = {"ncorrect": right.sum(), "nquestions": known.sum()}
+        output: dict[str, Any] = {"ncorrect": right.sum(), "ntargets": known.sum()}
         choices = (predictions.detach() != ABSENT).sum(dim=1)
         output["uniform_loss"] = torch.where(known, choices.log(), torch.zeros_like(choices)).sum()
         if len(names) > 1:
             for source, name in enumerate(names):
                 here = sample["source"] == source
                 output[f"ncorrect of {name}"] = (right & here).sum()
-                output[f"nquestions of {name}"] = (known & here).sum()
+                output[f"ntargets of {name}"] = (known & here).sum()
         return output
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Logs ``accuracy``, and ``accuracy_<data set>`` for each data set if there are several."""
-        logs = [log for log in logging_outputs if "nquestions" in log]
-        if not logs:
-            return
-        metrics.log_scalar_sum("_uniform_loss", sum(log["uniform_loss"] for log in logs))
-        names = [key[len("nquestions") :] for key in logs[0] if key.startswith("nquestions")]
-        for name in names:
-            if not sum(log[f"nquestions{name}"] for log in logs):
-                continue  # a data set without this split, or without its answers
-            for count in ("ncorrect", "nquestions"):
-                metrics.log_scalar_sum(f"_{count}{name}", sum(log[f"{count}{name}"] for log in logs))
-            label = name.replace(" of ", "_")
-            metrics.log_derived(f"accuracy{label}", _Accuracy(name), priority=15)
+        logs = [log for log in logging_outputs if "ntargets" in log]
+        scores.log_sums(logs, ["uniform_loss"])
+        for key in logs[0] if logs else ():
+            if key.startswith("ntargets"):  # of the whole split, and of each data set that it has
+                scores.log_accuracy(logs, key[len("ntargets") :])
 
     def constant_loss(self, meters: MetersDict) -> float | None:
         """The mean log of the number of choices: without the texts, all choices are alike."""
-        if not ("_nquestions" in meters and "_uniform_loss" in meters and meters["_nquestions"].sum):
+        if not ("_ntargets" in meters and "_uniform_loss" in meters and meters["_ntargets"].sum):
             return None
-        return float(meters["_uniform_loss"].sum) / float(meters["_nquestions"].sum)
+        return float(meters["_uniform_loss"].sum) / float(meters["_ntargets"].sum)
 
     def groups(self, sample: Sample) -> Groups:
         return Groups(sample["question"], sample["nsentences"])
-
-    def row_ids(self, sample: Sample) -> list[int]:
-        ids: list[int] = sample["row_ids"]
-        return ids
-
-
-class _Accuracy:
-    """Accuracy x 100 over the whole split, from summing meters."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, meters: MetersDict) -> float:
-        questions = float(meters[f"_nquestions{self.name}"].sum)
-        return round(100.0 * float(meters[f"_ncorrect{self.name}"].sum) / questions, 2) if questions else 0.0
 
 
 def is_right(scores: Tensor, target: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from collections import defaultdict
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
@@ -23,66 +23,51 @@ from fairseq_adv.data.spans import scoring
 from fairseq_adv.data.spans.scoring import Score
 from fairseq_adv.data.spans.spans_dataset import SpansDataset
 from fairseq_adv.objectives.base import Sample
-from fairseq_adv.objectives.best_spans import best_spans, null_scores
-from fairseq_adv.objectives.gathered import GatheredMeter
-from fairseq_adv.objectives.parallel import workers
+from fairseq_adv.objectives.gathered import Numbers, log_gathered
+from fairseq_adv.objectives.scores import log_accuracy
 
-Records = npt.NDArray[np.float64]
+FORBIDDEN = float("-inf")  # the logit of a position where no answer may begin or end
 _COLUMNS = ("question", "score", "exact", "f1", "null", "impossible", "has_impossible")
 
 
-def gathered(predictions: Tensor, sample: Sample, task: FairseqTask) -> dict[str, Any]:
-    """The records of a batch, for :func:`reduce`.
-
-    With several workers, they are sent in an array as long as the largest data set, with each record at its
-    row, and fairseq sums the arrays. Its own gathering of Python objects needs a GPU and limits their size.
+def best_spans(predictions: Tensor, longest: int, most: int) -> tuple[Tensor, Tensor]:
+    """The best spans of the context of each window.
 
     Args:
-        predictions: of a batch.
+        predictions: from :meth:`fairseq_adv.objectives.spans.Spans.predict`.
+        longest: maximum number of tokens in a span.
+        most: maximum number of spans; a short context has fewer.
+
+    Returns:
+        their scores, begin + end logit, (windows, spans) fp32, -inf after the last one; and their positions,
+        first and last token, (windows, spans, 2) int64.
+    """
+    begin, end = predictions.float().unbind(dim=1)
+    begin = begin.clone()
+    begin[:, 0] = FORBIDDEN  # <s>, which stands for no answer
+    ends = F.pad(end, (0, longest - 1), value=FORBIDDEN).unfold(1, longest, 1)
+    scores = (begin.unsqueeze(-1) + ends).flatten(1)
+    best, place = scores.topk(min(most, scores.size(1)), dim=1)
+    first = place // longest
+    return best, torch.stack([first, first + place % longest], dim=-1)
+
+
+def null_scores(predictions: Tensor) -> Tensor:
+    """(windows,) fp32: the score of no answer, begin + end logit of ``<s>``."""
+    return predictions[:, :, 0].float().sum(dim=1)
+
+
+def records(predictions: Tensor, sample: Sample, task: FairseqTask) -> Tensor:
+    """What :func:`reduce` needs of a batch's windows, (windows, columns) fp64.
+
+    Args:
+        predictions: of the batch.
         sample: the batch.
         task: :class:`fairseq_adv.tasks.span_qa.SpanQATask`.
     """
-    ids = sample["id"]
     dataset: SpansDataset = task.dataset(sample["split"])
-    found = _records(predictions, ids.tolist(), dataset, int(task.cfg.max_answer_tokens))
-    if workers() == 1:
-        return {"records": found}
-    rows = max(len(data) for data in task.datasets.values())
-    everything = torch.zeros(rows, 1 + len(_COLUMNS), dtype=torch.float64, device=ids.device)
-    marked = torch.from_numpy(np.pad(found, ((0, 0), (1, 0)), constant_values=1.0))
-    return {"all_records": everything.index_copy_(0, ids, marked.to(ids.device))}
-
-
-def reduce(logs: list[dict[str, Any]]) -> None:
-    """Logs ``accuracy``, and from the records ``em`` and ``f1``; if some questions have no answer also
-    ``best_em`` and ``best_f1``, at the best threshold, and ``f1_answerable`` and ``f1_unanswerable``.
-
-    ``em`` and ``f1`` use no threshold: the answer is empty if its score is higher than that of the best span.
-    """
-    if not sum(log["nwindows"] for log in logs):
-        return  # a split without answers
-    for name in ("ncorrect", "nwindows"):
-        metrics.log_scalar_sum(f"_{name}", sum(log[name] for log in logs))
-    metrics.log_derived("accuracy", _accuracy)
-    records = [log["records"] for log in logs if "records" in log]
-    records += [log["all_records"][log["all_records"][:, 0] > 0, 1:] for log in logs if "all_records" in log]
-    if not records:
-        return
-    metrics.log_custom(GatheredMeter, "_records", records)
-    names = ["em", "f1"]
-    if any(one[:, _COLUMNS.index("has_impossible")].any() for one in records):
-        names += ["best_em", "best_f1", "f1_answerable", "f1_unanswerable"]
-    for name in names:
-        metrics.log_derived(name, _Score(name), priority=15)
-
-
-def _accuracy(meters: MetersDict) -> float:
-    return round(100.0 * float(meters["_ncorrect"].sum) / float(meters["_nwindows"].sum), 2)
-
-
-def _records(predictions: Tensor, ids: list[int], dataset: SpansDataset, longest: int) -> Records:
-    """(windows, columns)."""
-    best, places = best_spans(predictions, longest, 1)
+    ids = sample["id"].tolist()
+    best, places = best_spans(predictions, int(task.cfg.max_answer_tokens), 1)
     found = np.zeros((len(ids), len(_COLUMNS)))
     rows = zip(ids, best[:, 0].tolist(), places[:, 0].tolist(), null_scores(predictions).tolist())
     for row, (window, score, (first, last), null) in enumerate(rows):
@@ -94,7 +79,23 @@ def _records(predictions: Tensor, ids: list[int], dataset: SpansDataset, longest
         found[row] = (
             number, score, exact, f1, null, not question.answers, dataset.has_impossible,
         )  # fmt: skip
-    return found
+    return torch.from_numpy(found)
+
+
+def reduce(logs: list[dict[str, Any]]) -> None:
+    """Logs ``accuracy``, and from the records ``em`` and ``f1``; if some questions have no answer also
+    ``best_em`` and ``best_f1``, at the best threshold, and ``f1_answerable`` and ``f1_unanswerable``.
+
+    ``em`` and ``f1`` use no threshold: the answer is empty if its score is higher than that of the best span.
+    """
+    if not log_accuracy(logs, priority=20):
+        return  # a split without answers
+    found = log_gathered(logs)
+    names = ["em", "f1"] if found else []
+    if any(one[:, _COLUMNS.index("has_impossible")].any() for one in found):
+        names += ["best_em", "best_f1", "f1_answerable", "f1_unanswerable"]
+    for name in names:
+        metrics.log_derived(name, _Score(name), priority=15)
 
 
 class _Score:
@@ -104,13 +105,12 @@ class _Score:
         self.name = name
 
     def __call__(self, meters: MetersDict) -> float:
-        found: dict[str, float] = meters["_records"].once(of_questions)
+        found: dict[str, float] = meters["_gathered"].once(of_questions)
         return round(found[self.name], 2)
 
 
-def of_questions(batches: list[Records]) -> dict[str, float]:
+def of_questions(records: Numbers) -> dict[str, float]:
     """The scores of all questions, x 100, from the records of all their windows; NaN if a logit was NaN."""
-    records = np.concatenate(batches)
     question, score, exact, f1, null, impossible, has_impossible = records.T
     if np.isnan(records).any():
         return defaultdict(lambda: math.nan)

@@ -12,10 +12,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from fairseq_adv.objectives import span_metrics
-from fairseq_adv.objectives.base import Sample
-from fairseq_adv.objectives.best_spans import FORBIDDEN
+from fairseq_adv.objectives.base import Sample, register_objective
+from fairseq_adv.objectives.gathered import gathered
 from fairseq_adv.objectives.labelled import TokenLevel
-from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.tasks.span_qa import SpanQATask
 
 
@@ -28,7 +27,7 @@ class Spans(TokenLevel):
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
         """(windows, 2, tokens) logits of begin and end, -inf where no answer may begin or end."""
         logits = self.at_tokens(model, sample).transpose(1, 2)
-        return logits.masked_fill(~sample["allowed"].unsqueeze(1), FORBIDDEN)
+        return logits.masked_fill(~sample["allowed"].unsqueeze(1), span_metrics.FORBIDDEN)
 
     def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
         """The mean of the cross-entropies of begin and end, in nats, summed over the windows."""
@@ -48,10 +47,11 @@ class Spans(TokenLevel):
         right = (predictions.argmax(dim=-1) == sample["target"]).all(dim=1)
         output: dict[str, Any] = {
             "ncorrect": right.sum(),
-            "nwindows": (sample["target"][:, 0] >= 0).sum(),
+            "ntargets": (sample["target"][:, 0] >= 0).sum(),
         }
         if gather:
-            output.update(span_metrics.gathered(predictions, sample, self.task))
+            numbers = span_metrics.records(predictions, sample, self.task)
+            output.update(gathered(numbers, sample["id"], self.task))
         return output
 
     @staticmethod
@@ -59,4 +59,4 @@ class Spans(TokenLevel):
         """Logs ``accuracy``, the windows whose begin and end are correct, and in validation ``em`` and ``f1``
         of whole questions: see :mod:`fairseq_adv.objectives.span_metrics`.
         """
-        span_metrics.reduce([log for log in logging_outputs if "nwindows" in log])
+        span_metrics.reduce(logging_outputs)

@@ -14,11 +14,9 @@ from fairseq.logging.meters import MetersDict
 from torch import Tensor, nn
 
 from fairseq_adv.objectives import scores
-from fairseq_adv.objectives.base import Sample
+from fairseq_adv.objectives.base import Sample, register_objective
 from fairseq_adv.objectives.entities import count_entities, scores_of
 from fairseq_adv.objectives.labelled import UNKNOWN, TokenLevel
-from fairseq_adv.objectives.registry import register_objective
-from fairseq_adv.objectives.rows import count_labels
 from fairseq_adv.tasks.tagging import TaggingTask
 
 _COUNTS = ("right", "predicted", "gold")
@@ -61,11 +59,11 @@ class Tags(TokenLevel):
         best, known = predictions.argmax(dim=-1), sample["target"] != UNKNOWN
         output: dict[str, Any] = {
             "ncorrect": (best == sample["target"]).sum(),
-            "nwords": known.sum(),
+            "ntargets": known.sum(),
             "nnan": (predictions.isnan().any(dim=-1) & known).sum(),
         }
         if not gather:
-            output["label_counts"] = count_labels(sample["target"], self.classes())
+            output["label_counts"] = scores.count_labels(sample["target"], self.classes())
         else:
             gold = torch.where(known, sample["target"], torch.zeros_like(best))
             best = torch.where(known, best, torch.zeros_like(best))
@@ -85,13 +83,11 @@ class Tags(TokenLevel):
         """Logs ``accuracy`` of the words; in validation ``precision``, ``recall`` and ``f1`` of the
         entities, and also of each type, as ``f1_TYPE`` etc., if there are several.
         """
-        logs = [log for log in logging_outputs if "nwords" in log]
-        if not sum(log["nwords"] for log in logs):
+        if not scores.log_accuracy(logging_outputs):
             return  # a split without tags
+        logs = [log for log in logging_outputs if "ntargets" in log]
         counted = [key for key in logs[0] if key.startswith(tuple(f"{name} of " for name in _COUNTS))]
-        for key in ("ncorrect", "nwords", "nnan", *counted):
-            metrics.log_scalar_sum(f"_{key}", sum(log[key] for log in logs))
-        metrics.log_derived("accuracy", _accuracy, priority=15)
+        scores.log_sums(logs, ["nnan", *counted])
         if "label_counts" in logs[0]:
             for k, count in enumerate(sum(log["label_counts"] for log in logs)):
                 metrics.log_scalar_sum(f"_label_counts_{k}", count)
@@ -115,9 +111,3 @@ class _Score:
             return math.nan
         counts = [sum(float(meters[f"_{name} of {one}"].sum) for one in self.types) for name in _COUNTS]
         return round(scores_of(*counts)[self.number], 2)
-
-
-def _accuracy(meters: MetersDict) -> float:
-    if float(meters["_nnan"].sum):
-        return math.nan
-    return round(100.0 * float(meters["_ncorrect"].sum) / float(meters["_nwords"].sum), 2)

@@ -13,16 +13,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fairseq.logging import metrics
-from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.objectives.base import Sample
+from fairseq_adv.objectives import scores
+from fairseq_adv.objectives.base import Sample, check_masked_lm_head, register_objective
 from fairseq_adv.objectives.divergence import divergence
-from fairseq_adv.objectives.heads import check_masked_lm_head
 from fairseq_adv.objectives.labelled import Labelled
-from fairseq_adv.objectives.registry import register_objective
 from fairseq_adv.perturbation import Groups
 from fairseq_adv.perturbation.host_copies import host_copy, places, with_host_copy
 from fairseq_adv.tasks.wsc import WSCTask
@@ -56,9 +53,9 @@ class WSC(Labelled):
         log_probs = F.log_softmax(logits, dim=-1, dtype=torch.float32)
         log_probs = log_probs.gather(1, shared.words.unsqueeze(1)).squeeze(1)
         sums = log_probs.new_zeros(len(shared.tokens)).index_add(0, shared.row, log_probs)
-        scores = sums / shared.counts
-        padded = scores.new_full((sample["nsentences"], sample["max_columns"]), ABSENT)
-        return padded.index_put((sample["sentence"], sample["column"]), scores)  # type: ignore[no-any-return]
+        means = sums / shared.counts
+        padded = means.new_full((sample["nsentences"], sample["max_columns"]), ABSENT)
+        return padded.index_put((sample["sentence"], sample["column"]), means)  # type: ignore[no-any-return]
 
     def prepare_batch(self, sample: Sample) -> _Masked:
         """The masked rows, and what was masked."""
@@ -103,31 +100,15 @@ class WSC(Labelled):
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
         labelled = sample["target"] >= 0
         correct = (chosen(predictions.detach()) == (sample["target"] == 1)) & labelled
-        return {"ncorrect": correct.sum(), "nqueries": labelled.sum()}
+        return {"ncorrect": correct.sum(), "ntargets": labelled.sum()}
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Logs ``accuracy`` x 100: correct decisions on the labelled queries of the whole split."""
-        logs = [log for log in logging_outputs if "nqueries" in log]
-        if not logs:
-            return
-        if not sum(log["nqueries"] for log in logs):
-            return  # a split without labels
-        for count in ("ncorrect", "nqueries"):
-            metrics.log_scalar_sum(f"_{count}", sum(log[count] for log in logs))
-
-        def accuracy(meters: MetersDict) -> float:
-            queries = float(meters["_nqueries"].sum)
-            return round(100.0 * float(meters["_ncorrect"].sum) / queries, 2) if queries else 0.0
-
-        metrics.log_derived("accuracy", accuracy, priority=15)
+        scores.log_accuracy(logging_outputs)
 
     def groups(self, sample: Sample) -> Groups:
         return Groups(sample["sentence"], sample["nsentences"])
-
-    def row_ids(self, sample: Sample) -> list[int]:
-        ids: list[int] = sample["row_ids"]
-        return ids
 
 
 @dataclass(frozen=True)

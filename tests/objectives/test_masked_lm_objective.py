@@ -28,7 +28,7 @@ def test_loss_and_scores_by_hand(tmp_path: Path) -> None:
     loss = objective.loss(probabilities.log(), sample)
     assert loss.item() == pytest.approx(math.log(2) + math.log(4), abs=2e-3)
     log = objective.logging_output(probabilities.log(), sample, gather=False)
-    assert (log["nmasked"], int(log["nmasked_right"])) == (3, 2)
+    assert (log["ntargets"], int(log["ncorrect"])) == (3, 2)
     with metrics.aggregate() as meters:
         logging = [{"loss": loss.detach(), "sample_size": 3, **log}]
         run.task.reduce_metrics(logging, run.criterion)
@@ -56,7 +56,7 @@ def test_it_learns(tmp_path: Path, criterion: str) -> None:
         run.trainer.train_step([batch(run, rows)])
     with torch.no_grad():
         _, size, log = run.criterion.eval()(run.model.eval(), batch(run, list(range(64))))
-    assert log["nmasked_right"] > 0.25 * size
+    assert log["ncorrect"] > 0.25 * size
     assert log["loss"] / size < math.log(15)  # of 44 words
 
 

@@ -132,7 +132,7 @@ def test_a_split_without_answers_has_no_loss_and_no_accuracy(mixed: SimpleNamesp
     sample = batch(mixed, [0, 1, 2], "test")
     assert sample["target"].tolist() == [-1, -1, -1] and sample["nlabelled"] == 0
     loss, size, log = mixed.criterion(mixed.model, sample)
-    assert loss.item() == 0.0 and size == 1 and log["nquestions"] == 0
+    assert loss.item() == 0.0 and size == 1 and log["ntargets"] == 0
     values = validate(mixed, "test", 2)
     assert values["loss"] == 0.0 and "accuracy" not in values
 
@@ -146,7 +146,7 @@ def test_a_question_without_an_answer_does_not_count(mixed: SimpleNamespace) -> 
         mixed.criterion(mixed.model, s) for s in (sample, known)
     )
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5) and size == 2
-    assert [int(log[k]) for k in ("ncorrect", "nquestions")] == [int(expected_log["ncorrect"]), 2]
+    assert [int(log[k]) for k in ("ncorrect", "ntargets")] == [int(expected_log["ncorrect"]), 2]
 
 
 def test_logs_have_the_same_keys_whatever_the_batch_holds(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_the_loss_is_summed_over_the_words(run: SimpleNamespace) -> None:
     logits, _ = words_apart(run, sample)
     tags = [tag for k in range(3) for tag in run.task.dataset("valid").examples[int(sample["id"][k])].tags]
     target = torch.tensor([TAGS.index(tag) for tag in tags])
-    assert size == len(tags) == log["nwords"]
+    assert size == len(tags) == log["ntargets"]
     assert loss.item() == pytest.approx(F.cross_entropy(logits, target, reduction="sum").item(), rel=1e-5)
     assert int(log["ncorrect"]) == int((logits.argmax(1) == target).sum())
 
@@ -109,7 +109,7 @@ def test_a_nan_is_no_score(run: SimpleNamespace) -> None:
 def test_a_split_without_tags_has_no_loss_and_no_score(run: SimpleNamespace) -> None:
     sample = batch(run, [0, 1], "test")
     loss, size, log = run.criterion(run.model, sample)
-    assert loss.item() == 0.0 and size == 1 and log["nwords"] == 0
+    assert loss.item() == 0.0 and size == 1 and log["ntargets"] == 0
     found = validate(run, "test", 2)
     assert found["loss"] == 0.0 and "f1" not in found and "accuracy" not in found
 

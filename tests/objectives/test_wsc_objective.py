@@ -136,7 +136,7 @@ def test_an_unlabelled_split_has_no_loss(run: SimpleNamespace) -> None:
     run.task.load_dataset("test")
     sample = batch(run, [0, 1, 2, 3], "test")
     loss, size, log = run.criterion(run.model, sample)
-    assert loss.item() == 0.0 and size == 1 and log["nqueries"] == 0
+    assert loss.item() == 0.0 and size == 1 and log["ntargets"] == 0
     assert log.keys() == run.criterion(run.model, batch(run, [0, 1]))[2].keys()
     with metrics.aggregate(new_root=True) as agg:
         run.task.reduce_metrics([log], run.criterion)

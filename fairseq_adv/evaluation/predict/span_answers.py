@@ -13,7 +13,7 @@ from torch import Tensor
 from fairseq_adv.data.spans.spans_dataset import SpansDataset
 from fairseq_adv.evaluation.span_report import span_report
 from fairseq_adv.objectives.base import Sample
-from fairseq_adv.objectives.best_spans import best_spans, null_scores
+from fairseq_adv.objectives.span_metrics import best_spans, null_scores
 
 N_BEST = 20
 Candidate = dict[str, Any]  # text, start_logit, end_logit
