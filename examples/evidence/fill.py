@@ -3,7 +3,6 @@
 its record, and takes the next. It can be stopped and resumed at any time, on any machine that has the
 records. Several processes may share one OUT.
 
-  examples/evidence/run.sh ../shared/data out/evidence
   examples/evidence/run.sh ../shared/data out/evidence --jobs 4 --stop-after 120
   examples/evidence/run.sh ../shared/data out/evidence --plan
 
@@ -19,24 +18,24 @@ import io
 import json
 import os
 import platform
+import re
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, BinaryIO
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 import grid
-import small_setup as small
 import splits
-from driver import PROJECT, Processes, Record, Run, train_and_measure
 from filelock import FileLock
+from grid import Cell, Record
 from records import RECORDS, append, keep_rows, read_arrays, read_records
-from splits import GRID, TASKS
+from splits import GRID, REVIEWS, TASKS
 
 from fairseq_adv.cli.model_args import model_args
 from fairseq_adv.cli.number_types import count
@@ -47,10 +46,14 @@ from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepa
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, locked
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from fairseq_adv.evaluation.runs import read_log
 
-MINUTE = 60.0
+HERE = Path(__file__).resolve().parent
+COMMANDS = Path(sys.executable).parent  # the environment's bin folder, which need not be on PATH
 NEIGHBOURS = "attack/counterfitted_neighbors.json"
-MEASURE = str(Path(__file__).resolve().parent / "measure.py")
+ATTACKED = "data/{}-attacked.csv"  # of a task
+MINUTE = 60.0
+PATIENCE = 10.0  # seconds that a process is given to end after SIGTERM
 
 
 def parser() -> argparse.ArgumentParser:
@@ -64,128 +67,249 @@ def parser() -> argparse.ArgumentParser:
     add("--stop-after", type=count, metavar="MINUTES", help="stop after this time, interrupting current runs")
     add("--plan", action="store_true", help="train nothing; print the cells that are left and their hours")
     add("--records", type=Path, default=RECORDS, help="folder of the records")
+    add("--worker", action="store_true", help=argparse.SUPPRESS)  # one of --jobs
     return options
 
 
-class Filler:
-    """The workers on one grid.
+def fill(options: argparse.Namespace) -> int:
+    if options.plan:
+        print(plan(read_records(options.records)))
+        return 0
+    needs = {path for task in TASKS.values() for path in task.files if REVIEWS not in path} | {NEIGHBOURS}
+    for path in sorted(options.data / name for name in needs):
+        if not path.exists():
+            raise DataError(f"{path}: no such file, but DATA must contain it")
+    for name in ("data", "out", "records"):
+        setattr(options, name, getattr(options, name).resolve())
+    (options.out / "cells").mkdir(parents=True, exist_ok=True)
+    if options.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    fetch(options.out)
+    worker = Worker(options)
+    worker.missing()  # refuses others' records
+    if options.worker:
+        with suppress(KeyboardInterrupt):  # of which the command that has started this one tells
+            # Standard input ends with that command, even if it is killed.
+            while not select.select([0], [], [], 0)[0] and worker.make_next():
+                pass
+        return 0
+    if options.jobs == 1:
+        while worker.make_next():
+            pass
+    elif status := share(options.jobs):
+        return status
+    print(plan(read_records(options.records)))
+    return 0
 
-    Args:
-        options: the command line's.
+
+def share(jobs: int) -> int:
+    """Runs this command so many times at once; if one fails, ends the others and returns its status."""
+    words = [sys.executable, *sys.argv, "--worker"]
+    workers = [subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True) for _ in range(jobs)]
+    try:
+        while None in (statuses := [worker.poll() for worker in workers]) and not any(statuses):
+            time.sleep(0.1)
+    finally:  # also after Ctrl-C
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.wait()
+    return max(abs(status or 0) for status in statuses)
+
+
+class TimeIsUp(Exception):
+    """--stop-after."""
+
+
+class Worker:
+    """Makes cells, one at a time.
+
+    The commands run in OUT, so their paths may be relative to it. OUT/CELL has a cell's log, the output of
+    the commands and the checkpoints; it is deleted once the cell has its record.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.options, self.out = options, options.out
-        self.processes = Processes(options.out)
+        self.data, self.out, self.records = options.data, options.out, options.records
         self.setup = setup(options)
+        self.end = time.monotonic() + MINUTE * (options.stop_after or float("inf"))
 
-    def work(self) -> None:
-        """Makes cells until none is left or the command stops."""
-        while not self.processes.is_stopped:
-            with ExitStack() as held:
-                cell = self._take(held)
-                if cell is None:
-                    return
-                try:
-                    self.make(cell)
-                except BaseException:
-                    if self.processes.is_stopped:
-                        return  # interrupted: the cell resumes next time
-                    self.processes.is_stopped = True
-                    raise
-
-    def records(self) -> dict[str, Record]:
-        """All records; those of another design, precision or encoder than this command's are refused."""
-        return read_records(self.options.records, self.setup)
-
-    def missing(self) -> list[grid.Cell]:
+    def missing(self) -> list[Cell]:
         """The cells without a record whose settings are known, in order."""
-        records = self.records()
+        records = read_records(self.records, self.setup)
         return [cell for cell in grid.cells(records) if cell.setting >= 0 and cell.name not in records]
 
-    def _take(self, held: ExitStack) -> Optional[grid.Cell]:
-        """The next cell that no other worker has locked; it stays locked while ``held`` is open."""
+    def make_next(self) -> bool:
+        """Makes the next cell that no other process is making; False: there is none, or the time is up."""
         for cell in self.missing():
-            try:
-                held.enter_context(locked(self.out / "cells" / cell.name))
-            except DataError:
-                continue
-            if cell.name not in self.records():  # not made by another
-                return cell
-            held.close()
-        return None
+            with ExitStack() as held:
+                try:
+                    held.enter_context(locked(self.out / "cells" / cell.name))
+                except DataError:
+                    continue
+                if cell in self.missing():  # not made by another one meanwhile
+                    with suppress(TimeIsUp):
+                        self.make(cell)
+                        return True
+                    return False
+        return False
 
-    def make(self, cell: grid.Cell) -> None:
-        """Trains and measures a cell, and writes its record."""
+    def make(self, cell: Cell) -> None:
+        """Trains and measures a cell, and writes its record.
+
+        A cell that was interrupted with the same options resumes from its last checkpoint; training that has
+        ended is not started again. The times and the memory in the record are those of the training's last
+        start.
+
+        Raises:
+            DataError: a command failed.
+            TimeIsUp: it is interrupted, or not even begun.
+        """
+        if time.monotonic() > self.end:
+            raise TimeIsUp
         with FileLock(self.out / "data.lock"):
-            data = splits.load(cell.task, self.options.data, self.out)
-            keep_rows(cell.task, data, self.options.records)
-            folder = prepare(cell, data, self.out)
-        further = ["--amp"] if self.options.precision == "bf16" else []
-        further += [
-            *model_args(self.out / "encoder"), "--disable-validation", "--no-epoch-checkpoints",
-            "--save-interval", "3", "--num-workers", "0", "--data-buffer-size", "0", "--log-interval", "1000",
-        ]  # fmt: skip
-        after = {
-            "measure": self._measuring(cell),
-            **{name: self._attack(cell, name) for name in cell.word_attacks},
-        }
-        run = Run(cell.name, folder, "encoder/model.pt", [*cell.options(), *further], cell.seed, after)
-        made = train_and_measure(run, self.out, self.processes)
-        measured, answers = made["outcomes"]["measure"], {}
+            rows = splits.load(cell.task, self.data, self.out)
+            keep_rows(cell.task, rows, self.records)
+            training = self._training(cell, prepare(cell, rows, self.out))
+        folder = self.out / cell.name
+        starts = _start(folder, training)
+        print(f"== {cell.name}" + (f" (start {starts})" if starts > 1 else ""), flush=True)
+        costs = self._train(cell, training)
+        updates = int(read_log(folder / "train.log", is_validated=False).train[-1]["num_updates"])
+        measured, seconds = self._outcome(cell, "measure", self._measuring(cell))
+        on_words = {}
+        for name in cell.word_attacks:
+            found, more = self._outcome(cell, name, self._attack(cell, name))
+            lines = json_lines(folder / name / "examples.jsonl")
+            right = "".join("01"[row["status"] == "failed"] for _, row in lines)  # the attack failed
+            on_words[name] = {"right": right, "queries": found["queries"]}
+            seconds += more
+        answers = {}
         if not cell.is_choice:
             names = list(measured["scores"])
-            answers = dict(zip(names, read_arrays(self.out / cell.name / "answers.npz", *names)))
-            answers["draw"] = data.draw(cell.seed).astype("uint16")
-        append({**self._record(cell, made), **measured}, answers, self.options.records)
-        shutil.rmtree(self.out / cell.name)
-        print(f"== {cell.name}: done, {made['wall_seconds']:.0f} s", flush=True)
+            answers = dict(zip(names, read_arrays(folder / "answers.npz", *names)))
+            answers["draw"] = rows.draw(cell.seed).astype("uint16")
+        record: Record = {
+            "name": cell.name, "task": cell.task, "method": cell.method, "setting": cell.setting,
+            "seed": cell.seed, "options": cell.options(), **self.setup, "updates": updates, "starts": starts,
+            "cpu_seconds": costs["cpu_seconds"], "after_cpu_seconds": seconds, "peak_mib": costs["peak_mib"],
+            "word_attacks": on_words, **measured,
+        }  # fmt: skip
+        append(record, answers, self.records)
+        shutil.rmtree(folder)
+        print(f"== {cell.name}: done, {costs['wall_seconds']:.0f} s", flush=True)
 
-    def _measuring(self, cell: grid.Cell) -> list[str]:
+    def _training(self, cell: Cell, data: str) -> list[str]:
+        precision = ["--amp"] if self.setup["precision"] == "bf16" else []
+        return [
+            "fairseq-train", data, "--finetune-from-model", "encoder/model.pt", *cell.options(), *precision,
+            *model_args(self.out / "encoder"), "--disable-validation", "--no-epoch-checkpoints",
+            "--save-interval", "3", "--num-workers", "0", "--data-buffer-size", "0", "--log-interval", "1000",
+            "--seed", str(cell.seed), "--user-dir", str(HERE.parents[1] / "fairseq_adv"), "--save-dir",
+            cell.name, "--log-file", f"{cell.name}/train.log", "--log-format", "json",
+        ]  # fmt: skip
+
+    def _measuring(self, cell: Cell) -> list[str]:
         names = ["valid"] if cell.is_choice else ["test", *TASKS[cell.task].further]
         radii = ",".join(f"{radius:g}" for radius in cell.radii)
         files = [f"{cell.name}/checkpoint_last.pt", f"{cell.name}/answers.npz"]
-        return ["python", MEASURE, *files, ",".join(names), radii, self.options.precision]
+        return ["python", str(HERE / "measure.py"), *files, ",".join(names), radii, self.setup["precision"]]
 
-    def _attack(self, cell: grid.Cell, name: str) -> list[str]:
+    def _attack(self, cell: Cell, name: str) -> list[str]:
         words = [
             "fairseq-adv", "attack", f"{cell.name}/checkpoint_last.pt", "--attack", name,
-            "--data", attacked_file(cell.task), "--text", "text", "--label", "label",
+            "--data", ATTACKED.format(cell.task), "--text", "text", "--label", "label",
             "--tokenizer-dir", "encoder", "--out", f"{cell.name}/{name}", "--json",
         ]  # fmt: skip
         if name == "textfooler":  # most reviews are shorter than its window
             words += ["--similarity-encoder", "encoder", "--check-short-texts"]
-            words += ["--neighbours", str(self.options.data / NEIGHBOURS)]
+            words += ["--neighbours", str(self.data / NEIGHBOURS)]
         return words
 
-    def _record(self, cell: grid.Cell, made: Record) -> Record:
-        """What a record says beside what was measured, without what only matters on this machine."""
-        on_words = {}
-        for name in cell.word_attacks:
-            rows = json_lines(self.out / cell.name / name / "examples.jsonl")
-            right = "".join("01"[row["status"] == "failed"] for _, row in rows)  # the attack failed
-            on_words[name] = {"right": right, "queries": made["outcomes"][name]["queries"]}
-        kept = ("updates", "starts", "cpu_seconds", "after_cpu_seconds", "peak_mib")
-        named = {"task": cell.task, "method": cell.method, "setting": cell.setting, "seed": cell.seed}
+    def _train(self, cell: Cell, words: Sequence[str]) -> dict[str, float]:
+        """Trains, unless training has ended; returns the costs, which a second start would hide."""
+        path = self.out / cell.name / "trained.json"
+        if not path.is_file():
+            with open(self.out / cell.name / "output.txt", "ab") as output:
+                costs = self.run(cell.name, words, output)
+            atomic_write(path, json.dumps(costs) + "\n")
+        found: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+    def _outcome(self, cell: Cell, name: str, words: Sequence[str]) -> tuple[Record, float]:
+        """What a command says, in JSON, and its CPU seconds."""
+        path = self.out / cell.name / f"{name}.txt"
+        with open(path, "wb") as said:
+            seconds = self.run(cell.name, words, said)["cpu_seconds"]
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None), seconds  # of NaN
+
+    def run(self, name: str, words: Sequence[str], output: BinaryIO) -> dict[str, float]:
+        """Runs a command to its end; returns its wall and CPU seconds and its peak memory.
+
+        Its errors go to OUT/NAME/output.txt. It has a process group of its own, with which its children end.
+
+        Raises:
+            DataError: it failed; names the cell and quotes the end of its errors.
+            TimeIsUp: so it has been ended.
+        """
+        path = self.out / name / "output.txt"
+        begun = time.monotonic()
+        with open(path, "ab") as errors:
+            process = subprocess.Popen(
+                [str(COMMANDS / words[0]), *words[1:]], cwd=self.out, stdin=subprocess.DEVNULL,
+                stdout=output, stderr=errors, start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},
+            )  # fmt: skip
+        try:
+            while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+                if time.monotonic() > self.end:
+                    raise TimeIsUp
+                time.sleep(0.02)
+            _, status, usage = ended
+            process.returncode = os.waitstatus_to_exitcode(status)
+        finally:  # also after Ctrl-C
+            _end(process)
+        if process.returncode:
+            last = "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-5:])
+            raise DataError(
+                f"{name}: {words[0]} ended with status {process.returncode}; the end of {path}:\n{last}"
+            )
         return {
-            "name": cell.name, **named, "options": cell.options(), **self.setup,
-            **{key: made[key] for key in kept},
-            "word_attacks": on_words,
-        }  # fmt: skip
+            "wall_seconds": round(time.monotonic() - begun, 2),
+            "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 2),
+            "peak_mib": round(usage.ru_maxrss / (1024 if sys.platform != "darwin" else 1 << 20), 1),
+        }
 
 
-def attacked_file(task: str) -> str:
-    """The file of the attacked rows, in the output folder."""
-    return f"data/{task}-attacked.csv"
+def _end(process: subprocess.Popen[Any]) -> None:
+    """Ends a process that still runs, and the children that it left behind."""
+    with suppress(ProcessLookupError, PermissionError):
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
-def prepare(cell: grid.Cell, data: splits.Data, out: Path) -> str:
+def _start(folder: Path, command: Sequence[str]) -> int:
+    """Makes a cell's folder, or keeps that of earlier starts of this command; returns the start's number."""
+    line, path = json.dumps(command) + "\n", folder / "starts.jsonl"
+    before = path.read_text(encoding="utf-8").count(line) if path.is_file() else 0
+    if not before:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(line)
+    return before + 1
+
+
+def prepare(cell: Cell, data: splits.Data, out: Path) -> str:
     """Makes the data folder of a task and a seed, relative to OUT, unless it is there."""
-    draw, attacked = data.draw(cell.seed), data.rows[: splits.ATTACKED]
-    parts = {"train": [data.rows[place] for place in draw], "valid": data.dev}
+    attacked = data.rows[: splits.ATTACKED]
+    parts = {"train": [data.rows[place] for place in data.draw(cell.seed)], "valid": data.dev}
     if not cell.is_choice:
-        parts["test"] = [data.rows[place] for place in splits.tested(data.groups, draw)]
-        parts |= {"attack": attacked, **data.further}
+        tested = splits.tested(data.groups, data.draw(cell.seed))
+        parts |= {"test": [data.rows[place] for place in tested], "attack": attacked, **data.further}
     folder = f"data/{cell.task}-{cell.seed}"
     rows = [
         PlacedTexts(name, tuple(map(list, zip(*(row.texts for row in some)))), [row.label for row in some],
@@ -197,68 +321,45 @@ def prepare(cell: grid.Cell, data: splits.Data, out: Path) -> str:
     if cell.word_attacks:
         text = io.StringIO(newline="")
         csv.writer(text).writerows([("text", "label"), *((row.texts[0], row.label) for row in attacked)])
-        atomic_write(out / attacked_file(cell.task), text.getvalue())
+        atomic_write(out / ATTACKED.format(cell.task), text.getvalue())
     return folder
 
 
-def setup(options: argparse.Namespace) -> Record:
+def setup(options: argparse.Namespace) -> dict[str, str]:
     """What the records of this command have in common: what is wanted, and the machine."""
-    words = ["git", "-C", str(PROJECT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"]
+    import torch
+
+    words = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"]
     commit = subprocess.run(words, capture_output=True, text=True).stdout.strip()
     source: Any = json_object(options.out / "encoder" / "conversion.json").get("source_sha256")
+    encoder = hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()[:12]
+    path = Path("/proc/cpuinfo")
+    names = re.findall(r"^model name\s*:\s*(.*\S)", path.read_text(), re.M) if path.is_file() else []
+    machine = f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
     return {
-        "design": GRID["design"], "precision": options.precision,
-        "encoder": hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()[:12],
-        "commit": commit or "unknown", "device": options.device, **machine(options.device),
+        "design": GRID["design"], "precision": options.precision, "encoder": encoder,
+        "commit": commit or "unknown", "device": options.device, "torch": torch.__version__,
+        "machine": torch.cuda.get_device_name() if options.device == "cuda" else machine,
     }  # fmt: skip
 
 
-def machine(device: str) -> Record:
-    """The version of torch, and the name of the GPU, or of the processor with its number of cores."""
-    import torch
-
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    processor = f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
-    name = torch.cuda.get_device_name() if device == "cuda" else processor
-    return {"torch": torch.__version__, "machine": name}
-
-
 def fetch(out: Path) -> None:
-    """Fetches the encoder and the reviews, unless they are there."""
+    """Fetches the encoder, the quickstart's MiniLM, and the reviews, unless they are there."""
     with FileLock(out / "fetch.lock"):
-        small.fetch_encoder(out)
-        if not (out / splits.REVIEWS).is_dir():
-            small.run_verb("fetch reviews", out / splits.REVIEWS)
+        if not (out / "encoder" / "model.pt").is_file():
+            run_verb("fetch", "minilm", out / "encoder-hf")
+            run_verb("convert", out / "encoder-hf", out / "encoder")
+        if not (out / REVIEWS).is_dir():
+            run_verb("fetch", "reviews", out / REVIEWS)
 
 
-def fill(options: argparse.Namespace) -> None:
-    if options.plan:
-        print(plan(read_records(options.records)))
-        return
-    needs = {path for task in TASKS.values() for path in task.files if splits.REVIEWS not in path}
-    small.check_files(options.data, sorted(needs | {NEIGHBOURS}))
-    for name in ("data", "out", "records"):
-        setattr(options, name, getattr(options, name).resolve())
-    (options.out / "cells").mkdir(parents=True, exist_ok=True)
-    if options.device == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    fetch(options.out)
-    filler = Filler(options)
-    end = None if options.stop_after is None else time.monotonic() + MINUTE * options.stop_after
-    with ThreadPoolExecutor(options.jobs) as pool:
-        workers = [pool.submit(filler.work) for _ in range(options.jobs)]
-        try:
-            wait(workers, None if end is None else max(0.0, end - time.monotonic()), FIRST_EXCEPTION)
-        finally:  # also when a signal ends the command
-            filler.processes.stop()
-    for worker in workers:
-        worker.result()
-    print(plan(filler.records()))
+def run_verb(*words: object) -> None:
+    """Runs a command of fairseq-adv to its end; raises DataError if it failed, and has printed why."""
+    if subprocess.run([sys.executable, "-m", "fairseq_adv", *map(str, words)]).returncode:
+        raise DataError(f"fairseq-adv {words[0]} failed: see above")
 
 
-def plan(records: dict[str, Record]) -> str:
+def plan(records: Mapping[str, Record]) -> str:
     """The cells that are left, and the hours that they will take at the pace of those that are done."""
     every = grid.cells(records)
     done, left = ([cell for cell in every if (cell.name in records) is so] for so in (True, False))
@@ -267,9 +368,8 @@ def plan(records: dict[str, Record]) -> str:
     lines = [f"{len(done)} of {len(every)} cells are done, in {spent / 3600:.1f} hours of one core; left:"]
     for title, is_primary in (("primary", True), ("secondary", False)):
         some = [cell for cell in left if cell.is_primary is is_primary]
-        lines.append(
-            f"  {title}: {len(some)} cells, {pace * sum(one.seconds() for one in some) / 3600:.1f} hours"
-        )
+        hours = pace * sum(cell.seconds() for cell in some) / 3600
+        lines.append(f"  {title}: {len(some)} cells, {hours:.1f} hours")
     return "\n".join(lines)
 
 

@@ -5,19 +5,15 @@ A cell is one training run: a task, a method, one of the method's settings, a se
 
 from __future__ import annotations
 
+import shlex
 import statistics
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Optional
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import small_setup as small
-from driver import Record
 from splits import GRID, TASKS
 
-BATCH = 32
+Record = dict[str, Any]
 PRIMARY: tuple[str, ...] = tuple(GRID["primary"])
 OTHERS: tuple[str, ...] = tuple(name for name in GRID["methods"] if name not in PRIMARY)
 SEEDS = range(1, GRID["seeds"] + 1)
@@ -73,24 +69,20 @@ class Cell:
         method = GRID["methods"][self.method]
         lr, sizes = settings(self.method)[self.setting]
         updates = GRID["updates"] * method.get("times", 1)
-        fixed = "--dropout 0.1 --attention-dropout 0.1 --optimizer torch_adamw --adam-eps 1e-06"
-        fixed += " --weight-decay 0.01 --clip-norm 1.0 --required-batch-size-multiple 1"
-        return [
-            "--task", "text_classification", *small.LAYOUT,
-            "--num-classes", str(len(TASKS[self.task].labels)), "--criterion", "standard",
-            *method.get("options", "").split(), *sizes.split(), *small.schedule(lr, updates),
-            "--batch-size", str(BATCH), "--adam-betas", "(0.9, 0.98)", *fixed.split(),
-        ]  # fmt: skip
+        words = GRID["options"].format(
+            classes=len(TASKS[self.task].labels), method=f"{method.get('options', '')} {sizes}", lr=lr,
+            updates=updates, warmup=updates // 10, batch=GRID["batch"],
+        )  # fmt: skip
+        return shlex.split(words)
 
     def seconds(self) -> float:
         """CPU seconds that it is expected to take, for the plan."""
         train, test = TASKS[self.task].seconds
         # An attack makes ten steps forward and back; a query on words is a forward pass, of some 60 a row.
-        attacks = float(len(self.radii) * 10 * train / int(GRID["updates"]) / BATCH)
-        attacks += len(self.word_attacks) * 30 * test / int(GRID["tested"])
-        measured = test / (8 if self.is_choice else 1)
-        cost = float(GRID["methods"][self.method].get("cost", 1))
-        return train * cost + measured + attacks * int(GRID["attacked"])
+        attacks = len(self.radii) * 10 * train / GRID["updates"] / GRID["batch"]
+        attacks += len(self.word_attacks) * 30 * test / GRID["tested"]
+        cost = GRID["methods"][self.method].get("cost", 1)
+        return float(train * cost + test / (8 if self.is_choice else 1) + attacks * GRID["attacked"])
 
 
 def choices(method: str) -> list[Cell]:
@@ -99,14 +91,14 @@ def choices(method: str) -> list[Cell]:
     return [Cell(MOVIES, method, number, seed) for seed in seeds for number in range(len(settings(method)))]
 
 
-def chosen(method: str, records: Mapping[str, Record]) -> Optional[int]:
+def chosen(method: str, records: Mapping[str, Record]) -> int:
     """The number of the setting with the highest mean dev score; ties go to the lowest mean dev loss.
-    ``None`` if some are not trained yet.
+    -1 if some are not trained yet.
     """
     found: dict[int, list[Mapping[str, float]]] = {}
     for cell in choices(method):
         if cell.name not in records:
-            return None
+            return -1
         found.setdefault(cell.setting, []).append(records[cell.name]["scores"]["valid"])
 
     def mean(number: int, name: str) -> float:
@@ -121,30 +113,22 @@ def cells(records: Mapping[str, Record]) -> list[Cell]:
     Args:
         records: by cell.
     """
-    numbers = {name: chosen(name, records) for name in GRID["methods"]}
-    return list(
-        _in_order({name: -1 if found is None else found for name, found in numbers.items()}.__getitem__)
-    )
-
-
-def _in_order(setting: Callable[[str], int]) -> Iterator[Cell]:
-    yield from sorted((cell for name in PRIMARY for cell in choices(name)), key=lambda cell: cell.seed)
-    yield from (Cell(task, name, setting(name), seed) for seed in SEEDS for task in TASKS for name in PRIMARY)
-    for name in OTHERS:
-        yield from choices(name)
-    most = GRID["seeds_of_others"]
+    setting = {name: chosen(name, records) for name in GRID["methods"]}
+    found = sorted((cell for name in PRIMARY for cell in choices(name)), key=lambda cell: cell.seed)
+    found += [Cell(task, name, setting[name], seed) for seed in SEEDS for task in TASKS for name in PRIMARY]
+    found += [cell for name in OTHERS for cell in choices(name)]
+    seeds = {name: GRID["seeds_of_others"].get(name, GRID["seeds_of_others"]["default"]) for name in OTHERS}
     for task in GRID["secondary"]:
-        for seed in range(1, most["default"] + 1):
-            for name in OTHERS:
-                if seed <= most.get(name, most["default"]):
-                    yield Cell(task, name, setting(name), seed)
-            yield from (Cell(task, "standard", number, seed, is_control=True) for number in controls(setting))
+        for seed in range(1, max(seeds.values()) + 1):
+            found += [Cell(task, name, setting[name], seed) for name in OTHERS if seed <= seeds[name]]
+            found += [Cell(task, "standard", number, seed, is_control=True) for number in _controls(setting)]
+    return found
 
 
-def controls(setting: Callable[[str], int]) -> list[int]:
+def _controls(setting: Mapping[str, int]) -> list[int]:
     """The settings of ``standard`` with the learning rates of the other primary methods, if not its own."""
-    if min(map(setting, PRIMARY)) < 0:
+    if min(setting[name] for name in PRIMARY) < 0:
         return []
     own = [lr for lr, _ in settings("standard")]
-    rates = {settings(name)[setting(name)][0] for name in PRIMARY[1:]}
-    return sorted({own.index(lr) for lr in rates} - {setting("standard")})
+    rates = {settings(name)[setting[name]][0] for name in PRIMARY[1:]}
+    return sorted({own.index(lr) for lr in rates} - {setting["standard"]})

@@ -3,8 +3,7 @@
     measure.py CHECKPOINT ANSWERS SPLITS RADII bf16|fp32
 
 SPLITS and RADII are separated by commas. Prints JSON: accuracy and mean loss of each split; for each attack,
-how many answers stay right in each mini-batch of 25 rows. Writes the probabilities of all classes but the
-last.
+how many answers stay right in each mini-batch of 25 rows. Writes the probabilities of all but the last class.
 """
 
 from __future__ import annotations

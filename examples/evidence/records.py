@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import grid
 import numpy as np
-from driver import Record
 from filelock import FileLock
+from grid import Record
 from splits import GRID, TASKS, Data
 
 from fairseq_adv.data.checked_json import COUNT, SIZE, TEXT, TEXTS, checked_object, is_number
@@ -22,29 +24,26 @@ RECORDS = Path(__file__).resolve().parent / "records"
 SAME = ("design", "precision", "encoder")  # what all records have in common
 
 
-def _objects(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _of_each(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """A test for an object of objects."""
     return lambda value: (
-        isinstance(value, dict) and all(isinstance(v, dict) and is_one(v) for v in value.values())
+        isinstance(value, dict) and all(isinstance(one, dict) and is_one(one) for one in value.values())
     )
 
 
-def _numbers(value: Any) -> bool:
-    """Whether all values are numbers; ``None`` stands for NaN."""
-    return all(type(one) in (int, float, type(None)) for one in value.values())
+def _are_numbers(one: Any) -> bool:
+    return all(type(value) in (int, float, type(None)) for value in one.values())  # None stands for NaN
 
 
-def _counts(one: Any) -> bool:
-    lists = one.get("rows"), one.get("right")
-    are = all(isinstance(some, list) and all(type(n) is int and n >= 0 for n in some) for some in lists)
-    return are and all(right <= rows for rows, right in zip(*lists)) and len(lists[0]) == len(lists[1])
+def _are_counts(one: Any) -> bool:
+    right, rows = one.get("right"), one.get("rows")
+    are = all(isinstance(some, list) and all(type(n) is int for n in some) for some in (right, rows))
+    return are and len(right) == len(rows) and all(0 <= r <= n for r, n in zip(right, rows))
 
 
-def _answers(one: Any) -> bool:
-    return (
-        isinstance(one.get("right"), str)
-        and set(one["right"]) <= {"0", "1"}
-        and is_number(one.get("queries"))
-    )
+def _are_answers(one: Any) -> bool:
+    right = one.get("right")
+    return isinstance(right, str) and set(right) <= {"0", "1"} and is_number(one.get("queries"))
 
 
 KINDS = {
@@ -52,9 +51,9 @@ KINDS = {
     **dict.fromkeys(("setting", "seed", "updates", "starts"), COUNT),
     **dict.fromkeys(("cpu_seconds", "after_cpu_seconds", "peak_mib"), SIZE),
     "options": TEXTS,
-    "scores": ("numbers of each split", lambda value: _objects(_numbers)(value) and value != {}),
-    "attacks": ("rows, and right answers, of each block of each attack", _objects(_counts)),
-    "word_attacks": ("right answers as 0 and 1, and queries, of each attack", _objects(_answers)),
+    "scores": ("numbers of each split", lambda value: _of_each(_are_numbers)(value) and value != {}),
+    "attacks": ("rows, and right answers, of each block of each attack", _of_each(_are_counts)),
+    "word_attacks": ("right answers as 0 and 1, and queries, of each attack", _of_each(_are_answers)),
 }  # fmt: skip
 
 
@@ -85,6 +84,8 @@ def read_records(folder: Path, wanted: Mapping[str, Any] = {"design": GRID["desi
             is_known = is_known and cell.setting < len(grid.settings(cell.method))
             if not is_known or (record["name"], record["options"]) != (cell.name, cell.options()):
                 raise DataError(f"{where}: name and options are not those of a cell of the grid. {fix}")
+            for scores in record["scores"].values():  # NaN, of a training that has diverged
+                scores.update({key: math.inf for key, value in scores.items() if value is None})
             found.setdefault(cell.name, record)
     return found
 
@@ -114,7 +115,7 @@ def read_arrays(path: Path, *names: str) -> list[Any]:
     try:
         with np.load(path, allow_pickle=False) as file:
             return [file[name] for name in names]
-    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         reason = str(error).splitlines()[0]
         raise DataError(
             f"{path}: missing or damaged ({reason}). Restore it, or delete its record."

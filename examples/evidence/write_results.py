@@ -1,26 +1,22 @@
 #!/usr/bin/env python3
-"""Makes the pages of the evidence run from its records: RESULTS.md with its figure, and DETAILS.md.
-
-examples/evidence/write_results.py
-"""
+"""Makes RESULTS.md with its figure, and DETAILS.md, from the records; README.md says what they contain."""
 
 from __future__ import annotations
 
 import argparse
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # of tables
 import gains
 import grid
 import numpy as np
-from driver import Record
 from gains import SMALLEST, Floats, Gain
+from grid import Record
 from records import RECORDS, answers_of, read_arrays, read_records
 from splits import GRID, TASKS, tested
 from tables import markdown, write_between
@@ -30,6 +26,7 @@ from fairseq_adv.cli.script import HelpFormatter, exit_status
 FIGURE, FEWEST = "gain", 3  # the smallest number of seeds for which a gain is shown
 NONE = "**No cells yet.** The earlier grid: [records-2026-11](records-2026-11/RESULTS.md)."
 COMPARED = grid.PRIMARY[1:]
+PRICE = "training time, × `standard`"
 Counts = Callable[[Record], Optional[Floats]]
 
 
@@ -40,18 +37,16 @@ class Results:
         self.folder, self.records = folder, read_records(folder)
         self.cells = grid.cells(self.records)
         self.chosen = {name: grid.chosen(name, self.records) for name in GRID["methods"]}
-        gained = {task: {name: self.on_test(task, name) for name in COMPARED} for task in TASKS}
-        self.by_task = {name: {task: gained[task][name] for task in TASKS} for name in COMPARED}
-        self.means = {name: mean_of(list(some.values())) for name, some in self.by_task.items()}
-        left = [cell for cell in self.cells if cell.is_primary and cell.name not in self.records]
-        self.is_complete = not left
-        self.has_gain = any(one for some in self.by_task.values() for one in some.values())
+        self.by_task = {task: [self.gain(task, name) for name in COMPARED] for task in TASKS}
+        self.means = [mean_of(of_tasks) for of_tasks in zip(*self.by_task.values())]
+        self.is_complete = all(cell.name in self.records for cell in self.cells if cell.is_primary)
+        self.has_gain = any(one for some in self.by_task.values() for one in some)
 
     def of(self, task: str, method: str, setting: Optional[int] = None) -> dict[int, Record]:
         """The records by seed, without those by which a setting is chosen."""
         number = self.chosen[method] if setting is None else setting
-        names = {seed: f"{task}-{method}-{number}-{seed}" for seed in grid.SEEDS}
-        return {seed: self.records[name] for seed, name in names.items() if name in self.records}
+        cells = [grid.Cell(task, method, number, seed) for seed in grid.SEEDS]
+        return {cell.seed: self.records[cell.name] for cell in cells if cell.name in self.records}
 
     def answers(self, record: Record) -> tuple[Any, Any, Any]:
         """The probabilities of all classes, (rows, classes), the labels and the groups of the test rows."""
@@ -73,31 +68,29 @@ class Results:
         (found,) = read_arrays(answers_of(record, self.folder), name)
         return right_or_wrong(all_classes(found).argmax(1) == labels)
 
-    def gain(self, task: str, method: str, counts: Counts, setting: Optional[int] = None) -> Optional[Gain]:
+    def gain(
+        self, task: str, method: str, counts: Optional[Counts] = None, setting: Optional[int] = None
+    ) -> Optional[Gain]:
         """Over ``standard``, with the seeds that both have; ``None`` if there are too few."""
         ours, theirs = self.of(task, method, setting), self.of(task, "standard")
-        pairs = [(counts(ours[seed]), counts(theirs[seed])) for seed in sorted(ours.keys() & theirs.keys())]
+        seeds = sorted(ours.keys() & theirs.keys())
+        pairs = [[(counts or self.counts)(side[seed]) for side in (ours, theirs)] for seed in seeds]
         found = [(a, b) for a, b in pairs if a is not None and b is not None]
-        if len(found) < FEWEST:
-            return None
-        return gains.gain([a for a, _ in found], [b for _, b in found])
-
-    def on_test(self, task: str, method: str, setting: Optional[int] = None) -> Optional[Gain]:
-        return self.gain(task, method, self.counts, setting)
+        return gains.gain(*zip(*found)) if len(found) >= FEWEST else None
 
     def price(self, method: str) -> str:
         """CPU seconds of a training on movie reviews as a multiple of those of ``standard``."""
-        both = [
+        ours, theirs = (
             [one["cpu_seconds"] for one in self.of(grid.MOVIES, name).values() if one["starts"] == 1]
             for name in (method, "standard")
-        ]
-        return f"{statistics.median(both[0]) / statistics.median(both[1]):.1f}" if all(both) else ""
+        )
+        return f"{statistics.median(ours) / statistics.median(theirs):.1f}" if ours and theirs else ""
 
 
-def mean_of(found: list[Optional[Gain]]) -> Optional[Gain]:
+def mean_of(found: Iterable[Optional[Gain]]) -> Optional[Gain]:
     """The mean over tasks; ``None`` if one lacks it."""
     known = [one for one in found if one is not None]
-    return gains.mean_gain(known) if len(known) == len(found) else None
+    return gains.mean_gain(known) if len(known) == len(TASKS) else None
 
 
 def all_classes(found: Any) -> Any:
@@ -130,65 +123,63 @@ def summary(results: Results) -> list[str]:
     done = sum(cell.name in results.records for cell in results.cells)
     precision = next(iter(results.records.values()))["precision"]
     lines = [f"{done} of {len(results.cells)} cells are done, in {precision}.", ""]
-    means = {name: one for name, one in results.means.items() if one}
+    means = [one for one in results.means if one]
     if results.is_complete and len(means) == len(COMPARED):
-        adjusted = gains.holm([one.p for one in means.values()])
-        for (name, one), p in zip(means.items(), adjusted):
+        for name, one, p in zip(COMPARED, means, gains.holm([one.p for one in means])):
             said = f"**`{name}`: {gains.verdict(one, p)}.** {shown(one)} points in the mean over tasks"
-            lines.append(f"- {said} (95 % interval), p = {p:.3f} after Holm.")
+            told = f"= {p:.3f}" if p >= 0.001 else "< 0.001"
+            lines.append(f"- {said} (95 % interval), p {told} after Holm.")
     else:
         lines.append("**The primary comparisons are not complete, so nothing is concluded.**")
     lines += ["", f"## Gain over `standard`, points; smallest of interest {SMALLEST}", ""]
-    rows = [[f"mean of {len(TASKS)}", *(shown(results.means[name]) for name in COMPARED)]]
-    for task in TASKS:
-        rows.append(
-            [f"{task} ({TASKS[task].metric})", *(shown(results.by_task[name][task]) for name in COMPARED)]
-        )
+    rows = [[f"mean of {len(TASKS)}", *map(shown, results.means)]]
+    rows += [[f"{task} ({TASKS[task].metric})", *map(shown, some)] for task, some in results.by_task.items()]
     lines += markdown(["task", *(f"`{name}`" for name in COMPARED)], rows)
-    lines += [f"![gain]({FIGURE}.svg)", ""] if results.has_gain else []
-    return [*lines, "## Under attack, and on other texts (secondary)", "", *attacks(results)]
-
-
-def attacks(results: Results) -> list[str]:
-    """The gains of the primary methods under attack and on other texts, and their price."""
-    rows = []
-    for name in COMPARED:
-        row: list[Optional[Gain]] = [
-            mean_of([results.gain(task, name, partial(under_attack, radius)) for task in TASKS])
-            for radius in GRID["radii"]
-        ]
-        others: list[Counts] = [partial(on_words, attack) for attack in GRID["word_attacks"]]
-        others += [partial(results.further, split) for split in TASKS[grid.MOVIES].further]
-        row += [results.gain(grid.MOVIES, name, counts) for counts in others]
-        rows.append([f"`{name}`", *map(shown, row), results.price(name)])
+    lines += [f"![Gain by task and method, with its price]({FIGURE}.svg)", ""] if results.has_gain else []
+    lines += ["## Under attack, and on other texts (secondary)", ""]
+    rows = [[f"`{name}`", *map(shown, elsewhere(results, name)), results.price(name)] for name in COMPARED]
     heads = [f"embeddings moved {100 * radius:g} %" for radius in GRID["radii"]]
-    heads += [*GRID["word_attacks"], *TASKS[grid.MOVIES].further, "training time, × `standard`"]
-    return markdown(["method", *heads], rows)
+    heads += [*GRID["word_attacks"], *TASKS[grid.MOVIES].further, PRICE]
+    return [*lines, *markdown(["method", *heads], rows)]
+
+
+def elsewhere(results: Results, name: str) -> list[Optional[Gain]]:
+    """The gains under attack and on other texts."""
+    found = []
+    for radius in GRID["radii"]:
+        counts = partial(under_attack, radius)
+        found.append(mean_of(results.gain(task, name, counts) for task in TASKS))
+    others: list[Counts] = [partial(on_words, attack) for attack in GRID["word_attacks"]]
+    others += [partial(results.further, split) for split in TASKS[grid.MOVIES].further]
+    return [*found, *(results.gain(grid.MOVIES, name, counts) for counts in others)]
 
 
 def details(results: Results) -> list[str]:
     """DETAILS.md, between the markers."""
-    rows = [_row(results, f"`{name}`", name) for name in grid.OTHERS]
+
+    def row(title: str, method: str, setting: Optional[int] = None) -> list[str]:
+        found = [results.gain(task, method, setting=setting) for task in GRID["secondary"]]
+        return [title, *map(shown, found), results.price(method) if setting is None else ""]
+
+    rows = [row(f"`{name}`", name) for name in grid.OTHERS]
     for number in sorted({cell.setting for cell in results.cells if cell.is_control}):
-        title = f"`standard`, learning rate {grid.settings('standard')[number][0]:g}"
-        rows.append(_row(results, title, "standard", number))
-    heads = ["method", *GRID["secondary"], "training time, × `standard`"]
-    lines = ["## Other methods: gain over `standard` (secondary)", "", *markdown(heads, rows)]
+        rate = grid.settings("standard")[number][0]
+        rows.append(row(f"`standard`, learning rate {rate:g}", "standard", number))
+    lines = ["## Other methods: gain over `standard` (secondary)", ""]
+    lines += markdown(["method", *GRID["secondary"], PRICE], rows)
     for task in TASKS:
-        scores = [_scores(results, task, name) for name in GRID["methods"] if results.of(task, name)]
+        rows = [scores(results, task, name) for name in GRID["methods"] if results.of(task, name)]
         heads = ["method", "seeds", TASKS[task].metric, "loss, nats", "Brier score", "ECE"]
         heads += [f"accuracy, attack {100 * radius:g} %" for radius in GRID["radii"]]
-        lines += [f"## {task}: means over seeds", "", *markdown(heads, scores)]
+        lines += [f"## {task}: means over seeds", "", *markdown(heads, rows)]
+    heads = ["method", "learning rate", "sizes", "seeds", "dev accuracy", "dev loss, nats", ""]
+    lines += ["## Settings", "", *markdown(heads, settings(results))]
     machines = sorted({f"{one['machine']}, torch {one['torch']}" for one in results.records.values()})
-    return [*lines, "## Settings", "", *_settings(results), f"Machines: {'; '.join(machines)}."]
+    return [*lines, f"Machines: {'; '.join(machines)}."]
 
 
-def _row(results: Results, title: str, method: str, setting: Optional[int] = None) -> list[str]:
-    found = [results.on_test(task, method, setting) for task in GRID["secondary"]]
-    return [title, *map(shown, found), "" if setting else results.price(method)]
-
-
-def _scores(results: Results, task: str, method: str) -> list[str]:
+def scores(results: Results, task: str, method: str) -> list[str]:
+    """A method's row: means over its seeds."""
     found = list(results.of(task, method).values())
     each = [results.answers(one)[:2] for one in found]
     numbers = [
@@ -205,6 +196,21 @@ def _scores(results: Results, task: str, method: str) -> list[str]:
     return [f"`{method}`", str(len(found)), *means]
 
 
+def settings(results: Results) -> list[list[str]]:
+    """A row for each setting that has been tried: the mean dev scores by which one is chosen."""
+    rows = []
+    for name in GRID["methods"]:
+        for number, (lr, sizes) in enumerate(grid.settings(name)):
+            names = [cell.name for cell in grid.choices(name) if cell.setting == number]
+            found = [results.records[one]["scores"]["valid"] for one in names if one in results.records]
+            if found:
+                accuracy, loss = (statistics.mean(one[key] for one in found) for key in ("accuracy", "loss"))
+                row = [f"`{name}`", f"{lr:g}", f"`{sizes}`" if sizes else "", str(len(found))]
+                chosen = "chosen" if results.chosen[name] == number else ""
+                rows.append([*row, f"{accuracy:.2f}", f"{loss:.3f}", chosen])
+    return rows
+
+
 def brier(found: Any, labels: Any) -> float:
     """The mean squared distance of the probabilities from the right answer, summed over classes."""
     return float(((found - np.eye(found.shape[1])[labels]) ** 2).sum(1).mean())
@@ -215,25 +221,6 @@ def ece(found: Any, labels: Any, bins: int = 15) -> float:
     sure, right = found.max(1), found.argmax(1) == labels
     place = np.minimum((sure * bins).astype(int), bins - 1)
     return float(abs(np.bincount(place, right - sure, bins)).sum() / len(labels))
-
-
-def _settings(results: Results) -> list[str]:
-    rows = []
-    for name in GRID["methods"]:
-        for number, (lr, sizes) in enumerate(grid.settings(name)):
-            names = [cell.name for cell in grid.choices(name) if cell.setting == number]
-            found = [results.records[one]["scores"]["valid"] for one in names if one in results.records]
-            if found:
-                means = [statistics.mean(one[key] for one in found) for key in ("accuracy", "loss")]
-                row = [
-                    f"`{name}`",
-                    f"{lr:g}",
-                    f"`{sizes}`" if sizes else "",
-                    str(len(found)),
-                    f"{means[0]:.2f}",
-                ]
-                rows.append([*row, f"{means[1]:.3f}", "chosen" if results.chosen[name] == number else ""])
-    return markdown(["method", "learning rate", "sizes", "seeds", "dev accuracy", "dev loss, nats", ""], rows)
 
 
 def draw(results: Results, path: Path) -> None:
@@ -250,18 +237,14 @@ def draw(results: Results, path: Path) -> None:
     axes.axvline(0, color=GREY, linewidth=0.8)
     axes.axvline(SMALLEST, color=GREY, linewidth=0.8, linestyle=":")
     for place, name in enumerate(COMPARED):
-        found = [
-            (line, one)
-            for line, one in enumerate([results.means[name], *results.by_task[name].values()])
-            if one
-        ]
-        lines = [line + 0.3 * place - 0.15 for line, _ in found]
-        means, halves = [one.mean for _, one in found], [one.half for _, one in found]
+        column = enumerate([results.means[place], *(some[place] for some in results.by_task.values())])
+        points = [(line + 0.3 * place - 0.15, one.mean, one.half) for line, one in column if one]
+        lines, means, halves = ([point[number] for point in points] for number in range(3))
         axes.errorbar(means, lines, xerr=halves, fmt="o", capsize=3, color=COLOURS[place], label=name)
         costs.bar(place, float(results.price(name) or 0), color=COLOURS[place])
     axes.set_yticks(range(len(TASKS) + 1), [f"mean of {len(TASKS)}", *TASKS])
     axes.invert_yaxis()
-    axes.set_xlabel("points gained over standard, 95 % intervals")
+    axes.set_xlabel("points gained over standard, 95 % intervals; dotted: the smallest gain of interest")
     axes.legend(frameon=False)
     costs.set_xticks(range(len(COMPARED)), COMPARED)
     costs.set_title("training time,\n× standard", fontsize="medium")
@@ -272,10 +255,9 @@ def draw(results: Results, path: Path) -> None:
 
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    options.add_argument("--records", type=Path, default=RECORDS, help="folder of the records")
-    options.add_argument(
-        "--pages", type=Path, default=RECORDS.parent, help="folder of RESULTS.md and DETAILS.md"
-    )
+    add = options.add_argument
+    add("--records", type=Path, default=RECORDS, help="folder of the records")
+    add("--pages", type=Path, default=RECORDS.parent, help="folder of RESULTS.md and DETAILS.md")
     return options
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import re
 import shutil
+import signal
 import sys
+import time
 from collections import Counter
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,8 @@ from evidence_samples import wait_for, write_evidence_data, write_small_encoder
 from support import PLUGIN, build, handle_interrupts, run_command, start_command, write_task
 
 from fairseq_adv.criterions import methods
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import locked
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -57,12 +62,13 @@ def by_name(*found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_a_setting_is_chosen_by_the_mean_dev_score_of_all_its_seeds() -> None:
-    scores = {0: (70, 90, 75), 1: (80, 80, 81), 2: (81, 80, 80), 3: (99, 60, 60)}
+    scores = {0: (70, 90, 75), 1: (80, 80, 81), 2: (81, 80, 80), 3: (80, 81, 80)}
+    losses = {0: 0.1, 1: 1.2, 2: 1.1, 3: math.inf}  # the last has diverged
     found = [
-        record_of(cell, scores[cell.setting][cell.seed - 101], loss=1.2 - cell.setting / 10)
+        record_of(cell, scores[cell.setting][cell.seed - 101], loss=losses[cell.setting])
         for cell in grid.choices("freelb")
     ]
-    assert len(found) == 12 and grid.chosen("freelb", by_name(*found[:-1])) is None, "one is missing"
+    assert len(found) == 12 and grid.chosen("freelb", by_name(*found[:-1])) == -1, "one is missing"
     assert grid.chosen("freelb", by_name(*found)) == 2, "equal means: the lower loss"
     others = [record_of(cell, dev=cell.setting) for cell in grid.choices("noise")]
     assert len(others) == 4 and grid.chosen("noise", by_name(*others)) == 3
@@ -101,13 +107,11 @@ def test_the_grid_is_fair_and_in_order() -> None:
 @pytest.mark.parametrize("name", GRID["methods"])
 def test_every_cell_is_a_command_that_fairseq_accepts(name: str, tmp_path: Path) -> None:
     """Options are checked when the criterion is built; a misspelt one ends the parser."""
-    for number in (0, 3):
-        cell = grid.Cell("CoLA", name, number, 1)
-        tiny = "--arch roberta_base --encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32"
-        more = f"{tiny} --encoder-attention-heads 2 --max-positions 16 --cpu --no-save".split()
-        folder = write_task(tmp_path / str(number))
-        built = build([str(folder), "--user-dir", PLUGIN, *cell.options(), *more])
-        assert built.cfg.optimization.lr[0] == grid.settings(name)[number][0]
+    tiny = "--arch roberta_base --encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32"
+    more = f"{tiny} --encoder-attention-heads 2 --max-positions 16 --cpu --no-save".split()
+    options = grid.Cell("CoLA", name, 3, 1).options()
+    built = build([str(write_task(tmp_path)), "--user-dir", PLUGIN, *options, *more])
+    assert built.cfg.optimization.lr[0] == grid.settings(name)[3][0]
 
 
 # --- its data
@@ -175,11 +179,11 @@ def test_mistakes_in_files_are_named(data: Path, tmp_path: Path) -> None:
     ):
         path.write_text("\n".join([*lines[:2], wrong, *lines[3:]]) + "\n")
         splits.load.cache_clear()
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(DataError, match=message):
             splits.load("CoLA", folder, folder)
     path.write_text(lines[0] + "\n")
     (path.parent / "train.tsv").write_text(lines[1] + "\n")
-    with pytest.raises(ValueError, match="CoLA has 2 rows, too few"):
+    with pytest.raises(DataError, match="CoLA has 2 rows, too few"):
         splits.load("CoLA", folder, folder)
 
 
@@ -218,11 +222,13 @@ echo '{"epoch": 1, "train_loss": "0.5", "train_num_updates": "10"}' >"$run/train
 """
 # In place of Python itself, which runs measure.py; as many rows as the splits of the data have.
 MEASURE = f"""#!{sys.executable}
-import json, sys, numpy
+import json, os, sys, numpy
+if os.path.exists("no-measuring"):
+    sys.exit("no measuring")
 _, _, _, answers, splits, radii, _ = sys.argv
 splits = splits.split(",")
 numpy.savez(answers, **{{name: numpy.full((9, 1), 0.25, "float16") for name in splits}})
-scores = {{name: {{"rows": 9, "accuracy": 55.0, "loss": 0.5}} for name in splits}}
+scores = {{name: {{"rows": 9, "accuracy": 55.0, "loss": float("nan")}} for name in splits}}
 attacks = {{radius: {{"rows": [25], "right": [20]}} for radius in radii.split(",") if radius}}
 print(json.dumps({{"scores": scores, "attacks": attacks}}))
 """
@@ -241,11 +247,7 @@ splits.GRID["methods"] = {{name: splits.GRID["methods"][name] for name in ("stan
 kept = {{name: dataclasses.replace(splits.TASKS[name], dev=20) for name in ("movie-reviews", "CoLA")}}
 splits.TASKS.clear()
 splits.TASKS.update(kept)
-import fill, grid
-"""
-STAND_IN = """
-import driver, pathlib
-driver.COMMANDS = pathlib.Path({bin!r})
+import fill, grid, pathlib
 """
 CELLS = 2 * 4 + 2 * 2 * 2
 
@@ -265,12 +267,24 @@ def out(tmp_path: Path, encoder: Path, data: Path) -> Path:
     for name, text in (("fairseq-train", TRAIN), ("fairseq-adv", ATTACK), ("python", MEASURE)):
         (commands / name).write_text(text)
         (commands / name).chmod(0o755)
-    program.write_text(SMALL + STAND_IN.format(bin=str(commands)) + "sys.exit(fill.main())\n")
+    program.write_text(f"{SMALL}\nfill.COMMANDS = pathlib.Path({str(commands)!r})\nsys.exit(fill.main())\n")
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / "encoder").symlink_to(encoder)
     (folder / "reviews").symlink_to(data / "reviews")
     return folder
+
+
+@pytest.fixture
+def worker(data: Path, out: Path, small: None, monkeypatch: pytest.MonkeyPatch) -> fill.Worker:
+    """In this process, with the stand-ins."""
+    monkeypatch.setattr(fill, "COMMANDS", out.parent / "bin")
+    (out / "cells").mkdir()
+    given = [str(data), str(out), "--records", str(out.parent / "records")]
+    return fill.Worker(fill.parser().parse_args(given))
+
+
+CHOICE = grid.Cell("CoLA", "standard", 0, 101)
 
 
 def command(data: Path, out: Path, *more: str) -> list[str]:
@@ -283,17 +297,21 @@ def lines_of(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
 
+def made(out: Path) -> list[str]:
+    """The trainings begun: the cell, and how many checkpoints it found."""
+    return (out / "made").read_text().splitlines()
+
+
 def test_every_cell_is_made_once_and_leaves_one_record(data: Path, out: Path) -> None:
     """With several workers, and never again."""
     done = run_command(*command(data, out, "--jobs", "3"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{CELLS} of {CELLS} cells are done" in done.stdout
-    made = (out / "made").read_text().splitlines()
+    assert done.stdout.count(f"{CELLS} of {CELLS} cells are done") == 1
     found = lines_of(out)
-    assert len(made) == len(set(made)) == len(found) == CELLS
-    assert sorted(one["name"] for one in found) == sorted(line.split()[0] for line in made)
+    assert len(made(out)) == len(set(made(out))) == len(found) == CELLS
+    assert sorted(one["name"] for one in found) == sorted(line.split()[0] for line in made(out))
     choice, attacked = (next(one for one in found if one["seed"] == seed) for seed in (101, 1))
-    assert choice["scores"] == {"valid": {"rows": 9, "accuracy": 55.0, "loss": 0.5}}
+    assert choice["scores"] == {"valid": {"rows": 9, "accuracy": 55.0, "loss": None}}
     assert choice["precision"] == "bf16" and choice["starts"] == 1 and choice["after_cpu_seconds"] > 0
     movies = next(one for one in found if one["name"] == "movie-reviews-standard-0-1")
     assert attacked["attacks"] == {"0.02": {"rows": [25], "right": [20]}}
@@ -306,64 +324,128 @@ def test_every_cell_is_made_once_and_leaves_one_record(data: Path, out: Path) ->
         assert set(answers.files) == {"test", "products", "tweets", "draw"} and len(answers["draw"]) == 40
     assert not list(out.glob("movie*")) and not list((out / "cells").iterdir()), "nothing is left behind"
     again = run_command(*command(data, out))
-    assert again.returncode == 0 and (out / "made").read_text().splitlines() == made
+    assert again.returncode == 0 and len(made(out)) == CELLS
 
 
-def test_a_cell_that_another_worker_has_made_meanwhile_is_not_taken(
-    tmp_path: Path, encoder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_cell_that_another_has_made_or_is_making_is_not_taken(
+    worker: fill.Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "encoder").symlink_to(encoder)
-    (tmp_path / "cells").mkdir()
-    given = [str(tmp_path), str(tmp_path), "--records", str(tmp_path / "records")]
-    filler = fill.Filler(fill.parser().parse_args(given))
-    first, second, *_ = stale = filler.missing()
-    kept.append({**record_of(first), **filler.setup}, {}, tmp_path / "records")
-    monkeypatch.setattr(filler, "missing", lambda: stale)
-    with ExitStack() as held:
-        assert filler._take(held) is second
-        assert [path.name for path in (tmp_path / "cells").iterdir()] == [f"{second.name}.lock"]
+    first, second, third, *_ = worker.missing()
+    taken: list[grid.Cell] = []
+
+    def made_meanwhile() -> list[grid.Cell]:
+        """The first is missing only when first asked for."""
+        worker.missing = lambda: [second, third]  # type: ignore[method-assign]
+        return [first, second, third]
+
+    monkeypatch.setattr(worker, "missing", made_meanwhile)
+    monkeypatch.setattr(worker, "make", taken.append)
+    with locked(worker.out / "cells" / second.name):
+        assert worker.make_next() and taken == [third]
+
+
+def test_training_that_has_ended_is_not_repeated(worker: fill.Worker) -> None:
+    """What is measured on it may have begun: a checkpoint that is saved again would be another one."""
+    (worker.out / "no-measuring").touch()
+    with pytest.raises(DataError, match=r"CoLA-standard-0-101: python ended with status 1; .*\nno measuring"):
+        worker.make(CHOICE)
+    costs = json.loads((worker.out / CHOICE.name / "trained.json").read_text())
+    assert costs["peak_mib"] > 0 and costs["wall_seconds"] >= 0
+    (worker.out / "no-measuring").unlink()
+    worker.make(CHOICE)
+    (record,) = lines_of(worker.out)
+    assert record["starts"] == 2 and record["cpu_seconds"] == costs["cpu_seconds"]
+    assert made(worker.out) == [f"{CHOICE.name} 0"]
+
+
+def test_a_cell_of_other_options_begins_anew(worker: fill.Worker) -> None:
+    folder = worker.out / CHOICE.name
+    folder.mkdir()
+    (folder / "starts.jsonl").write_text('["fairseq-train", "--lr", "1"]\n')
+    (folder / "checkpoint_last.pt").touch()
+    worker.make(CHOICE)
+    assert made(worker.out) == [f"{CHOICE.name} 0"] and lines_of(worker.out)[0]["starts"] == 1
 
 
 @pytest.mark.timing
 def test_a_killed_run_resumes_its_cell_and_repeats_nothing(data: Path, out: Path) -> None:
     """kill -9 in the third cell."""
-    (out / "behave.sh").write_text("[ $(wc -l <made) != 3 ] || { touch third; sleep 600; }\n")
+    (out / "behave.sh").write_text(
+        "[ $(wc -l <made) != 3 ] || { echo $$ >pid.new; mv pid.new pid; sleep 600; }\n"
+    )
     process = start_command(command(data, out), preexec_fn=handle_interrupts)
     try:
-        wait_for((out / "third").is_file)
+        wait_for((out / "pid").is_file)
     finally:
         process.kill()
         process.wait()
+    os.killpg(int((out / "pid").read_text()), signal.SIGKILL)
     assert len(lines_of(out)) == 2
     (out / "behave.sh").unlink()
     done = run_command(*command(data, out))
     assert done.returncode == 0, done.stdout + done.stderr
-    made = (out / "made").read_text().splitlines()
-    assert Counter(made).most_common(1)[0][1] == 1 and len(made) == CELLS + 1
-    third = made[2].split()[0]
-    assert made[3] == f"{third} 1", "the checkpoint of the first start is there"
+    assert Counter(made(out)).most_common(1)[0][1] == 1 and len(made(out)) == CELLS + 1
+    third = made(out)[2].split()[0]
+    assert made(out)[3] == f"{third} 1", "the checkpoint of the first start is there"
     assert {one["name"] for one in lines_of(out) if one["starts"] == 2} == {third}
 
 
-def test_it_stops_after_its_minutes(data: Path, out: Path) -> None:
-    (out / "behave.sh").write_text("sleep 600 & wait\n")
+def is_alive(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status")
+    return status.is_file() and "State:\tZ" not in status.read_text()
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("how", ["terminated", "failed"])
+def test_what_ends_it_ends_its_workers_and_their_children(data: Path, out: Path, how: str) -> None:
+    (out / "behave.sh").write_text(
+        "sleep 600 & echo $! >$run/pid\n"
+        "while [ $(ls */pid | wc -l) != 2 ]; do sleep 0.1; done; ls */pid >pids.new; mv pids.new pids\n"
+        f"{'[ $run != *-101 ] || exit 3' if how == 'failed' else ''}\nwait\n"
+    )
+    process = start_command(command(data, out, "--jobs", "2"), preexec_fn=handle_interrupts, text=True)
+    try:
+        wait_for((out / "pids").is_file)
+        pids = [int((out / name).read_text()) for name in (out / "pids").read_text().split()]
+        if how == "terminated":
+            process.terminate()
+        _, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    wait_for(lambda: not any(map(is_alive, pids)), 20)
+    if how == "terminated":
+        assert process.returncode == 143 and errors == "stopped; run the same command again to resume\n"
+    else:
+        assert process.returncode == 2 and "fairseq-train ended with status 3" in errors
+        assert "Traceback" not in errors
+
+
+def test_it_stops_after_its_minutes(worker: fill.Worker, data: Path, out: Path) -> None:
+    """In the middle of a command, and before a cell."""
+    (out / "behave.sh").write_text("sleep 600 & echo $! >pid; wait\n")
+    worker.end = time.monotonic() + 1
+    with pytest.raises(fill.TimeIsUp):
+        worker.make(CHOICE)
+    assert not (out / "pid").is_file() or not is_alive(int((out / "pid").read_text()))
+    assert not worker.make_next() and len(made(out)) <= 1
     program = out.parent / "fill.py"
-    program.write_text(program.read_text().replace("import fill, grid", "import fill, grid\nfill.MINUTE = 3"))
-    done = run_command(*command(data, out, "--stop-after", "1"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"0 of {CELLS} cells" in done.stdout and len((out / "made").read_text().splitlines()) == 1
-
-
-def test_what_fails_is_named(data: Path, out: Path) -> None:
-    (out / "behave.sh").write_text("echo no memory >&2; exit 3\n")
-    done = run_command(*command(data, out))
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "movie-reviews-standard-0-101: fairseq-train ended with status 3" in done.stderr
+    program.write_text(program.read_text().replace("sys.exit(", "fill.MINUTE = 0\nsys.exit("))
+    done = run_command(*command(data, out, "--jobs", "2", "--stop-after", "1"))
+    assert done.returncode == 0 and f"0 of {CELLS} cells" in done.stdout, done.stdout + done.stderr
 
 
 def test_missing_data_are_named(tmp_path: Path) -> None:
     done = run_command(str(EXAMPLES / "evidence" / "run.sh"), "nowhere", str(tmp_path / "out"))
     assert done.returncode == 2 and "nowhere/attack/counterfitted_neighbors.json: no such file" in done.stderr
+
+
+def test_the_project_s_own_command_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """By which the encoder and the reviews are fetched."""
+    fill.run_verb("user-dir")
+    assert capfd.readouterr().out == f"{PLUGIN}\n"
+    with pytest.raises(DataError, match="fairseq-adv convert failed: see above"):
+        fill.run_verb("convert", tmp_path / "gone", tmp_path / "out")
+    assert f"error: {tmp_path}/gone" in capfd.readouterr().err
 
 
 def test_a_real_cell(data: Path, out: Path) -> None:
@@ -401,7 +483,7 @@ def refused(tmp_path: Path, *found: dict[str, Any]) -> str:
     folder = tmp_path / "records"
     folder.mkdir(exist_ok=True)
     (folder / "CoLA.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in found))
-    with pytest.raises(ValueError, match=r"CoLA\.jsonl:\d: ") as error:
+    with pytest.raises(DataError, match=r"CoLA\.jsonl:\d: ") as error:
         kept.read_records(folder)
     assert "\n" not in str(error.value)
     return str(error.value)
@@ -419,6 +501,10 @@ def test_records_of_another_design_precision_or_encoder_are_refused(tmp_path: Pa
         f"{json.dumps(good)}\n{json.dumps({**good, 'starts': 2})}\n"
     )
     assert kept.read_records(tmp_path / "records") == {good["name"]: good}, "the first counts"
+    good["scores"]["test"]["loss"] = None
+    (tmp_path / "records" / "CoLA.jsonl").write_text(json.dumps(good) + "\n")
+    (found,) = kept.read_records(tmp_path / "records").values()
+    assert found["scores"]["test"] == {"rows": 9, "accuracy": 50.0, "loss": math.inf}, "NaN"
 
 
 def test_a_run_does_not_go_on_with_others_records(data: Path, out: Path) -> None:
@@ -439,13 +525,18 @@ def test_records_of_other_rows_and_damaged_ones(data: Path, tmp_path: Path) -> N
     found = splits.load("CoLA", data, data)
     kept.keep_rows("CoLA", found, tmp_path)
     kept.keep_rows("CoLA", found, tmp_path)
-    with pytest.raises(ValueError, match=r"CoLA/rows\.npz: other rows of CoLA than DATA's"):
+    with pytest.raises(DataError, match=r"CoLA/rows\.npz: other rows of CoLA than DATA's"):
         kept.keep_rows("CoLA", replace(found, rows=found.rows[1:]), tmp_path)
     path = tmp_path / "CoLA" / "a.npz"
-    for content in (None, b"", b"PK\x03\x04 and more", (tmp_path / "CoLA" / "rows.npz").read_bytes()):
+    np.savez_compressed(path, test=np.arange(1000))
+    torn = bytearray(path.read_bytes())
+    torn[100:200] = bytes(100)
+    path.unlink()
+    rows = (tmp_path / "CoLA" / "rows.npz").read_bytes()
+    for content in (None, b"", b"PK\x03\x04 and more", rows, bytes(torn)):
         if content is not None:
             path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"a\.npz: missing or damaged .* Restore it") as error:
+        with pytest.raises(DataError, match=r"a\.npz: missing or damaged .* Restore it") as error:
             kept.read_arrays(path, "test")
         assert "\n" not in str(error.value)
 
