@@ -318,6 +318,15 @@ def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
 
 
+def all_verbs() -> list[str]:
+    """The verbs of fairseq-adv, those of groups with two words."""
+    found = []
+    for name, verb in fairseq_adv.cli.VERBS.items():
+        inner = verb.verbs if isinstance(verb, fairseq_adv.cli.Group) else None
+        found += [name] if inner is None else [f"{name} {one}" for one in inner]
+    return found
+
+
 class MainOf:
     """A command's main in this process; called with words, it returns what a process would."""
 

@@ -141,12 +141,12 @@ def test_the_doctor_takes_the_pth_away(
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])
     monkeypatch.setattr(site, "getusersitepackages", lambda: str(tmp_path / "none"))
     monkeypatch.syspath_prepend(str(ROOT))  # python -m fairseq_adv in a clone, which has the file's source
-    assert doctor.main(["--disable-pth"]) == 1
+    assert doctor.disable_pth() == 1
     assert "no fairseq_adv_compat.pth" in capsys.readouterr().err
     assert doctor._compat().broken and doctor._compat().value == "none"
     (tmp_path / PTH.name).write_bytes(PTH.read_bytes())
     assert doctor._compat().value == "active"  # of this environment, whose own file is as it was
-    assert doctor.main(["--disable-pth"]) == 0
+    assert doctor.disable_pth() == 0
     assert str(tmp_path / PTH.name) in capsys.readouterr().out
     found = doctor._compat()
     assert (found.value, found.broken) == ("disabled", False) and "Python >= 3.11" in found.problem

@@ -31,7 +31,7 @@ import torch
 from fairseq_adv.accordance import GROUPS, AccordanceProbe, Crossing, crossings
 from fairseq_adv.cli.number_types import count, whole, with_commas
 from fairseq_adv.cli.script import HelpFormatter, exit_status
-from fairseq_adv.cli.shared_options import add_batch_size, add_cpu
+from fairseq_adv.cli.shared_options import add_shared
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.tables.table_text import number_cell, table_text
@@ -76,8 +76,8 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("checkpoints", nargs="+", type=Path, metavar="CHECKPOINT")
         command.add_argument("--data", metavar="DIR", help="data folder (default: the checkpoint's)")
         command.add_argument("--seed", type=whole, default=1, metavar="N", help="seed of what is drawn")
-        add_batch_size(command.add_argument, 32)
-        add_cpu(command.add_argument)
+        add_shared(command.add_argument, "--batch-size", default=32)
+        add_shared(command.add_argument, "--cpu")
     for command in (log, probe, levels, noise):  # OUT comes last: there can be many inputs
         command.add_argument("out", type=Path, metavar="OUT", help="writes OUT.png and OUT.csv")
     return options

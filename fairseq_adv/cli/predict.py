@@ -28,15 +28,15 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.predict.kinds import PREDICTION_TASKS
 
-from .script import RESUMABLE, command_parser, data_output, exit_status, is_known
-from .shared_options import add_batch_size, add_columns, add_max_line, add_running, limited
+from .script import RESUMABLE, VerbParser, check_name, data_output
+from .shared_options import add_columns, add_running, add_shared
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.inference import InferenceConfig
@@ -55,8 +55,8 @@ _OF_INPUT = ("text", "text_pair", "no_header", "encoding")
 _OF_A_FOLDER = ("task", "split", "vote", "scores", "wnli_test", "gold")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("predict", __doc__)
+def predict_options(parser: VerbParser) -> None:
+    parser.describe(__doc__, check=_check)
     add = parser.add_argument
     add("checkpoints", type=Path, nargs="*", metavar="CHECKPOINT", help="written by fairseq-train")
     add("--stdin", action="store_true", help="answer the texts on standard input (or pass - as CHECKPOINT)")
@@ -77,30 +77,34 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_columns(parser.add_argument_group("columns of --input").add_argument, label=False)
     add = parser.add_argument_group("running the models").add_argument
-    add_batch_size(add, None)
+    add_shared(add, "--batch-size")
     add_running(add)
-    add_max_line(add)
-    return parser
+    add_shared(add, "--max-line-mb")
 
 
-def _report(result: Predicted) -> None:
-    models = f"{result.members} model{'s' if result.members > 1 else ''}"
-    print(f"wrote {result.file} ({result.rows} rows, {models})")
-    for name, value in result.measured.items():
-        print(f"  {name}: {value:.2f}")
-    for note in result.notes:
-        print(f"  note: {note}")
+def predict(args: argparse.Namespace) -> None:
+    from fairseq_adv.evaluation.inference import InferenceConfig
+
+    config = InferenceConfig(
+        args.batch_size, args.max_tokens, args.cpu, args.fp16, args.tokenizer_dir, precision=args.precision
+    )
+    (_predict_texts if args.stdin or args.input else _predict_folder)(args, config)
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises DataError if options don't go together."""
-    from fairseq_adv.data.errors import DataError
+    """Raises DataError if there is no such task, or options don't go together."""
 
     def refuse(names: tuple[str, ...], reason: str) -> None:
         for name in names:
             if getattr(args, name):
                 raise DataError(f"--{name.replace('_', '-')} {reason}. Leave it out.")
 
+    if args.task is not None:
+        names = [task.name for task in PREDICTION_TASKS]
+        check_name(args.task, names, f"--task {args.task}: no such task. Choose one of")
+    if Path("-") in args.checkpoints:
+        args.stdin = True
+        args.checkpoints = [path for path in args.checkpoints if path != Path("-")]
     if args.stdin and args.input:
         raise DataError("--stdin and --input: pass only one of them")
     if args.stdin or args.input:
@@ -113,63 +117,45 @@ def _check(args: argparse.Namespace) -> None:
         refuse(_OF_INPUT, "needs --input")
     if not (args.stdin or args.input or args.out):
         raise DataError("--out is missing: pass a folder for the answers")
+    if not (args.stdin or args.input):
+        args.stopped = RESUMABLE
 
 
-def _predict_folder(args: argparse.Namespace, running: InferenceConfig) -> int:
+def _predict_folder(args: argparse.Namespace, config: InferenceConfig) -> None:
     from fairseq_adv.evaluation.predict.predict import Request, predict
 
     request = Request(
         args.task, args.out, args.checkpoints, args.scores, args.data, args.split or "test", args.vote,
-        args.wnli_test, args.gold, running,
+        args.wnli_test, args.gold, config,
     )  # fmt: skip
     _report(predict(request))
-    return 0
 
 
-def _predict_texts(args: argparse.Namespace, running: InferenceConfig) -> int:
-    from fairseq_adv.data.errors import DataError
+def _predict_texts(args: argparse.Namespace, config: InferenceConfig) -> None:
     from fairseq_adv.data.io import atomic_write
     from fairseq_adv.evaluation.predict.loading import load
     from fairseq_adv.evaluation.predict.text_files import TextFile, answer_file, answer_lines
 
     if args.input and not args.input.is_file():
         raise DataError(f"{args.input}: no such file")
-    model = load(args.checkpoints, data=args.data, how=running)
+    model = load(args.checkpoints, data=args.data, how=config)
     if args.stdin:
         answer_lines(model, sys.stdin.buffer, data_output())
-        return 0
+        return
     header, encoding = not args.no_header, args.encoding or "utf-8"
     answers, rows = answer_file(model, TextFile(args.input, args.text, args.text_pair, header, encoding))
     if args.out is None:
         data_output().write(answers)
-        return 0
+        return
     file = args.out / f"predictions-{args.input.stem}.tsv"
     atomic_write(file, answers)
     print(f"wrote {file} ({rows} rows)")
-    return 0
 
 
-def _predict(args: argparse.Namespace) -> int:
-    _check(args)
-    from fairseq_adv.evaluation.inference import InferenceConfig
-
-    running = InferenceConfig(
-        args.batch_size, args.max_tokens, args.cpu, args.fp16, args.tokenizer_dir, precision=args.precision
-    )
-    return (_predict_texts if args.stdin or args.input else _predict_folder)(args, running)
-
-
-def main(argv: list[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
-    if args.task is not None and not is_known(
-        args.task,
-        [task.name for task in PREDICTION_TASKS],
-        f"--task {args.task}: no such task. Choose one of",
-    ):
-        return 2
-    if Path("-") in args.checkpoints:
-        args.stdin = True
-        args.checkpoints = [path for path in args.checkpoints if path != Path("-")]
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
-    stopped = "stopped" if args.stdin or args.input else RESUMABLE
-    return exit_status(limited(args, lambda: _predict(args)), stopped=stopped)
+def _report(result: Predicted) -> None:
+    models = f"{result.members} model{'s' if result.members > 1 else ''}"
+    print(f"wrote {result.file} ({result.rows} rows, {models})")
+    for name, value in result.measured.items():
+        print(f"  {name}: {value:.2f}")
+    for note in result.notes:
+        print(f"  note: {note}")

@@ -1,21 +1,346 @@
-"""``fairseq-adv prepare``: a subcommand for each kind of data set."""
+"""``fairseq-adv prepare``: your own data, and data sets as they are distributed, become data folders."""
 
 from __future__ import annotations
 
-from .script import command_parser, run_verb
+import argparse
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-VERBS = {
-    "classification": (
-        "prepare_classification",
-        "texts with classes or numbers: csv, tsv, jsonl, parquet, …",
-    ),
-    "nli": ("prepare_nli", "premises and hypotheses: SNLI, MultiNLI, SciTail, ANLI"),
-    "choices": ("prepare_choices", "multiple choice: your own jsonl, SWAG, HellaSWAG, for arc_retrieval"),
-    "glue": ("prepare_glue", "GLUE tasks, for sentence_prediction and text_classification"),
-    "qnli-ranking": ("prepare_qnli_ranking", "GLUE's QNLI, as questions with two sentences each"),
-    "wsc": ("prepare_wsc", "SuperGLUE's WSC or GLUE's WNLI, with candidates"),
-}
+from .number_types import positive, whole
+from .script import RESUMABLE, STARTS_OVER, VerbParser, check_name
+from .shared_options import add_columns, add_shared, add_tokenizer, tokenizer_of
+
+if TYPE_CHECKING:
+    from fairseq_adv.data.classes.labelled_texts import PlacedTexts
+    from fairseq_adv.data.classes.prepare_classification import PrepareConfig
+    from fairseq_adv.data.text.labelled_rows import Prepared
+
+CLASSIFICATION = """\
+Tokenises and binarises texts, or pairs of texts, with classes or numbers, for text_classification.
+
+TRAIN, --valid and --test are csv, tsv, jsonl or parquet files, recognised by their names. The first three
+kinds may be compressed (.csv.gz). Each line of a .txt, .label or .all file is a class, a space and a text;
+its columns are called "label" and "text". A test file may lack labels.
+
+Examples:
+  fairseq-adv prepare classification train.csv --test test.csv --text review --label stars \\
+      --encoder my_encoder reviews
+  fairseq-adv prepare classification pairs.tsv --no-header --text 1 --text-pair 2 --label 3 --regression \\
+      --encoder my_encoder similarity
+  fairseq-adv prepare classification --dataset ag_news --text text --label label --encoder my_encoder news
+"""
 
 
-def main(argv: list[str] | None = None) -> int:
-    return run_verb(command_parser("prepare", "Prepares a data folder for a task."), VERBS, argv)
+def classification_options(parser: VerbParser) -> None:
+    parser.describe(CLASSIFICATION, STARTS_OVER, any_order=True)
+    add = parser.add_argument
+    add("train", type=Path, nargs="?", metavar="TRAIN", help="training file")
+    add("out", type=Path, metavar="OUT", help="output folder")
+    add("--valid", type=Path, metavar="FILE", help="validation file")
+    add("--test", type=Path, metavar="FILE", help="test file")
+    add("--dataset", metavar="NAME", help="instead of files: a data set of Hugging Face's hub, or a folder")
+    add("--config", metavar="NAME", help="configuration of --dataset")
+    add_columns(add, label=True, required=True)
+    add("--regression", action="store_true", help="the labels are numbers to predict; they are not rescaled")
+    _add_checks(parser)
+    add_tokenizer(parser)
+    add_shared(add, "--max-line-mb", "--overwrite")
+
+
+def classification(args: argparse.Namespace) -> None:
+    from fairseq_adv.data.classes.prepare_classification import prepare_classification
+
+    config = _config(args, args.regression)
+    _report(prepare_classification(_splits(args), args.out, config))
+
+
+def _splits(args: argparse.Namespace) -> list[PlacedTexts]:
+    from fairseq_adv.data.classes.labelled_texts import Columns, read_texts
+    from fairseq_adv.data.errors import DataError
+    from fairseq_adv.data.tables.hf_datasets import load_splits
+    from fairseq_adv.data.tables.table_files import read_table
+
+    texts = (args.text, args.text_pair) if args.text_pair else (args.text,)
+    columns = Columns(texts, args.label, args.regression)
+    files = {"train": args.train, "valid": args.valid, "test": args.test}
+    given = {split: path for split, path in files.items() if path is not None}
+    if args.dataset:
+        if given or args.no_header or args.encoding:
+            raise DataError("--dataset excludes files, --no-header and --encoding. Leave them out.")
+        splits = load_splits(args.dataset, args.config)
+    else:
+        if args.train is None:
+            raise DataError("TRAIN is missing: pass the training file and OUT, or --dataset NAME and OUT")
+        if args.config:
+            raise DataError("--config needs --dataset. Leave it out.")
+        splits = {
+            split: read_table(path, not args.no_header, args.encoding or "utf-8")
+            for split, path in given.items()
+        }
+    return [read_texts(split, rows, columns) for split, rows in splits.items()]
+
+
+NLI = """\
+Tokenises and binarises natural language inference data for text_classification.
+
+FOLDER has files with train, dev and test in their names, as the data sets are distributed: SNLI, MultiNLI
+(multinli_1.0_dev_matched.jsonl, …), SciTail (tsv_format or snli_format), or ANLI's folders R1, R2 and R3.
+Rows without a gold label ("-") are left out. For ANLI, "valid" and "test" have all rounds, and "valid-R1",
+"test-R1" and so on one round each.
+
+Examples:
+  fairseq-adv prepare nli snli_1.0 snli --encoder my_encoder
+  fairseq-adv prepare nli anli_v1.0 anli-2 --round R1 --round R2 --encoder my_encoder
+"""
+
+
+def nli_options(parser: VerbParser) -> None:
+    parser.describe(NLI, STARTS_OVER, any_order=True)
+    add = parser.add_argument
+    add("folder", type=Path, metavar="FOLDER", help="folder with the data set's files")
+    add("out", type=Path, metavar="OUT", help="output folder")
+    add(
+        "--round", action="append", default=[], choices=["R1", "R2", "R3"],
+        help="use only this round of ANLI; can be repeated (default: all)",
+    )  # fmt: skip
+    _add_checks(parser)
+    add_tokenizer(parser)
+    add_shared(add, "--max-line-mb", "--overwrite")
+
+
+def nli(args: argparse.Namespace) -> None:
+    from fairseq_adv.data.classes.prepare_nli import prepare_nli
+
+    _report(prepare_nli(args.folder, args.out, _config(args), args.round))
+
+
+CHOICES = """\
+Converts multiple-choice data to the layout that ``--task arc_retrieval`` reads.
+
+Name each FILE after its split (hellaswag_train.jsonl, val.csv), or pass SPLIT=FILE, such as
+train=questions.jsonl. Supported are SWAG's csv, HellaSWAG's jsonl, ARC's jsonl, and your own:
+  {"context": "…", "question": "…", "choices": ["…", "…", "…"], "answer": 2, "id": "…"}
+with a context, a question or both. answer counts from 0, and test files may omit it. The model reads each
+choice as context </s> question choice </s>, so a choice can also be the ending of its context.
+
+Examples:
+  fairseq-adv prepare choices hellaswag_train.jsonl hellaswag_val.jsonl hellaswag_test.jsonl hellaswag
+  fairseq-adv prepare choices train=questions.jsonl my_questions
+"""
+
+
+def choices_options(parser: VerbParser) -> None:
+    parser.describe(CHOICES, STARTS_OVER, any_order=True)
+    add = parser.add_argument
+    add("files", nargs="+", metavar="FILE", help="jsonl or csv, or SPLIT=FILE")
+    add("out", type=Path, metavar="OUT", help="output folder")
+    _add_checks(parser)
+    add_shared(add, "--max-line-mb", "--overwrite")
+
+
+def choices(args: argparse.Namespace) -> None:
+    from fairseq_adv.data.choices.prepare_choices import prepare_choices
+    from fairseq_adv.data.tables.split_files import files_of_splits
+
+    files = files_of_splits(args.files, (".jsonl", ".csv"))
+    result = prepare_choices(
+        files, args.out, args.valid_share, args.seed, args.overwrite, args.refuse_suspicious
+    )
+    if result.reused:
+        print(f"{result.out} is already there and made from these questions; nothing to do")
+    else:
+        print(f"wrote {result.out} ({_counts(result.rows)}), for --task arc_retrieval")
+    _notes(result.notes)
+
+
+GLUE = """\
+Tokenises and binarises a GLUE task for fairseq's sentence_prediction task.
+
+Examples:
+  fairseq-adv prepare glue glue_data RTE RTE-bin --encoder my_encoder
+  fairseq-adv prepare glue glue_data ALL bins --encoder-json encoder.json --vocab-bpe vocab.bpe \\
+      --srcdict dict.txt
+  fairseq-adv prepare glue glue_data SST-2 SST-2-bin --wordpiece-vocab vocab.txt --srcdict dict.txt
+"""
+
+
+def glue_options(parser: VerbParser) -> None:
+    parser.describe(GLUE, STARTS_OVER, check=_check_glue_task)
+    add = parser.add_argument
+    add("glue_dir", type=Path, metavar="GLUE_DIR", help="folder with CoLA, SST-2, …, or one of these folders")
+    add(
+        "task",
+        metavar="TASK",
+        help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, or ALL for every task in GLUE_DIR",
+    )
+    add("out", type=Path, metavar="OUT", help="output folder; with ALL it gets a folder <TASK>-bin per task")
+    add_tokenizer(parser, choice=True)
+    add_shared(add, "--max-line-mb", "--overwrite")
+
+
+def _check_glue_task(args: argparse.Namespace) -> None:
+    from fairseq_adv.data.glue.layouts import TASKS
+
+    problem = (
+        f"{args.task}: no such GLUE task (for your own data use fairseq-adv prepare classification). "
+        "Choose one of"
+    )
+    check_name(args.task, (*(task.name for task in TASKS), "ALL"), problem)
+    if args.task.upper() == "ALL":
+        args.stopped = RESUMABLE  # finished tasks are kept
+
+
+def glue(args: argparse.Namespace) -> None:
+    from fairseq_adv.data.glue.prepare_glue import prepare, tasks_in
+
+    tokenizer = tokenizer_of(args)
+    if args.task.upper() != "ALL":
+        _report(prepare(args.glue_dir, args.task, args.out, tokenizer, overwrite=args.overwrite))
+        return
+    names, absent = tasks_in(args.glue_dir)
+    for name in names:
+        out = args.out / f"{name}-bin"
+        _report(prepare(args.glue_dir, name, out, tokenizer, overwrite=args.overwrite))
+    if absent:
+        print(f"not in {args.glue_dir}, so not prepared: {', '.join(absent)}")
+
+
+QNLI_RANKING = """\
+Turns GLUE's QNLI into questions with two sentences each, for ``--task qnli_ranking``.
+
+The right choice is the sentence that entails the answer. For most questions QNLI has one such sentence and
+one other. OUT gets:
+  train.jsonl, valid.jsonl   pairs with their answers
+  test.jsonl                 every row of test.tsv, for prediction
+  test-dev.jsonl             every row of dev.tsv, for prediction: gives the score on all of dev
+  report.json                counts, and the rows without a partner
+
+Example:
+  fairseq-adv prepare qnli-ranking glue_data/QNLI QNLI-pairs
+"""
+
+
+def qnli_ranking_options(parser: VerbParser) -> None:
+    parser.describe(QNLI_RANKING, STARTS_OVER)
+    add = parser.add_argument
+    add(
+        "qnli_dir", type=Path, metavar="QNLI_DIR", help="GLUE's QNLI: train.tsv, dev.tsv, optionally test.tsv"
+    )
+    add("out", type=Path, metavar="OUT", help="output folder")
+    add("--seed", type=whole, default=1, help="seed for ordering a question's choices")
+    add_shared(add, "--max-line-mb", "--overwrite")
+
+
+def qnli_ranking(args: argparse.Namespace) -> None:
+    from fairseq_adv.data.choices.prepare_qnli_ranking import prepare_pairs
+
+    result = prepare_pairs(args.qnli_dir, args.out, args.seed, args.overwrite)
+    _wrote(result.out, result.reused)
+    for split, counts in result.report.items():
+        print(f"{split}: {counts['questions']} questions from {counts['rows']} rows")
+        for what in ("rows paired with a row used before", "rows paired with a row of another split"):
+            if counts[what]:
+                print(f"  {what}: {counts[what]}")
+        if counts["rows alone"]:
+            left_out = split in ("train", "valid")
+            fate = "left out" if left_out else "questions with one choice"
+            print(f"  rows without a partner: {counts['rows alone']}, {fate} (report.json names them)")
+    _notes(result.notes)
+
+
+WSC = """\
+Adds candidates to each line of SuperGLUE's WSC files, for the task wsc.
+
+The output has the same lines with a key "candidates", so training and prediction need no spaCy. Candidates
+are the noun phrases of the text, as in fairseq. Finding them needs pip install 'fairseq_adv[wsc]' and a spaCy
+model. Without a model, use --candidates spans: the phrases that other lines of the same file ask about for
+the same text. They are fewer, were chosen by the data set's authors, and a text that occurs on only one line
+has none.
+
+Examples:
+  fairseq-adv prepare wsc WSC/train.jsonl WSC/val.jsonl WSC/test.jsonl wsc-data
+  fairseq-adv prepare wsc WSC wsc-data --candidates spans
+  fairseq-adv prepare wsc glue_data/WNLI/test.tsv wnli-data    # built from WNLI's rows, in their order
+"""
+
+
+def wsc_options(parser: VerbParser) -> None:
+    parser.describe(WSC, STARTS_OVER)
+    add = parser.add_argument
+    add(
+        "input",
+        type=Path,
+        nargs="+",
+        metavar="INPUT",
+        help="train.jsonl, val.jsonl, test.jsonl (or WNLI's .tsv), SPLIT=FILE, or their folder",
+    )
+    add("out", type=Path, metavar="OUT", help="output folder: train.jsonl, valid.jsonl, test.jsonl")
+    add(
+        "--candidates",
+        choices=["noun-phrases", "spans", "both"],
+        default="noun-phrases",
+        help="where the candidates come from",
+    )
+    add("--spacy-model", default="en_core_web_lg", metavar="NAME", help="spaCy model: a package or a folder")
+    add_shared(add, "--max-line-mb", "--overwrite")
+
+
+def wsc(args: argparse.Namespace) -> None:
+    from fairseq_adv.data.wsc.prepare_wsc import prepare_wsc
+
+    result = prepare_wsc(args.input, args.out, args.candidates, args.spacy_model, args.overwrite)
+    _wrote(result.out, result.reused)
+    for split, rows in result.rows.items():
+        mean = result.candidates[split] / rows
+        print(f"  {split}: {rows} examples, {mean:.1f} candidates each, {result.bare[split]} without any")
+
+
+def _add_checks(parser: argparse.ArgumentParser) -> None:
+    """The options of your own data: a validation split, and rows that look like mistakes."""
+    add = parser.add_argument_group("if the data has no validation split").add_argument
+    add(
+        "--valid-share",
+        type=positive,
+        default=0.1,
+        metavar="S",
+        help="hold out this fraction of the training rows",
+    )
+    add("--seed", type=whole, default=1, help="seed for choosing those rows")
+    parser.add_argument(
+        "--refuse-suspicious",
+        action="store_true",
+        help="write nothing if texts are empty, only white space or have NUL characters, classes look alike, "
+        "the same text has different labels, or rows of train are also in valid or test (default: count and "
+        "tell them)",
+    )
+
+
+def _config(args: argparse.Namespace, regression: bool = False) -> PrepareConfig:
+    from fairseq_adv.data.classes.prepare_classification import PrepareConfig
+
+    tokenizer = tokenizer_of(args)
+    return PrepareConfig(
+        tokenizer, regression, args.valid_share, args.seed, args.overwrite, args.refuse_suspicious
+    )
+
+
+def _report(result: Prepared) -> None:
+    if result.reused:
+        print(f"{result.task}: {result.out} is already there and made from these files; nothing to do")
+    else:
+        print(f"{result.task}: wrote {result.out} ({_counts(result.rows)})")
+    _notes(result.notes)
+
+
+def _wrote(out: Path, reused: bool) -> None:
+    print(f"{out} is already there and made from these files; nothing to do" if reused else f"wrote {out}")
+
+
+def _counts(rows: Mapping[str, int]) -> str:
+    return ", ".join(f"{split} {count}" for split, count in rows.items())
+
+
+def _notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        print(f"  note: {note}")

@@ -1,15 +1,145 @@
-"""``fairseq-adv retrieve``: builds an index, then retrieves documents from it."""
+"""``fairseq-adv retrieve``: indexes your own text, and adds documents from it to questions with choices."""
 
 from __future__ import annotations
 
-from .script import command_parser, run_verb
+import argparse
+import os
+from pathlib import Path
+from typing import Any
 
-VERBS = {
-    "index": ("retrieve_index", "index text files, one sentence per line"),
-    "documents": ("retrieve_documents", "add retrieved documents to each choice of question files"),
-}
+from fairseq_adv.data.errors import DataError
+
+from .number_types import count
+from .script import RESUMABLE, VerbParser
+from .shared_options import add_shared
+
+INDEX = """\
+Indexes text files, one sentence per line, for fairseq-adv retrieve documents.
+
+CORPUS files may be gzipped. OUT is a folder. Interrupted builds resume.
+
+Examples:
+  fairseq-adv retrieve index ARC_Corpus.txt arc-index
+  fairseq-adv retrieve index 'wikipedia/*.gz' science.txt index --encoding-errors replace
+"""
 
 
-def main(argv: list[str] | None = None) -> int:
-    description = "Finds documents for multiple-choice questions in your own text."
-    return run_verb(command_parser("retrieve", description), VERBS, argv)
+def index_options(parser: VerbParser) -> None:
+    parser.describe(INDEX, RESUMABLE)
+    add = parser.add_argument
+    add("corpus", nargs="+", metavar="CORPUS", help="text files, or quoted glob patterns")
+    add("out", type=Path, metavar="OUT", help="output folder")
+    _add_engine(parser)
+    add_shared(add, "--encoding-errors", "--overwrite")
+
+
+def index(args: argparse.Namespace) -> None:
+    from fairseq_adv.retrieval import tantivy_index
+    from fairseq_adv.retrieval.sentences import survey
+
+    corpus = survey(args.corpus, args.encoding_errors)
+    built = tantivy_index.build(corpus, args.out, args.overwrite)
+    if built.reused:
+        print(f"{args.out} is already there and made from these files; nothing to do")
+        return
+    if built.continued_at:
+        print(f"resumed after {built.continued_at} sentences")
+    print(f"wrote {args.out} ({built.sentences} sentences, segments: {built.segments})")
+
+
+DOCUMENTS = """\
+Retrieves documents for each choice of multiple-choice questions and writes them to its key "para".
+
+QUESTIONS are jsonl files of ARC, OpenBookQA or CommonsenseQA, or AI2's CSV (Regents), which is converted to
+jsonl. All other keys are kept; an existing "para" is replaced. OUT is the output folder, and the files keep
+their names; with a single file of QUESTIONS, OUT can also be a file name that ends in .jsonl. A manifest next
+to each file records the index, the version of tantivy and the options. Interrupted runs resume.
+
+Examples:
+  fairseq-adv retrieve documents arc-index raw/ARC-Easy-Dev.jsonl with-para/dev.jsonl
+  fairseq-adv retrieve documents arc-index arc/*.jsonl with-para --workers 8
+"""
+
+
+def documents_options(parser: VerbParser) -> None:
+    parser.describe(DOCUMENTS, RESUMABLE)
+    add = parser.add_argument
+    add("index", type=Path, metavar="INDEX", help="folder written by fairseq-adv retrieve index")
+    add("questions", nargs="+", type=Path, metavar="QUESTIONS", help="jsonl or CSV files")
+    add("out", type=Path, metavar="OUT", help="output folder; or a file, if the name ends in .jsonl")
+    add("--top", type=count, default=10, metavar="N", help="documents per choice")
+    add(
+        "--choice-terms",
+        choices=["any", "all"],
+        default="any",
+        help="a sentence must contain any of the choice's words, or all of them if some sentence does",
+    )
+    add("--longest", type=count, default=300, metavar="N", help="most characters per document")
+    add(
+        "--workers",
+        type=count,
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="number of threads (default: one per core)",
+    )
+    _add_engine(parser)
+    add_shared(add, "--overwrite")
+
+
+def documents(args: argparse.Namespace) -> None:
+    from fairseq_adv.retrieval.documents import Options
+    from fairseq_adv.retrieval.fill import fill
+    from fairseq_adv.retrieval.tantivy_index import open_index
+
+    options = Options(args.top, args.choice_terms, args.longest)
+    targets = _targets(args.questions, args.out)
+    engine = open_index(args.index)
+    for source, target in zip(args.questions, targets):
+        filled = fill(engine, source, target, options, args.workers, args.overwrite)
+        if filled.reused:
+            print(f"{target} is already there and made from these files; nothing to do")
+            continue
+        if filled.continued_at:
+            print(f"{source.name}: resumed after {filled.continued_at} questions")
+        print(f"wrote {target} ({filled.questions} questions, {filled.choices} choices)")
+        if filled.fallbacks:
+            print(f"  note: {filled.fallbacks} choices: no sentence has the required words")
+        if filled.without:
+            print(f"  note: {filled.without} choices: nothing found, their para is empty")
+
+
+def _targets(questions: list[Path], out: Path) -> list[Path]:
+    ending = out.suffix.lower()
+    if ending in (".jsonl", ".csv") and not out.is_dir():
+        if ending == ".csv":
+            raise DataError(f"{out}: the output is jsonl. Pass a folder, or a name that ends in .jsonl.")
+        if len(questions) > 1:
+            raise DataError(f"{out}: one file can't hold {len(questions)} files of QUESTIONS. Pass a folder.")
+        return [out]
+    if out.is_file():
+        raise DataError(f"{out}: not a directory. Pass a folder, or a name that ends in .jsonl.")
+    names = [path.stem + ".jsonl" if path.suffix.lower() == ".csv" else path.name for path in questions]
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(
+                f"{name}: two input files have this name. Retrieve for them into separate folders."
+            )
+    return [out / name for name in names]
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    """Adds --engine, which 0.2 had and which leaves nothing to choose; command lines with it still work."""
+    parser.add_argument("--engine", action=_Engine, default="tantivy", help=argparse.SUPPRESS)
+
+
+class _Engine(argparse.Action):
+    """Refuses at once, before the options of a removed engine are reported as unknown."""
+
+    def __call__(self, parser: argparse.ArgumentParser, _: object, value: Any, option: object = None) -> None:
+        if value == "opensearch":
+            raise DataError(
+                "--engine opensearch was removed in 0.3.0. Leave it out: the engine is tantivy, with an "
+                "index in a folder."
+            )
+        if value != "tantivy":
+            parser.error(f"argument --engine: invalid choice: {value!r} (choose from 'tantivy')")

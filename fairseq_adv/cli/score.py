@@ -1,26 +1,110 @@
-"""``fairseq-adv score``: scores files of predictions by the rules of the official evaluations."""
+"""``fairseq-adv score`` and ``submission``: files of predictions, by the rules of their benchmarks."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 
-from .script import command_parser, run_verb
+from .script import VerbParser
+from .shared_options import add_shared
 
-VERBS = {
-    "squad": ("score_squad", "answers to SQuAD questions, adversarial SQuAD included"),
-    "tags": ("score_tags", "predicted tags next to the gold ones"),
-}
+SQUAD = """\
+Scores answers to SQuAD questions: exact match and F1 by the rules of the official evaluation.
+
+exact and f1 are means over all questions of the file. For version 2.0, where some questions have no answer,
+HasAns_ and NoAns_ give the scores of the two kinds. With --null-odds, best_ gives the scores at the best
+threshold, which is tuned on this very file. For adversarial SQuAD (AddSent, AddOneSent) papers report
+adversarial_f1: each original question counts with its lowest F1 over all variants. original_ gives the scores
+of the original questions.
+
+Examples:
+  fairseq-adv score squad dev-v1.1.json answers/predictions-valid.json
+  fairseq-adv score squad dev-v2.0.json out/predictions-valid.json --null-odds out/null_odds-valid.json
+  fairseq-adv score squad sample1k-HCVerifyAll.json answers/predictions-sample1k-HCVerifyAll.json
+"""
 
 
-def main(argv: list[str] | None = None) -> int:
-    return run_verb(command_parser("score", "Scores a file of predictions."), VERBS, argv)
+def squad_options(parser: VerbParser) -> None:
+    parser.describe(SQUAD)
+    add = parser.add_argument
+    add("gold", type=Path, metavar="DATA", help="SQuAD's JSON, with right answers")
+    add("predictions", type=Path, metavar="PREDICTIONS", help="JSON: an object from ids to answers")
+    add("--null-odds", type=Path, metavar="FILE", help="JSON: an object from ids to odds of having no answer")
+    add("--threshold", type=float, default=1.0, metavar="X", help="higher --null-odds count as no answer")
+    add_shared(add, "--json")
 
 
-def show(report: dict[str, float], as_json: bool) -> None:
-    """Prints the scores, one per line, or all as one line of JSON."""
+def squad(args: argparse.Namespace) -> None:
+    from fairseq_adv.evaluation.span_report import score_file
+
+    report, notes = score_file(args.gold, args.predictions, args.null_odds, args.threshold)
+    _show(report, args.json)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
+TAGS = """\
+Scores predicted tags: precision, recall and F1 of the entities, by conlleval's rules.
+
+The last two columns of FILE are the gold tag and the predicted tag, as written by fairseq-adv predict --task
+tagging. An entity counts as correct if its words and its type are correct.
+
+Example:
+  fairseq-adv score tags answers/predictions.tsv
+"""
+
+
+def tags_options(parser: VerbParser) -> None:
+    parser.describe(TAGS)
+    add = parser.add_argument
+    add("file", type=Path, metavar="FILE", help="one word per line, columns separated by tabs or spaces")
+    add("--strict", action="store_true", help="ignore predicted entities that begin with I- or, in BIOES, "
+        "are not complete, as seqeval's strict mode does; conlleval counts them")  # fmt: skip
+    add_shared(add, "--json")
+
+
+def tags(args: argparse.Namespace) -> None:
+    from fairseq_adv.evaluation.entity_report import score_columns
+
+    _show(score_columns(args.file, args.strict), args.json)
+
+
+def _show(report: Mapping[str, float], as_json: bool) -> None:
     if as_json:
         print(json.dumps(report))
         return
     width = max(map(len, report))
     for name, value in report.items():
         print(f"{name:{width}}  {value}" if isinstance(value, int) else f"{name:{width}}  {value:.2f}")
+
+
+SUBMISSION = """\
+Checks the GLUE prediction files written by fairseq-adv predict, and zips them for gluebenchmark.com.
+
+Example:
+  fairseq-adv submission answers submission.zip
+"""
+
+
+def submission_options(parser: VerbParser) -> None:
+    parser.describe(SUBMISSION, stopped="stopped; nothing was written")
+    add = parser.add_argument
+    add("dir", type=Path, metavar="DIR", help="folder with CoLA.tsv, SST-2.tsv, …, AX.tsv")
+    add("out", type=Path, metavar="OUT", help="output zip file")
+    add(
+        "--allow-missing",
+        action="store_true",
+        help="zip the files that exist; GLUE's server requires all eleven",
+    )
+
+
+def submission(args: argparse.Namespace) -> None:
+    from fairseq_adv.evaluation.predict.submission import make_submission
+
+    result = make_submission(args.dir, args.out, args.allow_missing)
+    print(f"wrote {result.out}: {', '.join(f'{name} {rows}' for name, rows in result.rows.items())}")
+    if result.missing:
+        print(f"  note: missing, so GLUE's server will refuse the zip: {', '.join(result.missing)}")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import codecs
 import errno
-import importlib
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TextIO, cast
 
@@ -33,53 +32,64 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescript
         return action.help if told else super()._get_help_string(action)
 
 
-def command_parser(verb: str, description: str | None) -> argparse.ArgumentParser:
-    """The parser of ``fairseq-adv VERB``, without options. ``type=float`` accepts only finite numbers."""
-    parser = argparse.ArgumentParser(
-        prog=f"fairseq-adv {verb}", description=description, formatter_class=HelpFormatter
-    )
-    parser.register("type", float, finite)
-    return parser
-
-
-def run_verb(
-    parser: argparse.ArgumentParser, verbs: Mapping[str, tuple[str, str]], argv: Sequence[str] | None
-) -> int:
-    """Imports the subcommand that the first argument names, and runs it with the other arguments.
+class VerbParser(argparse.ArgumentParser):
+    """Reads the options of a verb. ``type=float`` accepts only finite numbers.
 
     Args:
-        parser: for the arguments before the subcommand.
-        verbs: maps a name to its module in this package, whose ``main`` takes the arguments, and a line of
-            help.
-        argv: the arguments; those of the process if None.
-
-    Returns:
-        the subcommand's exit status.
+        verb: such as "score tags".
+        words: the arguments after it.
     """
-    words = sys.argv[1:] if argv is None else list(argv)
-    if not words or words[0] not in verbs:  # a mistake, or --help
-        commands = parser.add_subparsers(dest="verb", metavar="COMMAND", required=True)
-        for name, (_, text) in verbs.items():
-            commands.add_parser(name, help=text, add_help=False)
-        parser.parse_args(words[:1])  # exits
-    module = importlib.import_module(f".{verbs[words[0]][0]}", __package__)
-    status: int = module.main(words[1:])
-    return status
+
+    def __init__(self, verb: str, words: Sequence[str]) -> None:
+        super().__init__(prog=f"fairseq-adv {verb}", formatter_class=HelpFormatter)
+        self.words = words
+        self.register("type", float, finite)
+        self.describe(None)
+
+    def describe(
+        self,
+        description: str | None,
+        stopped: str = "stopped",
+        any_order: bool = False,
+        passes_on: bool = False,
+        check: Callable[[argparse.Namespace], None] | None = None,
+    ) -> None:
+        """Says what the verb does and how its words are read.
+
+        Args:
+            description: for ``--help``.
+            stopped: the message after Ctrl-C.
+            any_order: options may stand between the words of a list.
+            passes_on: options that are not known become ``args.own``.
+            check: raises DataError if options don't go together.
+        """
+        self.description = description
+        self.set_defaults(stopped=stopped)
+        self._any_order, self._passes_on, self._check = any_order, passes_on, check
+
+    def read(self, args: argparse.Namespace) -> None:
+        """Reads the words into ``args``. Exits after ``--help``, and after a mistake that argparse finds."""
+        if self._passes_on:
+            _, args.own = self.parse_known_args(self.words, args)
+        elif self._any_order:
+            self.parse_intermixed_args(self.words, args)
+        else:
+            self.parse_args(self.words, args)
+        if self._check is not None:
+            self._check(args)
 
 
-def is_known(name: str, names: Sequence[str], problem: str, loosely: bool = True) -> bool:
-    """Whether ``name`` is one of ``names``; prints an error if it is not.
+def check_name(name: str, names: Sequence[str], problem: str, loosely: bool = True) -> None:
+    """Raises DataError if ``name`` is not one of ``names``.
 
     Args:
         name: as the user typed it.
         names: the known ones.
-        problem: the error message up to the list of names.
+        problem: the message up to the list of names.
         loosely: ignore case and hyphens.
     """
-    if name in names or (loosely and _plain(name) in map(_plain, names)):
-        return True
-    print(f"error: {problem} {', '.join(names)}", file=sys.stderr)
-    return False
+    if name not in names and not (loosely and _plain(name) in map(_plain, names)):
+        raise DataError(f"{problem} {', '.join(names)}")
 
 
 def _plain(name: str) -> str:

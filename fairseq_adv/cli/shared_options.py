@@ -1,99 +1,79 @@
-"""Options that several commands share, with the same name, default and help text in each."""
+"""Options that several verbs share, with the same name, default and help text in each."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from fairseq_adv.data.lines import MAX_LINE_MB, lines_up_to
+from fairseq_adv.data.lines import MAX_LINE_MB
 
 from .number_types import count
 
+if TYPE_CHECKING:
+    from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+
 AddArgument = Callable[..., argparse.Action]  # ``add_argument`` of a parser or of a group
+SHARED: dict[str, dict[str, Any]] = {
+    "checkpoint": {"metavar": "CHECKPOINT", "help": "a checkpoint written by fairseq-train"},
+    "--batch-size": {"type": count, "metavar": "N", "help": "examples per mini-batch"},
+    "--cpu": {"action": "store_true", "help": "run on the CPU even if a GPU is available"},
+    "--data": {
+        "metavar": "DIR",
+        "help": "data folder (default: the one the checkpoint was trained on)",
+    },
+    "--encoding-errors": {
+        "choices": ["strict", "replace"],
+        "default": "strict",
+        "help": "on text that is not UTF-8: stop with an error, or insert U+FFFD",
+    },
+    "--json": {"action": "store_true", "help": "print one line of JSON instead of a table"},
+    "--max-line-mb": {
+        "type": count,
+        "default": MAX_LINE_MB,
+        "metavar": "MIB",
+        "help": "stop at a longer line or cell. A tokenizer may need 400 times its size in memory",
+    },
+    "--overwrite": {
+        "action": "store_true",
+        "help": "replace an existing output that was made from other files or options",
+    },
+    "--precision": {
+        "choices": ("fp32", "bf16"),
+        "default": "fp32",
+        "help": "compute in fp32, or in autocast to bf16: less exact, and faster where fairseq-adv doctor "
+        "finds products of bf16 numbers, or on a GPU (default: fp32)",
+    },
+    "--relative": {
+        "action": "store_true",
+        "help": "--epsilon and other sizes are fractions of the L2 norm of each example's embeddings",
+    },
+    "--tokenizer-dir": {
+        "type": Path,
+        "metavar": "DIR",
+        "help": "folder with the encoder's tokenizer files, if it is not where training left it",
+    },
+}
 
 
-def add_json(add: AddArgument) -> None:
-    """Adds --json."""
-    add("--json", action="store_true", help="print one line of JSON instead of a table")
-
-
-def add_overwrite(add: AddArgument) -> None:
-    """Adds --overwrite."""
-    add(
-        "--overwrite",
-        action="store_true",
-        help="replace an existing output that was made from other files or options",
-    )
-
-
-def add_max_line(add: AddArgument) -> None:
-    """Adds --max-line-mb."""
-    add(
-        "--max-line-mb",
-        type=count,
-        default=MAX_LINE_MB,
-        metavar="MIB",
-        help="stop at a longer line or cell. A tokenizer may need 400 times its size in memory",
-    )
-
-
-def limited(args: argparse.Namespace, work: Callable[[], int | None]) -> Callable[[], int | None]:
-    """The work of a command, with its --max-line-mb."""
-
-    def run() -> int | None:
-        with lines_up_to(args.max_line_mb):
-            return work()
-
-    return run
-
-
-def add_cpu(add: AddArgument) -> None:
-    """Adds --cpu."""
-    add("--cpu", action="store_true", help="run on the CPU even if a GPU is available")
-
-
-def add_precision(add: AddArgument) -> None:
-    """Adds --precision, for commands that run trained models."""
-    add(
-        "--precision",
-        choices=("fp32", "bf16"),
-        default="fp32",
-        help="compute in fp32, or in autocast to bf16: less exact, and faster where fairseq-adv doctor finds "
-        "products of bf16 numbers, or on a GPU (default: fp32)",
-    )
-
-
-def add_batch_size(add: AddArgument, default: int | None) -> None:
-    """Adds --batch-size."""
-    add("--batch-size", type=count, default=default, metavar="N", help="examples per mini-batch")
-
-
-def add_tokenizer_dir(add: AddArgument) -> None:
-    """Adds --tokenizer-dir, for commands that read a trained checkpoint."""
-    add(
-        "--tokenizer-dir",
-        type=Path,
-        metavar="DIR",
-        help="folder with the encoder's tokenizer files, if it is not where training left it",
-    )
+def add_shared(add: AddArgument, *names: str, **changed: Any) -> None:
+    """Adds options of :data:`SHARED`, in this order; ``changed`` is passed on to ``add``."""
+    for name in names:
+        add(name, **{**SHARED[name], **changed})
 
 
 def add_running(add: AddArgument) -> None:
-    """Adds the options of commands that run trained models.
-
-    They are --max-tokens, --cpu, --fp16, --precision and --tokenizer-dir.
-    """
+    """Adds the options of verbs that run trained models on examples."""
     add(
         "--max-tokens",
         type=count,
         metavar="N",
         help="maximum number of tokens per mini-batch, padding included (default: 16384; 1024 on a CPU)",
     )
-    add_cpu(add)
+    add_shared(add, "--cpu")
     add("--fp16", action="store_true", help="compute in half precision; needs a GPU")
-    add_precision(add)
-    add_tokenizer_dir(add)
+    add_shared(add, "--precision", "--tokenizer-dir")
 
 
 def add_columns(add: AddArgument, *, label: bool, required: bool = False) -> None:
@@ -110,3 +90,76 @@ def add_columns(add: AddArgument, *, label: bool, required: bool = False) -> Non
         add("--label", required=required, metavar="COLUMN", help="column with the label")
     add("--no-header", action="store_true", help="the csv or tsv has no header line: columns are 1, 2, …")
     add("--encoding", metavar="NAME", help="encoding of csv, tsv and text files (default: utf-8)")
+
+
+def add_tokenizer(parser: argparse.ArgumentParser, sentencepiece: bool = False, choice: bool = False) -> None:
+    """Adds the options that choose a tokenizer: an encoder's folder, or files.
+
+    Args:
+        parser: of the verb.
+        sentencepiece: the verb accepts plain SentencePiece too.
+        choice: also add ``--tokenizer``, which names one of them.
+    """
+    add = parser.add_argument_group("tokenizer").add_argument
+    add(
+        "--encoder",
+        type=Path,
+        metavar="DIR",
+        help="written by fairseq-adv convert; replaces the options below",
+    )
+    if choice:
+        names = ["gpt2", "wordpiece", *(["sentencepiece"] if sentencepiece else [])]
+        add("--tokenizer", choices=names, help="default: the one that the given files belong to")
+    add("--encoder-json", type=Path, metavar="FILE", help="GPT-2 BPE: encoder.json")
+    add("--vocab-bpe", type=Path, metavar="FILE", help="GPT-2 BPE: vocab.bpe")
+    add("--wordpiece-vocab", type=Path, metavar="FILE", help="WordPiece: vocab.txt")
+    add(
+        "--cased",
+        action="store_true",
+        help="WordPiece: keep case (default: as in tokenizer_config.json next to vocab.txt)",
+    )
+    if sentencepiece:
+        add("--sentencepiece", type=Path, metavar="FILE", help="SentencePiece: the .model file")
+    add("--srcdict", type=Path, metavar="FILE", help="the encoder's fairseq dictionary, dict.txt")
+
+
+def tokenizer_of(args: argparse.Namespace) -> TokenToIds:
+    """The tokenizer that the options of :func:`add_tokenizer` ask for.
+
+    Raises:
+        DataError: options are missing or don't go together, or a file can't be read.
+    """
+    from fairseq_adv.data.errors import DataError
+    from fairseq_adv.data.tokenizers import text_to_ids
+
+    kinds = {
+        "wordpiece": ("wordpiece_vocab", "srcdict"),
+        "sentencepiece": ("sentencepiece", "srcdict"),
+        "gpt2": ("encoder_json", "vocab_bpe", "srcdict"),
+    }
+    names = dict.fromkeys(name for needed in kinds.values() for name in needed)
+    given = {name: file for name in names if (file := getattr(args, name, None))}
+    named = getattr(args, "tokenizer", None)
+    cased = True if args.cased else None
+    if args.encoder:
+        if given or named:
+            raise DataError(f"{_option([*given, 'tokenizer'][0])} and --encoder: pass only one of them")
+        return text_to_ids.tokenizer_for_encoder(args.encoder, cased)
+    kind = named or next((kind for kind in kinds if kinds[kind][0] in given), "gpt2")
+    for name in kinds[kind]:
+        if name not in given:
+            raise DataError(f"{_option(name)} is missing: the tokenizer {kind} needs it. Or pass --encoder.")
+    for name in given:
+        if name not in kinds[kind]:
+            raise DataError(f"{_option(name)} is not for the tokenizer {kind}. Leave it out.")
+    if kind == "wordpiece":
+        return text_to_ids.WordPieceTokenizer(args.wordpiece_vocab, args.srcdict, cased)
+    if cased:
+        raise DataError("--cased is for WordPiece; the other tokenizers always keep case. Leave it out.")
+    if kind == "sentencepiece":
+        return text_to_ids.SentencePieceTokenizer(args.sentencepiece, args.srcdict)
+    return text_to_ids.Gpt2Tokenizer(args.encoder_json, args.vocab_bpe, args.srcdict)
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -6,55 +6,190 @@ Each run is a fairseq-train command in a folder of its own. Finished runs are no
 from __future__ import annotations
 
 import argparse
+import itertools
+import shlex
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.attack_settings import Attack
 
 from .model_args import model_args
 from .number_types import count, positive, with_commas
-from .script import command_parser, exit_status
+from .script import VerbParser
+from .train_command import train_command
+
+if TYPE_CHECKING:
+    from fairseq_adv.evaluation.summaries import Summary
 
 
-def _parser() -> argparse.ArgumentParser:
-    options = command_parser("sweep", __doc__)
-    options.add_argument(
-        "data", type=Path, metavar="DATA", help="binarised sentence_prediction folder with train and valid"
-    )
-    options.add_argument("encoder", type=Path, metavar="ENCODER", help="written by fairseq-adv convert")
-    options.add_argument("out", type=Path, metavar="OUT", help="output folder for the runs and RESULTS.md")
-    options.add_argument(
-        "--ratios", type=with_commas, default=[0.005, 0.01, 0.02, 0.04, 0.08], help="epsilon / ||X||"
-    )
-    options.add_argument("--alphas", type=with_commas, default=[0.33], help="alpha / epsilon")
-    options.add_argument("--starts", type=with_commas, default=[0.5], help="m / epsilon")
-    options.add_argument(
+def sweep_options(parser: VerbParser) -> None:
+    parser.describe(__doc__)
+    add = parser.add_argument
+    add("data", type=Path, metavar="DATA", help="binarised sentence_prediction folder with train and valid")
+    add("encoder", type=Path, metavar="ENCODER", help="written by fairseq-adv convert")
+    add("out", type=Path, metavar="OUT", help="output folder for the runs and RESULTS.md")
+    add("--ratios", type=with_commas, default=[0.005, 0.01, 0.02, 0.04, 0.08], help="epsilon / ||X||")
+    add("--alphas", type=with_commas, default=[0.33], help="alpha / epsilon")
+    add("--starts", type=with_commas, default=[0.5], help="m / epsilon")
+    add(
         "--attack-ratio",
         type=positive,
         help="epsilon / ||X|| of the attack on the results (default: the median of --ratios)",
     )
-    options.add_argument("--seeds", type=count, default=2, help="runs per setting, with seeds 1, 2, …")
-    options.add_argument("--criterion", default="freelb", help="criterion to train with")
-    options.add_argument("--adv-steps", type=count, default=3, help="passes of the criterion, K")
-    options.add_argument("--num-classes", type=count, default=2, help="number of classes")
-    options.add_argument("--max-epoch", type=count, default=3, help="training epochs")
-    options.add_argument("--batch-size", type=count, default=16, metavar="N", help="examples per mini-batch")
-    options.add_argument(
+    add("--seeds", type=count, default=2, help="runs per setting, with seeds 1, 2, …")
+    add("--criterion", default="freelb", help="criterion to train with")
+    add("--adv-steps", type=count, default=3, help="passes of the criterion, K")
+    add("--num-classes", type=count, default=2, help="number of classes")
+    add("--max-epoch", type=count, default=3, help="training epochs")
+    add("--batch-size", type=count, default=16, metavar="N", help="examples per mini-batch")
+    add(
         "--precision",
         choices=("auto", "fp32", "bf16"),
         help="of the trainings, as for fairseq-adv train; the runs without perturbation are then made with "
         "--criterion standard (default: fp32, with fairseq's own criterion)",
     )
-    options.add_argument("--lr", type=positive, default=5e-5, help="learning rate")
-    options.add_argument(
-        "--metric", default="accuracy", help="validation metric that selects the best checkpoint"
-    )
-    return options
+    add("--lr", type=positive, default=5e-5, help="learning rate")
+    add("--metric", default="accuracy", help="validation metric that selects the best checkpoint")
 
 
-def main(argv: list[str] | None = None) -> int:
-    options = _parser().parse_args(argv)
-    from fairseq_adv.evaluation.sweep import Sweep
+def sweep(args: argparse.Namespace) -> None:
+    """Trains every setting with every seed, one after the other, and measures each."""
+    from fairseq_adv.data.io import atomic_write
+    from fairseq_adv.evaluation.summaries import summarise
 
-    def sweep() -> None:
-        options.model_args = model_args(options.encoder)
-        print(Sweep(options).run())
+    model_args(args.encoder)  # refuses what is no encoder before its weights are read
+    norm = embedding_norm(args.data, args.encoder)
+    # One attack for all settings, in the middle of the range, so that their losses can be compared.
+    epsilon = (args.attack_ratio or statistics.median(args.ratios)) * norm
+    attack = Attack(epsilon=epsilon, step_size=epsilon / 2, steps=5)
+    rows: dict[Setting, list[Summary]] = {}
+    text = ""
+    for seed, setting in itertools.product(range(1, args.seeds + 1), settings(args)):
+        folder = args.out / f"{setting.name}-seed{seed}"
+        if not (folder / "done").exists():
+            words = command(args, setting, norm, seed, folder)
+            atomic_write(folder / "command.txt", shlex.join(words) + "\n")
+            status = subprocess.run(words).returncode
+            if status:
+                raise DataError(
+                    f"{folder}: fairseq-train ended with status {status}; see its output above. Fix that "
+                    "and run the same command again; finished runs are kept."
+                )
+            (folder / "done").touch()
+        rows.setdefault(setting, []).append(summarise(folder, args.metric, [attack]))
+        (folder / "checkpoint_last.pt").unlink(missing_ok=True)
+        text = table(rows, norm, attack, args.metric)
+        atomic_write(args.out / "RESULTS.md", text + "\n")
+    print(text)
 
-    return exit_status(sweep)
+
+@dataclass(frozen=True)
+class Setting:
+    """A perturbation in fractions: epsilon of ||X||, alpha and m of epsilon. Ratio 0: no perturbation."""
+
+    ratio: float
+    alpha: float = 0.0
+    start: float = 0.0
+
+    @property
+    def name(self) -> str:
+        if self.ratio == 0:
+            return "plain"
+        return f"eps{self.ratio:g}-alpha{self.alpha:g}-start{self.start:g}"
+
+
+def settings(args: argparse.Namespace) -> Iterator[Setting]:
+    """Training without perturbation first, then all combinations."""
+    yield Setting(0)
+    for ratio, alpha, start in itertools.product(args.ratios, args.alphas, args.starts):
+        yield Setting(ratio, alpha, start)
+
+
+def command(args: argparse.Namespace, setting: Setting, norm: float, seed: int, folder: Path) -> list[str]:
+    """The ``fairseq-train`` command of one run."""
+    if setting.ratio:
+        epsilon = setting.ratio * norm
+        method = [
+            "--criterion", args.criterion, "--adv-steps", str(args.adv_steps),
+            "--adv-max-norm", f"{epsilon:.4g}", "--adv-lr", f"{setting.alpha * epsilon:.4g}",
+            "--adv-init-mag", f"{setting.start * epsilon:.4g}", "--precision", args.precision or "fp32",
+        ]  # fmt: skip
+    elif args.precision:  # an option of our criterions only
+        method = ["--criterion", "standard", "--precision", args.precision]
+    else:
+        method = ["--criterion", "sentence_prediction"]
+    own = [
+        "--task", "sentence_prediction", "--num-classes", str(args.num_classes), *method,
+        "--dropout", "0.1", "--attention-dropout", "0.1", "--weight-decay", "0.1", "--lr", str(args.lr),
+        "--max-epoch", str(args.max_epoch), "--batch-size", str(args.batch_size), "--seed", str(seed),
+        "--valid-subset", "valid", "--best-checkpoint-metric", args.metric,
+        "--maximize-best-checkpoint-metric", "--save-dir", str(folder),
+    ]  # fmt: skip
+    program = str(Path(sys.executable).with_name("fairseq-train"))
+    return [program, *train_command(str(args.data), args.encoder, own)]
+
+
+def table(rows: Mapping[Setting, Sequence[Summary]], norm: float, attack: Attack, metric: str) -> str:
+    """A line for each setting, in Markdown."""
+    lines = [
+        f"Mean ||X||_F of a sentence: {norm:.2f}. Perturbed: {attack.steps} ascent steps of "
+        f"{attack.step_size:.3g} within epsilon {attack.epsilon:.3g}, loss in nats. "
+        "Mean over the seeds (lowest to highest).",
+        "",
+        f"| ε/‖X‖ | α/ε | m/ε | measured ‖δ‖/‖X‖ | dev {metric} | dev loss | loss perturbed | seeds |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for setting, seeds in rows.items():
+        first = "plain" if not setting.ratio else f"{setting.ratio:g}"
+        shares = ("", "") if not setting.ratio else (f"{setting.alpha:g}", f"{setting.start:g}")
+        columns = [
+            first, *shares, f"{statistics.mean(s.ratio for s in seeds):.4f}" if setting.ratio else "",
+            _spread([s.score for s in seeds], 1), _spread([s.loss for s in seeds], 3),
+            _spread([s.attacked[0][0] for s in seeds], 3), str(len(seeds)),
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(columns) + " |")
+    return "\n".join(lines)
+
+
+def _spread(values: list[float], digits: int) -> str:
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ({min(values):.{digits}f}–{max(values):.{digits}f})"
+
+
+def embedding_norm(data: Path, encoder: Path, sentences: int = 1000) -> float:
+    """Mean Frobenius norm of the word embeddings of a training sentence (input0 and input1 together).
+
+    Args:
+        data: binarised folder.
+        encoder: folder with ``model.pt``.
+        sentences: number of sentences to measure, the first ones.
+
+    Raises:
+        DataError: a file is missing.
+    """
+    import torch
+    from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+    from fairseq.data import Dictionary, data_utils
+
+    if not (encoder / "model.pt").is_file():
+        raise DataError(f"{encoder}/model.pt: no such file. Pass a folder written by fairseq-adv convert")
+    weights = load_checkpoint_to_cpu(str(encoder / "model.pt"))["model"]
+    squares = weights["encoder.sentence_encoder.embed_tokens.weight"].float().pow(2).sum(dim=1)
+    inputs = []
+    for name in ("input0", "input1"):
+        if name == "input0" or (data / name).is_dir():
+            dictionary = Dictionary.load(str(data / name / "dict.txt"))
+            inputs.append(data_utils.load_indexed_dataset(str(data / name / "train"), dictionary))
+    if inputs[0] is None:
+        raise DataError(f"{data}: no input0/train.idx. Prepare the data with fairseq-adv prepare glue")
+    total = torch.zeros(min(sentences, len(inputs[0])))
+    for rows in inputs:
+        for i in range(len(total)):
+            total[i] += squares[rows[i].long()].sum()
+    return float((total + squares[0]).sqrt().mean())  # plus <s>, which begins every input

@@ -12,6 +12,7 @@ Examples:
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import shlex
 import shutil
@@ -24,11 +25,10 @@ from unittest import mock
 from fairseq_adv.data.errors import DataError
 from fairseq_adv_compat.own_errors import for_the_user
 
+from .detect_task import kind_of
 from .number_types import count
-from .script import RESUMABLE, command_parser, exit_status
-from .training_data import AT_TOKENS, CHOICES
-from .training_words import OTHER_STARTS, Words, training_command
-from .user_dir import find_user_dir
+from .script import RESUMABLE, VerbParser
+from .train_command import OTHER_STARTS, TrainOptions, train_command
 
 _FILLED_IN = """
 filled in unless you pass them:
@@ -55,8 +55,8 @@ docs/cluster.md lists what may change. fairseq-adv options CRITERION lists a cri
 """
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser("train", __doc__)
+def train_options(parser: VerbParser) -> None:
+    parser.describe(__doc__, RESUMABLE, passes_on=True)
     parser.allow_abbrev = False
     parser.usage = "fairseq-adv train DATA --encoder DIR [--workers N] [--dry-run] [fairseq-train's options]"
     parser.epilog = _FILLED_IN
@@ -66,7 +66,32 @@ def _parser() -> argparse.ArgumentParser:
     add("--workers", type=count, metavar="N", help="train on N GPUs, or with --cpu in N processes; each "
         "update sees N times as many examples")  # fmt: skip
     add("--dry-run", action="store_true", help="print the command without running it")
-    return parser
+    first = parser.words[0] if parser.words else ""
+    if first.startswith("-") and first not in ("-h", "--help"):
+        parser.error("DATA must come first, before the options")
+
+
+def train(args: argparse.Namespace) -> None:
+    logging.getLogger("fairseq").setLevel(logging.NOTSET)
+    launcher, more = _workers(args.own, args.workers)
+    environment = dict(os.environ)
+    if launcher:  # what torchrun will set
+        environment.update(MASTER_ADDR="", MASTER_PORT="", RANK="", WORLD_SIZE=launcher[-1])
+    command = train_command(args.data, args.encoder, [*args.own, *more], environment)
+    program = str(Path(sys.executable).with_name("fairseq-train")) if launcher else "fairseq-train"
+    is_first = os.environ.get("RANK", "0") == "0"
+    if is_first:
+        print(shlex.join([*launcher, program, *command]), flush=True)
+    if args.dry_run:
+        return
+    options = TrainOptions(command[1:])
+    log = Path(options.value("--log-file"))
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if is_first and not options.has("--no-save"):
+        _save_tokenizer(Path(args.data.split(":")[0]), options)
+    if launcher:
+        os.execv(launcher[0], [*launcher, program, *command])
+    _run(command, log)
 
 
 def _workers(own: list[str], workers: int | None) -> tuple[list[str], list[str]]:
@@ -79,49 +104,21 @@ def _workers(own: list[str], workers: int | None) -> tuple[list[str], list[str]]
     return [*launcher, str(workers)], ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
 
 
-def _train(args: argparse.Namespace, own: list[str]) -> None:
-    launcher, more = _workers(own, args.workers)
-    environment = dict(os.environ)
-    if launcher:  # what torchrun will set
-        environment.update(MASTER_ADDR="", MASTER_PORT="", RANK="", WORLD_SIZE=launcher[-1])
-    command = training_command(args.data, args.encoder, [*own, *more], environment)
-    program = str(Path(sys.executable).with_name("fairseq-train")) if launcher else "fairseq-train"
-    is_first = os.environ.get("RANK", "0") == "0"
-    if is_first:
-        print(shlex.join([*launcher, program, *command]), flush=True)
-    if args.dry_run:
-        return
-    words = Words(command[1:])
-    log = Path(words.value("--log-file"))
-    log.parent.mkdir(parents=True, exist_ok=True)
-    if is_first and not words.has("--no-save"):
-        _save_tokenizer(Path(args.data.split(":")[0]), words)
-    if launcher:
-        os.execv(launcher[0], [*launcher, program, *command])
-    _run(command, log)
-
-
-def _save_tokenizer(data: Path, words: Words) -> None:
+def _save_tokenizer(data: Path, options: TrainOptions) -> None:
     """Copies the data's tokenizer next to the checkpoints, atomically, unless the run resumes."""
     from fairseq_adv.data.io import atomic_folder
+    from fairseq_adv.data.tokenizers.saved_tokenizer import FILES, FOLDER
 
-    save = Path(os.path.abspath(words.value("--save-dir")))
-    target, source = save / "tokenizer", data / "tokenizer"
-    is_new = words.has("--allow-changed-options", *OTHER_STARTS)
+    save = Path(os.path.abspath(options.value("--save-dir")))
+    target, source = save / FOLDER, data / FOLDER
+    is_new = options.has("--allow-changed-options", *OTHER_STARTS)
     if not is_new and target.is_dir() and (save / "checkpoint_last.pt").is_file():
         return  # the run resumes with it, or is refused
     names = [path.name for path in source.iterdir()] if source.is_dir() else []
-    if not names and words.value("--task") in (*CHOICES, *AT_TOKENS) and words.has("--tokenizer-dir"):
-        source = Path(words.value("--tokenizer-dir"))
-        files = (
-            "dict.txt",
-            "vocab.txt",
-            "tokenizer_config.json",
-            "spiece.model",
-            "encoder.json",
-            "vocab.bpe",
-        )
-        names = [name for name in files if (source / name).is_file()]
+    has_tokenizer = kind_of(options.value("--task")) in ("questions", "tokens")
+    if not names and has_tokenizer and options.has("--tokenizer-dir"):
+        source = Path(options.value("--tokenizer-dir"))
+        names = [name for name in FILES if (source / name).is_file()]
     if not names:
         return
     with atomic_folder(target) as beside:
@@ -143,7 +140,6 @@ def _run(command: list[str], log: Path) -> None:
         raise DataError(f"{message} (see fairseq-train --help)")  # instead of 400 lines of usage
 
     sys.argv = ["fairseq-train", *command]
-    _load_plugin(Words(command[1:]).value("--user-dir"))
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # fairseq_patches/signals.py saves a checkpoint
     try:
         with mock.patch.object(argparse.ArgumentParser, "error", refuse):
@@ -158,22 +154,3 @@ def _run(command: list[str], log: Path) -> None:
                 traceback.print_exc(file=file)
             text = f"{error} (traceback: {log})"
         raise DataError(" ".join(text.split())) from error
-
-
-def _load_plugin(user_dir: str) -> None:
-    """Does what fairseq would do for our ``--user-dir``, if its package were not imported already."""
-    ours, theirs = find_user_dir(), os.path.abspath(user_dir)
-    if os.path.realpath(ours) == os.path.realpath(theirs):
-        import fairseq_adv.plugin
-
-        if theirs not in fairseq_adv.__path__:  # another spelling, which fairseq would refuse
-            fairseq_adv.__path__.append(theirs)
-
-
-def main(argv: list[str] | None = None) -> int:
-    words = sys.argv[1:] if argv is None else argv
-    parser = _parser()
-    if words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
-        parser.error("DATA must come first, before the options")
-    args, own = parser.parse_known_args(words)
-    return exit_status(lambda: _train(args, own), stopped=RESUMABLE)

@@ -1,10 +1,14 @@
-"""``fairseq-adv user-dir``: prints where the plug-in is installed."""
+"""What a command line of fairseq-train needs: the plug-in's folder, and a criterion's options."""
 
 from __future__ import annotations
 
-import fairseq_adv
+import argparse
+import os
 
-from .script import command_parser, data_output
+import fairseq_adv
+from fairseq_adv.data.errors import DataError
+
+from .script import VerbParser, check_name, data_output
 
 
 def find_user_dir() -> str:
@@ -12,9 +16,60 @@ def find_user_dir() -> str:
     return fairseq_adv.__path__[0]
 
 
-def main(argv: list[str] | None = None) -> int:
-    command_parser(
-        "user-dir", 'Prints the path for fairseq-train --user-dir "$(fairseq-adv user-dir)".'
-    ).parse_args(argv)
+def load_user_dir(folder: str) -> None:
+    """Imports a ``--user-dir``, as fairseq does. fairseq ignores ours, whose package is imported already.
+
+    Raises:
+        DataError: there is no such folder.
+    """
+    ours, theirs = find_user_dir(), os.path.abspath(folder)
+    if os.path.realpath(ours) == os.path.realpath(theirs):
+        import fairseq_adv.plugin
+
+        if theirs not in fairseq_adv.__path__:  # another spelling, which fairseq would refuse
+            fairseq_adv.__path__.append(theirs)
+        return
+    from fairseq.utils import import_user_module
+
+    try:
+        import_user_module(argparse.Namespace(user_dir=folder))
+    except FileNotFoundError as error:
+        raise DataError(
+            f"--user-dir {folder}: no such folder. Pass the folder of your methods, or leave it out"
+        ) from error
+
+
+def user_dir_options(parser: VerbParser) -> None:
+    parser.describe('Prints the path for fairseq-train --user-dir "$(fairseq-adv user-dir)".')
+
+
+def user_dir(args: argparse.Namespace) -> None:
     print(find_user_dir(), file=data_output())
-    return 0
+
+
+def options_options(parser: VerbParser) -> None:
+    parser.describe(
+        "Lists a criterion's options, which fairseq-train --help leaves out.", check=_check_criterion
+    )
+    parser.add_argument("criterion", metavar="CRITERION", help="a criterion of fairseq_adv, such as freelb")
+
+
+def _check_criterion(args: argparse.Namespace) -> None:
+    from fairseq_adv.criterions import methods
+
+    problem = f"{args.criterion}: no such criterion in fairseq_adv. Choose one of"
+    check_name(args.criterion, list(methods()), problem, loosely=False)
+
+
+def options(args: argparse.Namespace) -> None:
+    """``fairseq-train --help`` exits before fairseq reads ``--criterion``, so it never lists them."""
+    from fairseq_adv.criterions import methods
+
+    shown = argparse.ArgumentParser(
+        prog=f"fairseq-train … --criterion {args.criterion}",
+        usage=argparse.SUPPRESS,
+        add_help=False,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    methods()[args.criterion].add_args(shown)
+    print(shown.format_help())

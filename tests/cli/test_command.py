@@ -8,14 +8,15 @@ import os
 import re
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import command, run_command, run_from_scratch
+from support import all_verbs, command, run_command, run_from_scratch
 
 import fairseq_adv.cli
-from fairseq_adv.cli import doctor, prepare, retrieve
+from fairseq_adv.cli import doctor
 
 ROOT = Path(__file__).resolve().parents[2]
 USER_DIR = str(ROOT / "fairseq_adv")
@@ -50,13 +51,8 @@ def test_user_dir_answers_in_a_few_hundredths_of_a_second() -> None:
     assert min(times) < 0.1
 
 
-GROUPS = {"prepare": prepare.VERBS, "retrieve": retrieve.VERBS}
-VERBS = [
-    [verb, *inner]
-    for verb in fairseq_adv.cli.VERBS
-    for inner in ([[]] if verb not in GROUPS else [[], *([name] for name in GROUPS[verb])])
-]
-HELPS = [["--help"], *([*verb, "--help"] for verb in VERBS)]
+GROUPS = ["prepare", "retrieve", "score"]
+HELPS = [["--help"], *([*verb.split(), "--help"] for verb in [*GROUPS, *all_verbs()])]
 
 
 @pytest.mark.parametrize("words", [["user-dir"], ["doctor"], ["--version"], *HELPS], ids=" ".join)
@@ -112,7 +108,7 @@ def report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         monkeypatch.setattr(doctor, "installed", lambda name: versions.get(name, ""))
         monkeypatch.setattr(doctor, "_cuda", lambda: doctor.Finding("CUDA", "built for CPU only"))
         monkeypatch.setattr(doctor, "_compat", lambda: doctor.Finding("compat .pth", "active"))
-        status = doctor.run_doctor()
+        status = doctor.doctor(Namespace(disable_pth=False))
         return status, capsys.readouterr().out
 
     return run

@@ -12,22 +12,16 @@ import subprocess
 import termios
 import time
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from corpus_samples import awkward_corpus, row_lengths, split_bytes
 from glue_samples import AWKWARD, small_bpe, small_wordpiece
 from support import handle_interrupts, run_command, start_command, verb
 
-from fairseq_adv.cli import corpus
+import fairseq_adv.cli
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = verb("corpus")
-
-
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    return corpus
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +40,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(script: ModuleType, *arguments: object) -> int:
-    code: int = script.main([str(argument) for argument in arguments])
-    return code
+def run(*arguments: object) -> int:
+    return fairseq_adv.cli.main(["corpus", *map(str, arguments)])
 
 
 def command(*arguments: object) -> list[str]:
@@ -86,12 +79,10 @@ def identity(folder: Path) -> dict[str, tuple[int, int]]:
     return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.iterdir()}
 
 
-def test_shards_and_again(
-    script: ModuleType, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_shards_and_again(encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text, out = awkward_corpus(tmp_path / "text"), tmp_path / "out"
     words = [text, out, "--shards", 3, "--encoder", encoder, "--valid", text]
-    assert run(script, *words, "--workers", 5) == 0
+    assert run(*words, "--workers", 5) == 0
     shown = capfd.readouterr()
     lines = shown.out.splitlines()
     assert lines[0] == "--workers 5: there are only 3 shards to make, so fewer workers run"
@@ -106,26 +97,24 @@ def test_shards_and_again(
         ]
     )
     before = [identity(out / f"shard{i}") for i in range(3)]
-    assert run(script, *words, "--encoding-errors", "replace") == 0
+    assert run(*words, "--encoding-errors", "replace") == 0
     assert "already there: 3 shards (0, 1, 2)" in capfd.readouterr().out
     assert before == [identity(out / f"shard{i}") for i in range(3)]
-    assert run(script, *words, "--drop-empty") == 2
+    assert run(*words, "--drop-empty") == 2
     assert "was made from other files or options (drop-empty)" in capfd.readouterr().err
     # Another valid split concerns the first shard alone.
-    assert run(script, *words[:-2], "--overwrite") == 0
+    assert run(*words[:-2], "--overwrite") == 0
     after = [identity(out / f"shard{i}") for i in range(3)]
     assert before[1:] == after[1:] and "valid.bin" not in after[0]
 
 
-def test_the_workers_do_not_change_the_bytes(
-    script: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_workers_do_not_change_the_bytes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text, encoder = awkward_corpus(tmp_path / "text"), small_wordpiece(tmp_path / "encoder")
     found = []
     for workers, shards in ((1, 4), (3, 4), (1, 1)):
         out = tmp_path / f"{workers}-{shards}"
         files = ["--wordpiece-vocab", encoder / "vocab.txt", "--srcdict", encoder / "dict.txt"]
-        assert run(script, text, out, "--shards", shards, "--workers", workers, *files) == 0
+        assert run(text, out, "--shards", shards, "--workers", workers, *files) == 0
         folders = [out / f"shard{i}" for i in range(shards)]
         found.append((split_bytes(folders), row_lengths(folders)))
     assert found[0] == found[1] == found[2]
@@ -216,43 +205,39 @@ def test_a_full_disk(encoder: Path, large: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "shard0").exists() and not (tmp_path / "out" / "shard1").exists()
 
 
-def test_a_text_that_is_not_utf8(
-    script: ModuleType, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_text_that_is_not_utf8(encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text, out = awkward_corpus(tmp_path / "text", rows=400), tmp_path / "out"
     with open(text, "ab") as file:
         file.write(b"caf\xe9\n")
     words = [text, out, "--shards", 4, "--workers", 2, "--encoder", encoder]
-    assert run(script, *words) == 2
+    assert run(*words) == 2
     shown = capfd.readouterr()
     assert f"error: {text}:401: not UTF-8 at byte" in shown.err and "Traceback" not in shown.err
     kept = identity(out / "shard0")
     assert not (out / "shard3").exists()
-    assert run(script, *words, "--encoding-errors", "replace") == 0
+    assert run(*words, "--encoding-errors", "replace") == 0
     assert "note: 1 U+FFFD" in capfd.readouterr().out
     assert kept == identity(out / "shard0")
 
 
-def test_a_slurm_array(
-    script: ModuleType, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_slurm_array(encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text, out = awkward_corpus(tmp_path / "text"), tmp_path / "out"
     words = [text, out, "--shards", 5, "--encoder", encoder, "--valid", text]
     lines = [command(*words, "--task-index", index, "--task-count", 3) for index in (0, 2)]
     for task in [start_command(line, text=True) for line in lines]:
         assert "same command with --check" in task.communicate()[0] and task.returncode == 0
-    assert run(script, *words, "--check") == 1
+    assert run(*words, "--check") == 1
     errors = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
     assert errors[:2] == [f"error: {out}/shard1: missing", f"error: {out}/shard4: missing"]
-    assert run(script, *words, "--task-index", 1, "--task-count", 3) == 0
+    assert run(*words, "--task-index", 1, "--task-count", 3) == 0
     capfd.readouterr()
-    assert run(script, *words, "--check") == 0
+    assert run(*words, "--check") == 0
     assert capfd.readouterr().out.splitlines()[-1] == ":".join(str(out / f"shard{i}") for i in range(5))
     (out / "shard4" / "train.bin").write_bytes(b"")
-    assert run(script, *words, "--check") == 1
+    assert run(*words, "--check") == 1
     assert f"error: {out}/shard4/train.bin: missing, or its size has changed" in capfd.readouterr().err
     # More tasks than shards: the last ones have nothing to do.
-    assert run(script, *words, "--task-index", 6, "--task-count", 7) == 0
+    assert run(*words, "--task-index", 6, "--task-count", 7) == 0
 
 
 @pytest.mark.timing
@@ -278,13 +263,13 @@ def test_the_bar_on_a_terminal(encoder: Path, large: Path, tmp_path: Path) -> No
 
 
 def test_the_bar_in_a_log_file(
-    script: ModuleType, encoder: Path, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    encoder: Path, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     from fairseq_adv.data.corpus import workers
 
     monkeypatch.setattr(workers.make, "__defaults__", (False, 0.02))
-    assert run(script, large, tmp_path / "out", "--shards", 2, "--encoder", encoder) == 0
+    assert run(large, tmp_path / "out", "--shards", 2, "--encoder", encoder) == 0
     lines = [line for line in capfd.readouterr().err.splitlines() if "B/s]" in line]
     assert len(lines) > 2 and "100%" in lines[-1] and not any("\r" in line for line in lines)
 
@@ -310,12 +295,12 @@ BAD_OPTIONS = [
 
 @pytest.mark.parametrize(("options", "message"), BAD_OPTIONS, ids=range(len(BAD_OPTIONS)))
 def test_bad_options(
-    options: list[str], message: str, script: ModuleType, encoder: Path, tmp_path: Path,
+    options: list[str], message: str, encoder: Path, tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     text = awkward_corpus(tmp_path / "text")
     words = [word.format(encoder=encoder) for word in options]
-    assert run(script, text, tmp_path / "out", *words) == 2
+    assert run(text, tmp_path / "out", *words) == 2
     error = capfd.readouterr().err
     assert error.startswith("error: ") and message in error
     assert not (tmp_path / "out").exists()

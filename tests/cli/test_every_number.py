@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import importlib.util
 import re
 import sys
@@ -12,8 +11,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support import all_verbs
 
 import fairseq_adv.cli
+from fairseq_adv.cli.number_types import finite
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = [ROOT / name for name in ("benchmarks", "examples", "examples/evidence")]
@@ -37,11 +38,6 @@ FROM_ZERO = {
 }
 
 ANY = {"--threshold"}  # odds are the difference of two scores
-
-
-def verbs() -> list[str]:
-    folder = Path(fairseq_adv.cli.__file__).parent
-    return sorted(path.stem for path in folder.glob("*.py") if "_parser() ->" in path.read_text("utf-8"))
 
 
 def scripts() -> list[str]:
@@ -76,8 +72,8 @@ def options_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 def takes(action: argparse.Action, text: str) -> bool:
     """Whether an option's type takes a text, and makes a number or numbers of it."""
     kind = action.type
-    if kind is float:  # what command_parser registers in its place
-        kind = fairseq_adv.cli.number_types.finite
+    if kind is float:  # what VerbParser registers in its place
+        kind = finite
     try:
         value = kind(text) if callable(kind) else text
     except (argparse.ArgumentTypeError, TypeError, ValueError):
@@ -102,9 +98,9 @@ def faults(parser: argparse.ArgumentParser) -> tuple[int, list[str]]:
     return len(numbers), found + [f"{name} has no type" for name in untyped]
 
 
-@pytest.mark.parametrize("name", verbs())
+@pytest.mark.parametrize("name", [*all_verbs(), "attack --attack pwws"])
 def test_of_a_verb(name: str) -> None:
-    assert faults(importlib.import_module(f"fairseq_adv.cli.{name}")._parser())[1] == []
+    assert faults(fairseq_adv.cli.verb_parser(name.split()))[1] == []
 
 
 @pytest.mark.parametrize("name", scripts())
@@ -115,7 +111,6 @@ def test_of_a_script(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_looked_at() -> None:
     """The walk reaches the verbs, their sub-verbs and the scripts."""
-    assert {"attack", "sweep", "corpus", "prepare_glue"} <= set(verbs())
     parser = argparse.ArgumentParser()
     below = parser.add_subparsers().add_parser("verb")
     below.add_argument("--rows", type=int, default=3)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support import CommandMain
 
-import fairseq_adv.cli.convert
+from fairseq_adv.cli.hub import CONVERT
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_the_help_of_convert_says_what_works(
 
     converted = export_samples.encoder(tmp_path, family)
     converted.rename(tmp_path / "OUT")
-    lines = (fairseq_adv.cli.convert.__doc__ or "").partition(heading)[2].split("\n\n")[0].splitlines()
+    lines = CONVERT.partition(heading)[2].split("\n\n")[0].splitlines()
     program = "\n".join(line[2:] for line in lines)
     assert "extract_features(" in program and "encode(" in program
     monkeypatch.chdir(tmp_path)

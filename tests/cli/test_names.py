@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from fairseq.tasks import TASK_REGISTRY
 
-from fairseq_adv.cli.script import is_known
+from fairseq_adv.cli.script import check_name
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import TASKS
 from fairseq_adv.evaluation.predict.kinds import PREDICTION_TASKS
 
@@ -42,5 +43,6 @@ def test_a_wrong_name_is_refused_before_torch_is_imported(
 
 
 def test_glue_tasks_are_named_in_any_case() -> None:
-    assert is_known("stsb", [task.name for task in TASKS], "")
-    assert not is_known("FreeLB", ["freelb"], "", loosely=False)
+    check_name("stsb", [task.name for task in TASKS], "")
+    with pytest.raises(DataError, match="one of freelb"):
+        check_name("FreeLB", ["freelb"], "one of", loosely=False)

@@ -6,22 +6,16 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from glue_recipe import written
 from glue_samples import AWKWARD, rte, small_bpe, small_wordpiece, sst2, write
 from support import run_command, start_command, verb
 
-from fairseq_adv.cli import prepare_glue
+import fairseq_adv.cli
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = verb("prepare glue")
-
-
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    return prepare_glue
 
 
 @pytest.fixture(scope="module")
@@ -29,45 +23,40 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_wordpiece(tmp_path_factory.mktemp("encoder"))
 
 
-def run(script: ModuleType, *arguments: object) -> int:
-    code: int = script.main([str(argument) for argument in arguments])
-    return code
+def run(*arguments: object) -> int:
+    return fairseq_adv.cli.main(["prepare", "glue", *map(str, arguments)])
 
 
-def test_one_task_and_again(
-    script: ModuleType, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_task_and_again(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sst2(tmp_path / "glue" / "SST-2")
     out = tmp_path / "bin"
-    assert run(script, tmp_path / "glue", "SST-2", out, "--encoder", encoder) == 0
+    assert run(tmp_path / "glue", "SST-2", out, "--encoder", encoder) == 0
     shown = capsys.readouterr()
     assert f"SST-2: wrote {out} (train 60, valid {len(AWKWARD)}, test {len(AWKWARD)})" in shown.out
     assert "SST-2: 100%" in shown.err  # the bar
-    assert run(script, tmp_path / "glue", "SST-2", out, "--encoder", encoder) == 0
+    assert run(tmp_path / "glue", "SST-2", out, "--encoder", encoder) == 0
     assert "is already there and made from these files; nothing to do" in capsys.readouterr().out
     # The same files given one by one, and in another way of asking, are the same.
     files = "--wordpiece-vocab", encoder / "vocab.txt", "--srcdict", encoder / "dict.txt"
-    assert run(script, tmp_path / "glue", "SST-2", out, "--tokenizer", "wordpiece", *files) == 0
+    assert run(tmp_path / "glue", "SST-2", out, "--tokenizer", "wordpiece", *files) == 0
     assert "nothing to do" in capsys.readouterr().out
-    assert run(script, tmp_path / "glue", "SST-2", out, *files, "--cased") == 2
+    assert run(tmp_path / "glue", "SST-2", out, *files, "--cased") == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and "was made from other files or options (tokenizer)" in error
-    assert run(script, tmp_path / "glue", "SST-2", out, *files, "--cased", "--overwrite") == 0
+    assert run(tmp_path / "glue", "SST-2", out, *files, "--cased", "--overwrite") == 0
 
 
-def test_all_tasks_that_are_there(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_tasks_that_are_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sst2(tmp_path / "glue" / "SST-2")
     rte(tmp_path / "glue" / "RTE")
     files = small_bpe(tmp_path / "bpe")
     options = ["--srcdict", files / "dict.txt"]
     options += ["--encoder-json", files / "encoder.json", "--vocab-bpe", files / "vocab.bpe"]
-    assert run(script, tmp_path / "glue", "ALL", tmp_path / "bins", *options) == 0
+    assert run(tmp_path / "glue", "ALL", tmp_path / "bins", *options) == 0
     assert sorted(path.name for path in (tmp_path / "bins").iterdir()) == ["RTE-bin", "SST-2-bin"]
     assert "so not prepared: CoLA, MRPC, STS-B, QQP, MNLI, QNLI, WNLI" in capsys.readouterr().out
     # --encoder with the same files is the same.
-    assert run(script, tmp_path / "glue", "RTE", tmp_path / "bins" / "RTE-bin", "--encoder", files) == 0
+    assert run(tmp_path / "glue", "RTE", tmp_path / "bins" / "RTE-bin", "--encoder", files) == 0
     assert "nothing to do" in capsys.readouterr().out
 
 
@@ -87,10 +76,10 @@ BAD_OPTIONS = [
 
 @pytest.mark.parametrize(("options", "message"), BAD_OPTIONS, ids=range(len(BAD_OPTIONS)))
 def test_bad_options(
-    options: list[str], message: str, script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sst2(tmp_path / "SST-2")
-    assert run(script, tmp_path, "SST-2", tmp_path / "out", *options) == 2
+    assert run(tmp_path, "SST-2", tmp_path / "out", *options) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and message in error
     assert not (tmp_path / "out").exists()

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from support import verb
 
-from fairseq_adv.cli import prepare_wsc
+import fairseq_adv.cli
 from fairseq_adv.data.wsc.superglue import read_wsc
 
 COMMAND = verb("prepare wsc")
 TEXTS = [("Al hit Bo , so he ran.", 5, "Al"), ("Al hit Bo, so he ran.", 4, "Bo"), ("Cy is he.", 2, "Cy")]
-
-
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    return prepare_wsc
 
 
 @pytest.fixture
@@ -38,14 +32,13 @@ def wsc(tmp_path: Path) -> Path:
     return folder
 
 
-def run(script: ModuleType, *arguments: object) -> int:
-    code: int = script.main([str(argument) for argument in arguments])
-    return code
+def run(*arguments: object) -> int:
+    return fairseq_adv.cli.main(["prepare", "wsc", *map(str, arguments)])
 
 
-def test_spans(script: ModuleType, wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_spans(wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    assert run(script, wsc, out, "--candidates", "spans") == 0
+    assert run(wsc, out, "--candidates", "spans") == 0
     shown = capsys.readouterr()
     assert "valid: 3 examples, 0.7 candidates each, 1 without any" in shown.out and "100%" in shown.err
     assert sorted(path.name for path in out.iterdir()) == [
@@ -57,28 +50,24 @@ def test_spans(script: ModuleType, wsc: Path, tmp_path: Path, capsys: pytest.Cap
     rows = [json.loads(line) for line in (out / "valid.jsonl").read_text().splitlines()]
     assert [row.pop("candidates") for row in rows] == [["Bo"], ["Al"], []]
     assert rows == [json.loads(line) for line in (wsc / "val.jsonl").read_text().splitlines()]
-    assert run(script, wsc, out, "--candidates", "spans") == 0
+    assert run(wsc, out, "--candidates", "spans") == 0
     assert "nothing to do" in capsys.readouterr().out
-    assert run(script, wsc, out, "--candidates", "both") == 2
+    assert run(wsc, out, "--candidates", "both") == 2
     assert "was made from other files or options (candidates" in capsys.readouterr().err
 
 
-def test_noun_phrases(script: ModuleType, wsc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noun_phrases(wsc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # No model can be had everywhere; what a model finds is replaced, what is made of it is not.
     import fairseq_adv.data.wsc.prepare_wsc as module
 
     monkeypatch.setattr(module, "parse", lambda texts, model: iter(f"{model} {text}" for text in texts))
     monkeypatch.setattr(module, "noun_phrases", lambda doc: doc.split()[:4])
-    assert (
-        run(script, wsc / "test.jsonl", tmp_path / "out", "--spacy-model", "M", "--candidates", "both") == 0
-    )
+    assert run(wsc / "test.jsonl", tmp_path / "out", "--spacy-model", "M", "--candidates", "both") == 0
     found = [example.candidates for example in read_wsc(tmp_path / "out" / "test.jsonl")]
     assert found == [("M", "hit", "Bo"), ("M", "Al", "hit"), ("M", "is", "he.")]
 
 
-def test_interrupted_and_run_again(
-    script: ModuleType, wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_interrupted_and_run_again(wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, partial = tmp_path / "out", tmp_path / "out.partial"
     import fairseq_adv.data.wsc.prepare_wsc as module
 
@@ -92,24 +81,22 @@ def test_interrupted_and_run_again(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_write", stops)
-        assert run(script, wsc, out, "--candidates", "spans") == 130
+        assert run(wsc, out, "--candidates", "spans") == 130
     assert not out.exists() and not partial.exists()
     assert capsys.readouterr().err.endswith("stopped; run the same command again to start over\n")
-    assert run(script, wsc, out, "--candidates", "spans") == 0
+    assert run(wsc, out, "--candidates", "spans") == 0
 
 
-def test_wnli(script: ModuleType, tmp_path: Path) -> None:
+def test_wnli(tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text(
         "index\tsentence1\tsentence2\tlabel\n0\tAl hit Bo so he ran.\tBo ran.\t1\n"
     )
-    assert run(script, tmp_path / "dev.tsv", tmp_path / "out", "--candidates", "spans") == 0
+    assert run(tmp_path / "dev.tsv", tmp_path / "out", "--candidates", "spans") == 0
     (found,) = read_wsc(tmp_path / "out" / "valid.jsonl")
     assert (found.prefix, found.pronoun, found.query, found.label) == ("Al hit Bo so ", "he", "Bo", True)
 
 
-def test_user_mistakes(
-    script: ModuleType, wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_user_mistakes(wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other.jsonl").write_text("{}")
     (tmp_path / "empty").mkdir()
     (tmp_path / "train.jsonl").write_text('{"text": "a"}')
@@ -125,7 +112,7 @@ def test_user_mistakes(
         options = [] if "--spacy-model" in inputs else ["--candidates", "spans"]
         places = [one for one in inputs if isinstance(one, Path)]
         flags = [one for one in inputs if not isinstance(one, Path)]
-        assert run(script, *places, tmp_path / "out", *flags, *options) == 2
+        assert run(*places, tmp_path / "out", *flags, *options) == 2
         error = capsys.readouterr().err.splitlines()[-1]
         assert error.startswith("error: ") and message in error
         assert not (tmp_path / "out").exists()

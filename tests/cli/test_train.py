@@ -33,10 +33,9 @@ from support import (
 from token_data import write_spans, write_tags
 
 import fairseq_adv.cli
-from fairseq_adv.cli import train
-from fairseq_adv.cli.training_data import task_of
-from fairseq_adv.cli.training_rows import updates_in
-from fairseq_adv.cli.training_words import Words, training_command
+from fairseq_adv.cli.count_updates import count_updates
+from fairseq_adv.cli.detect_task import detect_task
+from fairseq_adv.cli.train_command import TrainOptions, train_command
 from fairseq_adv.evaluation.runs import read_log
 
 SIZES = (
@@ -63,7 +62,7 @@ def encoder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options_of(data: Path, encoder: Path | None, *own: str, **environment: str) -> dict[str, str]:
-    return Words(training_command(str(data), encoder, own, environment)[1:]).given
+    return TrainOptions(train_command(str(data), encoder, own, environment)[1:]).given
 
 
 def verb(*words: object) -> subprocess.CompletedProcess[str]:
@@ -92,9 +91,9 @@ def test_the_users_options_win_and_stand_last(data: Path, encoder: Path) -> None
     own = ["--lr=0.1", "--max-sentences", "4", "--best-checkpoint-metric", "loss", "--adv-lr", "0.2",
            "--optimizer", "sgd", "--lr-scheduler", "fixed", "--save-interval", "2", "--encoder-layers", "1",
            "--restore-file", "x.pt"]  # fmt: skip
-    words = training_command(str(data), encoder, own, {})
+    words = train_command(str(data), encoder, own, {})
     assert words[-len(own) :] == own
-    ours = Words(words[1 : -len(own)]).given
+    ours = TrainOptions(words[1 : -len(own)]).given
     for name in (
         "--lr",
         "--batch-size",
@@ -149,27 +148,27 @@ def test_a_second_validation_split_and_none(data: Path, encoder: Path, tmp_path:
 
 
 def test_the_task_is_that_of_the_files(tmp_path: Path) -> None:
-    assert task_of(write_corpus(tmp_path / "corpus")) == "masked_lm"
-    assert task_of(write_questions(tmp_path / "arc")) == "arc_retrieval"
-    assert task_of(write_wsc(tmp_path / "wsc")) == "wsc"
-    assert task_of(write_tags(tmp_path / "tags")) == "tagging"
+    assert detect_task(write_corpus(tmp_path / "corpus")) == "masked_lm"
+    assert detect_task(write_questions(tmp_path / "arc")) == "arc_retrieval"
+    assert detect_task(write_wsc(tmp_path / "wsc")) == "wsc"
+    assert detect_task(write_tags(tmp_path / "tags")) == "tagging"
     spans = write_spans(tmp_path / "spans")
     (spans / "train.json").rename(spans / "train-v1.1.json")
-    assert task_of(spans) == "span_qa"
+    assert detect_task(spans) == "span_qa"
     glue = tmp_path / "glue"
     glue.mkdir()
     (glue / "train.tsv").write_text("sentence\tlabel\na fine film\t1\n")  # not yet prepared
     with pytest.raises(ValueError, match="no training data recognised"):
-        task_of(glue)
+        detect_task(glue)
     question = {"stem": "a", "question_concept": "b", "choices": []}
     (tmp_path / "csqa").mkdir()
     write_json_lines(tmp_path / "csqa" / "train_rand_split.jsonl", [{"question": question}])
-    assert task_of(tmp_path / "csqa") == "commonsense_qa"
+    assert detect_task(tmp_path / "csqa") == "commonsense_qa"
     (tmp_path / "race" / "train" / "middle").mkdir(parents=True)
-    assert task_of(tmp_path / "race") == "arc_retrieval"
+    assert detect_task(tmp_path / "race") == "arc_retrieval"
     shutil.copytree(tmp_path / "arc", tmp_path / "pairs")
     (tmp_path / "pairs" / "report.json").write_text("{}")
-    assert task_of(tmp_path / "pairs") == "qnli_ranking"
+    assert detect_task(tmp_path / "pairs") == "qnli_ranking"
 
 
 def test_sizes_of_virtual_adversaries_are_shares_too(data: Path, encoder: Path) -> None:
@@ -188,12 +187,13 @@ def test_noise_is_a_share_too_unless_its_size_is_given(data: Path, encoder: Path
 
 def test_help_names_what_is_filled_in(data: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        train.main(["--help"])
+        fairseq_adv.cli.main(["train", "--help"])
     text = capsys.readouterr().out
     computed = {
         "--user-dir", "--task", "--finetune-from-model", "--num-classes", "--total-num-update",
         "--warmup-updates", "--log-file", "--valid-subset", "--maximize-best-checkpoint-metric",
-        "--adv-max-norm", "--adv-lr", "--adv-init-mag", "--adam-betas", *Words(shlex.split(SIZES)).given,
+        "--adv-max-norm", "--adv-lr", "--adv-init-mag", "--adam-betas",
+        *TrainOptions(shlex.split(SIZES)).given,
     }  # fmt: skip
     filled = options_of(data, encoder)
     for name, value in filled.items():
@@ -220,11 +220,9 @@ def test_the_schedule_ends_with_the_last_update(
     data: Path, encoder: Path, tmp_path: Path, more: list[str]
 ) -> None:
     """fairseq-train's own count, and its learning rate after it."""
-    words = training_command(
-        str(data), encoder, [*QUICK, "--save-dir", str(tmp_path), "--no-save", *more], {}
-    )
+    words = train_command(str(data), encoder, [*QUICK, "--save-dir", str(tmp_path), "--no-save", *more], {})
     lines = read_log_of(fairseq_train(*words))
-    total = Words(words).value("--total-num-update")
+    total = TrainOptions(words).value("--total-num-update")
     assert lines[-1]["train_num_updates"] == total and float(lines[-1]["train_lr"]) == 0
 
 
@@ -253,18 +251,18 @@ def test_the_rows_of_each_kind_of_data_are_counted(encoder: Path, tmp_path: Path
     if kind == "classes":
         start = encoder
     where = ":".join(map(str, folders))
-    words = training_command(where, start, [*own, *QUICK, "--batch-size", "4", "--no-save"], {})
+    words = train_command(where, start, [*own, *QUICK, "--batch-size", "4", "--no-save"], {})
     words += ["--save-dir", str(tmp_path / "unused"), "--log-file", str(tmp_path / "log")]
     batches = iterators.GroupedIterator(build(words).trainer.get_train_iterator(1).next_epoch_itr(), 1)
-    assert str(len(batches)) == Words(words).value("--total-num-update")
+    assert str(len(batches)) == TrainOptions(words).value("--total-num-update")
 
 
 def test_updates_of_several_workers_and_shards() -> None:
     """Sharded mini-batches are filled up to a multiple of the workers."""
-    assert updates_in([17], 1, 4, 2, [1]) == 3
-    assert updates_in([17], 1, 4, 2, [2]) == 2
-    assert updates_in([17, 5], 3, 4, 1, [1]) == 5 + 2 + 5
-    assert updates_in([16], 3, 4, 1, [4, 2]) == 1 + 2 + 2
+    assert count_updates([17], 1, 4, 2, [1]) == 3
+    assert count_updates([17], 1, 4, 2, [2]) == 2
+    assert count_updates([17, 5], 3, 4, 1, [1]) == 5 + 2 + 5
+    assert count_updates([16], 3, 4, 1, [4, 2]) == 1 + 2 + 2
 
 
 def test_several_workers(
@@ -274,16 +272,16 @@ def test_several_workers(
 
     def shown(*more: str) -> list[str]:
         words = [str(data), "--encoder", str(encoder), "--dry-run", "--workers", "2", *more]
-        assert train.main([*words, "--save-dir", str(tmp_path / "none")]) == 0
+        assert fairseq_adv.cli.main(["train", *words, "--save-dir", str(tmp_path / "none")]) == 0
         return shlex.split(capsys.readouterr().out)
 
     on_cpu = shown("--cpu", "--batch-size", "4")
     assert on_cpu[1:4] == ["--standalone", "--nproc_per_node", "2"] and on_cpu[0].endswith("torchrun")
     assert on_cpu[4].endswith("fairseq-train") and "gloo" in on_cpu
-    assert Words(on_cpu).value("--total-num-update") == "9"
+    assert TrainOptions(on_cpu).value("--total-num-update") == "9"
     on_gpus = shown("--batch-size", "4")
-    assert on_gpus[0] == "fairseq-train" and Words(on_gpus).value("--distributed-world-size") == "2"
-    assert Words(on_gpus).value("--total-num-update") == "9"
+    assert on_gpus[0] == "fairseq-train" and TrainOptions(on_gpus).value("--distributed-world-size") == "2"
+    assert TrainOptions(on_gpus).value("--total-num-update") == "9"
     assert not (tmp_path / "none").exists()
     under = dict.fromkeys(("MASTER_ADDR", "MASTER_PORT", "RANK"), "0")
     found = options_of(data, encoder, WORLD_SIZE="6", **under)
@@ -417,7 +415,7 @@ def test_a_wrong_folder_or_number_is_named(
 
 def test_data_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        train.main(["--lr", "0.1", "data"])
+        fairseq_adv.cli.main(["train", "--lr", "0.1", "data"])
     assert end.value.code == 2 and "DATA must come first" in capsys.readouterr().err
 
 
@@ -468,7 +466,7 @@ def test_an_alberts_tokenizer_is_kept(tmp_path: Path) -> None:
     encoder = small_spiece(tmp_path / "encoder")
     (encoder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     words = ["--task", "tagging", "--tokenizer-dir", str(encoder), "--save-dir", str(tmp_path / "out")]
-    _save_tokenizer(tmp_path, Words(words))
+    _save_tokenizer(tmp_path, TrainOptions(words))
     kept = tokenizer_for_encoder(tmp_path / "out" / "tokenizer")
     assert kept.fingerprint() == tokenizer_for_encoder(encoder).fingerprint()
     assert kept.options == {"do_lower_case": False, "keep_accents": False}
@@ -482,7 +480,7 @@ def test_tags_are_trained_and_answered(tmp_path: Path) -> None:
     given = ["--tokenizer-dir", str(encoder), *sizes, "--save-dir", str(tmp_path / "out"), *QUICK]
     done = verb(data, *given, "--batch-size", "4", "--max-epoch", "2")
     assert done.returncode == 0, done.stderr[-2000:]
-    found = Words(shlex.split(done.stdout.splitlines()[0])).given
+    found = TrainOptions(shlex.split(done.stdout.splitlines()[0])).given
     assert found["--task"] == "tagging" and found["--best-checkpoint-metric"] == "f1"
     assert found["--total-num-update"] == "6"
     assert (tmp_path / "out" / "tokenizer" / "vocab.txt").is_file()

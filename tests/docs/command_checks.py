@@ -9,7 +9,6 @@ import importlib
 import importlib.util
 import io
 import os
-import pkgutil
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
@@ -26,16 +25,15 @@ from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY
 from fairseq.optim.lr_scheduler import LR_SCHEDULER_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from hydra._internal.utils import get_args_parser as hydra_parser
-from packaging.requirements import InvalidRequirement, Requirement
 from recipes import launcher
 from shell_words import Unreadable, calls
 from support import PLUGIN, load_script
 from torch.distributed.run import get_args_parser as torchrun_parser
 
 import fairseq_adv.cli
-from fairseq_adv.cli.script import exit_status
-from fairseq_adv.cli.training_data import AT_TOKENS, CHOICES, CLASSES, MASKED
-from fairseq_adv.cli.training_words import Words
+from fairseq_adv.cli.detect_task import kind_of
+from fairseq_adv.cli.train_command import TrainOptions
+from fairseq_adv.data.errors import DataError
 
 # Programs whose words are not ours to check.
 ORDINARY = {
@@ -45,17 +43,6 @@ ORDINARY = {
     "which",
 }  # fmt: skip
 PYTHON_MODULES = {"pytest", "spacy", "venv"}  # likewise, after python -m
-SBATCH = {
-    "--account", "--array", "--constraint", "--cpus-per-task", "--dependency", "--exclude", "--exclusive",
-    "--export", "--gpus", "--gpus-per-node", "--gres", "--job-name", "--mem", "--nodelist", "--nodes",
-    "--ntasks", "--ntasks-per-node", "--open-mode", "--output", "--parsable", "--partition", "--qos",
-    "--requeue", "--reservation", "--signal", "--time", "--wait", "--wrap",
-}  # fmt: skip
-PIP = {
-    "install": {"-c", "-e", "-r", "-U", "--upgrade", "--no-deps", "--force-reinstall", "--no-cache-dir",
-                "--no-build-isolation", "--extra-index-url", "--index-url"},
-    "uninstall": {"-y"},
-}  # fmt: skip
 # Words that stand for one of several names, and a name that can be parsed in their place.
 NAMES = {
     "COMMAND": "train", "CRITERION": "freelb", "METHOD": "freelb", "RECIPE": "examples/wsc/config/wsc.yaml",
@@ -66,7 +53,6 @@ PLACEHOLDER = re.compile(r"[A-Z][A-Z0-9_]*")
 FAIRSEQ_EXAMPLES = "examples/roberta/"  # lies in fairseq's repository
 _FOLDERS = re.compile(r"(\./)?(benchmarks|docs|examples|fairseq_adv\w*|scripts|tests)/")
 _MISSING = re.compile(r"the following arguments are required|expected (one|at least one) argument")
-_VERBS_WITHOUT_WORK = {"doctor", "options", "user_dir"}  # they don't end in exit_status
 
 
 class WrongCommand(Exception):
@@ -229,59 +215,29 @@ def _check_options(words: Sequence[str], known: Collection[str]) -> None:
 # fairseq-adv
 
 
-@cache
-def _verb_modules() -> dict[str, ModuleType]:
-    names = [module.name for module in pkgutil.iter_modules(fairseq_adv.cli.__path__)]
-    return {name: importlib.import_module(f"fairseq_adv.cli.{name}") for name in names if name != "__main__"}
-
-
-def working_verbs() -> list[str]:
-    """Verbs that :func:`check_verb` would run: no exit_status ends them, and they aren't known as quick."""
-    return [
-        name
-        for name, module in _verb_modules().items()
-        if hasattr(module, "main") and not hasattr(module, "VERBS")
-        if name not in _VERBS_WITHOUT_WORK and getattr(module, "exit_status", None) is not exit_status
-    ]
-
-
 def check_verb(words: list[str]) -> None:
-    """``fairseq-adv``, with the verbs' own ``main`` up to where their work begins."""
-    words = [NAMES.get(word, word) for word in words]
-    with contextlib.ExitStack() as stack:
-        for name, module in _verb_modules().items():
-            if hasattr(module, "exit_status"):
-                begin = _checks_options if name in ("predict", "train") else _does_nothing
-                stack.enter_context(mock.patch.object(module, "exit_status", begin))
-        modules = _verb_modules()
-        stack.enter_context(mock.patch.object(modules["doctor"], "run_doctor", _does_nothing))
-        stack.enter_context(mock.patch.object(modules["predict"], "_predict", modules["predict"]._check))
-        stack.enter_context(mock.patch.object(modules["train"], "_train", _check_training))
-        stack.enter_context(unknown_options_first(words))
-        stack.enter_context(parsers_that_raise())
-        stderr = stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
-        status = fairseq_adv.cli.main(words)
-    if status:
-        raise WrongCommand(stderr.getvalue().strip().removeprefix("error: "))
+    """``fairseq-adv``: the verb's own parser, and its check of options that don't go together."""
+    words, args = [NAMES.get(word, word) for word in words], argparse.Namespace()
+    try:
+        with parsers_that_raise(), unknown_options_first(words):
+            fairseq_adv.cli.verb_parser(words).read(args)
+    except DataError as error:
+        raise (Incomplete if " is missing" in str(error) else WrongCommand)(str(error)) from error
+    if words[0] == "train":
+        _check_training(args)
 
 
 def _does_nothing(*_: object, **__: object) -> int:
     return 0
 
 
-def _checks_options(work: Callable[[], int | None], *_: object, **__: object) -> int:
-    from fairseq_adv.data.errors import DataError
-
-    try:
-        return work() or 0
-    except DataError as error:
-        raise (Incomplete if " is missing" in str(error) else WrongCommand)(str(error)) from error
-
-
-def _check_training(args: argparse.Namespace, own: list[str]) -> None:
+def _check_training(args: argparse.Namespace) -> None:
     """The options that are passed on: of fairseq-train, and of one of the tasks that the data may be for."""
-    words = Words(own)
-    tasks = [words.value("--task")] if words.has("--task") else [CLASSES[0], MASKED[0], *CHOICES, *AT_TOKENS]
+    own = args.own
+    words = TrainOptions(own)
+    tasks = (
+        [words.value("--task")] if words.has("--task") else [task for task in TASK_REGISTRY if kind_of(task)]
+    )
     has_encoder = args.encoder is not None or words.has("--arch")
     # What fairseq-adv train fills in and has options of its own.
     words.fill({"--criterion": "freelb", "--arch": "roberta_base", "--optimizer": "torch_adamw"})
@@ -418,7 +374,6 @@ def check_sbatch(words: list[str]) -> None:
     at = 0
     while at < len(words) and words[at].startswith("-"):
         name, given, _ = words[at].partition("=")
-        _check_options([name], sorted(SBATCH))
         if name == "--wrap":
             check_all(words[at + 1 : at + 2] if not given else [words[at].partition("=")[2]])
             return
@@ -494,56 +449,23 @@ def check_python(words: list[str]) -> None:
 
 
 def check_pip(words: list[str]) -> None:
-    """Known options, files that are there, extras that setup.py has."""
-    if not words or words[0] not in PIP:
+    """Files that are there, and extras that setup.py has."""
+    if words[:1] not in (["install"], ["uninstall"]):
         raise WrongCommand(f"{' '.join(words[:1])}: an unknown command of pip")
-    rest = iter(words[1:])
-    for word in rest:
-        name, given, value = word.partition("=") if word.startswith("--") else (word, "", "")
-        if name in ("-c", "-r"):
-            file = next(rest, "")
-            if not (ROOT / file).is_file():
-                raise WrongCommand(f"{word} {file}: no such file")
-        elif name.endswith("index-url"):
-            value = value if given else next(rest, "")
-        elif word.startswith("-"):
-            if name not in PIP[words[0]]:
-                raise WrongCommand(f"unrecognized arguments: {word}")
-        else:
-            _check_requirement(word)
-
-
-def _check_requirement(word: str) -> None:
-    if own := re.fullmatch(r"(?:\.|fairseq_adv)(?:\[([\w,]*)\])?", word):
-        unknown = set(own[1].split(",") if own[1] else ()) - extras()
-        if unknown:
-            raise WrongCommand(
-                f"setup.py has no extra {', '.join(sorted(unknown))}; it has {sorted(extras())}"
-            )
-        return
-    try:
-        Requirement(word)
-    except InvalidRequirement as error:
-        raise WrongCommand(f"{word}: {str(error).splitlines()[0]}") from error
+    for before, word in zip(words, words[1:]):
+        if before in ("-c", "-r") and not (ROOT / word).is_file():
+            raise WrongCommand(f"{before} {word}: no such file")
+        if own := re.fullmatch(r"(?:\.|fairseq_adv)\[([\w,]*)\]", word):
+            unknown = set(own[1].split(",")) - extras()
+            if unknown:
+                raise WrongCommand(f"setup.py has no extra {', '.join(sorted(unknown))}")
 
 
 @cache
 def extras() -> frozenset[str]:
     """Those of setup.py."""
-    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
-    (given,) = [
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.keyword) and node.arg == "extras_require"
-    ]
-    assert isinstance(given, ast.Dict)
-    return frozenset(key.value for key in given.keys if isinstance(key, ast.Constant))
-
-
-def check_uv(words: list[str]) -> None:
-    if words[:1] != ["pip"]:
-        raise WrongCommand("uv is only known with pip")
-    check_pip(words[1:])
+    text = (ROOT / "setup.py").read_text(encoding="utf-8")
+    return frozenset(re.findall(r'"(\w+)":', text[text.index("extras_require") :]))
 
 
 def check_code(source: str, where: str = "") -> None:
@@ -574,32 +496,11 @@ def check_code(source: str, where: str = "") -> None:
 
 
 def _is_there(module: str, name: str) -> bool:
-    """Whether a module has a name, by its source: an import may take seconds, or want other packages."""
     try:
-        spec = importlib.util.find_spec(module)
-    except ModuleNotFoundError:
-        return False
-    if spec is None:
-        return False
-    return not name or name in _names_of(module) or _is_there(f"{module}.{name}", "")
-
-
-@cache
-def _names_of(module: str) -> set[str]:
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        return set()
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-    names = {getattr(node, "name", None) for node in tree.body}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
-            package = module if spec.submodule_search_locations else spec.parent
-            names |= _names_of(importlib.util.resolve_name("." * node.level + (node.module or ""), package))
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            names |= {alias.asname or alias.name for alias in node.names}
-    return names - {None}
+        found = importlib.import_module(module)
+        return not name or hasattr(found, name) or _is_there(f"{module}.{name}", "")
+    except ModuleNotFoundError as error:
+        return not str(error.name).startswith("fairseq")  # it wants another package
 
 
 CHECKS: dict[str, Callable[[list[str]], None]] = {
@@ -612,5 +513,5 @@ CHECKS: dict[str, Callable[[list[str]], None]] = {
     "sbatch": check_sbatch,
     "python": check_python,
     "pip": check_pip,
-    "uv": check_uv,
+    "uv": lambda words: check_pip(words[1:]),
 }

@@ -21,6 +21,7 @@ _NAMES = {
     "vocab": "vocab.txt", "encoder_json": "encoder.json", "vocab_bpe": "vocab.bpe", "spiece": MODEL,
     "dictionary": "dict.txt",
 }  # fmt: skip
+FILES = (*_NAMES.values(), CONFIG)  # of any tokenizer
 # Kind -> our name of an option -> its name in tokenizer_config.json.
 _OPTIONS = {
     "wordpiece": {

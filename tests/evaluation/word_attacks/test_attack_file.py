@@ -398,10 +398,10 @@ def test_what_does_not_fit_the_model_leaves_no_settings(
 
 
 def test_all_options_of_settings_are_the_commands() -> None:
-    from fairseq_adv.cli import attack_words
+    from fairseq_adv.cli import verb_parser
     from fairseq_adv.evaluation.word_attacks.settings import Settings
 
-    options = {action.dest for action in attack_words._parser()._actions}
+    options = {action.dest for action in verb_parser(["attack", "--attack", "pwws"])._actions}
     assert {field.name for field in fields(Settings)} - options == {"sources", "part_of_speech"}
 
 

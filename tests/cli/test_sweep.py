@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from support import batch, build, fairseq_train, run_command, train_args, verb, weights, write_task
 
-from fairseq_adv.cli.sweep import _parser
-from fairseq_adv.cli.training_words import Words
-from fairseq_adv.evaluation.sweep import Sweep, embedding_norm
+from fairseq_adv.cli import verb_parser
+from fairseq_adv.cli.sweep import command, embedding_norm, settings
+from fairseq_adv.cli.train_command import TrainOptions
 
 MODEL = (
     "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
@@ -63,15 +63,14 @@ def test_runs_every_setting_once_and_writes_the_table(folder: Path) -> None:
 @pytest.mark.parametrize("precision", [None, "auto", "bf16"])
 def test_the_precision_is_that_of_all_runs(folder: Path, tmp_path: Path, precision: str | None) -> None:
     """fairseq's own criterion does not have the option."""
-    words = [str(folder / "data"), str(folder / "encoder"), str(tmp_path)]
-    options = _parser().parse_args(words + (["--precision", precision] if precision else []))
-    options.model_args = MODEL.split()
-    sweep = Sweep(options)
-    for setting in sweep.settings():
-        found = Words(sweep.command(setting, 1, tmp_path)).given
-        assert found.get("--precision") == precision
-        plain = "standard" if precision else "sentence_prediction"
-        assert found["--criterion"] == ("freelb" if setting.ratio else plain)
+    words = ["sweep", str(folder / "data"), str(folder / "encoder"), str(tmp_path)]
+    args = verb_parser(words).parse_args(words[1:] + (["--precision", precision] if precision else []))
+    for setting in settings(args):
+        found = TrainOptions(command(args, setting, 4.0, 1, tmp_path)).given
+        expected = ("freelb", precision or "fp32") if setting.ratio else ("standard", precision)
+        if not setting.ratio and precision is None:
+            expected = ("sentence_prediction", None)
+        assert (found["--criterion"], found.get("--precision")) == expected
 
 
 def test_a_missing_encoder_is_told(folder: Path, tmp_path: Path) -> None:

@@ -1,27 +1,22 @@
-"""What can be read from a data folder without importing torch: its task, classes and metric."""
+"""What a data folder says of the training on it: the task, the number of classes, the metric."""
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fairseq_adv.data.checked_json import json_lines
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.split_files import find_split_file
 from fairseq_adv.data.tags.columns import ENDINGS
 from fairseq_adv.data.workspace import read_manifest
 
-CLASSES = ("text_classification", "sentence_prediction")
-MASKED = ("masked_lm", "scheduled_masked_lm")
-CHOICES = ("arc_retrieval", "commonsense_qa", "qnli_ranking", "wsc")
-AT_TOKENS = ("tagging", "span_qa")
-
 _TAG = re.compile(r"O|[BIES]-\S+")
 
 
-def task_of(folder: Path) -> str:
+def detect_task(folder: Path) -> str:
     """The task that reads a folder.
 
     Raises:
@@ -35,7 +30,7 @@ def task_of(folder: Path) -> str:
         return "masked_lm"
     if (folder / "report.json").is_file() and (folder / "train.jsonl").is_file():
         return "qnli_ranking"
-    row = _first_row(questions_in(folder))
+    row = _first_row(find_questions(folder))
     if "target" in row:
         return "wsc"
     question = row.get("question")
@@ -45,7 +40,7 @@ def task_of(folder: Path) -> str:
         return "arc_retrieval"
     if _training_file(folder, (".json",)):
         return "span_qa"
-    if tagged_in(folder):
+    if find_tagged(folder):
         return "tagging"
     raise DataError(
         f"{folder}: no training data recognised (looked for input0/ and label/, train.idx, a train.jsonl of "
@@ -54,39 +49,62 @@ def task_of(folder: Path) -> str:
     )
 
 
-def classes_of(folder: Path) -> int | None:
+def kind_of(task: str) -> str:
+    """The kind of a registered task, ours or another that derives from it: "classes" for labelled texts,
+    "corpus", "questions", or "tokens" for tags and spans; "" for any other.
+    """
+    from fairseq.tasks import TASK_REGISTRY
+    from fairseq.tasks.masked_lm import MaskedLMTask
+    from fairseq.tasks.sentence_prediction import SentencePredictionTask
+
+    from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
+    from fairseq_adv.tasks.token_task import TokenTask
+    from fairseq_adv.tasks.wsc import WSCTask
+
+    kinds = {
+        SentencePredictionTask: "classes", MaskedLMTask: "corpus", MultipleChoiceTask: "questions",
+        WSCTask: "questions", TokenTask: "tokens",
+    }  # fmt: skip
+    bases = TASK_REGISTRY[task].__mro__ if task in TASK_REGISTRY else ()
+    return next((kinds[base] for base in bases if base in kinds), "")
+
+
+def count_classes(folder: Path) -> int | None:
     """How many classes a folder's labels have; ``None`` for a regression.
 
     Raises:
         DataError: there are no labels.
     """
     path = folder / "label" / "dict.txt"
-    if _made_from(folder).get("regression") or (
+    if _made_from(folder, "regression") or (
         not path.is_file() and (folder / "label" / "train.label").is_file()
     ):
         return None
     if not path.is_file():
         raise DataError(f"{path}: no such file. Prepare the data again, with labels")
-    return len([word for word in words_of(path) if not word.startswith("madeupword")])
+    return len([word for word in read_symbols(path) if not word.startswith("madeupword")])
 
 
-def words_of(dictionary: Path) -> list[str]:
+def read_symbols(dictionary: Path) -> list[str]:
     """The symbols of a dict.txt."""
-    return [line.rsplit(" ", 1)[0] for line in dictionary.read_text(encoding="utf-8").splitlines()]
+    return [
+        line.rsplit(" ", 1)[0]
+        for line in dictionary.read_text(encoding="utf-8", errors="replace").splitlines()
+    ]
 
 
-def score_of(folder: Path) -> str:
+def find_metric(folder: Path) -> str:
     """The metric that selects a classifier's best checkpoint: Matthews correlation for CoLA, else
     accuracy."""
-    return "mcc" if _made_from(folder).get("task") == "CoLA" else "accuracy"
+    return "mcc" if _made_from(folder, "task") == "CoLA" else "accuracy"
 
 
-def questions_in(folder: Path) -> Path | None:
+def find_questions(folder: Path) -> Path | None:
     """A folder's training jsonl; ``None`` if it has none, as with RACE, or several."""
     return _training_file(folder, (".jsonl",))
 
 
-def tagged_in(folder: Path) -> Path | None:
+def find_tagged(folder: Path) -> Path | None:
     """A folder's training file of tagged words in columns; ``None`` if it has none."""
     path = _training_file(folder, ENDINGS)
     if path is None:
@@ -103,20 +121,12 @@ def _training_file(folder: Path, endings: tuple[str, ...]) -> Path | None:
 
 
 def _first_row(path: Path | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return _object(next((line for line in file if line.strip()), ""))
+    if path is not None:
+        with suppress(DataError):
+            return next((row for _, row in json_lines(path)), {})
+    return {}
 
 
-def _made_from(folder: Path) -> dict[str, Any]:
-    made_from: dict[str, Any] = read_manifest(folder).get("made_from", {})
-    return made_from
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+def _made_from(folder: Path, key: str) -> Any:
+    """What the manifest of a prepared folder says of it; ``None`` if nothing."""
+    return read_manifest(folder).get("made_from", {}).get(key)

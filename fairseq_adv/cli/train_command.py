@@ -1,0 +1,228 @@
+"""Builds the ``fairseq-train`` command of ``fairseq-adv train`` and ``fairseq-adv sweep``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairseq_adv.data.errors import DataError
+
+from .count_updates import count_updates, rows_of_an_epoch
+from .detect_task import count_classes, detect_task, find_metric, kind_of, read_symbols
+from .model_args import model_args
+from .user_dir import find_user_dir, load_user_dir
+
+if TYPE_CHECKING:
+    from fairseq_adv.criterions.method import Method
+
+_ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
+_TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+_ALIASES = {"--max-sentences": "--batch-size"}
+_PRECISIONS = (
+    "--fp16", "--memory-efficient-fp16", "--bf16", "--memory-efficient-bf16", "--amp", "--tpu",
+)  # fmt: skip
+OTHER_STARTS = (
+    "--restore-file", "--continue-once", "--reset-optimizer", "--reset-lr-scheduler", "--reset-meters",
+    "--reset-dataloader",
+)  # fmt: skip
+
+
+class TrainOptions:
+    """Options for ``fairseq-train``; the user's override ours.
+
+    Args:
+        own: the user's arguments.
+
+    Attributes:
+        given: the user's options by name; "" for a flag.
+        filled: ours, in the same form.
+    """
+
+    def __init__(self, own: Sequence[str]) -> None:
+        self.given: dict[str, str] = {}
+        self.filled: dict[str, str] = {}
+        option = ""
+        for word in own:
+            if word.startswith("--"):
+                option, _, value = word.partition("=")
+                option = _ALIASES.get(option, option)
+                self.given[option] = value
+            elif option:
+                self.given[option] = word
+
+    def has(self, *options: str) -> bool:
+        """Whether the user gave one of these."""
+        return any(option in self.given for option in options)
+
+    def value(self, option: str, default: str = "") -> str:
+        """The value of an option: the user's, else ours, else ``default``."""
+        return self.given.get(option, self.filled.get(option, default))
+
+    def number(self, option: str, default: str = "") -> int:
+        """The value of an option that must be a whole number of 0 or more.
+
+        Raises:
+            DataError: it is not.
+        """
+        return whole_number(option, self.value(option, default))
+
+    def fill(self, options: Mapping[str, str], unless: Sequence[str] = ()) -> None:
+        """Fills in the options that the user has not passed; none of them if one of ``unless`` was passed."""
+        if not self.has(*unless):
+            self.filled.update({name: value for name, value in options.items() if not self.has(name)})
+
+    def filled_in(self) -> list[str]:
+        """Our options as command-line arguments."""
+        return [word for option, value in self.filled.items() for word in (option, value) if word]
+
+
+def whole_number(option: str, text: str) -> int:
+    if not text.isdecimal():
+        raise DataError(f"{option} {text}: pass a whole number")
+    return int(text)
+
+
+def train_command(
+    data: str, encoder: Path | None, own: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> list[str]:
+    """The arguments of ``fairseq-train``: the data, our options, then the user's, which override ours.
+
+    Imports the ``--user-dir``.
+
+    Args:
+        data: folder, or several joined by colons.
+        encoder: a folder written by ``fairseq-adv convert``; ``None``: the user's options define the model.
+        own: the user's options.
+        environment: gives the number of workers under torchrun.
+
+    Raises:
+        DataError: something is missing or wrong; the message names it and the fix.
+    """
+    options, folders = TrainOptions(own), [Path(part) for part in data.split(":") if part]
+    options.fill({"--user-dir": find_user_dir()})
+    options.fill({"--task": options.value("--task") or detect_task(folders[0])})
+    _fill_encoder(options, encoder, folders[0])
+    options.fill({"--criterion": "freelb"})
+    load_user_dir(options.value("--user-dir"))
+    from fairseq_adv.criterions import methods  # here, because --help doesn't need torch
+
+    kind, method = kind_of(options.value("--task")), methods().get(options.value("--criterion"))
+    if method is not None:
+        _fill_method(options, method)
+    _fill_task(options, kind, folders, encoder, method is not None)
+    options.fill({"--optimizer": "torch_adamw"})
+    if options.value("--optimizer") in ("adam", "torch_adamw"):
+        options.fill(_ADAM)
+    if all(name in environment for name in _TORCHRUN):
+        workers = int(environment["WORLD_SIZE"])
+    else:
+        options.fill({"--distributed-world-size": "1"})  # fairseq's default is all GPUs: a larger batch
+        workers = max(options.number("--distributed-world-size"), 1)
+    _fill_schedule(options, kind, folders, workers, method)
+    options.fill({"--clip-norm": "1.0"})
+    options.fill({"--no-epoch-checkpoints": ""}, unless=("--save-interval", "--keep-last-epochs"))
+    options.fill({"--save-dir": "checkpoints"})
+    options.fill({"--log-file": os.path.join(options.value("--save-dir"), "train.log")})
+    options.fill({"--log-format": "json", "--log-interval": "20"})
+    return [data, *options.filled_in(), *own]
+
+
+def _fill_encoder(options: TrainOptions, encoder: Path | None, data: Path) -> None:
+    if encoder is None:
+        if not options.has("--arch"):
+            raise DataError("--encoder is missing: pass a folder written by fairseq-adv convert, or --arch")
+        return
+    weights, sizes, dictionary = (encoder / name for name in ("model.pt", "model_args.txt", "dict.txt"))
+    if not weights.is_file():
+        raise DataError(f"{weights}: no such file. Pass a folder written by fairseq-adv convert")
+    if sizes.is_file():
+        options.fill(TrainOptions(model_args(encoder)).given)
+    elif not options.has("--arch"):
+        raise DataError(
+            f"{sizes}: no such file. For fairseq's own RoBERTa pass --arch roberta_base or roberta_large"
+        )
+    mine = data / "input0" / "dict.txt"
+    if mine.is_file() and dictionary.is_file() and read_symbols(mine) != read_symbols(dictionary):
+        raise DataError(
+            f"{data} was prepared with a different dictionary than {dictionary}: the word ids would be "
+            f"wrong. Prepare it again with --encoder {encoder}"
+        )
+    options.fill({"--finetune-from-model": str(weights)}, unless=OTHER_STARTS)
+
+
+def _fill_method(options: TrainOptions, method: type[Method]) -> None:
+    sizes = TrainOptions(method.train_sizes.split()).given
+    options.fill(sizes, unless=(*sizes, "--adv-norm-type"))
+    options.fill(TrainOptions(method.train_options.split()).given)
+    options.fill({"--precision": "auto"}, unless=_PRECISIONS)  # fairseq's own criterions don't have it
+
+
+def _fill_task(
+    options: TrainOptions, kind: str, folders: Sequence[Path], encoder: Path | None, is_ours: bool
+) -> None:
+    score = ""
+    if kind == "classes":
+        score = _fill_classes(options, folders[0], is_ours)
+    elif kind in ("questions", "tokens"):
+        score, saved = "accuracy" if kind == "questions" else "f1", folders[0] / "tokenizer"
+        if encoder is not None or saved.is_dir():
+            options.fill({"--tokenizer-dir": str(encoder or saved)})
+    elif kind == "corpus":
+        longest = options.value("--max-positions", "512")
+        options.fill({"--tokens-per-sample": str(min(512, int(longest))) if longest.isdecimal() else "512"})
+    best = {"--best-checkpoint-metric": score, "--maximize-best-checkpoint-metric": ""}
+    if score:
+        options.fill(best, unless=tuple(best))
+
+
+def _fill_classes(options: TrainOptions, folder: Path, is_ours: bool) -> str:
+    """Returns the metric that selects the best checkpoint; "" for the loss."""
+    classes = None if options.has("--regression-target") else count_classes(folder)
+    options.fill({"--num-classes": str(classes or 1), "--init-token": "0", "--separator-token": "2"})
+    options.fill({"--shorten-method": "truncate"})
+    splits = [name for name in ("valid", "valid1") if (folder / "input0" / f"{name}.idx").is_file()]
+    options.fill({"--valid-subset": ",".join(splits)} if splits else {"--disable-validation": ""})
+    if classes is None:
+        options.fill({"--regression-target": ""})
+        return "pearson" if is_ours else ""
+    return find_metric(folder) if is_ours else "accuracy"
+
+
+def _fill_schedule(
+    options: TrainOptions, kind: str, folders: Sequence[Path], workers: int, method: type[Method] | None
+) -> None:
+    """Batch size and learning rate: warm-up over 6 % of the updates, then decay to 0 at the last."""
+    options.fill({"--batch-size": "8" if kind == "questions" else "16"}, unless=("--max-tokens",))
+    options.fill({"--required-batch-size-multiple": "1"})
+    options.fill({"--max-epoch": "3"}, unless=("--max-update",))
+    options.fill({"--lr": "5e-05"})
+    if options.value("--lr-scheduler", "polynomial_decay") != "polynomial_decay":
+        return
+    if not options.has("--total-num-update"):
+        options.fill({"--total-num-update": str(_updates(options, kind, folders, workers, method))})
+    warm_up = str(options.number("--total-num-update") * 6 // 100)
+    options.fill({"--lr-scheduler": "polynomial_decay", "--warmup-updates": warm_up})
+
+
+def _updates(
+    options: TrainOptions, kind: str, folders: Sequence[Path], workers: int, method: type[Method] | None
+) -> int:
+    most, epochs = options.number("--max-update", "0"), options.number("--max-epoch", "0")
+    rows = None
+    if epochs and not options.has("--max-tokens"):
+        rows = rows_of_an_epoch(options, kind, folders)
+    if rows is None:
+        if most:
+            return most
+        raise DataError(
+            "the number of updates is not known before training (--max-tokens, --max-epoch 0, or rows that "
+            "are made during training). Pass --max-update, or --total-num-update to set only the schedule"
+        )
+    parts = options.value("--update-freq", "1").strip("[]").split(",")
+    update_freq = [whole_number("--update-freq", part.strip()) for part in parts]
+    total = count_updates(rows, epochs, options.number("--batch-size"), workers, update_freq)
+    if method is not None:
+        total *= method.updates_per_batch({**options.filled, **options.given})
+    return min(total, most) if most else total
