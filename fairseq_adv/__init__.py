@@ -20,7 +20,7 @@ __version__ = "0.2.1"
 # Attributes that ``import fairseq_adv`` gave until 0.2.1.
 _MOVED = {
     **{name: f"fairseq_adv.{name}" for name in ("criterions", "models", "optim", "tasks")},
-    **{name: f"fairseq_adv.data.tokenizers.{name}" for name in ("albert_bpe", "wordpiece_bpe")},
+    **dict.fromkeys(("albert_bpe", "wordpiece_bpe"), "fairseq_adv.data.tokenizers.registered_bpe"),
 }
 
 

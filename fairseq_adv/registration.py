@@ -6,8 +6,7 @@ trains imports :mod:`fairseq_adv.plugin`, which adds the patches for training.
 """
 
 import fairseq_adv.criterions
-import fairseq_adv.data.tokenizers.albert_bpe
-import fairseq_adv.data.tokenizers.wordpiece_bpe
+import fairseq_adv.data.tokenizers.registered_bpe
 import fairseq_adv.models
 import fairseq_adv.optim
 import fairseq_adv.tasks  # noqa: F401

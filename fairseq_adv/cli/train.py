@@ -107,7 +107,7 @@ def _workers(own: list[str], workers: int | None) -> tuple[list[str], list[str]]
 def _save_tokenizer(data: Path, options: TrainOptions) -> None:
     """Copies the data's tokenizer next to the checkpoints, atomically, unless the run resumes."""
     from fairseq_adv.data.io import atomic_folder
-    from fairseq_adv.data.tokenizers.saved_tokenizer import FILES, FOLDER
+    from fairseq_adv.data.tokenizers import FILES, FOLDER
 
     save = Path(os.path.abspath(options.value("--save-dir")))
     target, source = save / FOLDER, data / FOLDER

@@ -14,7 +14,6 @@ from tqdm import tqdm
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_folder, sha256_of
-from fairseq_adv.hub.bpe_vocabulary import byte_level_vocabulary
 from fairseq_adv.hub.fairseq_state import (
     HEAD_SEED,
     add_fresh_head,
@@ -25,9 +24,14 @@ from fairseq_adv.hub.families import ALBERT, BERT, ROBERTA, Family, Sizes
 from fairseq_adv.hub.hf_folder import read_config, read_hf_folder, source_hashes
 from fairseq_adv.hub.key_map import Converted, convert_tensors
 from fairseq_adv.hub.model_config import fairseq_flags, fairseq_model_config, hydra_model, sizes_of
-from fairseq_adv.hub.spiece_vocabulary import spiece_vocabulary
-from fairseq_adv.hub.vocabulary import FAIRSEQ_FIRST, Vocabulary, write_json
-from fairseq_adv.hub.wordpiece_vocabulary import wordpiece_vocabulary
+from fairseq_adv.hub.vocabulary import (
+    FAIRSEQ_FIRST,
+    Vocabulary,
+    byte_level_vocabulary,
+    spiece_vocabulary,
+    wordpiece_vocabulary,
+    write_json,
+)
 
 logger = logging.getLogger(__name__)
 

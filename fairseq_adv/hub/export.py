@@ -12,13 +12,14 @@ import torch
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.binarize import class_names
+from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 from fairseq_adv.data.workspace import finished, workspace
 from fairseq_adv.hub.export_card import model_card
 from fairseq_adv.hub.export_kinds import CLASS_SUFFIX, CLASSES, TAGS, Trained, trained_for
 from fairseq_adv.hub.export_model import hf_config, hf_tensors, sizes_of_tensors
 from fairseq_adv.hub.export_state import TrainedState, read_trained
-from fairseq_adv.hub.export_tokenizer import find_tokenizer, hf_tokenizer
+from fairseq_adv.hub.export_tokenizer import hf_tokenizer
 from fairseq_adv.hub.vocabulary import write_json
 
 # Incremented whenever the same checkpoint would be exported differently, so that old results are not reused.
@@ -65,7 +66,8 @@ def export_checkpoint(
         raise DataError(f"--precision {precision}: pass one of {', '.join(DTYPES)}")
     state = read_trained(checkpoint, averaged)
     trained = trained_for(state)
-    tokenizer = find_tokenizer(state, tokenizer_dir)
+    named = state.task.get("tokenizer_dir")
+    tokenizer = saved_tokenizer(checkpoint, state.data, tokenizer_dir, named)
     classes = _class_names(state, trained, labels)
     made_from = {
         "format": FORMAT,

@@ -10,30 +10,24 @@ ALBERT with any of them. The tokens before, between and after the texts are thos
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Optional, Sequence
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import text_lines
-from fairseq_adv.data.tokenizers.saved_tokenizer import config_of, saved_tokenizer
-from fairseq_adv.data.tokenizers.spiece import MODEL, spiece_engine
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
-from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine
-from fairseq_adv.hub.bpe_vocabulary import SPECIALS as BPE_SPECIALS
+from fairseq_adv.data.tokenizers.saved_tokenizer import config_of
+from fairseq_adv.data.tokenizers.spiece import MODEL
+from fairseq_adv.data.tokenizers.text_to_ids import CompiledTokenizer, TokenToIds
 from fairseq_adv.hub.export_kinds import CHOICES, MASKED_LM, Trained
-from fairseq_adv.hub.export_state import TrainedState
 from fairseq_adv.hub.families import ALBERT, BERT, ROBERTA, Family
-from fairseq_adv.hub.spiece_vocabulary import SPECIALS as ALBERT_SPECIALS
 from fairseq_adv.hub.vocabulary import (
     FAIRSEQ_FIRST,
     FAIRSEQ_MASK,
     ROLES,
+    SPECIALS,
     order_for_fairseq,
     special_tokens,
     write_json,
 )
-from fairseq_adv.hub.wordpiece_vocabulary import SPECIALS as WORDPIECE_SPECIALS
 
 # What str.splitlines splits at; the multiple-choice tasks replace it with a space.
 _LINE_BREAKS = "\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
@@ -58,34 +52,25 @@ class HfTokenizer:
     files: dict[str, bytes]
 
 
-def find_tokenizer(state: TrainedState, tokenizer_dir: Optional[Path]) -> TokenToIds:
-    """Finds the tokenizer stored with a checkpoint or its data.
+@dataclass(frozen=True)
+class _Plain:
+    """A tokenizer without special tokens and without what stands around the texts.
 
-    Otherwise it is read from the checkpoint's own folder, if that is a converted encoder, or from the folder
-    that a multiple-choice task read it from.
-
-    Args:
-        state: the checkpoint.
-        tokenizer_dir: the folder that the user named; no other is searched then.
-
-    Raises:
-        DataError: there is none; names the option that sets its folder.
+    Attributes:
+        family: of models that usually have it.
+        engine: a ``tokenizers.Tokenizer`` that nothing else uses.
+        rows: (words,), for each index of fairseq's dictionary the engine's id.
+        specials: fairseq's special symbols -> the tokens' names.
+        settings: entries of tokenizer_config.json.
+        files: name -> content of further files.
     """
-    try:
-        return saved_tokenizer(state.path, state.data, tokenizer_dir)
-    except DataError:
-        if tokenizer_dir is not None:
-            raise
-        places = [state.path.parent]
-        if "tokenizer_dir" in state.task:
-            named = state.task["tokenizer_dir"] or (state.data or "").split(":")[0]
-            places += [Path(str(named))] if named else []
-        for place in places:
-            if (place / "dict.txt").is_file() and any(
-                (place / name).is_file() for name in ("vocab.txt", "encoder.json", MODEL)
-            ):
-                return tokenizer_for_encoder(place)
-        raise
+
+    family: Family
+    engine: Any
+    rows: tuple[int, ...]
+    specials: dict[str, str]
+    settings: dict[str, Any]
+    files: dict[str, bytes]
 
 
 def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfTokenizer:
@@ -100,6 +85,8 @@ def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfToken
         DataError: tokenizer and model don't belong together, or the dictionary lacks tokens that the
             tokenizer produces.
     """
+    from tokenizers import AddedToken, Regex, normalizers
+
     symbols = list(tokenizer.dictionary.symbols)
     if FAIRSEQ_MASK not in symbols:
         symbols.append(FAIRSEQ_MASK)  # as tasks do
@@ -109,45 +96,65 @@ def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfToken
             f"<mask>), but the model has embeddings for {words}. Pass the folder of the tokenizer that it "
             "was trained with as --tokenizer-dir."
         )
-    made = _byte_level if tokenizer.kind == "gpt2" else _compiled
-    found = made(tokenizer, symbols, trained)
-    return replace(found, family=ALBERT) if trained.is_albert else found
-
-
-def _compiled(tokenizer: TokenToIds, symbols: Sequence[str], trained: Trained) -> HfTokenizer:
-    """WordPiece's and ALBERT's."""
-    if tokenizer.kind == "wordpiece":
-        vocab, names = tokenizer.files["vocab"], WORDPIECE_SPECIALS
-        tokens = text_lines(vocab)
-        content = "".join(f"{token}\n" for token in tokens).encode("utf-8")
-        engine = wordpiece_engine(vocab, cased=not tokenizer.options["lowercase"])
+    if isinstance(tokenizer, CompiledTokenizer):
+        plain = _compiled(tokenizer, symbols)
     else:
-        vocab, names = tokenizer.files["spiece"], ALBERT_SPECIALS
-        engine, content = spiece_engine(vocab, tokenizer.options), vocab.read_bytes()
-        tokens = [engine.id_to_token(row) for row in range(engine.get_vocab_size())]
-    specials = special_tokens(vocab.parent, names)
-    named, places = order_for_fairseq(tokens, specials, vocab)
+        plain = _byte_level(tokenizer, symbols)
+    engine, specials, is_masked_lm = plain.engine, plain.specials, trained.kind == MASKED_LM
+    is_gpt2 = plain.family is ROBERTA
+    steps = [normalizers.Replace(Regex(_LINE_BREAKS), " ")] if trained.kind == CHOICES else []
+    strips = not is_gpt2 and "normalizer" not in tokenizer.options  # BERT's and ALBERT's normalisers do
+    if not strips and not is_masked_lm:  # whose text is split at <mask>, where spaces matter
+        steps.append(normalizers.Replace(Regex(_AROUND), ""))
+    if steps:
+        engine.normalizer = normalizers.Sequence(steps + ([engine.normalizer] if engine.normalizer else []))
+    for symbol, token in specials.items():
+        lstrip = symbol == FAIRSEQ_MASK and is_gpt2  # RoBERTa's mask includes the space before it
+        engine.add_special_tokens([AddedToken(token, lstrip=lstrip, normalized=False)])
+    engine.post_processor = _template(trained, plain.rows, specials, symbols)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": trained.longest,
+        **{ROLES[symbol]: token for symbol, token in specials.items()},
+        "model_input_names": ["input_ids", "attention_mask"],  # otherwise transformers 4 adds the segments
+        # As in fairseq, texts can't contain special tokens; but those of a masked LM must contain masks.
+        "split_special_tokens": not is_masked_lm,
+        "clean_up_tokenization_spaces": False,
+        **plain.settings,
+    }
+    text = json.dumps(json.loads(engine.to_str()), ensure_ascii=False, separators=(",", ":"))
+    files = {
+        "tokenizer.json": text.encode("utf-8"), "tokenizer_config.json": write_json(config), **plain.files
+    }  # fmt: skip
+    family = ALBERT if trained.is_albert else plain.family
+    return HfTokenizer(family, plain.rows, plain.rows[symbols.index("<pad>")], files)
+
+
+def _compiled(tokenizer: CompiledTokenizer, symbols: Sequence[str]) -> _Plain:
+    """WordPiece's and ALBERT's, with the rows of the encoder that was converted."""
+    from tokenizers import Tokenizer
+
+    engine = Tokenizer.from_str(tokenizer.engine.to_str())
+    tokens = [str(engine.id_to_token(row)) for row in range(engine.get_vocab_size())]
+    source = tokenizer.files["vocab" if tokenizer.kind == "wordpiece" else "spiece"]
+    specials = special_tokens(source.parent, tokenizer.kind)
+    named, places = order_for_fairseq(tokens, specials, source)
     row_of = dict(zip((*FAIRSEQ_FIRST, *named, FAIRSEQ_MASK), places))
     if set(row_of) != set(symbols):
         odd = sorted(set(row_of) ^ set(symbols))[0]
         raise DataError(
-            f"{tokenizer.files['dictionary']}: its words are not the tokens of {vocab}; {odd!r} is in only "
+            f"{tokenizer.files['dictionary']}: its words are not the tokens of {source}; {odd!r} is in only "
             "one of them. Pass a folder whose files belong together as --tokenizer-dir."
         )
     rows = tuple(row_of[symbol] for symbol in symbols)
-    if trained.kind == CHOICES:
-        from tokenizers import Regex, normalizers
-
-        breaks = normalizers.Replace(Regex(_LINE_BREAKS), " ")
-        engine.normalizer = normalizers.Sequence([breaks, engine.normalizer])
-    files = _files(engine, trained, rows, specials, symbols, config_of(tokenizer))
-    files["vocab.txt" if tokenizer.kind == "wordpiece" else MODEL] = content
-    return HfTokenizer(BERT, rows, row_of["<pad>"], files)
+    name = "vocab.txt" if tokenizer.kind == "wordpiece" else MODEL
+    return _Plain(BERT, engine, rows, specials, config_of(tokenizer), {name: source.read_bytes()})
 
 
-def _byte_level(tokenizer: TokenToIds, symbols: Sequence[str], trained: Trained) -> HfTokenizer:
+def _byte_level(tokenizer: TokenToIds, symbols: Sequence[str]) -> _Plain:
+    """GPT-2's BPE, with the rows of fairseq's dictionary."""
     from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     theirs = get_encoder(str(tokenizer.files["encoder_json"]), str(tokenizer.files["vocab_bpe"]))
     token_of = {str(number): token for token, number in theirs.encoder.items()}
@@ -161,52 +168,15 @@ def _byte_level(tokenizer: TokenToIds, symbols: Sequence[str], trained: Trained)
             "as --tokenizer-dir."
         )
     engine = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>"))
-    steps = [normalizers.Replace(Regex(_LINE_BREAKS), " ")] if trained.kind == CHOICES else []
-    if trained.kind != MASKED_LM:  # whose text is split at <mask>, where spaces matter
-        steps.append(normalizers.Replace(Regex(_AROUND), ""))
-    if steps:
-        engine.normalizer = normalizers.Sequence(steps)
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     engine.decoder = decoders.ByteLevel()
-    rows = tuple(range(len(symbols)))
-    specials = {symbol: BPE_SPECIALS[role] for symbol, role in ROLES.items()}
-    files = _files(engine, trained, rows, specials, symbols, {"bos_token": "<s>", "eos_token": "</s>"})
-    files["vocab.json"] = (json.dumps(vocabulary, ensure_ascii=False) + "\n").encode("utf-8")
     lines = "".join(f"{left} {right}\n" for left, right in merges)
-    files["merges.txt"] = f"#version: 0.2\n{lines}".encode()
-    return HfTokenizer(ROBERTA, rows, vocabulary["<pad>"], files)
-
-
-def _files(
-    engine: Any, trained: Trained, rows: Sequence[int], specials: dict[str, str], symbols: Sequence[str],
-    settings: dict[str, Any],
-) -> dict[str, bytes]:  # fmt: skip
-    """tokenizer.json and tokenizer_config.json.
-
-    Args:
-        engine: without special tokens and without the template around the texts; both are added to it.
-        specials: fairseq's special symbols -> the tokens' names here.
-        settings: further entries of tokenizer_config.json.
-    """
-    from tokenizers import AddedToken
-
-    for symbol, token in specials.items():
-        # RoBERTa's mask includes the space before it.
-        lstrip = symbol == FAIRSEQ_MASK and "bos_token" in settings
-        engine.add_special_tokens([AddedToken(token, lstrip=lstrip, normalized=False)])
-    engine.post_processor = _template(trained, rows, specials, symbols)
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": trained.longest,
-        **{ROLES[symbol]: token for symbol, token in specials.items()},
-        "model_input_names": ["input_ids", "attention_mask"],  # otherwise transformers 4 adds the segments
-        # As in fairseq, texts can't contain special tokens; but those of a masked LM must contain masks.
-        "split_special_tokens": trained.kind != MASKED_LM,
-        "clean_up_tokenization_spaces": False,
-        **settings,
+    files = {
+        "vocab.json": (json.dumps(vocabulary, ensure_ascii=False) + "\n").encode("utf-8"),
+        "merges.txt": f"#version: 0.2\n{lines}".encode(),
     }
-    text = json.dumps(json.loads(engine.to_str()), ensure_ascii=False, separators=(",", ":"))
-    return {"tokenizer.json": text.encode("utf-8"), "tokenizer_config.json": write_json(config)}
+    settings = {"bos_token": "<s>", "eos_token": "</s>"}
+    return _Plain(ROBERTA, engine, tuple(range(len(symbols))), SPECIALS["gpt2"], settings, files)
 
 
 def _template(trained: Trained, rows: Sequence[int], specials: dict[str, str], symbols: Sequence[str]) -> Any:

@@ -1,4 +1,4 @@
-"""Orders a model's tokens for a fairseq dictionary, and finds the row of each in the model's tables.
+"""A model's tokens in the order of a fairseq dictionary, and the row of each in the model's tables.
 
 fairseq's order is ``<s> <pad> </s> <unk>``, then the lines of ``dict.txt``, then ``<mask>``, which tasks
 append.
@@ -7,12 +7,22 @@ append.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any
 
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import text_lines
+from fairseq_adv.data.tokenizers.spiece import MODEL, load_spiece, spiece_engine, spiece_settings
+from fairseq_adv.data.tokenizers.wordpiece import (
+    engine_of_words,
+    read_fast_tokenizer,
+    read_words,
+    wordpiece_config,
+    wordpiece_options,
+)
 
 FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 FAIRSEQ_MASK = "<mask>"
@@ -24,6 +34,13 @@ ROLES = {
     "<unk>": "unk_token",
     "<mask>": "mask_token",
 }
+# Kind of tokenizer -> the token for each of them, if the files name no other.
+SPECIALS = {
+    "gpt2": dict(zip(ROLES, ROLES)),
+    "wordpiece": dict(zip(ROLES, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"))),
+    "albert": dict(zip(ROLES, ("[CLS]", "<pad>", "[SEP]", "<unk>", "[MASK]"))),
+}
+END_OF_TEXT = "<|endoftext|>"
 
 
 @dataclass(frozen=True)
@@ -47,6 +64,139 @@ class Vocabulary:
     def dict_txt(self) -> str:
         """Returns the text of ``dict.txt``: each symbol with the count 1."""
         return "".join(f"{symbol} 1\n" for symbol in self.symbols)
+
+
+def wordpiece_vocabulary(folder: Path) -> Vocabulary:
+    """The WordPiece vocabulary of a BERT, from ``vocab.txt``, else from ``tokenizer.json``.
+
+    The result's files are ``vocab.txt`` (one token per line, in the source's order), ``tokenizer.json`` with
+    the source's normaliser and pre-tokenizer, and ``tokenizer_config.json`` with the settings.
+
+    Raises:
+        DataError: neither file exists, or the tokens can't form a fairseq dictionary.
+    """
+    fast = read_fast_tokenizer(folder, "WordPiece")
+    source = folder / "vocab.txt"
+    if source.is_file():
+        ranks = read_words(source)
+    elif fast:
+        source = folder / "tokenizer.json"
+        ranks = dict(fast["model"]["vocab"])
+    else:
+        raise DataError(f"{folder}: needs vocab.txt, or a tokenizer.json of type WordPiece")
+    tokens = _tokens_in_order(folder, ranks, fast, source)
+    engine = engine_of_words({token: row for row, token in enumerate(tokens)}, source)
+    settings = wordpiece_config(wordpiece_options(engine))
+    files = {
+        "vocab.txt": "".join(f"{token}\n" for token in tokens).encode("utf-8"),
+        "tokenizer.json": engine.to_str().encode("utf-8"),
+        "tokenizer_config.json": write_json(settings),
+    }
+    return _vocabulary(folder, "wordpiece", tokens, source, files, settings)
+
+
+def spiece_vocabulary(folder: Path) -> Vocabulary:
+    """The SentencePiece vocabulary of an ALBERT, from ``spiece.model``.
+
+    The result's files are that file and a ``tokenizer_config.json`` with the normalisation settings.
+
+    Raises:
+        DataError: the file is missing, not a unigram model, or its tokens can't form a fairseq dictionary.
+    """
+    source, settings = folder / MODEL, spiece_settings(folder)
+    spiece_engine(source, settings)  # checks the whole file
+    loaded = load_spiece(source)
+    ranks = {loaded.id_to_piece(row): row for row in range(loaded.get_piece_size())}
+    tokens = _tokens_in_order(folder, ranks, read_fast_tokenizer(folder, "Unigram"), source)
+    files = {MODEL: source.read_bytes(), "tokenizer_config.json": write_json(dict(settings))}
+    return _vocabulary(folder, "albert", tokens, source, files, dict(settings))
+
+
+def byte_level_vocabulary(folder: Path) -> Vocabulary:
+    """The byte-level BPE of a RoBERTa: ``vocab.json`` and ``merges.txt``, or both from ``tokenizer.json``.
+
+    Hugging Face's ``vocab.json`` maps tokens to rows of the model. fairseq keeps GPT-2's two steps:
+    ``encoder.json`` numbers the tokens as GPT-2 does (the 256 bytes, then one token per merge, then
+    ``<|endoftext|>``), and ``dict.txt`` lists these numbers, as words, in the order of the rows. Rows whose
+    token is not the result of a merge (``madeupword0000``, added tokens) use the token itself as their word.
+
+    The result's files are ``encoder.json`` and ``vocab.bpe`` for fairseq's ``--bpe gpt2``.
+
+    Raises:
+        DataError: a file is missing or unreadable, or the two do not belong together.
+    """
+    fast = read_fast_tokenizer(folder, "BPE")
+    if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        source = folder / "vocab.json"
+        ranks: dict[str, Any] = json_object(source)
+        merges = _merges_of_lines(folder / "merges.txt")
+    elif fast:
+        source = folder / "tokenizer.json"
+        ranks = dict(fast["model"]["vocab"])
+        merges = [
+            _merge(entry, f"{source}: merge {number}") for number, entry in enumerate(fast["model"]["merges"])
+        ]
+    else:
+        raise DataError(f"{folder}: needs vocab.json and merges.txt, or a tokenizer.json of type BPE")
+    tokens = _tokens_in_order(folder, ranks, fast, source)
+    encoder = gpt2_numbers(merges)
+    _check_belonging(encoder, ranks, source)
+    words = {token: str(number) for token, number in encoder.items()}
+    bpe = "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in merges)
+    # fairseq opens encoder.json with the system's default encoding, so it is written in ASCII, like GPT-2's.
+    files = {"encoder.json": json.dumps(encoder).encode("ascii"), "vocab.bpe": bpe.encode("utf-8")}
+    return _vocabulary(folder, "gpt2", tokens, source, files, {"merges": len(merges)}, words)
+
+
+def gpt2_numbers(merges: list[tuple[str, str]]) -> dict[str, int]:
+    """Returns token -> number in GPT-2's order: bytes, merges, ``<|endoftext|>``."""
+    from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
+
+    numbers: dict[str, int] = {}
+    # A token that results from two merges has the number of the first.
+    for token in [*bytes_to_unicode().values(), *(left + right for left, right in merges), END_OF_TEXT]:
+        numbers.setdefault(token, len(numbers))
+    return numbers
+
+
+def _merges_of_lines(path: Path) -> list[tuple[str, str]]:
+    lines = text_lines(path)
+    start = 1 if lines and lines[0].startswith("#version") else 0
+    return [_merge(line, f"{path}:{number}") for number, line in enumerate(lines[start:], start + 1) if line]
+
+
+def _merge(entry: Any, place: str) -> tuple[str, str]:
+    """Parses a merge, "left right" or, from newer programs, ["left", "right"]."""
+    parts = entry.split(" ") if isinstance(entry, str) else entry
+    if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(p, str) and p for p in parts):
+        raise DataError(f"{place}: {entry!r} is not a pair of tokens")
+    return parts[0], parts[1]
+
+
+def _check_belonging(encoder: dict[str, int], ranks: dict[str, Any], source: Path) -> None:
+    """Checks that every result of a merge has a row; bytes that did not occur in training may lack one."""
+    lost = [
+        token
+        for token, number in encoder.items()
+        if token not in ranks and number >= 256 and token != END_OF_TEXT
+    ]
+    if lost:
+        raise DataError(
+            f"{source}: no row for {len(lost)} of the tokens that the merges produce, such as {lost[0]!r}. "
+            "Vocabulary and merges belong to different models, or this is not byte-level BPE (SentencePiece "
+            "vocabularies are not supported)"
+        )
+    if not any(token in ranks for token, number in encoder.items() if number < 256):
+        raise DataError(f"{source}: has none of the 256 byte tokens; only byte-level BPE is supported")
+
+
+def _vocabulary(
+    folder: Path, kind: str, tokens: Sequence[str], source: Path, files: dict[str, bytes],
+    about: dict[str, Any], words: dict[str, str] | None = None,
+) -> Vocabulary:  # fmt: skip
+    specials = special_tokens(folder, kind)
+    symbols, rows = order_for_fairseq(tokens, specials, source, words)
+    return Vocabulary(symbols, rows, kind, files, {"specials": specials, **about})
 
 
 def order_for_fairseq(
@@ -102,12 +252,12 @@ def _check_symbols(symbols: Sequence[str], rows: Sequence[int], source: Path) ->
             raise DataError(f"{source}: row {row} would be {symbol!r} in dict.txt, which is already {other}")
 
 
-def special_tokens(folder: Path, defaults: dict[str, str]) -> dict[str, str]:
-    """Returns fairseq symbol -> the source's token, as in the tokenizer's files, else from ``defaults``.
+def special_tokens(folder: Path, kind: str) -> dict[str, str]:
+    """fairseq's special symbols -> the source's tokens, as in the tokenizer's files, else as usual.
 
     Args:
         folder: the model's folder.
-        defaults: key in the tokenizer's files (``cls_token``, ``pad_token``, …) -> token.
+        kind: a key of ``SPECIALS``.
     """
     named: dict[str, Any] = {}
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
@@ -118,16 +268,26 @@ def special_tokens(folder: Path, defaults: dict[str, str]) -> dict[str, str]:
         value = named.get(key)
         # Hugging Face writes a token as a string or as {"content": string, …}.
         value = value.get("content") if isinstance(value, dict) else value
-        found[symbol] = value if isinstance(value, str) else defaults[key]
+        found[symbol] = value if isinstance(value, str) else SPECIALS[kind][symbol]
     return found
 
 
-def tokens_in_order(vocabulary: dict[str, Any], source: Path) -> list[str]:
-    """Turns token -> row into the list of tokens.
+def _tokens_in_order(folder: Path, ranks: dict[str, Any], fast: dict[str, Any], source: Path) -> list[str]:
+    """The tokens of the rows 0, 1, 2, …, including those that were added after training.
+
+    Args:
+        folder: may contain ``added_tokens.json``.
+        ranks: token -> row.
+        fast: the contents of ``tokenizer.json``, or empty.
+        source: the file that ``ranks`` was read from, for messages.
 
     Raises:
         DataError: the rows are not 0, 1, 2, … without gaps.
     """
+    added = {str(token["content"]): int(token["id"]) for token in fast.get("added_tokens", [])}
+    if (folder / "added_tokens.json").is_file():
+        added.update(json_object(folder / "added_tokens.json"))
+    vocabulary = {**added, **ranks}
     by_row = {row: token for token, row in vocabulary.items()}
     if len(by_row) != len(vocabulary) or set(by_row) != set(range(len(by_row))):
         raise DataError(
@@ -136,29 +296,6 @@ def tokens_in_order(vocabulary: dict[str, Any], source: Path) -> list[str]:
     return [by_row[row] for row in range(len(by_row))]
 
 
-def read_fast_tokenizer(folder: Path, kind: str) -> dict[str, Any]:
-    """Returns ``tokenizer.json`` of the folder if its model is of type ``kind``, else an empty dict."""
-    if not (folder / "tokenizer.json").is_file():
-        return {}
-    fast = json_object(folder / "tokenizer.json")
-    model = fast.get("model")
-    return fast if isinstance(model, dict) and model.get("type") == kind else {}
-
-
-def add_tokens(folder: Path, vocabulary: dict[str, int], fast: dict[str, Any]) -> dict[str, int]:
-    """Returns ``vocabulary`` (token -> row) extended with the tokens that were added after training.
-
-    Args:
-        folder: may contain ``added_tokens.json``.
-        vocabulary: token -> row.
-        fast: the contents of ``tokenizer.json``, or empty.
-    """
-    added = {str(token["content"]): int(token["id"]) for token in fast.get("added_tokens", [])}
-    if (folder / "added_tokens.json").is_file():
-        added.update(json_object(folder / "added_tokens.json"))
-    return {**added, **vocabulary}
-
-
 def write_json(value: dict[str, Any]) -> bytes:
-    """Returns a JSON text with one key per line, UTF-8."""
+    """A JSON text with one key per line, UTF-8."""
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode("utf-8")

@@ -18,7 +18,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.hub import fairseq_state
 from fairseq_adv.hub.convert import convert_hf_checkpoint
-from fairseq_adv.hub.wordpiece_vocabulary import wordpiece_vocabulary
+from fairseq_adv.hub.vocabulary import wordpiece_vocabulary
 
 
 @pytest.fixture
@@ -42,6 +42,7 @@ def test_files_and_flags(bert: Path, tmp_path: Path) -> None:
         "model.pt",
         "dict.txt",
         "vocab.txt",
+        "tokenizer.json",
         "tokenizer_config.json",
         "model.yaml",
         "model_args.txt",
@@ -209,7 +210,7 @@ def test_failure_leaves_nothing(bert: Path, tmp_path: Path, monkeypatch: pytest.
 def test_from_pretrained_reads_text(bert: Path, tmp_path: Path) -> None:
     from tokenizers import BertWordPieceTokenizer
 
-    import fairseq_adv.data.tokenizers.wordpiece_bpe  # noqa: F401  (registers the tokeniser)
+    import fairseq_adv.data.tokenizers.registered_bpe  # noqa: F401  (registers the tokeniser)
 
     out = tmp_path / "out"
     convert_hf_checkpoint(bert, out)

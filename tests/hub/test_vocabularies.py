@@ -11,9 +11,8 @@ import pytest
 from fairseq.data import Dictionary
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.hub.bpe_vocabulary import byte_level_vocabulary
 from fairseq_adv.hub.convert import convert_hf_checkpoint
-from fairseq_adv.hub.wordpiece_vocabulary import wordpiece_vocabulary
+from fairseq_adv.hub.vocabulary import byte_level_vocabulary, wordpiece_vocabulary
 
 pytestmark = pytest.mark.fast
 
@@ -120,7 +119,7 @@ def edit_vocab(folder: Path, old: str, new: str) -> None:
     ("old", "new", "message"),
     [
         ("[MASK]\n", "[KSAM]\n", r"vocab.txt: no token '\[MASK\]', which fairseq needs as <mask>"),
-        ("film\n", "the\n", r"vocab.txt: token 'the' occurs twice, first in line \d+"),
+        ("film\n", "the\n", r"vocab.txt:\d+: token 'the' is also on line \d+"),
         (
             "film\n",
             "<s>\n",

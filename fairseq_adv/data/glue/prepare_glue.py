@@ -15,7 +15,7 @@ from fairseq_adv.data.glue.tsv import Split, read_split
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.text.binarize import label_dictionary
 from fairseq_adv.data.text.labelled_rows import Prepared, write_folder
-from fairseq_adv.data.tokenizers.saved_tokenizer import FOLDER
+from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import finished, workspace
 

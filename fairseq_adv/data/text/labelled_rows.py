@@ -13,7 +13,8 @@ from fairseq.data import Dictionary
 from tqdm import tqdm
 
 from fairseq_adv.data.text.binarize import write_indexed
-from fairseq_adv.data.tokenizers.saved_tokenizer import FOLDER, save_tokenizer
+from fairseq_adv.data.tokenizers import FOLDER
+from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds
 
 _CHUNK_ROWS = 1000

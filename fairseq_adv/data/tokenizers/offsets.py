@@ -8,15 +8,14 @@ covered.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator, List, Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fairseq_adv.data.tokenizers.text_to_ids import CompiledTokenizer, Gpt2Tokenizer, Ids, TokenToIds
+from fairseq_adv.data.tokenizers.text_to_ids import Ids, Offsets, TokenToIds
 
 _CHUNK = 5000  # texts; limits the memory of the library's encodings
-_Offsets = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -31,8 +30,8 @@ class AlignedTexts:
     """
 
     ids: Ids
-    starts: _Offsets
-    ends: _Offsets
+    starts: Offsets
+    ends: Offsets
     bounds: Ids
 
     @property
@@ -40,13 +39,13 @@ class AlignedTexts:
         """(texts,) int64, the number of tokens of each."""
         return np.diff(self.bounds)
 
-    def of(self, text: int) -> Tuple[Ids, _Offsets, _Offsets]:
+    def of(self, text: int) -> Tuple[Ids, Offsets, Offsets]:
         """Ids, starts and ends of one text's tokens."""
         part = slice(self.bounds[text], self.bounds[text + 1])
         return self.ids[part], self.starts[part], self.ends[part]
 
 
-def covering(starts: _Offsets, ends: _Offsets, begin: npt.ArrayLike, end: npt.ArrayLike) -> Tuple[Ids, Ids]:
+def covering(starts: Offsets, ends: Offsets, begin: npt.ArrayLike, end: npt.ArrayLike) -> Tuple[Ids, Ids]:
     """The smallest range of a text's tokens that covers a range of characters; vectorised over ranges.
 
     Args:
@@ -67,17 +66,11 @@ def encode_aligned(tokenizer: TokenToIds, texts: Sequence[str]) -> AlignedTexts:
     Raises:
         TypeError: the tokenizer is plain SentencePiece.
     """
-    ways: List[Tuple[type, Callable[[Any, Sequence[str]], _Encoded]]] = [
-        (CompiledTokenizer, _compiled), (Gpt2Tokenizer, _byte_level),
-    ]  # fmt: skip
-    way = next((way for kind, way in ways if isinstance(tokenizer, kind)), None)
-    if way is None:
-        raise TypeError(f"{tokenizer.kind}: the characters that its tokens cover are unknown")
-    parts: List[Tuple[List[int], _Offsets, _Offsets]] = []
+    parts: List[Tuple[List[int], Offsets, Offsets]] = []
     for begin in range(0, len(texts), _CHUNK):
         chunk = texts[begin : begin + _CHUNK]
         stripped = [text.strip() for text in chunk]
-        for text, inner, (ids, starts, ends) in zip(chunk, stripped, way(tokenizer, stripped)):
+        for text, inner, (ids, starts, ends) in zip(chunk, stripped, tokenizer.encode_spans(stripped)):
             before = 0 if len(text) == len(inner) else len(text) - len(text.lstrip())
             parts.append((ids, starts + before, ends + before) if before else (ids, starts, ends))
     bounds = np.cumsum([0, *(len(ids) for ids, _, _ in parts)])
@@ -89,25 +82,3 @@ def encode_aligned(tokenizer: TokenToIds, texts: Sequence[str]) -> AlignedTexts:
         np.concatenate([empty, *(ends for _, _, ends in parts)]),
         bounds.astype(np.int64),
     )
-
-
-_Encoded = Iterator[Tuple[List[int], _Offsets, _Offsets]]
-
-
-def _compiled(tokenizer: CompiledTokenizer, texts: Sequence[str]) -> _Encoded:
-    for encoding in tokenizer.encodings(texts):
-        offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
-        yield encoding.ids, offsets[:, 0], offsets[:, 1]
-
-
-def _byte_level(tokenizer: Gpt2Tokenizer, texts: Sequence[str]) -> _Encoded:
-    for text, ranks in zip(texts, tokenizer.pieces(texts)):
-        ends = np.cumsum(tokenizer.byte_lengths[ranks], dtype=np.int32) if ranks else np.zeros(0, np.int32)
-        starts = np.concatenate([np.zeros(1, np.int32), ends[:-1]]) if ranks else ends
-        raw = np.frombuffer(text.encode("utf-8"), np.uint8)
-        starts = starts + (raw[starts] == 32)  # skips the space at the start of a token
-        if len(raw) != len(text):
-            character = np.cumsum((raw & 0xC0) != 0x80, dtype=np.int32)  # characters begun at each byte
-            of_start = np.append(character - 1, len(text)).astype(np.int32)
-            starts, ends = of_start[starts], character[ends - 1]
-        yield ranks, starts, ends

@@ -1,7 +1,7 @@
-"""The tokenizer of prepared data or a trained model: a folder ``tokenizer`` next to them.
+"""The tokenizer of prepared data or a trained model: how it is stored with them, and found again.
 
-A data folder prepared by this project has one, and ``fairseq-adv train`` copies it into the run's folder, so
-that text can be tokenised for a checkpoint without naming its encoder.
+A data folder prepared by this project has a folder ``tokenizer``, and ``fairseq-adv train`` copies it into
+the run's folder, so that text can be tokenised for a checkpoint without naming its encoder.
 """
 
 from __future__ import annotations
@@ -12,74 +12,78 @@ from pathlib import Path
 from typing import Any, Optional
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers.spiece import MODEL, SETTINGS
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
+from fairseq_adv.data.tokenizers import FOLDER
+from fairseq_adv.data.tokenizers.spiece import MODEL
+from fairseq_adv.data.tokenizers.text_to_ids import (
+    CompiledTokenizer,
+    TokenToIds,
+    WordPieceTokenizer,
+    tokenizer_for_encoder,
+)
+from fairseq_adv.data.tokenizers.wordpiece import wordpiece_config
 
-FOLDER = "tokenizer"
-CONFIG = "tokenizer_config.json"
 _NAMES = {
     "vocab": "vocab.txt", "encoder_json": "encoder.json", "vocab_bpe": "vocab.bpe", "spiece": MODEL,
     "dictionary": "dict.txt",
 }  # fmt: skip
-FILES = (*_NAMES.values(), CONFIG)  # of any tokenizer
-# Kind -> our name of an option -> its name in tokenizer_config.json.
-_OPTIONS = {
-    "wordpiece": {
-        "lowercase": "do_lower_case", "strip_accents": "strip_accents",
-        "handle_chinese_chars": "tokenize_chinese_chars",
-    },
-    "albert": {name: name for name in SETTINGS},
-}  # fmt: skip
-
-
-def saved_files(tokenizer: TokenToIds) -> list[str]:
-    """The files that :func:`save_tokenizer` writes: dict.txt and the tokenizer's own; for WordPiece and
-    ALBERT also tokenizer_config.json.
-    """
-    return [*(_NAMES[role] for role in tokenizer.files), *([CONFIG] if tokenizer.kind in _OPTIONS else [])]
 
 
 def config_of(tokenizer: TokenToIds) -> dict[str, Any]:
     """The options of a WordPiece or ALBERT tokenizer under their names in tokenizer_config.json."""
-    return {theirs: tokenizer.options[ours] for ours, theirs in _OPTIONS[tokenizer.kind].items()}
+    return wordpiece_config(tokenizer.options) if tokenizer.kind == "wordpiece" else tokenizer.options
 
 
-def save_tokenizer(folder: Path, tokenizer: TokenToIds) -> list[str]:
+def save_tokenizer(folder: Path, tokenizer: TokenToIds) -> None:
     """Writes a tokenizer into ``folder``, for :func:`tokenizer_for_encoder` to read; not for plain
     SentencePiece.
-
-    Returns:
-        the names of the files, as in :func:`saved_files`.
     """
     for role, path in tokenizer.files.items():
         shutil.copyfile(path, folder / _NAMES[role])
-    if tokenizer.kind in _OPTIONS:
-        (folder / CONFIG).write_text(json.dumps(config_of(tokenizer), indent=2) + "\n", encoding="utf-8")
-    return saved_files(tokenizer)
+    if isinstance(tokenizer, CompiledTokenizer):
+        config = json.dumps(config_of(tokenizer), indent=2) + "\n"
+        (folder / "tokenizer_config.json").write_text(config, encoding="utf-8")
+    if isinstance(tokenizer, WordPieceTokenizer):
+        (folder / "tokenizer.json").write_text(tokenizer.engine.to_str(), encoding="utf-8")
 
 
-def saved_tokenizer(
-    checkpoint: Path, data: Optional[str], tokenizer_dir: Optional[Path] = None
-) -> TokenToIds:
-    """The tokenizer of a trained model.
+def saved_tokenizer_folder(
+    checkpoint: Path, data: Optional[str], tokenizer_dir: Optional[Path] = None, named: Optional[str] = None
+) -> Path:
+    """The folder of a trained model's tokenizer.
+
+    The first of these that has one: ``tokenizer`` next to the checkpoint, ``tokenizer`` in its data, the
+    checkpoint's own folder (of a converted encoder), the folder that the task was told, the data folder.
 
     Args:
         checkpoint: the file.
         data: the data folder named in the checkpoint, ``cfg.task.data``; the first of several is used.
         tokenizer_dir: a folder that the user names; if given, no other is searched.
+        named: the checkpoint's ``cfg.task.tokenizer_dir``.
 
     Raises:
         DataError: there is none; names the option to pass.
     """
     if tokenizer_dir is not None:
-        return tokenizer_for_encoder(tokenizer_dir)
-    places = [checkpoint.parent / FOLDER]
-    if data:
-        places.append(Path(data.split(":")[0]) / FOLDER)
-    for place in places:
-        if place.is_dir():
-            return tokenizer_for_encoder(place)
+        return tokenizer_dir
+    folders = [Path(data.split(":")[0])] if data else []
+    saved = [checkpoint.parent / FOLDER, *(folder / FOLDER for folder in folders)]
+    told = [Path(named)] if named else folders
+    for place in (*saved, checkpoint.parent, *told):
+        if place.is_dir() and (place in saved or _has_tokenizer(place)):
+            return place
     raise DataError(
-        f"{checkpoint}: no tokenizer next to it or its data (looked for {' and '.join(map(str, places))}). "
+        f"{checkpoint}: no tokenizer next to it or its data (looked for {' and '.join(map(str, saved))}). "
         "Pass the encoder's folder, or its tokenizer's, as --tokenizer-dir."
     )
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    own = any((folder / name).is_file() for name in ("vocab.txt", "encoder.json", MODEL))
+    return own and (folder / "dict.txt").is_file()
+
+
+def saved_tokenizer(
+    checkpoint: Path, data: Optional[str], tokenizer_dir: Optional[Path] = None, named: Optional[str] = None
+) -> TokenToIds:
+    """The tokenizer in :func:`saved_tokenizer_folder`."""
+    return tokenizer_for_encoder(saved_tokenizer_folder(checkpoint, data, tokenizer_dir, named))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,21 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Engine
 from fairseq_adv.data.tokenizers.spiece import MODEL, load_spiece, spiece_engine, spiece_settings
-from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine
+from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine, wordpiece_options
 
 Ids = npt.NDArray[np.int64]
+Offsets = npt.NDArray[np.int32]
 _TOGETHER = 1 << 20
+
+
+class Piece(NamedTuple):
+    """A token's text, without the space before a word; empty for tokens without text, such as ``</s>``."""
+
+    text: str
+    begins_word: bool
+
+
+_NO_TEXT = Piece("", False)
 
 
 class TokenToIds(ABC):
@@ -89,6 +100,22 @@ class TokenToIds(ABC):
             parts.append(self.table[np.array(flat, dtype=np.int64)])
         return np.concatenate(parts), np.array(lengths, dtype=np.int64)
 
+    def encode_spans(self, rows: Sequence[str]) -> Iterator[Tuple[List[int], Offsets, Offsets]]:
+        """The tokenizer's own ids of each row, and where the characters that each token covers start and end.
+
+        Raises:
+            TypeError: the tokenizer is plain SentencePiece.
+        """
+        raise TypeError(f"{self.kind}: the characters that its tokens cover are unknown")
+
+    def dictionary_pieces(self) -> List[Piece]:
+        """The piece of each id of the dictionary.
+
+        Raises:
+            TypeError: the tokenizer is plain SentencePiece.
+        """
+        raise TypeError(f"{self.kind}: the texts of its tokens are unknown")
+
     def fingerprint(self) -> Dict[str, Any]:
         """What determines the output, for a manifest: kind, options, and the SHA-256 of each file."""
         hashes = {role: sha256_of(path) for role, path in sorted(self.files.items())}
@@ -124,25 +151,41 @@ def load_dictionary(path: Path) -> Dictionary:
 
 
 class CompiledTokenizer(TokenToIds):
-    """A tokenizer of the library ``tokenizers``, which splits at white space and drops it."""
+    """A tokenizer of the library ``tokenizers``, which splits at white space and drops it.
+
+    Attributes:
+        engine: the ``tokenizers.Tokenizer``, without special tokens.
+    """
 
     splits_at_spaces = True
     white_space_counts = False
+    mark = "##"
+    mark_begins_word = False
 
     def __init__(
         self, engine: Any, dictionary: Path, files: Mapping[str, Path], options: Mapping[str, Any]
     ) -> None:
-        self._engine = engine
+        self.engine = engine
         words = [engine.id_to_token(number) for number in range(engine.get_vocab_size())]
+        # A text can't write fairseq's control symbols, whatever splits it into words.
+        words = ["<unk>" if word in ("<s>", "<pad>", "</s>", "<mask>") else word for word in words]
         super().__init__(words, load_dictionary(dictionary), {**files, "dictionary": dictionary}, options)
 
     def pieces(self, rows: Sequence[str]) -> List[List[int]]:
-        fast = getattr(self._engine, "encode_batch_fast", self._engine.encode_batch)  # without offsets
+        fast = getattr(self.engine, "encode_batch_fast", self.engine.encode_batch)  # without offsets
         return [encoding.ids for encoding in fast(list(rows), add_special_tokens=False)]
 
-    def encodings(self, rows: Sequence[str]) -> List[Any]:
-        """The library's encoding of each row: ``ids``, and ``offsets`` in characters."""
-        found: List[Any] = self._engine.encode_batch(list(rows), add_special_tokens=False)
+    def encode_spans(self, rows: Sequence[str]) -> Iterator[Tuple[List[int], Offsets, Offsets]]:
+        for encoding in self.engine.encode_batch(list(rows), add_special_tokens=False):
+            offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
+            yield encoding.ids, offsets[:, 0], offsets[:, 1]
+
+    def dictionary_pieces(self) -> List[Piece]:
+        found = [_NO_TEXT] * len(self.dictionary.symbols)
+        for number in set(self.table.tolist()) - {self.dictionary.eos(), self.dictionary.unk()}:
+            symbol = self.dictionary.symbols[number]
+            is_marked = symbol.startswith(self.mark)
+            found[number] = Piece(symbol[len(self.mark) * is_marked :], is_marked == self.mark_begins_word)
         return found
 
 
@@ -153,15 +196,15 @@ class WordPieceTokenizer(CompiledTokenizer):
 
     def __init__(self, vocab: Path, dictionary: Path, cased: Optional[bool] = None) -> None:
         engine = wordpiece_engine(vocab, cased)
-        names = ("lowercase", "strip_accents", "handle_chinese_chars")
-        options = {name: getattr(engine.normalizer, name) for name in names}
-        super().__init__(engine, dictionary, {"vocab": vocab}, options)
+        super().__init__(engine, dictionary, {"vocab": vocab}, wordpiece_options(engine))
 
 
 class AlbertTokenizer(CompiledTokenizer):
     """ALBERT's tokenizer, from the encoder's spiece.model, tokenizer_config.json next to it, and dict.txt."""
 
     kind = "albert"
+    mark = "▁"
+    mark_begins_word = True
 
     def __init__(self, model: Path, dictionary: Path) -> None:
         settings = spiece_settings(model.parent)
@@ -169,20 +212,14 @@ class AlbertTokenizer(CompiledTokenizer):
 
 
 class Gpt2Tokenizer(TokenToIds):
-    """GPT-2's byte-level BPE, as RoBERTa uses it, from encoder.json, vocab.bpe and RoBERTa's dict.txt.
-
-    Attributes:
-        byte_texts: ``byte_texts[i]`` are the bytes of the tokenizer's own id i.
-        byte_lengths: their number.
-    """
+    """GPT-2's byte-level BPE, as RoBERTa uses it, from encoder.json, vocab.bpe and RoBERTa's dict.txt."""
 
     kind = "gpt2"
     splits_at_spaces = True
 
     def __init__(self, encoder_json: Path, vocab_bpe: Path, dictionary: Path) -> None:
         self._engine = Gpt2Engine(encoder_json, vocab_bpe)
-        self.byte_texts: List[bytes] = self._engine.bytes
-        self.byte_lengths: npt.NDArray[np.int32] = np.array([*map(len, self.byte_texts)], dtype=np.int32)
+        self._byte_lengths: Offsets = np.array([*map(len, self._engine.bytes)], dtype=np.int32)
         files = {"encoder_json": encoder_json, "vocab_bpe": vocab_bpe, "dictionary": dictionary}
         # fairseq writes a token's number as text and looks this word up.
         words = [str(number) for number in self._engine.numbers]
@@ -190,6 +227,30 @@ class Gpt2Tokenizer(TokenToIds):
 
     def pieces(self, rows: Sequence[str]) -> List[List[int]]:
         return self._engine.encode_batch(rows)
+
+    def encode_spans(self, rows: Sequence[str]) -> Iterator[Tuple[List[int], Offsets, Offsets]]:
+        nothing = np.zeros(0, np.int32)
+        for text, ids in zip(rows, self.pieces(rows)):
+            if not ids:
+                yield ids, nothing, nothing
+                continue
+            ends = np.cumsum(self._byte_lengths[ids], dtype=np.int32)
+            starts = np.concatenate([np.zeros(1, np.int32), ends[:-1]])
+            raw = np.frombuffer(text.encode("utf-8"), np.uint8)
+            starts = starts + (raw[starts] == 32)  # skips the space at the start of a token
+            if len(raw) != len(text):
+                character = np.cumsum((raw & 0xC0) != 0x80, dtype=np.int32)  # characters begun at each byte
+                of_start = np.append(character - 1, len(text)).astype(np.int32)
+                starts, ends = of_start[starts], character[ends - 1]
+            yield ids, starts, ends
+
+    def dictionary_pieces(self) -> List[Piece]:
+        found = [_NO_TEXT] * len(self.dictionary.symbols)
+        for number, raw in zip(self.table.tolist(), self._engine.bytes):
+            text = raw.decode("utf-8", "replace")
+            found[number] = Piece(text[text.startswith(" ") :], text.startswith(" "))
+        found[self.dictionary.unk()] = _NO_TEXT
+        return found
 
 
 class SentencePieceTokenizer(TokenToIds):

@@ -2,58 +2,135 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
 
-_UNKNOWN = "[UNK]"
+# Key in tokenizer_config.json -> (key of the normalizer in tokenizer.json, transformers' default for BERT).
+_SETTINGS: Dict[str, Tuple[str, Optional[bool]]] = {
+    "do_lower_case": ("lowercase", True),
+    "strip_accents": ("strip_accents", None),
+    "tokenize_chinese_chars": ("handle_chinese_chars", True),
+}
+_FIX = "Correct it, or remove the file and pass --cased if needed."
 
 
 def wordpiece_engine(vocab: Path, cased: Optional[bool] = None) -> Any:
     """A BERT tokenizer (``tokenizers.Tokenizer``) from a vocab.txt; it adds no special tokens.
+
+    The tokenizer.json next to ``vocab`` determines how text is normalised and split into words, if there is
+    one; the tokenizer_config.json there overrides its settings of case, accents and Chinese characters.
 
     Text such as ``[SEP]`` is treated as ordinary text: data must not be able to insert an encoder's control
     tokens.
 
     Args:
         vocab: one token per line, in the order of their ids.
-        cased: keep upper case and accents. None: follow the tokenizer_config.json next to ``vocab``, else use
-            lower case.
+        cased: keep upper case and accents. None: follow the files next to ``vocab``, else use lower case.
 
     Raises:
-        DataError: the file is missing, not UTF-8, has a token twice, or lacks ``[UNK]``.
+        DataError: a file is missing or invalid, or the vocabulary has a token twice or lacks ``[UNK]``.
     """
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+    return engine_of_words(read_words(vocab), vocab, cased)
 
-    ids: Dict[str, int] = {}
+
+def read_words(vocab: Path) -> Dict[str, int]:
+    """Token -> its id, of a vocab.txt.
+
+    Raises:
+        DataError: the file is missing, not UTF-8, or has a token twice.
+    """
     if not vocab.is_file():
         raise DataError(f"{vocab}: no such file. It must be a WordPiece vocabulary (vocab.txt).")
+    ids: Dict[str, int] = {}
     for number, token in enumerate(text_lines(vocab), start=1):
         if token in ids:
             raise DataError(
                 f"{vocab}:{number}: token {token!r} is also on line {ids[token] + 1}. Remove one."
             )
         ids[token] = number - 1
-    if _UNKNOWN not in ids:
-        raise DataError(f"{vocab}: no line {_UNKNOWN}, so it is not a BERT vocabulary (one token per line).")
-    config = vocab.parent / "tokenizer_config.json"
-    fix = "Correct it, or remove the file and pass --cased if needed."
-    settings = json_object(config, fix) if config.is_file() else {}
-    for key, default in (("do_lower_case", True), ("tokenize_chinese_chars", True), ("strip_accents", None)):
-        value = settings.setdefault(key, default)
+    return ids
+
+
+def engine_of_words(ids: Mapping[str, int], vocab: Path, cased: Optional[bool] = None) -> Any:
+    """:func:`wordpiece_engine` with the tokens ``ids`` instead of those in the file ``vocab``."""
+    from tokenizers import Tokenizer
+
+    path = vocab.parent / "tokenizer.json"
+    fast = read_fast_tokenizer(vocab.parent, "WordPiece")
+    model = {
+        "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+        **fast.get("model", {}), "vocab": dict(ids), "type": "WordPiece",
+    }  # fmt: skip
+    if model["unk_token"] not in ids:
+        raise DataError(
+            f"{vocab}: no line {model['unk_token']}, so it is not a BERT vocabulary (one token per line)."
+        )
+    normalizer = fast.get("normalizer") or {"type": "BertNormalizer", "clean_text": True}
+    settings = _settings(vocab.parent, normalizer)
+    if normalizer.get("type") == "BertNormalizer":
+        normalizer = {**normalizer, **settings, **({} if cased is None else {"lowercase": not cased})}
+    elif cased is not None:
+        raise DataError(f"{path}: its normalizer determines whether case is kept. Leave out --cased.")
+    content: Dict[str, Any] = {
+        "version": "1.0", "added_tokens": [], "truncation": None, "padding": None, "post_processor": None,
+        "normalizer": normalizer, "model": model,
+        "pre_tokenizer": fast.get("pre_tokenizer") or {"type": "BertPreTokenizer"},
+        "decoder": fast.get("decoder") or {"type": "WordPiece", "prefix": "##", "cleanup": True},
+    }  # fmt: skip
+    try:
+        return Tokenizer.from_str(json.dumps(content))
+    except Exception as error:  # tokenizers raises a bare Exception
+        raise DataError(f"{path}: not a tokenizer ({error}). Download the file again.") from error
+
+
+def _settings(folder: Path, normalizer: Mapping[str, Any]) -> Dict[str, Optional[bool]]:
+    """Settings of BERT's normalizer: from tokenizer_config.json, else its own, else the default."""
+    config = folder / "tokenizer_config.json"
+    said = json_object(config, _FIX) if config.is_file() else {}
+    found: Dict[str, Optional[bool]] = {}
+    for key, (name, default) in _SETTINGS.items():
+        value = said.get(key, normalizer.get(name, default))
         if value is not default and not isinstance(value, bool):
-            raise DataError(f"{config}: {key} must be true or false, not {value!r:.40}. {fix}")
-    lowercase = settings["do_lower_case"] if cased is None else not cased
-    engine = Tokenizer(models.WordPiece(vocab=ids, unk_token=_UNKNOWN, max_input_chars_per_word=100))
-    engine.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=settings["tokenize_chinese_chars"],
-        strip_accents=settings["strip_accents"],
-        lowercase=lowercase,
-    )
-    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    engine.decoder = decoders.WordPiece(prefix="##", cleanup=True)
-    return engine
+            path = config if key in said else folder / "tokenizer.json"
+            raise DataError(f"{path}: {key} must be true or false, not {value!r:.40}. {_FIX}")
+        found[name] = value
+    return found
+
+
+def wordpiece_options(engine: Any) -> Dict[str, Any]:
+    """What determines the tokens beside the vocabulary: the settings of BERT's normalizer, and all of the
+    normalizer and pre-tokenizer if they are not those of BERT.
+    """
+    normalizer: Dict[str, Any] = json.loads(engine.normalizer.__getstate__())
+    splitter: Dict[str, Any] = json.loads(engine.pre_tokenizer.__getstate__())
+    settings = {name: normalizer[name] for name, _ in _SETTINGS.values() if name in normalizer}
+    usual = {"type": "BertNormalizer", "clean_text": True, **settings}
+    if normalizer == usual and splitter == {"type": "BertPreTokenizer"}:
+        return settings
+    return {**settings, "normalizer": normalizer, "pre_tokenizer": splitter}
+
+
+def wordpiece_config(options: Mapping[str, Any]) -> Dict[str, Any]:
+    """The settings in :func:`wordpiece_options` under their names in tokenizer_config.json."""
+    return {key: options[name] for key, (name, _) in _SETTINGS.items() if name in options}
+
+
+def read_fast_tokenizer(folder: Path, kind: str) -> Dict[str, Any]:
+    """``tokenizer.json`` of the folder if its model is of type ``kind``, else an empty dict.
+
+    Raises:
+        DataError: a part of it is not an object.
+    """
+    path = folder / "tokenizer.json"
+    fast = json_object(path) if path.is_file() else {}
+    for name in ("model", "normalizer", "pre_tokenizer", "decoder"):
+        if not isinstance(fast.get(name), (dict, type(None))):
+            raise DataError(
+                f"{path}: {name} is not in transformers' format (an object). Download the file again."
+            )
+    return fast if (fast.get("model") or {}).get("type") == kind else {}

@@ -13,7 +13,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.text.folder_check import check_folder
-from fairseq_adv.data.tokenizers.saved_tokenizer import FOLDER
+from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer_folder
 from fairseq_adv.data.workspace import differences
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.ensemble import Scores
@@ -91,19 +91,10 @@ def _adapt(path: Path, cfg: Any, data: Path, how: InferenceConfig) -> None:
         "shorten_method": "truncate",
         "shorten_data_split_list": "",
     }
-    tokenizer = how.tokenizer_dir or _saved_tokenizer(path, cfg, data)
-    if tokenizer is not None:
-        overrides["tokenizer_dir"] = str(tokenizer)
+    if "tokenizer_dir" in cfg.task:
+        named = cfg.task.tokenizer_dir
+        overrides["tokenizer_dir"] = str(saved_tokenizer_folder(path, str(data), how.tokenizer_dir, named))
     overwrite_args_by_name(cfg, overrides)
-
-
-def _saved_tokenizer(path: Path, cfg: Any, data: Path) -> Path | None:
-    """The tokenizer folder next to the checkpoint or in the data, if the one used in training no longer
-    exists."""
-    named = getattr(cfg.task, "tokenizer_dir", None)
-    if (named and Path(str(named)).is_dir()) or (data / "dict.txt").is_file():
-        return None
-    return next((place for place in (path.parent / FOLDER, data / FOLDER) if place.is_dir()), None)
 
 
 def _set_up(path: Path, cfg: Any, task: PredictionTask) -> FairseqTask:

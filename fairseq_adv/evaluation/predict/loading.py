@@ -16,7 +16,6 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.examples import known_labels
 from fairseq_adv.evaluation.predict.running import load_model
@@ -83,7 +82,8 @@ def _member(path: Path, data: str | None, how: InferenceConfig) -> Member:
         )
     unshuffled: dict[str, Any] = {"no_shuffle": True, "sampling_weights": None}
     overwrite_args_by_name(cfg, unshuffled if data is None else {**unshuffled, "data": data})
-    tokenizer = _tokenizer(path, cfg, how)
+    named = getattr(cfg.task, "tokenizer_dir", None)  # of the multiple-choice tasks
+    tokenizer = saved_tokenizer(path, str(getattr(cfg.task, "data", "") or ""), how.tokenizer_dir, named)
     labels: list[str] = []
     with reported_as_data_error(path):
         # As in fairseq's setup_task, which would read the dictionaries from the data folder.
@@ -96,18 +96,6 @@ def _member(path: Path, data: str | None, how: InferenceConfig) -> Member:
             task = task_class(options, tokenizer.dictionary, _dictionary(labels))
     objective, model = load_model(path, state, task, how)
     return Member(path, task, tokenizer, labels, _width(Path(str(options.data))), objective, model)
-
-
-def _tokenizer(path: Path, cfg: Any, how: InferenceConfig) -> TokenToIds:
-    data = str(getattr(cfg.task, "data", "") or "")
-    try:
-        return saved_tokenizer(path, data, how.tokenizer_dir)
-    except DataError:
-        named = getattr(cfg.task, "tokenizer_dir", None)  # of the multiple-choice tasks
-        folder = Path(str(named or data.split(":")[0]))
-        if how.tokenizer_dir is not None or not (folder / "dict.txt").is_file():
-            raise
-        return load_tokenizer(str(folder), data)
 
 
 def _width(data: Path) -> int | None:

@@ -17,7 +17,6 @@ from torch import Tensor
 from fairseq_adv.data.checked_json import json_object_or_none
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.offsets import covering, encode_aligned
-from fairseq_adv.data.tokenizers.pieces import pieces_of
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
 from fairseq_adv.evaluation.inference import InferenceConfig
@@ -115,7 +114,7 @@ class MaskedLMCandidates:
                 "words. Pass a masked LM."
             )
         self._encoder = encoder
-        pieces = pieces_of(encoder.tokenizer)
+        pieces = encoder.tokenizer.dictionary_pieces()
         self._texts = [piece.text for piece in pieces]
         self._begins = torch.tensor([piece.begins_word and piece.text.isalpha() for piece in pieces])
         self._continues = torch.tensor([not piece.begins_word and piece.text.isalpha() for piece in pieces])

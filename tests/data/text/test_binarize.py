@@ -16,8 +16,8 @@ from glue_samples import rte, small_wordpiece, write
 
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.text.binarize import label_dictionary, write_indexed
+from fairseq_adv.data.tokenizers.registered_bpe import WordPieceBPE, WordPieceBPEConfig
 from fairseq_adv.data.tokenizers.text_to_ids import WordPieceTokenizer
-from fairseq_adv.data.tokenizers.wordpiece_bpe import WordPieceBPE, WordPieceBPEConfig
 
 pytestmark = pytest.mark.fast
 

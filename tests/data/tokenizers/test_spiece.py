@@ -12,7 +12,7 @@ from fairseq.data import encoders
 from glue_samples import AWKWARD, small_spiece
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers.albert_bpe import AlbertBPE
+from fairseq_adv.data.tokenizers.registered_bpe import AlbertBPE
 from fairseq_adv.data.tokenizers.spiece import MODEL, load_spiece, spiece_engine, spiece_settings
 from fairseq_adv.data.tokenizers.text_to_ids import AlbertTokenizer, tokenizer_for_encoder
 

@@ -13,7 +13,7 @@ from fairseq.data.encoders.gpt2_bpe_utils import Encoder, get_encoder
 from glue_samples import AWKWARD, small_bpe, small_wordpiece, write
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers import gpt2_bpe, wordpiece_bpe
+from fairseq_adv.data.tokenizers import gpt2_bpe, registered_bpe
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Engine
 from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer, WordPieceTokenizer, tokenizer_for_encoder
 from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine
@@ -258,7 +258,7 @@ def test_the_wordpiece_bpe_can_be_built_as_fairseq_does(wordpiece_files: Path) -
 
     vocab = str(wordpiece_files / "vocab.txt")
     bpe = encoders.build_bpe(Namespace(bpe="wordpiece", bpe_wordpiece_vocab=vocab))
-    assert isinstance(bpe, wordpiece_bpe.WordPieceBPE)
+    assert isinstance(bpe, registered_bpe.WordPieceBPE)
     text = "The committee, which had met twice before, agreed."
     tokens = bpe.encode(text)
     assert " ##" in tokens and bpe.decode(tokens) == text.lower()

@@ -1,0 +1,148 @@
+"""Ids and offsets of odd strings: the same from the source's tokenizer to the exported one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import hf_models
+import numpy as np
+import pytest
+from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+from odd_strings import SPECIAL, odd_strings
+from support import slow
+
+from fairseq_adv.data.tokenizers.gpt2_bpe import is_settled
+from fairseq_adv.data.tokenizers.offsets import encode_aligned
+from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer, TokenToIds, tokenizer_for_encoder
+from fairseq_adv.hub.convert import convert_hf_checkpoint
+from fairseq_adv.hub.export_kinds import CLASSES, MASKED_LM, Trained
+from fairseq_adv.hub.export_tokenizer import hf_tokenizer
+
+transformers = pytest.importorskip("transformers", minversion="5", reason="compares with its tokenizers")
+COUNTS = [2000, slow(100_000)]
+SAVERS: dict[str, Any] = {
+    "bert": hf_models.save_bert, "roberta": hf_models.save_roberta, "albert": hf_models.save_albert
+}  # fmt: skip
+
+
+def rows_of(tokenizer: TokenToIds, strings: list[str]) -> list[list[int]]:
+    """Dictionary ids of each, without ``</s>``."""
+    ids, lengths = tokenizer.encode(strings)
+    return [row[:-1].tolist() for row in np.split(ids, np.cumsum(lengths)[:-1])]
+
+
+def without_names(strings: list[str]) -> list[str]:
+    """Without those that have a control token's name, in any case: transformers takes it for the token."""
+    names = [name.lower() for name in SPECIAL[:11]]
+    return [string for string in strings if not any(name in string.lower() for name in names)]
+
+
+def exported(tokenizer: TokenToIds, kind: str, folder: Path) -> tuple[Any, tuple[int, ...]]:
+    """The exported tokenizer as transformers reads it, and its rows of the dictionary's ids."""
+    trained = Trained(kind, None, 0, {"_name": "roberta_base"}, 0, None, 512)
+    symbols = tokenizer.dictionary.symbols
+    made = hf_tokenizer(tokenizer, trained, len(symbols) + ("<mask>" not in symbols))
+    folder.mkdir()
+    for name, content in made.files.items():
+        (folder / name).write_bytes(content)
+    return transformers.AutoTokenizer.from_pretrained(folder), made.rows
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_gpt2_equals_fairseq_and_the_offsets_of_the_library(shared_data: Path, count: int) -> None:
+    """The library's Unicode tables lack the newest characters; for all others its ids are the same too."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    files = [str(shared_data / "gpt2_bpe" / name) for name in ("encoder.json", "vocab.bpe")]
+    reference, library = get_encoder(*files), ByteLevelBPETokenizer(*files, trim_offsets=True)
+    tokenizer = Gpt2Tokenizer(Path(files[0]), Path(files[1]), shared_data / "gpt2_bpe" / "dict.txt")
+    strings = odd_strings(count)
+    index = tokenizer.dictionary.index
+    expected = [[index(str(number)) for number in reference.encode(string.strip())] for string in strings]
+    assert rows_of(tokenizer, strings) == expected
+    settled = [string.strip() for string in strings if is_settled(string)]
+    assert len(settled) > count // 2
+    aligned = encode_aligned(tokenizer, settled)
+    for number, (string, encoding) in enumerate(zip(settled, library.encode_batch(settled))):
+        assert encoding.ids == reference.encode(string)
+        _, starts, ends = aligned.of(number)
+        assert list(zip(starts.tolist(), ends.tolist())) == encoding.offsets, string
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_minilm_from_its_own_tokenizer_to_the_exported_one(
+    minilm_hf: Path, minilm_fairseq: Path, tmp_path: Path, count: int
+) -> None:
+    tokenizer = tokenizer_for_encoder(minilm_fairseq)
+    check_source(transformers.AutoTokenizer.from_pretrained(minilm_hf), tokenizer, count, tmp_path / "lm")
+    check_trained(tokenizer, count, tmp_path / "classes")
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("family", SAVERS)
+def test_small_encoders_from_the_source_to_the_export(tmp_path: Path, family: str, count: int) -> None:
+    SAVERS[family](tmp_path / "hf")
+    if family == "bert":  # says that of its vocabulary, which was not trained on lower case
+        (tmp_path / "hf" / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    convert_hf_checkpoint(tmp_path / "hf", tmp_path / "fairseq")
+    source = getattr(transformers, f"{family.capitalize()}Tokenizer")
+    tokenizer = tokenizer_for_encoder(tmp_path / "fairseq")
+    check_source(source.from_pretrained(tmp_path / "hf"), tokenizer, count, tmp_path / "lm")
+    check_trained(tokenizer, count, tmp_path / "classes")
+
+
+def check_source(source: Any, tokenizer: TokenToIds, count: int, folder: Path) -> None:
+    """A masked LM's export has the tokens and offsets of the source, also of white space around a text."""
+    engine, _ = exported(tokenizer, MASKED_LM, folder)
+    strings = without_names(odd_strings(count))
+    options = {"add_special_tokens": False, "return_offsets_mapping": True}
+    ours, theirs = engine(strings, **options), source(strings, **options)
+    for string, *pair in zip(strings, ours["input_ids"], theirs["input_ids"]):
+        assert engine.convert_ids_to_tokens(pair[0]) == source.convert_ids_to_tokens(pair[1]), string
+    if tokenizer.kind != "gpt2":  # transformers trims the offsets of its own RoBERTa
+        assert ours["offset_mapping"] == theirs["offset_mapping"]
+
+
+def check_trained(tokenizer: TokenToIds, count: int, folder: Path) -> None:
+    """A classifier's export has the ids that training, and so ``predict``, gives any string."""
+    engine, rows = exported(tokenizer, CLASSES, folder)
+    strings = odd_strings(count)
+    ours = [[rows[index] for index in row] for row in rows_of(tokenizer, strings)]
+    assert engine(strings, add_special_tokens=False)["input_ids"] == ours
+
+
+def test_an_unusual_bert_keeps_its_normaliser_and_its_words(tmp_path: Path) -> None:
+    """Those of its tokenizer.json go with the encoder, the data and the export."""
+    hf_models.save_bert(tmp_path / "hf")
+    vocabulary = {token: row for row, token in enumerate(hf_models.bert_vocabulary())}
+    parts = {
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]},
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+    }
+    model = {
+        "type": "WordPiece", "vocab": vocabulary, "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 9,
+    }  # fmt: skip
+    names = {"id": vocabulary["[SEP]"], "content": "[SEP]", "special": True}
+    odd = {"truncation": {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}}
+    (tmp_path / "hf" / "tokenizer.json").write_text(
+        json.dumps({**odd, **parts, "model": model, "added_tokens": [names]})
+    )
+    convert_hf_checkpoint(tmp_path / "hf", tmp_path / "fairseq")
+    tokenizer = tokenizer_for_encoder(tmp_path / "fairseq")
+    assert tokenizer.options == parts
+    (tmp_path / "run").mkdir()
+    save_tokenizer(tmp_path / "run", tokenizer)
+    saved = tokenizer_for_encoder(tmp_path / "run")
+    text = "THE film, the.film [SEP] abcdefghij"
+    assert [[tokenizer.dictionary[i] for i in row] for row in rows_of(saved, [text])] == [
+        ["the", "film", "##,", "the", "##.", "##f", "##i", "##l", "##m", "<unk>", "<unk>"]
+    ]
+    assert rows_of(saved, [text]) == rows_of(tokenizer, [text])
+    check_trained(saved, 300, tmp_path / "classes")
+    exported(saved, MASKED_LM, tmp_path / "lm")
+    written = json.loads((tmp_path / "lm" / "tokenizer.json").read_text(encoding="utf-8"))
+    assert {name: written[name] for name in parts} == parts
