@@ -10,21 +10,20 @@ is short and imports nothing but ``sys``.
 
 import sys
 
-# Imported module -> our modules whose `apply(module)` is called (before, after) it runs. Each fixes one fault
-# of fairseq 0.12.2 or hydra 1.0.7, which is described at the top of the module.
+# Imported module -> our functions, FILE.NAME, that are called with it (before, after) it runs.
 PATCHED_MODULES = {
-    "fairseq": ("interpreter", "safe_globals"),
-    "hydra": ("interpreter", ""),
-    "hydra._internal.utils": ("", "hydra_errors"),
-    "hydra.core.plugins": ("", "hydra_plugins"),
-    "fairseq.checkpoint_utils": ("", "checkpoints"),
-    "fairseq.distributed.utils": ("", "checkpoints"),
-    "fairseq.file_utils": ("", "archives"),
-    "fairseq.data.fasta_dataset": ("", "fasta_names"),
-    "fairseq.data.data_utils": ("", "numpy_names"),
-    "fairseq.data.language_pair_dataset": ("", "numpy_names"),
-    "fairseq.data.token_block_dataset": ("", "numpy_names"),
-    "fairseq.modules.dynamic_crf_layer": ("", "numpy_names"),
+    "fairseq": ("newer_versions.prepare_python", "checkpoints.mark_plain_globals"),
+    "hydra": ("newer_versions.prepare_python", ""),
+    "hydra._internal.utils": ("", "hydra_errors.report_the_real_message"),
+    "hydra.core.plugins": ("", "newer_versions.find_plugins"),
+    "fairseq.checkpoint_utils": ("", "checkpoints.load_safely"),
+    "fairseq.distributed.utils": ("", "checkpoints.load_safely"),
+    "fairseq.file_utils": ("", "paths.unpack_inside_the_folder"),
+    "fairseq.data.fasta_dataset": ("", "paths.refuse_shell_commands"),
+    "fairseq.data.data_utils": ("", "newer_versions.restore_numpy_names"),
+    "fairseq.data.language_pair_dataset": ("", "newer_versions.restore_numpy_names"),
+    "fairseq.data.token_block_dataset": ("", "newer_versions.restore_numpy_names"),
+    "fairseq.modules.dynamic_crf_layer": ("", "newer_versions.restore_numpy_names"),
 }
 
 
@@ -33,12 +32,38 @@ class Finder:
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):  # type: ignore[no-untyped-def]
-        """See ``importlib.abc.MetaPathFinder.find_spec``."""
-        if name in PATCHED_MODULES:
-            from .specs import patched_spec
-
-            return patched_spec(name, path, target)
+        """The other finders' spec; its loader applies the patches. See ``importlib.abc.MetaPathFinder``."""
+        if name not in PATCHED_MODULES:
+            return None
+        for finder in sys.meta_path:
+            spec = None
+            if finder is not cls and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    _patch_on_exec(spec.loader, *PATCHED_MODULES[name])  # type: ignore[no-untyped-call]
+                return spec
         return None
+
+
+def _patch_on_exec(loader, before, after):  # type: ignore[no-untyped-def]
+    """Wraps ``exec_module`` of this one loader object; its class and its other uses do not change."""
+    run_module = loader.exec_module
+
+    def exec_module(module):  # type: ignore[no-untyped-def]
+        _apply(before, module)  # type: ignore[no-untyped-call]
+        run_module(module)
+        _apply(after, module)  # type: ignore[no-untyped-call]
+
+    loader.exec_module = exec_module
+
+
+def _apply(patch, module):  # type: ignore[no-untyped-def]
+    from importlib import import_module
+
+    file, _, name = patch.partition(".")
+    if file:
+        getattr(import_module(f"{__name__}.{file}"), name)(module)
 
 
 def install():  # type: ignore[no-untyped-def]

@@ -23,9 +23,9 @@ import torch
 
 from . import configurations, restricted_pickle
 from .allow_list import fairseq_globals, plain_globals
-from .checksums import Damaged, check_parts
-from .module_view import ModuleView
+from .newer_versions import ModuleView
 from .plain_options import Refused as RefusedOptions
+from .zip_files import Damaged, check_parts
 
 _KINDS = {"TorchScript": "a TorchScript program", "legacy .tar": "of torch's old format, a tar archive"}
 # What a pickle reader raises, in addition to its own error, for bytes that are not a pickle.
@@ -44,7 +44,7 @@ class Refused(pickle.UnpicklingError, ValueError):
     """A file that is not a checkpoint, or that might run code or exhaust the memory."""
 
 
-def apply(module: ModuleType) -> None:
+def load_safely(module: ModuleType) -> None:
     """Replaces ``torch.load`` by the load below, for the given module of fairseq only.
 
     In ``fairseq.checkpoint_utils`` a configuration is checked again after fairseq has converted it, and a
@@ -182,8 +182,12 @@ def _look_at(state: Any, source: str, looks: Iterable[Callable[[Any], None]]) ->
         raise _refusal(source, str(error)) from None
 
 
-def mark_plain_globals() -> None:
-    """Marks the basic names in fairseq's checkpoints as safe for ``weights_only`` in this process."""
+def mark_plain_globals(_: object = None) -> None:
+    """Makes a user's own ``torch.load(checkpoint)`` accept the basic names in fairseq's checkpoints.
+
+    Called once ``fairseq`` is imported: before that, it would change the order in which its modules are
+    imported. torch before 2.6 accepts them anyway, without any check.
+    """
     if _BY_DEFAULT:
         torch.serialization.add_safe_globals([(value, name) for name, value in plain_globals().items()])
 

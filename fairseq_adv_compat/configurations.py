@@ -20,56 +20,34 @@ from urllib.parse import urlparse
 
 import torch
 
-from .model_size import SPARE, held_weights
 from .plain_options import Refused, plain_options, type_name
 
-_LISTS = (list, tuple, type(None))
-# Option -> what its string may stand for. Covers every eval() in fairseq 0.12.2 that a configuration can
-# reach.
-EVALUATED: dict[str, tuple[type, ...]] = {
-    "adafactor_eps": _LISTS,
-    "adam_betas": _LISTS,
-    "adamax_betas": _LISTS,
-    "adaptive_input_cutoff": (*_LISTS, int, float),
-    "adaptive_softmax_cutoff": (*_LISTS, int, float),
-    "character_filters": _LISTS,
-    "conv_aggregator_layers": _LISTS,
-    "conv_feature_layers": _LISTS,
-    "decoder_attention": (*_LISTS, bool, int),
-    "decoder_kernel_size_list": _LISTS,
-    "decoder_layers": (*_LISTS, int),
-    "downsample": (bool, int, type(None)),
-    "encoder_attention": (*_LISTS, bool, int),
-    "encoder_kernel_size_list": _LISTS,
-    "encoder_layers": (*_LISTS, int),
-    "gated_attention": (bool, int, type(None)),
-    "lamb_betas": _LISTS,
-    "left_pad_source": (bool, int, type(None)),
-    "left_pad_target": (bool, int, type(None)),
-    "pipeline_balance": (*_LISTS, int),
-    "pipeline_decoder_balance": (*_LISTS, int),
-    "pipeline_decoder_devices": (*_LISTS, int),
-    "pipeline_devices": (*_LISTS, int),
-    "pipeline_encoder_balance": (*_LISTS, int),
-    "pipeline_encoder_devices": (*_LISTS, int),
-    "pretrained": (bool, int, type(None)),
-    "project_input": (bool, int, type(None)),
-    "self_attention": (bool, int, type(None)),
-    "wer_args": _LISTS,
-    "xformers_att_config": (dict, type(None)),
-    "decoder_xformers_att_config": (dict, type(None)),
-    "encoder_xformers_att_config": (dict, type(None)),
+_NONE = type(None)
+_LISTS = (list, tuple, _NONE)
+# Kinds of values -> the options whose string may stand for one. Covers every eval() in fairseq 0.12.2 that a
+# configuration can reach.
+_BY_KIND: dict[tuple[type, ...], str] = {
+    _LISTS: "adafactor_eps adam_betas adamax_betas character_filters conv_aggregator_layers "
+    "conv_feature_layers decoder_kernel_size_list encoder_kernel_size_list lamb_betas wer_args",
+    (*_LISTS, int): "decoder_layers encoder_layers pipeline_balance pipeline_decoder_balance "
+    "pipeline_decoder_devices pipeline_devices pipeline_encoder_balance pipeline_encoder_devices",
+    (*_LISTS, int, float): "adaptive_input_cutoff adaptive_softmax_cutoff",
+    (*_LISTS, bool, int): "decoder_attention encoder_attention",
+    (bool, int, _NONE): "downsample gated_attention left_pad_source left_pad_target pretrained project_input "
+    "self_attention",
+    (dict, _NONE): "xformers_att_config decoder_xformers_att_config encoder_xformers_att_config",
 }
+EVALUATED = {option: kinds for kinds, options in _BY_KIND.items() for option in options.split()}
 # Files of tokenizers, which fairseq downloads when a model is used for texts; and where its own are.
 _FETCHED = (
     "bpe_codes", "bpe_merges", "bpe_vocab", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model",
     "sentencepiece_model_path",
 )  # fmt: skip
 _OWN_FILES = "https://dl.fbaipublicfiles.com/fairseq/"
-_SIZES = (
+_SIZES = (  # of RoBERTa and ALBERT
     "encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "max_positions", "encoder_input_dim",
 )  # fmt: skip
-_MOST_SHARED = 1000  # layers with the same weights
+_MOST_LAYERS = 1000  # of any model; an albert's share their weights
 _LONGEST = 1000  # items of a list, as in "[(512, 3)] * 20"
 
 # fairseq's own tasks, models and criterions whose building, loading and data reading run nothing except what
@@ -190,14 +168,15 @@ def _literal_parts(text: str) -> int:
 
 
 def check_before_building(state: Any) -> None:
-    """Checks the task, the architecture, the criterion and the sizes that a model would be built with.
+    """Checks the task, the architecture, the criterion and the layers that a model would be built with.
+
+    :mod:`fairseq_adv_compat.model_size` bounds the other sizes.
 
     Args:
         state: the checkpoint's contents, as read or after fairseq has converted them.
 
     Raises:
-        Refused: one of them is not known to be safe, the model would be far larger than the file, or its
-            weights are not tensors.
+        Refused: one of them is not known to be safe, or the weights are not tensors.
     """
     weights: Any = state.get("model") if isinstance(state, dict) else None
     if type(weights) not in _DICTS:
@@ -206,15 +185,14 @@ def check_before_building(state: Any) -> None:
         if type(name) is not str or not isinstance(value, torch.Tensor):
             told = f"its weights contain {name!r:.60}, a {type_name(value)}"
             raise Refused(f"{told}; expected tensors with names")
-    held = held_weights(state)
     for part in ("args", "cfg"):
         options = _named(plain_options(state.get(part), part, strict=False))
         if options:
-            _check_names(options, part, held)
+            _check_names(options, part)
 
 
-def _check_names(options: dict[str, Any], where: str, held: int) -> None:
-    """Looks up what ``options``, all of ``args`` or ``cfg``, would build; ``held``: weights in the file."""
+def _check_names(options: dict[str, Any], where: str) -> None:
+    """Looks up what ``options``, all of ``args`` or ``cfg``, would build."""
     from fairseq.criterions import CRITERION_REGISTRY
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
     from fairseq.tasks import TASK_REGISTRY
@@ -225,7 +203,6 @@ def _check_names(options: dict[str, Any], where: str, held: int) -> None:
         ("model", "arch", models, SAFE_MODELS),
         ("criterion", "criterion", CRITERION_REGISTRY, SAFE_CRITERIONS),
     )
-    parts = []
     for part, option, registry, safe in registries:
         own = options if where == "args" else _named(options.get(part))
         place = f"{where}.{option}" if where == "args" else f"{where}.{part}._name"
@@ -233,7 +210,6 @@ def _check_names(options: dict[str, Any], where: str, held: int) -> None:
         if where == "cfg" and part != "model" and own.get(part) not in (None, name):  # fairseq prefers it
             raise Refused(f"{where}.{part} has two names, {name!r:.60} and {own[part]!r:.60}")
         kind = registry.get(name) if isinstance(name, str) else None
-        parts.append(own)
         if kind is None and part == "criterion" and isinstance(name, (str, type(None))):
             continue  # a model can be used without it
         what = "architecture" if part == "model" else part
@@ -241,37 +217,19 @@ def _check_names(options: dict[str, Any], where: str, held: int) -> None:
             raise Refused(f"{place} names the {what} {name!r:.60}, which is not registered here")
         if not _is_safe(kind.__module__, safe):
             raise Refused(f"{place} names the {what} {name!r}, whose building may run code from other files")
-        if kind.__module__.startswith(("fairseq.models.roberta", "fairseq_adv.models.albert")):
-            is_albert = "albert" in kind.__module__
-            _check_sizes(place.rpartition(".")[0], parts[1], parts[0], held, is_albert)
+        if part == "model":
+            is_roberta = kind.__module__.startswith(("fairseq.models.roberta", "fairseq_adv.models.albert"))
+            _check_sizes(place.rpartition(".")[0], own, is_roberta)
 
 
-def _check_sizes(where: str, model: dict[str, Any], task: dict[str, Any], held: int, shared: bool) -> None:
-    """Checks that the file has about as many weights as a model of these sizes; else it could exhaust the
-    memory.
-
-    ``shared``: its layers share weights, and its words have a width of their own.
-    """
-    for name in _SIZES:
-        if type(model.get(name, 0)) not in (int, type(None)):
+def _check_sizes(where: str, model: dict[str, Any], is_roberta: bool) -> None:
+    """Checks what would take time, not memory: the number of layers; and sizes that are no numbers."""
+    for name in _SIZES if is_roberta else ():
+        if type(model.get(name)) not in (int, _NONE):
             raise Refused(f"{where}.{name} is {model[name]!r:.60}; expected a whole number")
-    sizes = {name: max(model.get(name) or 0, 0) for name in _SIZES}
-    classes = max(_whole(part.get("num_classes")) for part in (model, task))
-    layers, width, inner, positions, narrow = sizes.values()
-    if shared and layers > _MOST_SHARED:
-        raise Refused(f"{where} has encoder_layers {layers}; an albert has at most {_MOST_SHARED}")
-    layer = width * (4 * width + 2 * inner)
-    body = layer + (width + positions) * narrow if shared else layers * (layer + 1) + positions * width
-    wanted = body + classes * width
-    if wanted > 2 * held + SPARE:
-        told = ", ".join(f"{name} {size}" for name, size in sizes.items())
-        raise Refused(
-            f"{where} has {told}, num_classes {classes}: {wanted} weights or more, but the file has {held}"
-        )
-
-
-def _whole(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    for name in ("encoder_layers", "decoder_layers"):
+        if type(model.get(name)) is int and model[name] > _MOST_LAYERS:
+            raise Refused(f"{where}.{name} is {model[name]}; a model has at most {_MOST_LAYERS} layers")
 
 
 def _is_safe(module: str, known: tuple[str, ...]) -> bool:

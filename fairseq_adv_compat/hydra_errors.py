@@ -9,15 +9,17 @@ other commands.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from types import ModuleType, TracebackType
 from typing import Any, Callable
 
-from .own_errors import for_the_user
+_DATA_ERROR = ("fairseq_adv.data.errors", "DataError")
+_IN_A_WORKER = re.compile(r"^fairseq_adv\.data\.errors\.DataError: (.+)\s*\Z", re.MULTILINE | re.DOTALL)
 
 
-def apply(module: ModuleType) -> None:
+def report_the_real_message(module: ModuleType) -> None:
     """Replaces ``run_and_report`` of ``hydra._internal.utils``."""
     module.run_and_report = run_and_report  # type: ignore[attr-defined]
 
@@ -57,3 +59,24 @@ def _below_run_job(trace: TracebackType | None) -> TracebackType | None:
             return frame.tb_next
         frame = frame.tb_next
     return trace
+
+
+def for_the_user(error: BaseException) -> str | None:
+    """The message of an error that this project reports to users; ``None`` for any other error.
+
+    These are DataError, told by its name since importing this module must not import that package, and the
+    OSErrors that this project raises. The workers that fairseq starts, one for each GPU, hand over a
+    traceback as text.
+    """
+    if any((kind.__module__, kind.__name__) == _DATA_ERROR for kind in type(error).__mro__):
+        return str(error)
+    if isinstance(error, OSError) and _raised_here(error):
+        return str(error)
+    of_worker = type(error).__name__ == "ProcessRaisedException" and _IN_A_WORKER.search(str(error))
+    return of_worker.group(1).rstrip() if of_worker else None
+
+
+def _raised_here(error: BaseException) -> bool:
+    """Whether this project's own code raised the error, and not a library that it called."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    return bool(frames) and str(frames[-1][0].f_globals.get("__name__")).startswith("fairseq_adv")

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from .plain_options import Refused
 
-SPARE = 10_000_000  # weights that a model may have in addition to those in the file, such as new heads
+_SPARE = 10_000_000  # weights that a model may have in addition to those in the file, such as new heads
 _EACH = 1000  # what a tensor, with its module, counts in addition to its weights
 
 
@@ -36,7 +36,7 @@ class ModelSize(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.held, self.left = 0, SPARE
+        self.held, self.left = 0, _SPARE
 
     def add(self, state: Any) -> None:
         """Allows for the weights in a checkpoint, before the model is built from it."""

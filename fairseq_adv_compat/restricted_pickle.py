@@ -23,8 +23,8 @@ import numpy as np
 import torch
 
 from .allow_list import fairseq_globals, plain_globals
-from .checksums import part_sizes
 from .plain_options import type_name
+from .zip_files import part_sizes
 
 _MOST_BYTES = 1 << 22  # of a pickle without its tensors; torch.save writes 200 for each of them
 _DEEPEST = 1000  # levels of unfinished lists, dicts and tuples
@@ -126,21 +126,13 @@ def _is_storage_key(unpickler: Any) -> bool:
     return type(value) is tuple and value[:1] in (("storage",), (b"storage",)) and len(value) > 4
 
 
-def _may_append(unpickler: Any) -> bool:
-    return type(unpickler.stack[-2]) is list
-
-
-def _may_extend(unpickler: Any) -> bool:
-    return type(_below_mark(unpickler)) is list
+def _may_set(unpickler: Any) -> bool:
+    names = unpickler.stack[::2]
+    return type(_below_mark(unpickler)) in _DICTS and all(type(name) in _SCALARS for name in names)
 
 
 def _may_set_one(unpickler: Any) -> bool:
     return type(unpickler.stack[-3]) in _DICTS and type(unpickler.stack[-2]) in _SCALARS
-
-
-def _may_set(unpickler: Any) -> bool:
-    names = unpickler.stack[::2]
-    return type(_below_mark(unpickler)) in _DICTS and all(type(name) in _SCALARS for name in names)
 
 
 def _below_mark(unpickler: Any) -> Any:
@@ -159,8 +151,8 @@ class Unpickler(_Base):  # type: ignore[misc]
         pickle.BUILD[0]: _checked(pickle.BUILD, _may_build),
         pickle.BINPERSID[0]: _checked(pickle.BINPERSID, _is_storage_key),
         # Lists and dicts are filled by their own methods, never by a method of a listed class.
-        pickle.APPEND[0]: _checked(pickle.APPEND, _may_append),
-        pickle.APPENDS[0]: _checked(pickle.APPENDS, _may_extend),
+        pickle.APPEND[0]: _checked(pickle.APPEND, lambda unpickler: type(unpickler.stack[-2]) is list),
+        pickle.APPENDS[0]: _checked(pickle.APPENDS, lambda unpickler: type(_below_mark(unpickler)) is list),
         pickle.SETITEM[0]: _checked(pickle.SETITEM, _may_set_one),
         pickle.SETITEMS[0]: _checked(pickle.SETITEMS, _may_set),
     }

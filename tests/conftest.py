@@ -13,10 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests/support.py
 # but transformers imports it where it finds it: let it find none.
 sys.modules["torchaudio"] = None  # type: ignore[assignment]
 
-from fairseq_adv_compat import interpreter, machine  # noqa: E402
+from fairseq_adv_compat import machine, newer_versions  # noqa: E402
 
 # pytest's import hook takes the modules of hydra, which is a plug-in of pytest, before the .pth's hook can.
-interpreter.apply(pytest)
+newer_versions.prepare_python(pytest)
 
 # fairseq-adv train makes the same runs on every machine: those without products of bf16 numbers. The tests of
 # --precision name others.

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TextIO, cast
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv_compat.printable import make_output_printable
+from fairseq_adv.data.printable import make_output_printable
 
 from .number_types import finite
 
@@ -103,7 +103,7 @@ def exit_status(work: Callable[[], int | None], stopped: str = "stopped") -> int
 
     Standard output is flushed here. If its reader, such as head, has closed the pipe, that is not an error,
     unless there is work that could be resumed. What is printed can't control a terminal, and an ASCII locale
-    is no error: see ``fairseq_adv_compat/printable.py``.
+    is no error: see ``fairseq_adv/data/printable.py``.
 
     Args:
         work: returns the exit status; None is 0.

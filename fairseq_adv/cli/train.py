@@ -23,7 +23,7 @@ from pathlib import Path
 from unittest import mock
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv_compat.own_errors import for_the_user
+from fairseq_adv_compat.hydra_errors import for_the_user
 
 from .detect_task import kind_of
 from .number_types import count

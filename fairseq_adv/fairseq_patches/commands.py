@@ -13,9 +13,9 @@ from typing import Any, TextIO
 from fairseq import options
 
 from fairseq_adv.data.errors import FullDisk, full_disk_named
+from fairseq_adv.data.printable import make_output_printable, make_printable
 from fairseq_adv.fairseq_patches.replace import replace
-from fairseq_adv_compat.own_errors import for_the_user
-from fairseq_adv_compat.printable import make_output_printable, make_printable
+from fairseq_adv_compat.hydra_errors import for_the_user
 
 COMMANDS = ("fairseq-train", "fairseq-validate")
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from fairseq_adv.data.printable import printable
 from fairseq_adv.hub.export_kinds import (
     CHOICES,
     CLASSES,
@@ -18,7 +19,6 @@ from fairseq_adv.hub.export_kinds import (
     Trained,
 )
 from fairseq_adv.hub.export_state import TrainedState, number
-from fairseq_adv_compat.printable import printable
 
 PIPELINES = {
     CLASSES: "text-classification", REGRESSION: "text-classification", MASKED_LM: "fill-mask",

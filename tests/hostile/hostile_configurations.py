@@ -215,6 +215,11 @@ def a_billion_classes(state: State, canary: Path) -> None:
     state["cfg"]["task"]["num_classes"] = 1_000_000_000
 
 
+def a_billion_positions(state: State, canary: Path) -> None:
+    """The model takes them from its task."""
+    state["cfg"]["task"]["max_positions"] = 1_000_000_000
+
+
 def another_task_under_fairseq_s_other_name(state: State, canary: Path) -> None:
     """setup_task prefers `task` to `_name`."""
     state["cfg"]["task"].update(task="speech_to_text", config_yaml="config.yaml")
@@ -300,12 +305,16 @@ RUN_CODE = {
     },
 }  # fmt: skip
 """Refused whenever a checkpoint is read."""
+OFTEN = (
+    "fconv_lm", "criterion", "in bytes", "behind a list", "of another kind", "a list of a trillion",
+    "a long text",
+)
+"""Of the models, parts and expressions in RUN_CODE, which go through one check: those in the default lane."""
 BUILD = {
     "layers": _sizes(encoder_layers=1_000_000_000),
     "width": _sizes(encoder_embed_dim=1_000_000_000),
     "inner width": _sizes(encoder_ffn_embed_dim=1_000_000_000),
-    "positions": _sizes(max_positions=1_000_000_000),
-    "all a little": _sizes(encoder_layers=5000, encoder_embed_dim=20_000, encoder_ffn_embed_dim=80_000),
+    "all a little": _sizes(encoder_layers=900, encoder_embed_dim=2000, encoder_ffn_embed_dim=8000),
     "layers in words": _sizes(encoder_layers="1000000000"),
     "albert layers": _sizes(_name="albert_base", encoder_layers=1_000_000_000),
     "albert width": _sizes(_name="albert_base", encoder_embed_dim=1_000_000_000),
@@ -315,13 +324,14 @@ BUILD = {
     "masked_lm": _built("masked_lm", "masked_lm", encoder_embed_dim=20_000, encoder_attention_heads=8),
     "bart": _built("masked_lm", "bart_base", encoder_embed_dim=24_000, decoder_embed_dim=24_000),
     "transformer_lm": _built("language_modeling", "transformer_lm", decoder_embed_dim=20_000),
+    "layers of a decoder": _built("language_modeling", "transformer_lm", decoder_layers=1_000_000_000),
     **{
         change.__name__.replace("_", " "): change
         for change in (
             another_task_under_fairseq_s_other_name, another_criterion_under_fairseq_s_other_name,
             expanded_weights, repeated_weights, an_expanded_head,
             a_name_that_is_none, an_unknown_task, an_unknown_architecture, a_task_that_reads_yaml,
-            a_model_that_reads_pickles, a_criterion_that_imports, a_billion_classes,
+            a_model_that_reads_pickles, a_criterion_that_imports, a_billion_classes, a_billion_positions,
         )
     },
 }  # fmt: skip

@@ -27,7 +27,7 @@ from fairseq_adv.data.spans.squad import read_squad
 from fairseq_adv.data.tables.table_files import read_table, text_cell
 from fairseq_adv.data.tags.columns import read_columns
 from fairseq_adv.retrieval.sentences import survey
-from fairseq_adv_compat import archives
+from fairseq_adv_compat import paths
 
 pytestmark = pytest.mark.usefixtures("two_gigabytes_more")
 BLOCK = 64 << 20
@@ -281,7 +281,7 @@ def test_an_archive_of_a_model(
     good = member("model/a", tarfile.REGTYPE, 0).tobuf()
     bad = packed(tmp_path / "model.tar.gz", good + header.tobuf(), b"\0" * BLOCK, 41)
     with pytest.raises(tarfile.TarError, match=said):
-        archives._open(bad, "r:gz")
+        paths.open_archive(bad, "r:gz")
 
 
 def test_a_cell_of_a_million_characters_is_read(tmp_path: Path) -> None:

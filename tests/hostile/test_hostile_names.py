@@ -21,7 +21,7 @@ from glue_samples import small_wordpiece
 from support import CommandMain, all_verbs, environment, fairseq_train, train_args, verb, warmed
 
 import fairseq_adv.cli
-from fairseq_adv_compat.printable import printable
+from fairseq_adv.data.printable import printable
 
 NAME = "evil\x1b[2J\x1b]0;t\x07\x9b\r\u202e\u200b\u2028name"
 SHOWN = r"evil\x1b[2J\x1b]0;t\x07\x9b\r\u202e\u200b\u2028name"

@@ -12,7 +12,7 @@ from fairseq import file_utils
 from fairseq.data import Dictionary, data_utils
 from fairseq.models.roberta import RobertaModel
 
-from fairseq_adv_compat import archives
+from fairseq_adv_compat import paths
 
 
 def archive(path: Path, *members: tarfile.TarInfo) -> Path:
@@ -51,7 +51,7 @@ def test_an_archive_stays_in_its_folder(
     name: str, newer: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not newer:
-        monkeypatch.delattr(archives.tarfile, "data_filter", raising=False)
+        monkeypatch.delattr(paths.tarfile, "data_filter", raising=False)
     elif not hasattr(tarfile, "data_filter"):
         pytest.skip("this Python's tarfile has no filters")
     (tmp_path / "secret").write_text("secret")

@@ -1,17 +1,14 @@
-"""Unpacks an untrusted tar archive only inside its folder, and not to a size out of proportion.
-
-``from_pretrained`` accepts an archive; fairseq/file_utils.py, line 90, unpacks it with ``extractall``, which
-before Python 3.14 follows names such as ``../../.bashrc`` out of the folder.
-"""
+"""Keeps an archive, and the name of a data folder, from reaching out of their folder."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import tarfile
 from types import ModuleType
 from typing import Any
 
-from .module_view import ModuleView
+from .newer_versions import ModuleView
 
 _HEADERS = (
     tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE,
@@ -22,9 +19,32 @@ _ALWAYS = 64 << 20  # bytes that any archive may unpack to
 _RATIO = 100  # weights can hardly be packed
 
 
-def apply(module: ModuleType) -> None:
-    """Makes the ``tarfile`` of one module of fairseq refuse members outside the folder."""
-    module.tarfile = ModuleView(tarfile, open=_open)  # type: ignore[attr-defined]
+def refuse_shell_commands(module: ModuleType) -> None:
+    """Makes fairseq's reader of .fasta files refuse paths that a shell would not take literally.
+
+    fairseq/data/fasta_dataset.py, line 60, inserts the path of a .fasta file into a shell command. Any data
+    folder with such a file gets there, and a checkpoint may name the folder.
+    """
+    dataset: Any = module.FastaDataset  # type: ignore[attr-defined]
+    build_index = dataset._build_index
+
+    def checked(self: Any, path: str) -> Any:
+        if shlex.quote(path) != path:
+            raise ValueError(
+                f"{path}.fasta: fairseq passes this path to a shell. Use only letters and digits in it."
+            )
+        return build_index(self, path)
+
+    dataset._build_index = checked
+
+
+def unpack_inside_the_folder(module: ModuleType) -> None:
+    """Unpacks an untrusted tar archive only inside its folder, and not to a size out of proportion.
+
+    ``from_pretrained`` accepts an archive; fairseq/file_utils.py, line 90, unpacks it with ``extractall``,
+    which before Python 3.14 follows names such as ``../../.bashrc`` out of the folder.
+    """
+    module.tarfile = ModuleView(tarfile, open=open_archive)  # type: ignore[attr-defined]
 
 
 class _Member(tarfile.TarInfo):
@@ -38,7 +58,12 @@ class _Member(tarfile.TarInfo):
         return member
 
 
-def _open(*args: Any, **kwargs: Any) -> tarfile.TarFile:
+def open_archive(*args: Any, **kwargs: Any) -> tarfile.TarFile:
+    """``tarfile.open`` for an archive whose members stay in the folder that it is unpacked to.
+
+    Raises:
+        tarfile.TarError: a member lies outside, or the archive unpacks to too much.
+    """
     archive = tarfile.open(*args, tarinfo=_Member, **kwargs)  # noqa: SIM115 (the caller closes it)
     try:
         _check(archive, max(_ALWAYS, _RATIO * os.path.getsize(str(archive.name))))
