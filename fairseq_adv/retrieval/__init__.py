@@ -1,6 +1,6 @@
 """Retrieval: from sentences to ranked documents for a question and a choice.
 
-``sentences`` reads text, ``query`` builds queries, ``tantivy_index`` searches, ``documents`` selects results
-worth reading, ``fill`` writes them to a jsonl. Nothing here depends on a model or a task; tantivy (the extra
+``sentences`` reads text, ``tantivy_index`` searches, ``documents`` builds queries and selects results worth
+reading, ``fill`` writes them to a jsonl. Nothing here depends on a model or a task; tantivy (the extra
 ``retrieval``) is imported only when needed.
 """

@@ -1,4 +1,15 @@
-"""Selects the retrieved sentences worth reading, and joins them into one text."""
+"""What is searched for a question and a choice, and which of the sentences found are worth reading.
+
+As in ARC-Solvers (Clark et al. 2018, https://github.com/allenai/ARC-Solvers): sentences are ranked by BM25
+for question and choice together, and the choice's words are required. Required means that a sentence contains
+at least one of them, as in Elasticsearch's ``match`` filter; ``all`` is the stricter interpretation. On the
+training and dev questions of ARC-Easy over 83 434 science sentences, the best sentence belongs to the right
+choice in 60.8% of cases with ``any`` and 59.4% with ``all`` (which falls back to ``any``); 56.0% without the
+requirement; ARC-Challenge 41.1, 41.2 and 41.6%.
+
+Each term counts once, however often the question repeats it (counting repetitions changes ARC-Easy by +0.2
+and ARC-Challenge by -4.8 points).
+"""
 
 from __future__ import annotations
 
@@ -9,9 +20,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.retrieval.query import CHOICE_TERMS, Engine, Hit, ladder
+from fairseq_adv.retrieval.tantivy_index import Hit, Query, TantivyIndex, terms
 
-MOST_HITS = 500
+CHOICE_TERMS = ("any", "all")
+LONGEST_QUESTION = 1000
+"""Only the last so many characters of a question are searched for, as in ARC-Solvers."""
+MAX_HITS = 500
 """The largest number of sentences considered for one choice, as in ARC-Solvers."""
 _MARKUP = re.compile(r"https?:|www\.|[<>{}|\\@^_]|={2,}|\.{4,}|\[edit\]|&[a-z]+;", re.IGNORECASE)
 _SPACES = re.compile(r"\s+")
@@ -38,8 +52,8 @@ class Options:
     longest: int = 300
 
     def __post_init__(self) -> None:
-        if not 1 <= self.top <= MOST_HITS:
-            raise DataError(f"--top {self.top}: pass a number from 1 to {MOST_HITS}.")
+        if not 1 <= self.top <= MAX_HITS:
+            raise DataError(f"--top {self.top}: pass a number from 1 to {MAX_HITS}.")
         if self.longest < 1:
             raise DataError(f"--longest {self.longest}: pass a number of characters, 1 or more.")
         if self.choice_terms not in CHOICE_TERMS:
@@ -68,18 +82,44 @@ class Retrieved:
         return " ".join(_ended(document) for document in self.documents)
 
 
-def retrieve(engine: Engine, question: str, choice: str, options: Options) -> Retrieved:
+def retrieve(engine: TantivyIndex, question: str, choice: str, options: Options) -> Retrieved:
     """The best documents for a question and one of its choices."""
     queries = ladder(question, choice, options.choice_terms)
     for step, query in enumerate(queries):
-        for limit in (min(5 * options.top, MOST_HITS), MOST_HITS):
-            found = engine.search(query, limit, whole_ties=limit < MOST_HITS)
+        for limit in (min(5 * options.top, MAX_HITS), MAX_HITS):
+            found = engine.search(query, limit, whole_ties=limit < MAX_HITS)
             documents = choose(iter(found), options)
             if len(documents) == options.top or not found.more:
                 break
         if documents:
             return Retrieved(documents, fallback=step > 0)
     return Retrieved((), fallback=False)
+
+
+def ladder(question: str, choice: str, choice_terms: str) -> list[Query]:
+    """The searches to try in turn until one finds something.
+
+    A choice of stop words only, or one whose words occur in no sentence, falls back to the question's words;
+    with ``all``, one whose words never occur together falls back to ``any`` first.
+
+    Args:
+        question: its last :data:`LONGEST_QUESTION` characters are used.
+        choice: the choice's text.
+        choice_terms: ``any`` or ``all``.
+
+    Returns:
+        empty if neither text has a word that counts.
+    """
+    wanted = terms(choice)
+    both = tuple(dict.fromkeys([*terms(question[-LONGEST_QUESTION:]), *wanted]))
+    if not both:
+        return []
+    steps = [Query(both, ())]
+    if wanted:
+        steps.insert(0, Query(both, wanted))
+    if choice_terms == "all" and len(wanted) > 1:
+        steps.insert(0, Query(both, wanted, every=True))
+    return steps
 
 
 def choose(hits: Iterator[Hit], options: Options) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from fairseq_adv.data.errors import DataError, full_disk_named
 from fairseq_adv.data.io import atomic_write, locked, sha256_of
 from fairseq_adv.data.workspace import differences
 from fairseq_adv.retrieval.documents import Options, retrieve
-from fairseq_adv.retrieval.query import Engine
+from fairseq_adv.retrieval.tantivy_index import TantivyIndex
 
 FORMAT_VERSION = 1
 SUFFIX = ".manifest.json"
@@ -59,7 +59,7 @@ class Filled:
 
 
 def fill(
-    engine: Engine, source: Path, out: Path, options: Options, workers: int = 1, overwrite: bool = False
+    engine: TantivyIndex, source: Path, out: Path, options: Options, workers: int = 1, overwrite: bool = False
 ) -> Filled:
     """Copies ``source`` to ``out`` with a ``para`` for each choice; all other keys are kept. Shows a progress
     bar.
@@ -134,7 +134,9 @@ def _rows(source: Path) -> list[tuple[dict[str, Any], Question]]:
     return [(row_of(question), question) for question in read_regents(source)]
 
 
-def _filled(engine: Engine, row: dict[str, Any], stem: str, choices: list[str], options: Options) -> _Record:
+def _filled(
+    engine: TantivyIndex, row: dict[str, Any], stem: str, choices: list[str], options: Options
+) -> _Record:
     """[the row with its ``para``s, choices without, choices with a fallback]"""
     found = [retrieve(engine, stem, choice, options) for choice in choices]
     entries = [{**entry, "para": one.text} for entry, one in zip(row["question"]["choices"], found)]

@@ -5,9 +5,11 @@ BM25 as in Lucene (k1 1.2, b 0.75; a sentence's length is stored in one byte, ex
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,19 @@ from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.workspace import check_files, finished, read_manifest, workspace
-from fairseq_adv.retrieval.query import ANALYSIS, Hit, Query, import_tantivy, text_analyzer
 from fairseq_adv.retrieval.sentences import Corpus
 
 FORMAT_VERSION = 1
+ANALYSIS = {
+    "tokens": "letters and digits",
+    "longest": 255,
+    "stop words": "Lucene's 33",
+    "stemmer": "porter2",
+    "case": "lower",
+}
+"""How texts become terms."""
 _FOLDER = "tantivy"
+_WORD = re.compile(r"[^\W_]+")
 _ANALYZER = "english_words"
 # tantivy's default merge policy merges 8 segments of about the same size into one. So 8 commits with the same
 # number of sentences leave one segment, and a build can resume from each commit.
@@ -32,6 +42,36 @@ _LARGEST_SLICE = 9_000_000
 # An upper bound: only as much is used as a slice needs. A slice that exceeds it merely costs an additional
 # segment.
 _HEAP = 3_900_000_000
+
+
+@dataclass(frozen=True)
+class Query:
+    """One search.
+
+    Attributes:
+        terms: sentences are ranked by these.
+        required: terms of which a sentence must contain one, or all. Empty: nothing is required.
+        every: whether all required terms must occur.
+    """
+
+    terms: tuple[str, ...]
+    required: tuple[str, ...]
+    every: bool = False
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A sentence that was found.
+
+    Attributes:
+        text: the sentence.
+        score: by BM25.
+        number: its position in the corpus, from 0.
+    """
+
+    text: str
+    score: float
+    number: int
 
 
 @dataclass(frozen=True)
@@ -169,7 +209,7 @@ def open_index(folder: Path) -> TantivyIndex:
 
 
 class TantivyIndex:
-    """The engine ``tantivy``; made by :func:`open_index`."""
+    """Ranks the sentences of a corpus; safe to use from several threads. Made by :func:`open_index`."""
 
     def __init__(self, tantivy: Any, index: Any, made_from: dict[str, Any]) -> None:
         self._tantivy = tantivy
@@ -186,10 +226,20 @@ class TantivyIndex:
         """Engine, version, and what the index was made from."""
         return {"engine": "tantivy", "version": self._tantivy.__version__, "index": self._made_from}
 
-    def search(self, query: Query, limit: int, whole_ties: bool = False) -> _Found:
-        """The best ``limit`` sentences; see :class:`fairseq_adv.retrieval.query.Engine`."""
+    def search(self, query: Query, limit: int, whole_ties: bool = False) -> Found:
+        """The best ``limit`` sentences.
+
+        Args:
+            query: the query.
+            limit: the largest number of hits.
+            whole_ties: leave out the last hits if the limit may separate them from others with the same
+                score, unless all hits have the same score: which of them are returned would be arbitrary.
+        """
         hits = self._searcher.search(self._boolean(query), limit, count=False).hits
-        return _Found(self._searcher, hits, len(hits) == limit, whole_ties)
+        # tantivy's order of documents is not the corpus's, and the last digits of a sum depend on it.
+        ties = [list(group) for _, group in groupby(hits, key=lambda hit: round(hit[0], 4))]
+        more = len(hits) == limit
+        return Found(self._searcher, ties[:-1] if more and whole_ties and len(ties) > 1 else ties, more)
 
     def _boolean(self, query: Query) -> Any:
         make, occur = self._tantivy.Query, self._tantivy.Occur
@@ -206,21 +256,57 @@ class TantivyIndex:
         return make.boolean_query([(occur.Must, ranked), (occur.Must, make.const_score_query(wanted, 0.0))])
 
 
-class _Found:
-    """Hits whose texts are read on demand."""
+class Found:
+    """Hits, best first, and in the corpus's order if scores are equal; their texts are read on demand.
 
-    def __init__(self, searcher: Any, hits: list[tuple[float, Any]], more: bool, whole_ties: bool) -> None:
-        self._searcher = searcher
-        self._hits = hits
-        self._whole_ties = whole_ties
-        self.more = more
+    Attributes:
+        more: whether there may be more hits than requested.
+    """
+
+    def __init__(self, searcher: Any, ties: list[list[tuple[float, Any]]], more: bool) -> None:
+        self._searcher, self._ties, self.more = searcher, ties, more
 
     def __iter__(self) -> Iterator[Hit]:
-        # tantivy's order of documents is not the corpus's, and the last digits of a sum depend on it.
-        groups = [list(group) for _, group in groupby(self._hits, key=lambda hit: round(hit[0], 4))]
-        if self.more and self._whole_ties and len(groups) > 1:
-            groups.pop()
-        for group in groups:
-            read = [(score, self._searcher.doc(address)) for score, address in group]
+        for tie in self._ties:
+            read = [(score, self._searcher.doc(address)) for score, address in tie]
             same = [Hit(document["text"][0], score, document["number"][0]) for score, document in read]
             yield from sorted(same, key=lambda hit: hit.number)
+
+
+def terms(text: str) -> tuple[str, ...]:
+    """The terms of a text (stemmed, no stop words), each once."""
+    analyzer = text_analyzer()
+    # A lone surrogate, which JSON can contain, is not text to tantivy.
+    words = _WORD.findall(text.encode("utf-8", "replace").decode("utf-8"))
+    return tuple(dict.fromkeys(term for word in words for term in analyzer.analyze(word)))
+
+
+@lru_cache(maxsize=1)
+def text_analyzer() -> Any:
+    """tantivy's analyzer for :data:`ANALYSIS`."""
+    tantivy = import_tantivy()
+    builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
+    language = "english"
+    for step in (
+        tantivy.Filter.remove_long(ANALYSIS["longest"]),
+        tantivy.Filter.lowercase(),
+        tantivy.Filter.stopword(language),
+        tantivy.Filter.stemmer(language),
+    ):
+        builder = builder.filter(step)
+    return builder.build()
+
+
+def import_tantivy() -> Any:
+    """The library tantivy.
+
+    Raises:
+        DataError: it isn't installed.
+    """
+    try:
+        import tantivy
+    except ImportError as error:
+        raise DataError(
+            f"tantivy can't be imported ({error}). Install the extra: pip install 'fairseq_adv[retrieval]'."
+        ) from error
+    return tantivy

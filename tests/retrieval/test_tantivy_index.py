@@ -16,9 +16,16 @@ from retrieval_samples import SENTENCES
 from support import slow, verb
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.retrieval.query import Query, ladder, text_analyzer
+from fairseq_adv.retrieval.documents import ladder
 from fairseq_adv.retrieval.sentences import survey
-from fairseq_adv.retrieval.tantivy_index import TantivyIndex, build, open_index, slice_ends
+from fairseq_adv.retrieval.tantivy_index import (
+    Query,
+    TantivyIndex,
+    build,
+    open_index,
+    slice_ends,
+    text_analyzer,
+)
 
 COMMAND = verb("retrieve index")
 
@@ -42,7 +49,7 @@ def test_ranking_and_scores_are_bm25(tmp_path: Path, longest: int) -> None:
     (tmp_path / "corpus.txt").write_text("\n".join(lines) + "\n")
     index = built(tmp_path / "corpus.txt", tmp_path / "index")
     for _ in range(30):
-        query = Query({word: word for word in rng.sample(words, 5)}, ())
+        query = Query(tuple(rng.sample(words, 5)), ())
         exact = scores(list(query.terms), [line.split() for line in lines])
         expected = sorted(
             ((i, s) for i, s in enumerate(exact) if s), key=lambda pair: (-round(pair[1], 4), pair[0])
@@ -75,7 +82,7 @@ def test_same_scores_on_real_sentences(shared_data: Path, tmp_path: Path) -> Non
 
 def test_required_words(corpus_file: Path, tmp_path: Path) -> None:
     index = built(corpus_file, tmp_path / "index")
-    words = {"sunlight": "sunlight", "water": "water", "plant": "plants"}
+    words = ("sunlight", "water", "plant")
 
     def found(*required: str, every: bool = False) -> set[str]:
         return {hit.text for hit in index.search(Query(words, required, every), 100)}
@@ -94,12 +101,12 @@ def test_ties_come_in_the_corpus_order(tmp_path: Path) -> None:
     lines = [f"same words here {'x' * (i % 3)}" for i in range(200)]
     (tmp_path / "corpus.txt").write_text("\n".join(lines))
     index = built(tmp_path / "corpus.txt", tmp_path / "index")
-    numbers = [hit.number for hit in index.search(Query({"same": "same"}, ()), 500)]
+    numbers = [hit.number for hit in index.search(Query(("same",), ()), 500)]
     assert numbers == [i for i in range(200) if i % 3 == 0] + [i for i in range(200) if i % 3]
-    cut = [hit.number for hit in index.search(Query({"same": "same"}, ()), 100, whole_ties=True)]
+    cut = [hit.number for hit in index.search(Query(("same",), ()), 100, whole_ties=True)]
     assert cut == numbers[:67]
-    assert len(list(index.search(Query({"same": "same"}, ()), 100))) == 100
-    assert len(list(index.search(Query({"same": "same"}, ()), 50, whole_ties=True))) == 50  # one score only
+    assert len(list(index.search(Query(("same",), ()), 100))) == 100
+    assert len(list(index.search(Query(("same",), ()), 50, whole_ties=True))) == 50  # one score only
 
 
 def test_slices() -> None:
