@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from fairseq.data import data_utils
 
 from fairseq_adv.data.choices.questions import Question
 from fairseq_adv.data.errors import DataError
@@ -21,12 +19,11 @@ class RankingDataset(RowsDataset):
     rows.
 
     A collated batch, with Q questions and R rows of at most T tokens:
-        id (Q,) int64 position in ``examples``; nsentences Q; ntokens, the real tokens of all rows;
-        net_input.src_tokens (R, T) int64, padded on the right; net_input.src_lengths (R,) int64;
-        row_ids, R numbers, the id of each row's question, not a tensor;
-        question (R,) int64, the question of each row, 0 … Q - 1; choice (R,) int64, its position in the
-        question; max_choices: the largest number of choices in the batch; source (Q,) int64, its data set;
-        target (Q,) int64, the right choice, or -1; nlabelled, the number of questions with a known answer.
+        what :meth:`RowsDataset.collate_rows` describes; row_ids, R numbers, the id of each row's question,
+        not a tensor; question (R,) int64, the question of each row, 0 … Q - 1; choice (R,) int64, its
+        position in the question; max_choices: the largest number of choices in the batch; source (Q,) int64,
+        its data set; target (Q,) int64, the right choice, or -1; nlabelled, the number of questions with a
+        known answer.
 
     Args:
         examples: the questions.
@@ -61,21 +58,21 @@ class RankingDataset(RowsDataset):
         group_by_length: bool = True,
     ) -> None:
         counts = np.array([len(question.choices) for question in examples], dtype=np.int64)
-        grouped = group_by_length and shuffle and weights is not None
-        super().__init__(examples, counts, np.zeros(0, dtype=np.int64), grouped)
         self.segments, self.rows, self.sources = segments, rows, sources
-        self.bos, self.pad, self.eos = special
-        self.weights, self.seed, self.shuffle = weights, seed, shuffle
         self.starts = np.concatenate([[0], np.cumsum(counts)])
-        self.targets = np.array([-1 if q.answer is None else q.answer for q in self.examples], dtype=np.int64)
         kept = row_lengths(segments, rows)
-        self._refuse_too_long(kept, max_positions)
+        _refuse_too_long(examples, self.starts, kept, max_positions)
         self.room = np.maximum((longest or max_positions) - kept, 0)
         first = np.append(segments.lengths, 0)[rows[:, 0]]
         # As in assemble: a truncated text keeps at least one token before its </s>, or is left out.
         taken = np.where(self.room >= 2, np.minimum(first, self.room), 0)
         self.cut_rows = int((taken < first).sum())
-        self._sizes = np.maximum.reduceat(kept + taken, self.starts[:-1])
+        sizes = np.maximum.reduceat(kept + taken, self.starts[:-1])
+        self.bos, pad, self.eos = special
+        drawn = None if weights is None else seed
+        super().__init__(examples, counts, sizes, pad, drawn, shuffle, group_by_length)
+        self.weights = weights
+        self.targets = np.array([-1 if q.answer is None else q.answer for q in self.examples], dtype=np.int64)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         rows = [
@@ -96,13 +93,7 @@ class RankingDataset(RowsDataset):
         rows = [row for sample in samples for row in sample["rows"]]
         counts = torch.tensor([len(sample["rows"]) for sample in samples])
         return {
-            "id": torch.tensor([sample["id"] for sample in samples]),
-            "nsentences": len(samples),
-            "ntokens": sum(len(row) for row in rows),
-            "net_input": {
-                "src_tokens": data_utils.collate_tokens(rows, self.pad),
-                "src_lengths": torch.tensor([len(row) for row in rows]),
-            },
+            **self.collate_rows(samples, rows),
             "row_ids": [int(sample["id"]) for sample in samples for _ in sample["rows"]],
             "question": torch.repeat_interleave(torch.arange(len(samples)), counts),
             "choice": torch.cat([torch.arange(int(count)) for count in counts]),
@@ -112,29 +103,24 @@ class RankingDataset(RowsDataset):
             "nlabelled": sum(int(sample["target"]) >= 0 for sample in samples),
         }
 
-    def ordered_indices(self) -> npt.NDArray[np.int64]:
-        if self.weights is not None:
-            return epoch_indices(self.sources, self.weights, self.seed, self.epoch, self.shuffle)
-        if self.shuffle:
-            by_length: IntArray = np.argsort(self._sizes, kind="stable")
-            return by_length
-        return np.arange(len(self), dtype=np.int64)
+    def ordered_indices(self) -> IntArray:
+        if self.weights is None or self.seed is None:
+            return super().ordered_indices()
+        return epoch_indices(self.sources, self.weights, self.seed, self.epoch, self.shuffle)
 
-    @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """A training split is shuffled and sampled again in each epoch."""
-        return self.weights is None
 
-    def _refuse_too_long(self, kept: IntArray, max_positions: int) -> None:
-        worst = int(kept.argmax())
-        if kept[worst] <= max_positions:
-            return
-        question = self.examples[int(np.searchsorted(self.starts, worst, side="right")) - 1]
-        raise DataError(
-            f"{question.where}: the question with its answer has {kept[worst]} tokens, more than "
-            f"--max-positions {max_positions}. Only documents are truncated to fit, not questions or "
-            "answers. Shorten it, remove the line, or raise --max-positions up to the model's limit."
-        )
+def _refuse_too_long(
+    examples: Sequence[Question], starts: IntArray, kept: IntArray, max_positions: int
+) -> None:
+    worst = int(kept.argmax())
+    if kept[worst] <= max_positions:
+        return
+    question = examples[int(np.searchsorted(starts, worst, side="right")) - 1]
+    raise DataError(
+        f"{question.where}: the question with its answer has {kept[worst]} tokens, more than "
+        f"--max-positions {max_positions}. Only documents are truncated to fit, not questions or "
+        "answers. Shorten it, remove the line, or raise --max-positions up to the model's limit."
+    )
 
 
 def epoch_indices(

@@ -10,13 +10,13 @@ from fairseq.data import data_utils
 
 from fairseq_adv.data.spans.squad import SpanQuestion, Squad
 from fairseq_adv.data.spans.windows import Windows, targets_of
-from fairseq_adv.data.text.token_rows import TokenRowsDataset
+from fairseq_adv.data.text.rows_dataset import RowsDataset
 
 
-class SpansDataset(TokenRowsDataset):
+class SpansDataset(RowsDataset):
     """Each item is a window of a question's context.
 
-    A collated batch has, in addition to what :meth:`TokenRowsDataset.collate_rows` describes: allowed (R, T)
+    A collated batch has, in addition to what :meth:`RowsDataset.collate_rows` describes: allowed (R, T)
     bool, the positions where an answer may begin or end: those of the context, and that of ``<s>``, which
     stands for no answer; target (R, 2) int64, the positions of the answer's first and last token, see
     :func:`fairseq_adv.data.spans.windows.targets_of`; nlabelled, the number of windows whose answer is known;
@@ -38,7 +38,8 @@ class SpansDataset(TokenRowsDataset):
     ) -> None:
         self.split = split
         examples = [squad.questions[number] for number in windows.question]
-        super().__init__(examples, windows.sizes, padding_idx, **others)
+        counts = np.ones_like(windows.sizes)
+        super().__init__(examples, counts, windows.sizes, padding_idx, **others)
         self.squad, self.windows, self.bos, self.eos = squad, windows, bos, eos
         self._offset = windows.offset
         self._targets = targets_of(squad, windows)
@@ -68,7 +69,7 @@ class SpansDataset(TokenRowsDataset):
             return {}
         target = torch.stack([sample["target"] for sample in samples])
         return {
-            **self.collate_rows(samples),
+            **self.collate_rows(samples, [sample["tokens"] for sample in samples]),
             "allowed": data_utils.collate_tokens([sample["allowed"] for sample in samples], False),
             "target": target,
             "split": self.split,

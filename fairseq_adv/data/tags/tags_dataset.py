@@ -10,18 +10,18 @@ import torch
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tags.columns import TaggedSentence
+from fairseq_adv.data.text.rows_dataset import RowsDataset
 from fairseq_adv.data.text.segments import IntArray
-from fairseq_adv.data.text.token_rows import TokenRowsDataset
 from fairseq_adv.data.tokenizers.offsets import covering, encode_aligned
 from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds
 
 UNKNOWN = -1  # the target of a word whose tag is unknown
 
 
-class TagsDataset(TokenRowsDataset):
+class TagsDataset(RowsDataset):
     """Each item is a sentence, ``<s> words </s>``.
 
-    A collated batch has, in addition to what :meth:`TokenRowsDataset.collate_rows` describes, for the W words
+    A collated batch has, in addition to what :meth:`RowsDataset.collate_rows` describes, for the W words
     of its sentences, concatenated: first (W,) int64, the position of each word's first token in the flattened
     (R * T) tokens; sentence (W,) int64, its row; target (W,) int64, its tag, or -1; nlabelled, the number of
     words with a known tag.
@@ -43,7 +43,7 @@ class TagsDataset(TokenRowsDataset):
         group_by_length: bool = True,
     ) -> None:  # fmt: skip
         sizes = np.array([len(tokens) for tokens, _ in rows], dtype=np.int64)
-        super().__init__(sentences, sizes, padding_idx, seed, shuffle, group_by_length)
+        super().__init__(sentences, np.ones_like(sizes), sizes, padding_idx, seed, shuffle, group_by_length)
         self.rows = rows
         self._of_words = [_numbers(sentence, tags) for sentence in sentences]
         self.targets = [int(numbers[0]) for numbers in self._of_words]
@@ -61,7 +61,7 @@ class TagsDataset(TokenRowsDataset):
         """Builds the mini-batch of some items; see the class."""
         if not samples:
             return {}
-        batch = self.collate_rows(samples)
+        batch = self.collate_rows(samples, [sample["tokens"] for sample in samples])
         longest = batch["net_input"]["src_tokens"].size(1)
         target = torch.cat([sample["target"] for sample in samples])
         return {

@@ -1,4 +1,4 @@
-"""The base of data sets whose examples have several rows each: sizes, and batches within ``--max-tokens``."""
+"""The base of data sets of rows of tokens: their order, and mini-batches within ``--max-tokens``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from fairseq.data import FairseqDataset
+import torch
+from fairseq.data import FairseqDataset, data_utils
+from torch import Tensor
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.length_groups import in_pools_by_length
@@ -23,16 +25,23 @@ class RowsDataset(FairseqDataset):
         examples: each with ``where``, "file:line".
         counts: (examples,) number of rows of each.
         sizes: (examples,) number of tokens of the longest row of each.
-        group_by_length: make mini-batches of examples of similar length; for a shuffled training split.
+        padding_idx: the dictionary's padding id.
+        seed: for the order, which is drawn again in each epoch; ``None``: not a training split, ordered by
+            length.
+        shuffle: false keeps the order of the file.
+        group_by_length: make mini-batches of examples of similar length, in a shuffled training split.
     """
 
     targets: Sequence[int] | IntArray
 
     def __init__(
-        self, examples: Sequence[Any], counts: IntArray, sizes: IntArray, group_by_length: bool = False
-    ) -> None:
+        self, examples: Sequence[Any], counts: IntArray, sizes: IntArray, padding_idx: int, seed: int | None,
+        shuffle: bool = True, group_by_length: bool = True,
+    ) -> None:  # fmt: skip
         self.examples = list(examples)
-        self._counts, self._sizes, self._group_by_length = counts, sizes, group_by_length
+        self._counts, self._sizes = counts, sizes
+        self.pad, self.seed, self.shuffle = padding_idx, seed, shuffle
+        self._group_by_length = group_by_length and shuffle and seed is not None
         self.epoch = 1
 
     def __len__(self) -> int:
@@ -56,6 +65,39 @@ class RowsDataset(FairseqDataset):
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
+
+    def ordered_indices(self) -> IntArray:
+        if not self.shuffle:
+            return np.arange(len(self), dtype=np.int64)
+        if self.seed is None:
+            by_length: IntArray = np.argsort(self._sizes, kind="stable")
+            return by_length
+        return np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self) -> bool:
+        """A training split is shuffled again in each epoch."""
+        return self.seed is None
+
+    def collate_rows(self, samples: Sequence[dict[str, Any]], rows: Sequence[Tensor]) -> dict[str, Any]:
+        """The part of a mini-batch of S examples with R rows of at most T tokens that all tasks share.
+
+        id (S,) int64 position in the data set; nsentences S; ntokens, the real tokens of all rows;
+        net_input.src_tokens (R, T) int64, padded on the right; net_input.src_lengths (R,) int64.
+
+        Args:
+            samples: each with ``id``.
+            rows: the rows of all samples.
+        """
+        return {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "ntokens": sum(len(row) for row in rows),
+            "net_input": {
+                "src_tokens": data_utils.collate_tokens(rows, self.pad),
+                "src_lengths": torch.tensor([len(row) for row in rows]),
+            },
+        }
 
     def batch_by_size(
         self,

@@ -12,7 +12,6 @@ from fairseq.data import data_utils
 from torch import Tensor
 
 from fairseq_adv.data.text.rows_dataset import RowsDataset
-from fairseq_adv.data.text.segments import IntArray
 from fairseq_adv.data.wsc.superglue import PronounExample
 
 
@@ -35,11 +34,10 @@ class WSCDataset(RowsDataset):
     """Each item is a sentence with its pronoun.
 
     A collated batch, with S sentences and R rows of at most T tokens:
-        id (S,) int64 position in ``examples``; nsentences S; ntokens; nlabelled, the number of labelled
-        sentences; net_input.src_tokens (R, T) int64, unmasked, padded on the right; span (R, T) bool, what to
-        mask; row_ids, R numbers, the id of each row's sentence, not a tensor; sentence (R,) int64;
-        column (R,) int64, 0 for the query; max_columns, 1 + the largest number of candidates in the batch;
-        target (S,) int64: 1 the query is right, 0 wrong, -1 unknown.
+        what :meth:`RowsDataset.collate_rows` describes, unmasked; nlabelled, the number of labelled
+        sentences; span (R, T) bool, what to mask; row_ids, R numbers, the id of each row's sentence, not a
+        tensor; sentence (R,) int64; column (R,) int64, 0 for the query; max_columns, 1 + the largest number
+        of candidates in the batch; target (S,) int64: 1 the query is right, 0 wrong, -1 unknown.
 
     Args:
         examples: the sentences.
@@ -59,8 +57,8 @@ class WSCDataset(RowsDataset):
     ) -> None:
         counts = np.array([len(group) for group in rows], dtype=np.int64)
         sizes = np.array([max(len(row.tokens) for row in group) for group in rows], dtype=np.int64)
-        super().__init__(examples, counts, sizes, group_by_length and seed is not None)
-        self.rows, self.pad, self.seed = rows, padding_idx, seed
+        super().__init__(examples, counts, sizes, padding_idx, seed, seed is not None, group_by_length)
+        self.rows = rows
         self.targets = [-1 if example.label is None else int(example.label) for example in self.examples]
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -72,13 +70,9 @@ class WSCDataset(RowsDataset):
             return {}
         rows: list[MaskedRow] = [row for sample in samples for row in sample["rows"]]
         counts = torch.tensor([len(sample["rows"]) for sample in samples])
-        tokens = data_utils.collate_tokens([row.tokens for row in rows], self.pad)
         return {
-            "id": torch.tensor([sample["id"] for sample in samples]),
-            "nsentences": len(samples),
-            "ntokens": sum(len(row.tokens) for row in rows),
+            **self.collate_rows(samples, [row.tokens for row in rows]),
             "nlabelled": sum(sample["target"] >= 0 for sample in samples),
-            "net_input": {"src_tokens": tokens},
             "span": data_utils.collate_tokens([row.span for row in rows], 0),
             "row_ids": [int(sample["id"]) for sample in samples for _ in sample["rows"]],
             "sentence": torch.repeat_interleave(torch.arange(len(samples)), counts),
@@ -86,13 +80,3 @@ class WSCDataset(RowsDataset):
             "max_columns": 1 + max(row.column for row in rows),
             "target": torch.tensor([sample["target"] for sample in samples]),
         }
-
-    def ordered_indices(self) -> IntArray:
-        if self.seed is None:
-            return np.arange(len(self), dtype=np.int64)
-        return np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
-
-    @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """The order is drawn again in each epoch."""
-        return self.seed is None
