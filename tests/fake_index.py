@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import http.server
 import io
-import json
 import tarfile
 import threading
 import zipfile
@@ -28,16 +27,10 @@ class Index:
     def __init__(self, url: str) -> None:
         self.url, self.answers, self.seen = url, dict[str, Answer](), list[tuple[str, str]]()
 
-    def offer(self, file: IndexFile, content: bytes, kind: str = "json") -> None:
+    def offer(self, file: IndexFile, content: bytes) -> None:
         link = f"../../files/{file.name}"
-        if kind == "json":
-            page: tuple[str, bytes] = (
-                "application/vnd.pypi.simple.v1+json",
-                json.dumps({"files": [{"filename": file.name, "url": link}]}).encode(),
-            )
-        else:
-            page = ("text/html; charset=utf-8", f'<a href="{link}#sha256=0&amp;x">{file.name}</a>'.encode())
-        self.answers[f"/simple/{file.project}/"] = page
+        page = f'<a data-x="1" href="{link}?a=1&amp;b=2">{file.name}</a>'.encode()
+        self.answers[f"/simple/{file.project}/"] = ("text/html; charset=utf-8", page)
         self.answers[f"/files/{file.name}"] = ("application/octet-stream", content)
 
 
@@ -48,7 +41,7 @@ def serve() -> Iterator[Index]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             index.seen.append((self.path, self.headers.get("Authorization", "")))
-            answer = index.answers.get(self.path, 404)
+            answer = index.answers.get(self.path.partition("?")[0], 404)
             if isinstance(answer, int):
                 return self.send_error(answer)
             self.send_response(200)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import base64
+import html
 import http.client
-import json
 import netrc
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -20,9 +21,8 @@ import urllib.error
 import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence
 from urllib.parse import unquote, urljoin, urlsplit
 
 from tqdm import tqdm
@@ -32,7 +32,7 @@ from fairseq_adv.data.io import atomic_folder, atomic_open, sha256_of
 
 _BLOCK = 1 << 16
 _MAX_PAGE_BYTES = 10_000_000
-_ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"  # PEP 691, PEP 503
+_LINK = re.compile(rb"""<a\b[^>]*?\bhref\s*=\s*["']([^"'>]+)""", re.IGNORECASE)  # PEP 503
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
 
@@ -181,7 +181,7 @@ class _Client:
             page += "index.html"
         try:
             with self._open(page) as response:
-                kind, base = response.headers.get_content_type(), str(response.geturl())
+                base = str(response.geturl())
                 content = response.read(_MAX_PAGE_BYTES + 1)
         except urllib.error.URLError as error:
             if getattr(error, "code", 0) == 404 or isinstance(error.reason, FileNotFoundError):
@@ -189,9 +189,10 @@ class _Client:
             raise
         if len(content) > _MAX_PAGE_BYTES:
             raise ValueError(f"its page of {file.project} has more than {_MAX_PAGE_BYTES} bytes")
-        for name, target in (_json_links if kind.endswith("json") else _html_links)(content):
-            if name == file.name:
-                return str(urljoin(base, target))
+        for link in _LINK.findall(content):
+            target = html.unescape(link.decode("utf-8", errors="replace"))
+            if unquote(urlsplit(target).path.rpartition("/")[2]) == file.name:
+                return urljoin(base, target)
         return None
 
     def save(self, url: str, file: IndexFile, target: Path) -> Path:
@@ -220,7 +221,7 @@ class _Client:
                 if entry := netrc.netrc(os.environ.get("NETRC")).authenticators(host):
                     self._login[host] = f"{entry[0]}:{entry[2]}"
         plain = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
-        request = urllib.request.Request(plain, headers={"Accept": _ACCEPT, "User-Agent": "fairseq_adv"})
+        request = urllib.request.Request(plain, headers={"Accept": "text/html", "User-Agent": "fairseq_adv"})
         if host in self._login:  # not sent to where a redirect leads
             code = base64.b64encode(self._login[host].encode()).decode()
             request.add_unredirected_header("Authorization", f"Basic {code}")
@@ -231,27 +232,3 @@ def _shown(url: str) -> str:
     """The URL without a user's name and password."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-
-def _json_links(content: bytes) -> Iterator[Tuple[str, str]]:
-    try:
-        for entry in json.loads(content)["files"]:
-            yield str(entry["filename"]), str(entry["url"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ValueError("its answer is not PEP 691's JSON") from error
-
-
-def _html_links(content: bytes) -> Iterator[Tuple[str, str]]:
-    anchors = _Anchors()
-    anchors.feed(content.decode("utf-8", errors="replace"))
-    for target in anchors.targets:
-        yield unquote(urlsplit(target).path.rpartition("/")[2]), target
-
-
-class _Anchors(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.targets: List[str] = []
-
-    def handle_starttag(self, tag: str, attrs: List[Tuple[str, Optional[str]]]) -> None:
-        self.targets += [value for name, value in attrs if tag == "a" and name == "href" and value]

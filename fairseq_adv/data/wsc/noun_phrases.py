@@ -10,12 +10,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 from fairseq_adv.data.errors import DataError
 
 MODEL = "en_core_web_lg"  # fairseq's
-_NOUNS = ("NOUN", "PROPN")
 _ELSEWHERE = (
     "Or run fairseq-adv prepare wsc on a machine that has them: the files it writes contain the candidates, "
     "and need no spaCy. Without a model, --candidates spans uses the phrases that the data itself lists "
@@ -97,12 +97,7 @@ def other_phrases(phrases: Iterable[str], query: str | None) -> tuple[str, ...]:
 
 def _noun_runs(doc: Any) -> Iterator[tuple[int, int]]:
     """(start, end) of each maximal run of nouns, or of proper nouns."""
-    start, kind = 0, ""
-    for position, token in enumerate(doc):
-        now = token.pos_ if token.pos_ in _NOUNS else ""
-        if now != kind:
-            if kind:
-                yield start, position
-            start, kind = position, now
-    if kind:
-        yield start, len(doc)
+    for kind, run in groupby(doc, key=lambda token: token.pos_):
+        tokens = list(run)
+        if kind in ("NOUN", "PROPN"):
+            yield tokens[0].i, tokens[-1].i + 1
