@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
-from glue_recipe import written
 from glue_samples import AWKWARD, rte, small_bpe, small_wordpiece, sst2, write
-from support import run_command, start_command, verb
+from support import run_command, verb
 
 import fairseq_adv.cli
 
@@ -99,24 +95,3 @@ def test_a_bad_file_ends_without_a_traceback(encoder: Path, tmp_path: Path) -> N
     done = run_command(*command)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert f"error: {tmp_path}/SST-2/dev.tsv:2: unknown label 'yes'; SST-2 has 0, 1." in done.stderr
-
-
-@pytest.mark.timing
-def test_killed_for_real_and_run_again(encoder: Path, tmp_path: Path) -> None:
-    sst2(tmp_path / "glue" / "SST-2")
-    # Enough rows that the last part takes seconds after the first ones are there.
-    rows = [f"{i}\t{AWKWARD[i % len(AWKWARD)]} {i}" for i in range(60_000)]
-    write(tmp_path / "glue" / "SST-2" / "test.tsv", ["index\tsentence", *rows])
-    out, partial = tmp_path / "out", tmp_path / "out.partial"
-    command = [*COMMAND, str(tmp_path / "glue"), "SST-2"]
-    options = ["--encoder", str(encoder)]
-    process = start_command([*command, str(out), *options], stderr=subprocess.STDOUT)
-    while not (partial / "input0" / "train.idx").is_file() and process.poll() is None:
-        time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert not out.exists()
-    done = run_command(*command, str(out), *options)
-    assert done.returncode == 0 and f"SST-2: wrote {out}" in done.stdout, done.stderr
-    run_command(*command, str(tmp_path / "whole"), *options)
-    assert written(out) == written(tmp_path / "whole") and not partial.exists()

@@ -132,10 +132,6 @@ def test_other_files_need_overwrite(corpus_file: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"was made from other files .*corpus.*--overwrite"):
         build(survey([str(corpus_file)]), tmp_path / "index")
     assert build(survey([str(corpus_file)]), tmp_path / "index", overwrite=True).sentences == 1
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("x")
-    with pytest.raises(DataError, match="was not made by this program"):
-        build(survey([str(corpus_file)]), tmp_path / "mine", overwrite=True)
 
 
 def committed_in(folder: Path) -> int:
@@ -190,22 +186,6 @@ def test_killed_and_continued(large_corpus: Path, tmp_path: Path, after: int) ->
         found = index.search(query, 60, whole_ties=True)
         assert [(hit.number, hit.text, round(hit.score, 4)) for hit in found] == expected
         assert all(lines[number] == text for number, text, _ in expected)
-
-
-@pytest.mark.timing
-def test_second_process_is_refused(large_corpus: Path, corpus_file: Path, tmp_path: Path) -> None:
-    out = tmp_path / "index"
-    process = subprocess.Popen([*COMMAND, str(large_corpus), str(out)], stderr=subprocess.PIPE)
-    try:
-        while not (tmp_path / "index.partial" / "tantivy").exists():
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.send_signal(signal.SIGSTOP)
-        with pytest.raises(DataError, match="another process"):
-            build(survey([str(corpus_file)]), out)
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_damaged_and_foreign_folders(corpus_file: Path, tmp_path: Path) -> None:

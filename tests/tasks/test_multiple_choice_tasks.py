@@ -157,7 +157,7 @@ def test_a_data_set_is_left_out_only_where_it_lacks_the_split(tmp_path: Path) ->
     assert len(together(second).task.dataset("valid")) == 16
     (second / "dev.jsonl").rename(second / "kept.jsonl")
     assert len(together(second).task.dataset("valid")) == 8
-    for name in ("dev.jsonl", "valid.jsonl"):
+    for name in ("dev.jsonl", "val.jsonl"):
         (second / name).write_bytes((second / "kept.jsonl").read_bytes())
     with pytest.raises(DataError, match="several files for the split"):
         together(second)

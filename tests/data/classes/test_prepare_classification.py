@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -129,30 +128,6 @@ def test_a_second_run_reuses_and_other_rows_are_refused(tokenizer: TokenToIds, t
         with pytest.raises(DataError, match=r"made from other files or options \(rows"):
             made(tmp_path / "out", tokenizer, **{**splits, **changed})
     assert not made(tmp_path / "out", tokenizer, how={"overwrite": True}, **splits).reused
-
-
-def test_a_run_that_was_killed_can_be_run_again(
-    tokenizer: TokenToIds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    splits = {"train": texts(*"ab" * 10), "valid": texts("a", "b")}
-    made(tmp_path / "whole", tokenizer, **splits)
-    child = os.fork()
-    if not child:
-        encode = tokenizer.encode
-
-        def dies(rows: Sequence[str]) -> Any:
-            if len(rows) == 2:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return encode(rows)
-
-        tokenizer.encode = dies  # type: ignore[method-assign]
-        made(tmp_path / "out", tokenizer, **splits)
-        os._exit(0)
-    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
-    assert not (tmp_path / "out").exists() and (tmp_path / "out.partial").is_dir()
-    result = made(tmp_path / "out", tokenizer, **splits)
-    assert not result.reused and result.tokens > 0
-    assert written(tmp_path / "out") == written(tmp_path / "whole")
 
 
 def test_the_other_tokenizer(tmp_path: Path) -> None:

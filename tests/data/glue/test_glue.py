@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import signal
 from pathlib import Path
 
 import pytest
 from glue_recipe import run_recipe, written
 from glue_samples import AWKWARD, WRITERS, ax, mnli, rte, small_bpe, sst2, stsb, write
-from support import slow
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import TASKS, task_layout
 from fairseq_adv.data.glue.prepare_glue import prepare, tasks_in
 from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer, TokenToIds
-from fairseq_adv.data.workspace import workspace
 
 
 @pytest.fixture(scope="module")
@@ -295,64 +290,6 @@ def test_scores_are_written_as_awk_prints_them(tokenizer: TokenToIds, tmp_path: 
     assert sorted(os.listdir(tmp_path / "out/label")) == ["train.label", "valid.label"]
 
 
-def _prepare_and_die(glue: Path, out: Path, tokenizer: TokenToIds, at: int) -> bool:
-    """Prepares in a child that gets SIGKILL before its ``at``-th step; False if it ended first."""
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
-        return os.WIFSIGNALED(status)
-    steps = 0
-
-    def step() -> None:
-        nonlocal steps
-        steps += 1
-        if steps == at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    try:
-        for name in ("replace", "fsync", "mkdir", "rmdir", "unlink"):
-            original = getattr(os, name)
-            setattr(os, name, lambda *a, _call=original, **k: (step(), _call(*a, **k))[1])
-        encode = tokenizer.encode
-        tokenizer.encode = lambda rows: (step(), encode(rows))[1]  # type: ignore[method-assign]
-        prepare(glue, "SST-2", out, tokenizer, overwrite=True, progress=False)
-        os._exit(0)
-    except BaseException as error:
-        print(repr(error), flush=True)
-        os._exit(1)
-
-
-@pytest.mark.parametrize("stride", [4, slow(1)])
-def test_killed_at_any_step_and_run_again_gives_the_same_bytes(
-    tokenizer: TokenToIds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int
-) -> None:
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # only a power cut needs it, and it is slow
-    sst2(tmp_path / "SST-2")
-    stsb(tmp_path / "STS-B")
-    prepare(tmp_path, "SST-2", tmp_path / "whole", tokenizer, progress=False)
-    expected = written(tmp_path / "whole")
-    prepare(tmp_path, "STS-B", tmp_path / "before", tokenizer, progress=False)
-    before = written(tmp_path / "before")
-    out = tmp_path / "work" / "out"
-    reused = 0
-    for at in range(1, 1000, stride):
-        shutil.rmtree(tmp_path / "work", ignore_errors=True)
-        shutil.copytree(tmp_path / "before", out)
-        if not _prepare_and_die(tmp_path, out, tokenizer, at):
-            break
-        # What stands at OUT is whole: what was there before, the new one, or for a moment nothing.
-        assert not out.exists() or written(out) in (expected, before), at
-        overwrite = out.exists() and written(out) == before
-        result = prepare(tmp_path, "SST-2", out, tokenizer, overwrite=overwrite, progress=False)
-        reused += result.reused
-        assert written(out) == expected, at
-        assert os.listdir(out.parent) == ["out"], at
-    assert at > 30
-    assert reused > 0  # the last steps only remove what was replaced
-    assert written(out) == expected
-
-
 def test_a_second_run_reuses_and_another_input_is_refused(tokenizer: TokenToIds, tmp_path: Path) -> None:
     sst2(tmp_path / "SST-2")
     out = tmp_path / "out"
@@ -365,44 +302,3 @@ def test_a_second_run_reuses_and_another_input_is_refused(tokenizer: TokenToIds,
         prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
     assert not prepare(tmp_path, "SST-2", out, tokenizer, overwrite=True, progress=False).reused
     assert prepare(tmp_path, "SST-2", out, tokenizer, progress=False).reused
-
-
-def test_a_damaged_output_is_refused_and_a_foreign_folder_never_replaced(
-    tokenizer: TokenToIds, tmp_path: Path
-) -> None:
-    sst2(tmp_path / "SST-2")
-    out = tmp_path / "out"
-    prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
-    (out / "input0" / "valid.bin").write_bytes(b"short")
-    with pytest.raises(DataError, match=r"input0/valid.bin: missing, or its size has changed"):
-        prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
-    manifest = out / "manifest.json"
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "files": None}))
-    with pytest.raises(DataError, match=r"manifest.json: has no list of the files and their sizes"):
-        prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
-    write(tmp_path / "mine" / "thesis.txt", ["precious"])
-    for overwrite in (False, True):
-        with pytest.raises(DataError, match=r"mine: exists and was not made by this program"):
-            prepare(tmp_path, "SST-2", tmp_path / "mine", tokenizer, overwrite=overwrite, progress=False)
-    write(tmp_path / "new.partial" / "thesis.txt", ["precious"])
-    with pytest.raises(DataError, match=r"new.partial: is in the way"):
-        prepare(tmp_path, "SST-2", tmp_path / "new", tokenizer, progress=False)
-    assert (tmp_path / "new.partial" / "thesis.txt").exists()
-
-
-def test_an_interrupted_run_on_other_files_is_begun_anew(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    sst2(tmp_path / "SST-2")
-    assert _prepare_and_die(tmp_path, tmp_path / "out", tokenizer, 25)
-    assert (tmp_path / "out.partial" / "label" / "train.bin").exists()
-    _replace(tmp_path / "SST-2" / "train.tsv", 2, b"another row\t0")
-    prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
-    prepare(tmp_path, "SST-2", tmp_path / "whole", tokenizer, progress=False)
-    assert written(tmp_path / "out") == written(tmp_path / "whole")
-
-
-def test_two_processes_do_not_share_a_folder(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    sst2(tmp_path / "SST-2")
-    refused = pytest.raises(DataError, match=r"another process is writing it")
-    with workspace(tmp_path / "out", {"format": 0}), refused:
-        prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
-    assert prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, overwrite=True, progress=False).rows
