@@ -3,7 +3,8 @@
 Texts: --stdin reads one text per line (a tab between the two texts of a pair) and prints a line with the
 label and its probability. --input reads a file and prints a TSV, or writes it to OUT.
 
-Prepared data: --data DIR answers a split and writes OUT/predictions.tsv, with the probability of each class.
+Prepared data: --data DIR answers a split and writes OUT/predictions.tsv, with the probability of each class
+(for tags, the words with their tags; for spans of contexts, OUT/predictions.json).
 With --task, it writes the benchmark's own file format instead. The scores of each model are kept in
 OUT/scores. Models that already have scores there are not run again; --scores adds the scores of other runs to
 the ensemble.
@@ -33,7 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.predict.kinds import PREDICTION_TASKS
+from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS
 
 from .script import RESUMABLE, VerbParser, check_name, data_output
 from .shared_options import add_columns, add_running, add_shared
@@ -48,8 +49,8 @@ _TASKS = (
     "commonsense_qa, arc, race, openbookqa, qnli_ranking, wsc, squad, tagging. Leave it out for your own data"
 )
 _INPUT = (
-    "answer the texts of a table (csv, tsv, jsonl, parquet) or of a .txt (one text per line), or questions "
-    "in a file that prepare choices reads"
+    "answer the texts of a table (csv, tsv, jsonl, parquet) or of a .txt (one text per line), questions in a "
+    "file that prepare choices reads or in SQuAD's json, or words in columns"
 )
 _OF_INPUT = ("text", "text_pair", "no_header", "encoding")
 _OF_A_FOLDER = ("task", "split", "vote", "scores", "wnli_test", "gold")
@@ -133,8 +134,9 @@ def _predict_folder(args: argparse.Namespace, config: InferenceConfig) -> None:
 
 def _predict_texts(args: argparse.Namespace, config: InferenceConfig) -> None:
     from fairseq_adv.data.io import atomic_write
+    from fairseq_adv.evaluation.predict.kinds import InputFile
     from fairseq_adv.evaluation.predict.loading import load
-    from fairseq_adv.evaluation.predict.text_files import TextFile, answer_file, answer_lines
+    from fairseq_adv.evaluation.predict.stream import answer_lines
 
     if args.input and not args.input.is_file():
         raise DataError(f"{args.input}: no such file")
@@ -143,13 +145,15 @@ def _predict_texts(args: argparse.Namespace, config: InferenceConfig) -> None:
         answer_lines(model, sys.stdin.buffer, data_output())
         return
     header, encoding = not args.no_header, args.encoding or "utf-8"
-    answers, rows = answer_file(model, TextFile(args.input, args.text, args.text_pair, header, encoding))
+    answers = model.answer_file(InputFile(args.input, args.text, args.text_pair, header, encoding))
+    file = (args.out or Path()) / f"predictions-{args.input.stem}.{answers.ending}"
+    contents = answers.files(file)
     if args.out is None:
-        data_output().write(answers)
+        data_output().write(contents[file])
         return
-    file = args.out / f"predictions-{args.input.stem}.tsv"
-    atomic_write(file, answers)
-    print(f"wrote {file} ({rows} rows)")
+    for path, text in contents.items():
+        atomic_write(path, text)
+    print(f"wrote {file} ({answers.rows} rows)")
 
 
 def _report(result: Predicted) -> None:

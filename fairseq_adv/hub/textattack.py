@@ -35,7 +35,8 @@ class TextAttackModel(ModelWrapper):
 
     def __init__(self, model: TextModel) -> None:
         if not model.labels:
-            kind = "answers multiple-choice questions" if model.takes_questions else "predicts numbers"
+            numbers = "numbers" if model.takes == "texts" else model.kind
+            kind = "answers multiple-choice questions" if model.takes_questions else f"predicts {numbers}"
             raise DataError(f"TextAttack attacks models with classes, but this one {kind}")
         self.model = model
 

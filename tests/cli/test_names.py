@@ -12,7 +12,7 @@ from fairseq.tasks import TASK_REGISTRY
 from fairseq_adv.cli.script import check_name
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import TASKS
-from fairseq_adv.evaluation.predict.kinds import PREDICTION_TASKS
+from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS
 
 pytestmark = pytest.mark.fast
 

@@ -28,8 +28,8 @@ from fairseq_adv.data.glue.tsv import read_split
 from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.data.text.binarize import class_dictionary, class_names, write_indexed
+from fairseq_adv.evaluation.predict.decisions import Decisions
 from fairseq_adv.evaluation.predict.ensemble import Scores
-from fairseq_adv.evaluation.predict.output import probability_lines
 from fairseq_adv.retrieval.sentences import survey
 
 LABELS = st.sampled_from(["yes", "no", "1", "-", "a b"]) | ODD_TEXTS
@@ -252,9 +252,9 @@ def test_scores(examples: int, tmp_path: Path) -> None:
         found = Scores.load(tmp_path / "a.npz")
         assert found.ids.tolist() == ids and found.labels.tolist() == [labels]
         assert np.array_equal(found.log_probs, made.log_probs)
-        table = list(
-            csv.reader(io.StringIO(probability_lines(found, [labels[0]] * len(ids))), delimiter="\t")
-        )
+        decisions = Decisions(found, [labels[0]] * len(ids), np.zeros(len(ids), dtype=bool))
+        (text,) = decisions.files(tmp_path).values()
+        table = list(csv.reader(io.StringIO(text), delimiter="\t"))
         assert [row[0] for row in table] == ["index", *ids] and table[0][2:] == labels
         return True
 

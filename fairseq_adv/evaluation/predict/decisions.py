@@ -4,30 +4,98 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray
+from fairseq_adv.data.tables.table_text import table_text
+from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray, Scores, probabilities
 from fairseq_adv.objectives import scores as metrics
 
 BoolArray = npt.NDArray[np.bool_]
 
 
-@dataclass
-class Decisions:
-    """The answers.
+@dataclass(frozen=True)
+class Prediction:
+    """The answer to one row.
 
     Attributes:
+        label: the class, the choice, or the answer's text, with the highest probability; "" for a regression,
+            for tags, and for a question about a context that has no answer.
+        probabilities: of each class or choice, from 0 to 1, in the model's order; of the most probable
+            answers of a question about a context; empty for a regression and for tags.
+        value: the number that a regression predicts; otherwise ``None``.
+        tags: of each word, in IOB2; empty for other kinds.
+    """
+
+    label: str
+    probabilities: dict[str, float]
+    value: float | None = None
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The answers to rows with scores.
+
+    Attributes:
+        scores: of one model, or the means over several.
         answers: (n,) a label, "True" or "False", or a number as text.
         tied: (n,) whether two columns were equally good, so that the first was chosen.
         notes: messages for the user.
+        gold: (n,) the right answers, "" if unknown; ``None``: those of the scores.
     """
 
+    scores: Scores
     answers: list[str]
     tied: BoolArray
     notes: list[str] = field(default_factory=list)
+    gold: Sequence[str] | None = None
+
+    ending = "tsv"
+
+    @property
+    def rows(self) -> int:
+        """Number of answers."""
+        return len(self.answers)
+
+    def predictions(self) -> list[Prediction]:
+        """For each row; the columns of a query and its rivals are no classes."""
+        scores = self.scores
+        if scores.kind == "values":
+            return [Prediction("", {}, float(value)) for value in scores.log_probs[:, 0]]
+        shares = probabilities(scores.log_probs).tolist()
+        found = []
+        for row, answer in enumerate(self.answers):
+            names = scores.row_labels(row).tolist()
+            found.append(Prediction(answer, {name: share for name, share in zip(names, shares[row]) if name}))
+        return found
+
+    def files(self, file: Path) -> dict[Path, str]:
+        """A TSV: index, prediction, and the probability of each class or choice; a regression has no such
+        columns."""
+        scores = self.scores
+        head, names = ["index", "prediction"], scores.labels[0].tolist()
+        if scores.kind == "values":
+            rows = [[name, f"{float(answer):.6f}"] for name, answer in zip(scores.ids.tolist(), self.answers)]
+        else:
+            alike = bool((scores.labels == scores.labels[:1]).all())
+            head += names if alike else [f"choice {k}" for k in range(1, len(names) + 1)]
+            shares = [
+                [f"{share:.6f}" if name else "" for share, name in zip(row, scores.row_labels(number))]
+                for number, row in enumerate(probabilities(scores.log_probs).tolist())
+            ]
+            answers = zip(scores.ids.tolist(), self.answers, shares)
+            rows = [[name, answer, *row] for name, answer, row in answers]
+        return {file: table_text([head, *rows], delimiter="\t")}
+
+    def measured(self, task: str) -> dict[str, float]:
+        """The scores x 100 of a value of ``--task``, if right answers are known."""
+        gold = self.scores.gold.tolist() if self.gold is None else self.gold
+        scale = "STS-B" if self.scores.kind == "values" else task
+        return measure(scale, self.answers, gold, self.tied & (self.scores.kind == "choices"))
 
 
 def decide(ensemble: Ensemble, vote: bool = False) -> Decisions:
@@ -37,18 +105,18 @@ def decide(ensemble: Ensemble, vote: bool = False) -> Decisions:
     Raises:
         DataError: a vote for a regression, or a sentence without a query.
     """
-    kind = ensemble.first.kind
-    if kind == "values":
+    first = ensemble.first
+    if first.kind == "values":
         if vote:
             raise DataError("--vote: a regression has no majority. Leave it out.")
-        values = ensemble.first.log_probs[:, 0]
-        return Decisions([repr(float(value)) for value in values], np.zeros(len(values), dtype=bool))
-    if kind == "phrases":
+        values = first.log_probs[:, 0]
+        return Decisions(first, [repr(float(value)) for value in values], np.zeros(len(values), dtype=bool))
+    if first.kind == "phrases":
         return _stand_for(ensemble, vote)
-    best, tied = best_columns(ensemble.log_probs, ensemble.first.log_probs, vote)
-    labels = ensemble.first.labels_of_rows
+    best, tied = best_columns(ensemble.log_probs, first.log_probs, vote)
     notes = [f"{int(tied.sum())} of {len(tied)} rows are tied; the first of the best was chosen"]
-    return Decisions([str(labels[row, k]) for row, k in enumerate(best)], tied, notes * bool(tied.any()))
+    answers = [str(first.labels_of_rows[row, k]) for row, k in enumerate(best)]
+    return Decisions(first, answers, tied, notes * bool(tied.any()))
 
 
 def best_columns(
@@ -89,7 +157,7 @@ def _stand_for(ensemble: Ensemble, vote: bool) -> Decisions:
     alone: BoolArray = np.all(np.isneginf(first.log_probs[:, 1:]), axis=1)
     notes = [f"{int(alone.sum())} of {len(alone)} sentences have no candidates: answered with True"]
     answers = [str(bool(one)) for one in yes]
-    return Decisions(answers, np.zeros(len(yes), dtype=bool), notes * bool(alone.any()))
+    return Decisions(first, answers, np.zeros(len(yes), dtype=bool), notes * bool(alone.any()))
 
 
 def majority(members: Sequence[BoolArray], of_mean: BoolArray) -> BoolArray:

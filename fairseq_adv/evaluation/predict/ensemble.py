@@ -1,7 +1,8 @@
-"""A model's scores for each example of a split: stored in a file, and combined with those of other models."""
+"""A model's scores for each row: computed, stored in a file, and combined with those of other models."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 import zlib
@@ -13,10 +14,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from fairseq.data import FairseqDataset
 
 from fairseq_adv.data.checked_json import parsed
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_open, breaks_a_line
+from fairseq_adv.evaluation.trained import Trained
 
 FloatArray = npt.NDArray[np.float32]
 StringArray = npt.NDArray[np.str_]
@@ -140,6 +143,55 @@ class Scores:
                 f"{path}: not a file of scores ({error}). Pass an .npz written by fairseq-adv predict."
             ) from error
         return Scores(kind, task, split, **arrays, made_from=made_from, name=str(path))
+
+
+@dataclass(frozen=True)
+class ScoredRows:
+    """Rows of input whose columns a model scores.
+
+    Attributes:
+        dataset: item i is row i of the arrays, and ``sample["id"]`` contains such positions.
+        kind, ids, labels, gold: as in :class:`Scores`.
+        digest: SHA-256 of everything that determines the model's input; "" if it isn't known.
+    """
+
+    dataset: FairseqDataset
+    kind: str
+    ids: StringArray
+    labels: StringArray
+    gold: StringArray
+    digest: str = ""
+
+    def decode(self, trained: Trained, progress: bool) -> Scores:
+        """Runs a model over the rows.
+
+        Raises:
+            DataError: a row has more tokens than a mini-batch, memory runs out, or a score is not finite.
+        """
+        n, columns = len(self.ids), self.labels.shape[1]
+        log_probs = np.full((n, columns), -np.inf, dtype=np.float32)
+        raw = log_probs.copy()
+        seen = np.zeros(n, dtype=np.int64)
+        for sample, predictions in trained.predictions(self.dataset, self.ids.tolist(), progress):
+            at, width = sample["id"].cpu().numpy(), predictions.shape[1]
+            log_probs[at, :width] = trained.objective.log_probabilities(predictions).cpu().numpy()
+            raw[at, :width] = predictions.cpu().numpy()
+            seen[at] += 1
+        if (seen != 1).any():
+            raise DataError(
+                f"{trained.path}: row {self.ids[int((seen != 1).argmax())]} was not predicted once"
+            )
+        bad = ~np.isfinite(np.where(self.labels != "", log_probs, 0)).all(axis=1)
+        if bad.any():
+            raise trained.not_finite(f"row {self.ids[int(bad.argmax())]}: ")
+        return Scores(
+            self.kind, "texts", "", self.ids, self.labels, log_probs, raw, self.gold, name=str(trained.path)
+        )
+
+
+def digest_of(parts: Any) -> str:
+    """SHA-256 of values that JSON can hold."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

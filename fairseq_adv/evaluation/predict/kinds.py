@@ -1,99 +1,129 @@
-"""The values of ``fairseq-adv predict --task``: which checkpoints can answer them, and their file names."""
+"""What differs between the kinds of models: how rows are read, become a data set, are decoded and written.
+
+A row of input is what :meth:`Kind.read` finds in a file, or :meth:`Kind.rows` in a program: a text or a pair
+of texts, a question with choices, the words of a sentence, a question about a context. All rows go the same
+way: they become a data set of the model's own task, as :class:`Kind` says, its mini-batches are predicted
+(:meth:`fairseq_adv.evaluation.trained.Trained.predictions`), and the predictions become :class:`Answers`. A
+split of prepared data begins with the data set.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from fairseq.tasks.fairseq_task import FairseqTask
+from torch import Tensor
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.layouts import TaskLayout, task_layout
+from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
+from fairseq_adv.evaluation.predict.decisions import Prediction
+from fairseq_adv.evaluation.trained import Trained
+from fairseq_adv.objectives.base import Sample
 
 
 @dataclass(frozen=True)
-class PredictionTask:
-    """One value of ``--task``.
+class InputFile:
+    """A file to answer.
 
     Attributes:
-        name: used in messages and file names.
-        trained_with: names of the fairseq tasks whose checkpoints can answer it.
-        glue: the layout of its files, for a GLUE task.
-        second: whether its rows are GLUE's mismatched ones (fairseq's test1 and valid1).
+        path: texts: csv, tsv, jsonl, parquet, or .label or .all (a class, a space and a text per line), as in
+            :func:`fairseq_adv.data.tables.table_files.read_table`, or .txt: one text per line, with a tab
+            between the two of a pair. Questions with choices: a file that ``prepare choices`` reads. Tags:
+            words in columns. Questions about contexts: SQuAD's json.
+        text: the column, or the key, of the text; ``None`` for .txt and for other kinds.
+        text_pair: that of the second text; ``None``: single texts.
+        header: whether the first row of a csv or tsv names the columns; otherwise they are "1", "2", ….
+        encoding: of a csv, tsv or text file.
     """
 
+    path: Path
+    text: str | None = None
+    text_pair: str | None = None
+    header: bool = True
+    encoding: str = "utf-8"
+
+
+def only_a_path(file: InputFile, takes: str) -> None:
+    """Raises DataError for options that describe a table of texts."""
+    if file != InputFile(file.path):
+        raise DataError(
+            f"{file.path}: --text, --text-pair, --no-header and --encoding are for models of texts, but this "
+            f"one takes {takes}. Leave them out."
+        )
+
+
+class Kind(Protocol):
+    """One kind of model, with a checkpoint's task.
+
+    Attributes:
+        takes: what its rows are, for messages.
+        name: what the models of an ensemble must share.
+        labels: its classes in the model's order, if it has any.
+        task: with the dictionaries of the model.
+    """
+
+    takes: str
     name: str
-    trained_with: tuple[str, ...]
-    glue: TaskLayout | None = None
-    second: bool = False
+    labels: Sequence[str]
+    task: FairseqTask
+
+    def split(self, split: str, of: PredictionTask) -> Examples:
+        """The examples of a split of the task's data, for one value of ``--task``."""
+
+    def read(self, file: InputFile) -> Any:
+        """The rows of a file."""
+
+    def rows(self, values: Sequence[Any]) -> Any:
+        """The rows of a program, checked."""
+
+    def examples(self, rows: Any) -> Examples:
+        """The rows as a data set of the task."""
+
+
+class Examples(Protocol):
+    """Rows in the form of the task's data set."""
+
+    def decode(self, trained: Trained, progress: bool) -> Any:
+        """Runs the model: its scores for each row, to be joined with those of others, or :class:`Answers`."""
+
+
+class Answers(Protocol):
+    """The answers to all rows.
+
+    Attributes:
+        rows: their number.
+        ending: of the file that has them.
+        notes: messages for the user.
+    """
 
     @property
-    def is_at_tokens(self) -> bool:
-        """Whether the model predicts at tokens, not one label per row."""
-        return self.name in ("squad", "tagging")
+    def rows(self) -> int: ...
+    @property
+    def ending(self) -> str: ...
+    @property
+    def notes(self) -> list[str]: ...
 
-    def split(self, split: str) -> str:
-        """fairseq's name of a split."""
-        return f"{split}1" if self.second and not split.endswith("1") else split
+    def predictions(self) -> list[Prediction]:
+        """For a program."""
 
-    def file(self, split: str) -> str:
-        """The file name that the leaderboard expects; for splits other than test it includes the split's
-        name."""
-        if self.glue is not None:
-            stem, ending = self.name, "tsv"
-        else:
-            own = "tsv" if self is OWN_DATA else "csv"
-            own = {"squad": "json", "tagging": "tsv"}.get(self.name, own)
-            stem, ending = ("WSC", "jsonl") if self.name == "wsc" else ("predictions", own)
-        return f"{stem}.{ending}" if split == "test" else f"{stem}-{split}.{ending}"
+    def files(self, file: Path) -> dict[Path, str]:
+        """The contents of ``file``, and of further files next to it."""
+
+    def measured(self, task: str) -> dict[str, float]:
+        """Scores x 100 as a value of ``--task`` defines them, if right answers are known."""
 
 
-def _glue(name: str, layout: str = "", *more: str, second: bool = False) -> PredictionTask:
-    trained_with = ("sentence_prediction", "text_classification", *more)
-    return PredictionTask(name, trained_with, task_layout(layout or name), second)
-
-
-PREDICTION_TASKS: tuple[PredictionTask, ...] = (
-    _glue("CoLA"),
-    _glue("SST-2"),
-    _glue("MRPC"),
-    _glue("STS-B"),
-    _glue("QQP"),
-    _glue("MNLI-m", "MNLI"),
-    _glue("MNLI-mm", "MNLI", second=True),
-    _glue("QNLI", "", "qnli_ranking"),
-    _glue("RTE"),
-    _glue("WNLI", "", "wsc"),
-    _glue("AX"),
-    PredictionTask("commonsense_qa", ("commonsense_qa",)),
-    PredictionTask("arc", ("arc_retrieval",)),
-    PredictionTask("race", ("arc_retrieval",)),
-    PredictionTask("openbookqa", ("arc_retrieval",)),
-    PredictionTask("qnli_ranking", ("qnli_ranking",)),
-    PredictionTask("wsc", ("wsc",)),
-    PredictionTask("squad", ("span_qa",)),
-    PredictionTask("tagging", ("tagging",)),
-)
-
-# Without --task: classes, numbers or choices of any data set.
-OWN_DATA = PredictionTask(
-    "own-data",
-    ("sentence_prediction", "text_classification", "commonsense_qa", "arc_retrieval", "qnli_ranking"),
-)
-
-
-def prediction_task(name: str | None) -> PredictionTask:
-    """The task with this name, in any case and with or without hyphens; ``OWN_DATA`` if None.
+def predictions_at_tokens(trained: Trained, dataset: Any, progress: bool) -> Iterator[tuple[Sample, Tensor]]:
+    """The mini-batches of ``tagging`` or ``span_qa``, and the predictions for each.
 
     Raises:
-        DataError: there is none.
+        DataError: a score is not a number.
     """
-
-    if name is None:
-        return OWN_DATA
-
-    def plain(text: str) -> str:
-        return text.replace("-", "").replace("_", "").lower()
-
-    for task in PREDICTION_TASKS:
-        if plain(task.name) == plain(name):
-            return task
-    names = ", ".join(task.name for task in PREDICTION_TASKS)
-    raise DataError(f"--task {name}: no such task. Choose one of {names}.")
+    names = [example.where for example in dataset.examples]
+    for sample, predictions in trained.predictions(dataset, names, progress):
+        if bool(predictions.isnan().any()):
+            raise trained.not_finite()
+        yield sample, predictions

@@ -1,4 +1,4 @@
-"""Loads checkpoints for predicting on texts, without the data that they were trained on."""
+"""Opens checkpoints for answering: rows of a file or a program, or a split of prepared data."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Union
 
+from fairseq import tasks
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import merge_with_parent, overwrite_args_by_name
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
@@ -15,15 +16,25 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
+from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer, saved_tokenizer_folder
 from fairseq_adv.evaluation.inference import InferenceConfig
-from fairseq_adv.evaluation.predict.examples import known_labels
-from fairseq_adv.evaluation.predict.running import load_model
+from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
+from fairseq_adv.evaluation.predict.choices import ChoiceKind, PhraseKind
+from fairseq_adv.evaluation.predict.kinds import Kind
+from fairseq_adv.evaluation.predict.spans import SpanKind
+from fairseq_adv.evaluation.predict.tags import TagKind
 from fairseq_adv.evaluation.predict.text_model import Member, TextModel
-from fairseq_adv.evaluation.trained import read_checkpoint, reported_as_data_error
+from fairseq_adv.evaluation.predict.texts import TextKind, check_prepared, known_labels
+from fairseq_adv.evaluation.trained import load_model, read_checkpoint, reported_as_data_error
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
+from fairseq_adv.tasks.span_qa import SpanQATask
+from fairseq_adv.tasks.tagging import TaggingTask
+from fairseq_adv.tasks.wsc import WSCTask
 
 Checkpoint = Union[str, "os.PathLike[str]"]
+_KINDS: dict[type[FairseqTask], Any] = {
+    MultipleChoiceTask: ChoiceKind, TaggingTask: TagKind, SpanQATask: SpanKind, WSCTask: PhraseKind,
+}  # fmt: skip
 
 
 def load(
@@ -41,8 +52,9 @@ def load(
     log-probabilities, or of their numbers.
 
     Args:
-        checkpoints: written by fairseq-train, with ``--task sentence_prediction``, ``text_classification`` or
-            a multiple-choice task of this project.
+        checkpoints: written by fairseq-train, with ``--task sentence_prediction``, ``text_classification``,
+            ``tagging``, ``span_qa`` or a multiple-choice task of this project. Only one for ``tagging`` and
+            ``span_qa``.
         tokenizer_dir: the encoder's folder, or that of its tokenizer.
         device: such as "cpu" or "cuda:1"; ``None``: a GPU if there is one.
         data: the data folder that the checkpoint was trained on, if it has moved.
@@ -61,48 +73,103 @@ def load(
         how = replace(how, device_name=str(device))
     if tokenizer_dir is not None:
         how = replace(how, tokenizer_dir=Path(tokenizer_dir))
-    members = [_member(path, None if data is None else str(data), how) for path in paths]
-    kinds = {_kind(member): member.path for member in reversed(members)}
-    if len(kinds) > 1:
+    members = []
+    for path in paths:
+        state = read_checkpoint(path)
+        kind = kind_for_rows(path, state["cfg"], None if data is None else str(data), how)
+        members.append(Member(kind, load_model(path, state, kind.task, how)))
+    names = {member.kind.name: member.trained.path for member in reversed(members)}
+    if len(names) > 1:
         raise DataError(
-            "an ensemble needs models of one kind: " + ", ".join(f"{p}: {k}" for k, p in kinds.items())
+            "an ensemble needs models of one kind: " + ", ".join(f"{p}: {k}" for k, p in names.items())
         )
-    return TextModel(members, how)
+    if len(members) > 1 and isinstance(members[0].kind, (TagKind, SpanKind)):
+        raise DataError(f"{paths[1]}: models of {members[0].kind.name} can't form an ensemble. Pass one")
+    return TextModel(members)
 
 
-def _member(path: Path, data: str | None, how: InferenceConfig) -> Member:
-    state = read_checkpoint(path)
-    cfg = state["cfg"]
+def kind_for_rows(path: Path, cfg: Any, data: str | None, how: InferenceConfig) -> Kind:
+    """The kind of a checkpoint, for rows of a file or a program; its training data isn't needed.
+
+    Args:
+        path: for messages.
+        cfg: its complete configuration, which is changed.
+        data: the folder it was trained on, if it has moved.
+        how: ``tokenizer_dir``.
+
+    Raises:
+        DataError: its task can't answer rows, or its tokenizer or class names can't be found.
+    """
     name = cfg.task._name
     task_class = TASK_REGISTRY.get(name, FairseqTask)
-    if not issubclass(task_class, (SentencePredictionTask, MultipleChoiceTask)):
+    if not issubclass(task_class, (SentencePredictionTask, MultipleChoiceTask, TaggingTask, SpanQATask)):
         raise DataError(
             f"{path}: was trained with --task {name}, but only models of sentence_prediction, "
-            "text_classification and the multiple-choice tasks can predict on texts"
+            "text_classification, tagging, span_qa and the multiple-choice tasks can predict on texts"
         )
-    unshuffled: dict[str, Any] = {"no_shuffle": True, "sampling_weights": None}
-    overwrite_args_by_name(cfg, unshuffled if data is None else {**unshuffled, "data": data})
-    named = getattr(cfg.task, "tokenizer_dir", None)  # of the multiple-choice tasks
-    tokenizer = saved_tokenizer(path, str(getattr(cfg.task, "data", "") or ""), how.tokenizer_dir, named)
-    labels: list[str] = []
+    overrides: dict[str, Any] = {"no_shuffle": True, "sampling_weights": None}
+    overwrite_args_by_name(cfg, overrides if data is None else {**overrides, "data": data})
+    if not issubclass(task_class, SentencePredictionTask):
+        return _tokenizer_task_kind(path, cfg, how)
+    tokenizer = saved_tokenizer(path, str(cfg.task.data or ""), how.tokenizer_dir)
     with reported_as_data_error(path):
         # As in fairseq's setup_task, which would read the dictionaries from the data folder.
         options = merge_with_parent(TASK_DATACLASS_REGISTRY[name](), cfg.task)
-        if issubclass(task_class, MultipleChoiceTask):
-            task: FairseqTask = task_class(options, tokenizer)
-        else:
-            labels = [] if options.regression_target else _class_names(path, cfg)
-            tokenizer.dictionary.add_symbol("<mask>")
-            task = task_class(options, tokenizer.dictionary, _dictionary(labels))
-    objective, model = load_model(path, state, task, how)
-    return Member(path, task, tokenizer, labels, _width(Path(str(options.data))), objective, model)
+        labels = [] if options.regression_target else _class_names(path, cfg)
+        dictionary = Dictionary()
+        for label in labels:
+            dictionary.add_symbol(label)
+        tokenizer.dictionary.add_symbol("<mask>")
+        task = task_class(options, tokenizer.dictionary, dictionary)
+    return TextKind(path, task, labels, tokenizer)
 
 
-def _width(data: Path) -> int | None:
-    """The number of texts in a row of the training data, if it still exists."""
-    if not (data / "input0").is_dir():
-        return None
-    return 2 if (data / "input1").is_dir() else 1
+def kind_for_split(path: Path, cfg: Any, of: PredictionTask, data: Path, how: InferenceConfig) -> Kind:
+    """The kind of a checkpoint, with its task set up for the splits of a data folder.
+
+    GLUE's texts are truncated if they are too long, so that every row gets an answer; the other tasks
+    truncate documents, and report a row whose question is too long.
+
+    Args:
+        path: for messages.
+        cfg: its complete configuration, which is changed.
+        of: the task to answer.
+        data: the data folder, or several joined by colons.
+        how: ``tokenizer_dir``.
+
+    Raises:
+        DataError: the checkpoint belongs to another task, or the folder is not one of its task's.
+    """
+    labels, name = known_labels(cfg), cfg.task._name
+    overrides: dict[str, Any] = {
+        "data": str(data), "no_shuffle": True, "sampling_weights": None, "shorten_method": "truncate",
+        "shorten_data_split_list": "",
+    }  # fmt: skip
+    overwrite_args_by_name(cfg, overrides)
+    is_regression = bool(getattr(cfg.task, "regression_target", False))
+    if name in ("sentence_prediction", "text_classification"):
+        check_prepared(data, is_regression, of)
+    if name not in of.trained_with:
+        raise DataError(
+            f"{path}: was trained with --task {name}, but {of.name} needs a model of "
+            f"{' or '.join(of.trained_with)}. Choose another checkpoint, or another --task here."
+        )
+    if not issubclass(TASK_REGISTRY[name], SentencePredictionTask):
+        return _tokenizer_task_kind(path, cfg, how)
+    with reported_as_data_error(path):
+        return TextKind(path, tasks.setup_task(cfg.task), labels)
+
+
+def _tokenizer_task_kind(path: Path, cfg: Any, how: InferenceConfig) -> Kind:
+    """The kind of a checkpoint whose task reads text with the encoder's own tokenizer."""
+    options = cfg.task
+    folder = saved_tokenizer_folder(path, str(options.data or ""), how.tokenizer_dir, options.tokenizer_dir)
+    overwrite_args_by_name(cfg, {"tokenizer_dir": str(folder)})
+    with reported_as_data_error(path):
+        task = tasks.setup_task(cfg.task)
+    kind = next(kind for task_class, kind in _KINDS.items() if isinstance(task, task_class))
+    found: Kind = kind(task)
+    return found
 
 
 def _class_names(path: Path, cfg: Any) -> list[str]:
@@ -113,16 +180,3 @@ def _class_names(path: Path, cfg: Any) -> list[str]:
             "Pass the data folder that it was trained on: --data, or load(…, data=…)."
         )
     return labels
-
-
-def _dictionary(labels: Sequence[str]) -> Dictionary:
-    dictionary = Dictionary()
-    for label in labels:
-        dictionary.add_symbol(label)
-    return dictionary
-
-
-def _kind(member: Member) -> str:
-    if isinstance(member.task, MultipleChoiceTask):
-        return "choices"
-    return f"classes ({', '.join(sorted(member.labels))})" if member.labels else "a number"

@@ -1,4 +1,4 @@
-"""The leaderboards' file formats, and one with probabilities.
+"""The leaderboards' file formats.
 
 GLUE: ``index<TAB>prediction`` under a header. ARC and CommonsenseQA: ``id,label`` without a header, as in the
 sample predictions of AI2's evaluator. SuperGLUE's WSC: one JSON object per line, with the label "True" or
@@ -14,36 +14,34 @@ from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.table_text import plain_cell, table_text
-from fairseq_adv.evaluation.predict.ensemble import Scores, probabilities
+from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
+from fairseq_adv.evaluation.predict.decisions import Decisions
 
 GLUE_HEADER = "index\tprediction"
+
+
+def benchmark_text(of: PredictionTask, decisions: Decisions, file: Path) -> str:
+    """The answers in a leaderboard's format.
+
+    Args:
+        of: the benchmark.
+        decisions: the answers.
+        file: where they will be written; the answers to other questions there are refused.
+    """
+    ids, answers = decisions.scores.ids.tolist(), decisions.answers
+    if of.name == "STS-B":
+        return glue_lines([stsb_answer(float(answer)) for answer in answers])
+    if of.glue is not None:
+        return glue_lines(answers)
+    if of.name == "wsc":
+        return wsc_lines(ids, answers)
+    refuse_other_questions(file, ids)
+    return choice_lines(ids, answers)
 
 
 def glue_lines(answers: Sequence[str]) -> str:
     """A GLUE file; position i is the row with index i."""
     return "".join([f"{GLUE_HEADER}\n", *(f"{index}\t{answer}\n" for index, answer in enumerate(answers))])
-
-
-def probability_lines(scores: Scores, answers: Sequence[str]) -> str:
-    """A TSV: index, prediction, and the probability of each class or choice; a regression has no such
-    columns.
-
-    Args:
-        scores: of one model, or the means over several.
-        answers: (n,) a label, or a number as text.
-    """
-    head, names = ["index", "prediction"], scores.labels[0].tolist()
-    if scores.kind == "values":
-        rows = [[name, f"{float(answer):.6f}"] for name, answer in zip(scores.ids.tolist(), answers)]
-    else:
-        alike = bool((scores.labels == scores.labels[:1]).all())
-        head += names if alike else [f"choice {k}" for k in range(1, len(names) + 1)]
-        shares = [
-            [f"{share:.6f}" if name else "" for share, name in zip(row, scores.row_labels(number))]
-            for number, row in enumerate(probabilities(scores.log_probs).tolist())
-        ]
-        rows = [[name, answer, *row] for name, answer, row in zip(scores.ids.tolist(), answers, shares)]
-    return table_text([head, *rows], delimiter="\t")
 
 
 def stsb_answer(value: float) -> str:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from fairseq_adv.data.choices.question_layouts import find_split
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.layouts import SplitLayout, task_layout
+from fairseq_adv.data.glue.layouts import task_layout
 from fairseq_adv.data.glue.tsv import read_split
-from fairseq_adv.data.io import atomic_write
+from fairseq_adv.data.io import atomic_write, sha256_of
+from fairseq_adv.data.workspace import differences
 from fairseq_adv.data.wsc.superglue import read_wsc
 from fairseq_adv.data.wsc.wnli import match_wnli, read_wnli
 from fairseq_adv.evaluation.inference import InferenceConfig
-from fairseq_adv.evaluation.predict import output
-from fairseq_adv.evaluation.predict.checkpoint_scores import predict_checkpoint
-from fairseq_adv.evaluation.predict.decisions import decide, measure
-from fairseq_adv.evaluation.predict.ensemble import Ensemble, Scores, join
-from fairseq_adv.evaluation.predict.kinds import OWN_DATA, PredictionTask, prediction_task
+from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask, prediction_task
+from fairseq_adv.evaluation.predict.decisions import Decisions, decide
+from fairseq_adv.evaluation.predict.ensemble import Ensemble, ScoredRows, Scores, join
+from fairseq_adv.evaluation.predict.loading import kind_for_split
+from fairseq_adv.evaluation.predict.output import benchmark_text
 from fairseq_adv.evaluation.predict.qnli_rows import rows_from_ranking
-from fairseq_adv.evaluation.predict.token_answers import answer_at_tokens
+from fairseq_adv.evaluation.trained import load_model, read_checkpoint, reported_as_data_error
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Request:
     """The arguments of ``fairseq-adv predict``.
 
     Attributes:
-        task: a name of :data:`fairseq_adv.evaluation.predict.kinds.PREDICTION_TASKS`; ``None``: your own
+        task: a name of :data:`fairseq_adv.evaluation.predict.benchmarks.PREDICTION_TASKS`; ``None``: your own
             data, answered with labels or numbers.
         out: the folder for the file and for ``scores/``.
         checkpoints: to run on ``data``.
@@ -78,35 +81,72 @@ def predict(request: Request) -> Predicted:
     """Runs the checkpoints that have no scores yet, combines all scores and writes the answers.
 
     The scores of each checkpoint are stored in ``out/scores``, one file each, as soon as they are computed,
-    so an interrupted run resumes after the last of them.
+    so an interrupted run resumes after the last of them. Tags and spans have no scores to combine.
 
     Raises:
         DataError: an option, a checkpoint, a file or the data can't be used, or they don't fit together.
     """
-    task = prediction_task(request.task)
-    _check(request, task)
-    if task.is_at_tokens:
-        return _at_tokens(request, task)
-    split = task.split(request.split)
-    members: list[Scores] = []
-    for checkpoint in request.checkpoints:
-        assert request.data is not None  # checked
-        kept = request.out / "scores"
-        members.append(predict_checkpoint(checkpoint, task, request.data, split, request.running, kept))
-    members += [_loaded(path, task, split) for path in request.scores]
+    of = prediction_task(request.task)
+    _check(request, of)
+    members = [_answer_split(path, of, request) for path in request.checkpoints]
+    members += [_loaded(path, of, of.split(request.split)) for path in request.scores]
+    answers = _combined(members, of, request)
+    if of is not OWN_DATA and isinstance(answers, Decisions):
+        file = request.out / of.file(request.split, "csv")
+        contents = {file: benchmark_text(of, answers, file)}
+    else:
+        file = request.out / of.file(request.split, answers.ending)
+        contents = answers.files(file)
+    for path, text in contents.items():
+        atomic_write(path, text)
+    return Predicted(file, answers.rows, len(members), answers.measured(of.name), answers.notes)
+
+
+def _answer_split(path: Path, of: PredictionTask, request: Request) -> Any:
+    """What a checkpoint says of the split: scores, perhaps those of an earlier run, or tags or spans."""
+    assert request.data is not None  # checked
+    how, split = request.running, of.split(request.split)
+    state = read_checkpoint(path)
+    kind = kind_for_split(path, state["cfg"], of, request.data, how)
+    with reported_as_data_error(path):
+        examples = kind.split(split, of)
+    if not isinstance(examples, ScoredRows):
+        if request.scores or request.vote or len(request.checkpoints) != 1:
+            who = f"--task {of.name}" if request.task else f"{path}: a model of {kind.name}"
+            raise DataError(f"{who} takes one checkpoint, without --scores and --vote")
+        return examples.decode(load_model(path, state, kind.task, how), True)
+    digest = sha256_of(path)
+    made_from = {"checkpoint": digest, "data": examples.digest, "fp16": how.fp16}
+    if how.half not in ("", "fp16"):
+        made_from["precision"] = how.half  # without it, as earlier versions wrote it
+    file = request.out / "scores" / f"{of.name}-{split}-{digest[:12]}{how.half and f'-{how.half}'}.npz"
+    if file.is_file():
+        scores = Scores.load(file)
+        if not differences(made_from, dict(scores.made_from)):
+            logger.info("%s: scores already in %s", path, file)
+            return scores
+    scores = examples.decode(load_model(path, state, kind.task, how), True)
+    scores = replace(scores, task=of.name, split=split, made_from=made_from)
+    scores.save(file)
+    return scores
+
+
+def _combined(members: Sequence[Any], of: PredictionTask, request: Request) -> Any:
+    """The answers of all members together."""
+    if not isinstance(members[0], Scores):
+        return members[0]
     _refuse_repeated(members)
     ensemble = join(members)
-    if task.name == "QNLI" and ensemble.first.kind == "choices":
-        result = _qnli(request, ensemble)
-    elif task.name == "WNLI" and ensemble.first.kind == "phrases":
-        result = _wnli(request, ensemble)
-    else:
-        result = _plain(request, task, ensemble)
-    text, predicted = result
-    _refuse_unused(request, ensemble.first.kind)
-    predicted.file = request.out / task.file(request.split)
-    atomic_write(predicted.file, text)
-    return predicted
+    kind = ensemble.first.kind
+    if request.wnli is not None and kind != "phrases":
+        raise DataError("--wnli-test is for a wsc model; this one answers WNLI's rows itself. Leave it out.")
+    if request.gold is not None and kind != "choices":
+        raise DataError("--gold is for a qnli_ranking model; this one reads its own labels. Leave it out.")
+    if of.name == "QNLI" and kind == "choices":
+        return _qnli(ensemble, request)
+    if of.name == "WNLI" and kind == "phrases":
+        return _wnli(ensemble, request)
+    return decide(ensemble, request.vote)
 
 
 def _check(request: Request, task: PredictionTask) -> None:
@@ -120,24 +160,6 @@ def _check(request: Request, task: PredictionTask) -> None:
         raise DataError(f"--gold is for --task QNLI, not {task.name}. Leave it out.")
     if task.name == "AX" and request.split != "test":
         raise DataError(f"--split {request.split}: AX has only a test split. Leave it out.")
-
-
-def _at_tokens(request: Request, task: PredictionTask) -> Predicted:
-    if request.scores or request.vote or len(request.checkpoints) != 1:
-        raise DataError(f"--task {task.name} takes one checkpoint, without --scores and --vote")
-    assert request.data is not None  # checked
-    file = request.out / task.file(request.split)
-    rows, measured = answer_at_tokens(
-        request.checkpoints[0], task, request.data, request.split, request.running, file
-    )
-    return Predicted(file, rows, 1, measured)
-
-
-def _refuse_unused(request: Request, kind: str) -> None:
-    if request.wnli is not None and kind != "phrases":
-        raise DataError("--wnli-test is for a wsc model; this one answers WNLI's rows itself. Leave it out.")
-    if request.gold is not None and kind != "choices":
-        raise DataError("--gold is for a qnli_ranking model; this one reads its own labels. Leave it out.")
 
 
 def _loaded(path: Path, task: PredictionTask, split: str) -> Scores:
@@ -160,51 +182,24 @@ def _refuse_repeated(members: Sequence[Scores]) -> None:
         seen[key] = member.name
 
 
-def _plain(request: Request, task: PredictionTask, ensemble: Ensemble) -> tuple[str, Predicted]:
-    first = ensemble.first
-    decisions = decide(ensemble, request.vote)
-    ids = first.ids.tolist()
-    if task is OWN_DATA:
-        text = output.probability_lines(first, decisions.answers)
-    elif task.name == "STS-B":
-        text = output.glue_lines([output.stsb_answer(float(answer)) for answer in decisions.answers])
-    elif task.glue is not None:
-        text = output.glue_lines(decisions.answers)
-    elif task.name == "wsc":
-        text = output.wsc_lines(ids, decisions.answers)
-    else:
-        output.refuse_other_questions(request.out / task.file(request.split), ids)
-        text = output.choice_lines(ids, decisions.answers)
-    ranked = decisions.tied & (first.kind == "choices")
-    scale = "STS-B" if first.kind == "values" else task.name
-    measured = measure(scale, decisions.answers, first.gold.tolist(), ranked)
-    return text, Predicted(Path(), len(ids), len(ensemble.raw), measured, decisions.notes)
-
-
-def _qnli(request: Request, ensemble: Ensemble) -> tuple[str, Predicted]:
-    found = rows_from_ranking(ensemble, request.vote)
-    gold: list[str] = []
-    if request.gold is not None:
-        gold = _gold_of_qnli(request.gold)
-        if len(gold) != len(found.answers):
-            raise DataError(
-                f"{request.gold}: has {len(gold)} rows, but {len(found.answers)} were predicted. Is it the "
-                "file that the questions were made from?"
-            )
-    measured = measure("QNLI", found.answers, gold, found.tied) if gold else {}
-    predicted = Predicted(Path(), len(found.answers), len(ensemble.raw), measured, found.notes)
-    return output.glue_lines(found.answers), predicted
-
-
-def _gold_of_qnli(path: Path) -> list[str]:
+def _qnli(ensemble: Ensemble, request: Request) -> Decisions:
+    """QNLI's rows, from a ranking of each question's sentences."""
+    decisions = rows_from_ranking(ensemble, request.vote)
+    if request.gold is None:
+        return decisions
+    if not request.gold.is_file():
+        raise DataError(f"{request.gold}: no such file")
     layout = task_layout("QNLI")
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
-    labelled: SplitLayout = layout.splits[1]
-    return read_split(path, layout, labelled).labels
+    gold = read_split(request.gold, layout, layout.splits[1]).labels
+    if len(gold) != len(decisions.answers):
+        raise DataError(
+            f"{request.gold}: has {len(gold)} rows, but {len(decisions.answers)} were predicted. Is it the "
+            "file that the questions were made from?"
+        )
+    return replace(decisions, gold=gold)
 
 
-def _wnli(request: Request, ensemble: Ensemble) -> tuple[str, Predicted]:
+def _wnli(ensemble: Ensemble, request: Request) -> Decisions:
     """WNLI's rows: 1 if the WSC sentence that asks the same question is answered with True."""
     if request.wnli is None:
         raise DataError("--wnli-test is missing: pass GLUE's WNLI file, whose rows are answered as WSC")
@@ -221,6 +216,4 @@ def _wnli(request: Request, ensemble: Ensemble) -> tuple[str, Predicted]:
     matched = match_wnli(request.wnli, examples)
     found = [str(int(answers[examples[position].id] == "True")) for position in matched]
     gold = ["" if row.label is None else str(int(row.label)) for row in read_wnli(request.wnli)]
-    measured = measure("WNLI", found, gold, np.zeros(len(found), dtype=bool))
-    predicted = Predicted(Path(), len(found), len(ensemble.raw), measured, decisions.notes)
-    return output.glue_lines(found), predicted
+    return replace(decisions, answers=found, gold=gold)

@@ -6,35 +6,21 @@ midpoint between the mean score of the winners and that of the losers among this
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import numpy as np
 
 from fairseq_adv.data.choices.prepare_qnli_ranking import DEV_ROWS
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.predict.decisions import BoolArray, best_columns, majority
-from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray, Scores
+from fairseq_adv.evaluation.predict.decisions import BoolArray, Decisions, best_columns, majority
+from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray
 
 ANSWERS = {True: "entailment", False: "not_entailment"}
 
 
-@dataclass
-class RowAnswers:
-    """GLUE's rows in order.
-
-    Attributes:
-        answers: (rows,) "entailment" or "not_entailment"; position i is the row with index i.
-        tied: (rows,) whether the row's question had two equally good sentences.
-        notes: messages for the user.
-    """
-
-    answers: list[str]
-    tied: BoolArray
-    notes: list[str] = field(default_factory=list)
-
-
-def rows_from_ranking(ensemble: Ensemble, vote: bool = False) -> RowAnswers:
-    """Answers for the rows named by the choices' labels; rows mined from other splits are left out.
+def rows_from_ranking(ensemble: Ensemble, vote: bool = False) -> Decisions:
+    """Answers for the rows named by the choices' labels, in GLUE's order: "entailment" or "not_entailment".
+    Rows mined from other splits are left out.
 
     The mean is taken over raw scores. For the choices of one question that gives the same order as the mean
     log-probabilities, and unlike those it is also meaningful for a single sentence.
@@ -74,7 +60,8 @@ def rows_from_ranking(ensemble: Ensemble, vote: bool = False) -> RowAnswers:
     if alone.any():
         notes.append(f"{int(alone.sum())} rows without a partner were answered by the midpoint of the scores")
     indices = range(len(found))
-    return RowAnswers([ANSWERS[found[i]] for i in indices], np.array([of_tie[i] for i in indices]), notes)
+    answers, ties = [ANSWERS[found[i]] for i in indices], np.array([of_tie[i] for i in indices])
+    return Decisions(scores, answers, ties, notes)
 
 
 def _above_midpoint(ensemble: Ensemble, alone: BoolArray, vote: bool) -> BoolArray:
@@ -111,16 +98,14 @@ def _by_index(ensemble: Ensemble) -> Ensemble:
         return np.take_along_axis(values, order, axis=-1)
 
     first = ensemble.first
-    sorted_first = Scores(
-        first.kind, first.task, first.split, first.ids, np.take_along_axis(labels, order, axis=1),
-        taken(first.log_probs), taken(first.raw), first.gold, first.made_from, first.name,
-    )  # fmt: skip
-    every = range(len(ensemble.raw))
-    return Ensemble(
-        sorted_first,
-        np.stack([taken(ensemble.log_probs[k]) for k in every]),
-        np.stack([taken(ensemble.raw[k]) for k in every]),
+    ordered = replace(
+        first,
+        labels=np.take_along_axis(labels, order, axis=1),
+        log_probs=taken(first.log_probs),
+        raw=taken(first.raw),
     )
+    log_probs, raw = ([taken(member) for member in of] for of in (ensemble.log_probs, ensemble.raw))
+    return Ensemble(ordered, np.stack(log_probs), np.stack(raw))
 
 
 def _index(label: str) -> int | None:

@@ -20,9 +20,8 @@ from fairseq_adv.data.tokenizers.offsets import covering, encode_aligned
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
 from fairseq_adv.evaluation.inference import InferenceConfig
-from fairseq_adv.evaluation.predict.running import load_model
-from fairseq_adv.evaluation.predict.text_examples import encoded
-from fairseq_adv.evaluation.trained import read_checkpoint, reported_as_data_error
+from fairseq_adv.evaluation.predict.texts import encoded
+from fairseq_adv.evaluation.trained import load_model, read_checkpoint, reported_as_data_error
 from fairseq_adv.evaluation.word_attacks.candidates import cased_like
 from fairseq_adv.evaluation.word_attacks.words import WordText, is_one_word
 
@@ -52,7 +51,7 @@ class TextEncoder:
         self.dictionary.add_symbol("<mask>")
         with reported_as_data_error(checkpoint):
             task = MaskedLMTask(state["cfg"].task, self.dictionary)
-        _, self.model = load_model(checkpoint, state, task, InferenceConfig(device_name=str(device)))
+        self.model = load_model(checkpoint, state, task, InferenceConfig(device_name=str(device))).model
         self._device = device
         self.most = int(self.model.max_positions())  # type: ignore[operator]
 

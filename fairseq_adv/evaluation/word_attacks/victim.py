@@ -96,7 +96,8 @@ def read_examples(file: AttackedFile, model: TextModel) -> list[Attacked]:
     if model.takes_questions:
         return _questions(file)
     if not model.labels:
-        raise DataError("the model predicts numbers, not classes; attacks need a model with classes")
+        predicts = "numbers" if model.takes == "texts" else model.kind
+        raise DataError(f"the model predicts {predicts}, not classes; attacks need a model with classes")
     if file.text is None or file.label is None:
         raise DataError(f"{file.path}: --text and --label are missing: pass the columns of both")
     return _texts(file, file.text, file.label, model.labels)

@@ -9,7 +9,7 @@ import pytest
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.predict import output
-from fairseq_adv.evaluation.predict.kinds import PREDICTION_TASKS, prediction_task
+from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS, prediction_task
 from fairseq_adv.evaluation.predict.submission import FILES
 
 pytestmark = pytest.mark.fast
@@ -36,8 +36,8 @@ def test_files() -> None:
 
 
 def test_glue_files_are_those_of_the_submission() -> None:
-    assert {task.file("test") for task in PREDICTION_TASKS if task.glue} == set(FILES)
-    assert prediction_task("mnlimm").file("test") == "MNLI-mm.tsv"
+    assert {task.file("test", "csv") for task in PREDICTION_TASKS if task.glue} == set(FILES)
+    assert prediction_task("mnlimm").file("test", "csv") == "MNLI-mm.tsv"
     assert prediction_task("MNLI-mm").split("test") == "test1"
     assert prediction_task("MNLI-m").split("test") == "test"
 

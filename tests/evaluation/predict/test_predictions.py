@@ -19,9 +19,9 @@ from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 from fairseq_adv.evaluation.inference import InferenceConfig
-from fairseq_adv.evaluation.predict import checkpoint_scores as checkpoint_module
-from fairseq_adv.evaluation.predict.ensemble import Scores
+from fairseq_adv.evaluation.predict.ensemble import ScoredRows, Scores
 from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict
+from fairseq_adv.evaluation.trained import Trained
 
 CPU = InferenceConfig(cpu=True)
 HEAD = "sentence_classification_head"
@@ -139,15 +139,15 @@ def test_a_checkpoint_with_scores_is_not_run_again(
 ) -> None:
     run("RTE", tmp_path / "fresh", rte / "a.pt", rte / "b.pt", data=rte / "data")
     ran: list[str] = []
-    really = checkpoint_module.run_model
+    really = ScoredRows.decode
 
-    def stopped(path: Path, *rest: Any) -> Any:
-        ran.append(path.name)
+    def stopped(rows: ScoredRows, trained: Trained, progress: bool) -> Scores:
+        ran.append(trained.path.name)
         if len(ran) == 2:
             raise KeyboardInterrupt
-        return really(path, *rest)
+        return really(rows, trained, progress)
 
-    monkeypatch.setattr(checkpoint_module, "run_model", stopped)
+    monkeypatch.setattr(ScoredRows, "decode", stopped)
     with pytest.raises(KeyboardInterrupt):
         run("RTE", tmp_path / "out", rte / "a.pt", rte / "b.pt", data=rte / "data")
     assert not (tmp_path / "out" / "RTE.tsv").exists()

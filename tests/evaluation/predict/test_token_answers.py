@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,15 +16,18 @@ import torch
 from support import CommandMain, train_args
 from token_data import span_question, write_spans, write_squad, write_tags
 
+from fairseq_adv import load
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.spans.spans_dataset import SpansDataset
 from fairseq_adv.data.spans.squad import read_squad
 from fairseq_adv.data.spans.windows import cut_into_windows
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 from fairseq_adv.evaluation.inference import InferenceConfig
+from fairseq_adv.evaluation.predict.kinds import InputFile
 from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict
-from fairseq_adv.evaluation.predict.span_answers import SpanAnswers
-from fairseq_adv.evaluation.predict.tag_answers import TagAnswers
+from fairseq_adv.evaluation.predict.spans import SpanAnswers, SpanRows
+from fairseq_adv.evaluation.predict.stream import answer_lines
+from fairseq_adv.evaluation.trained import Trained
 from fairseq_adv.evaluation.validate import validate
 
 
@@ -37,7 +43,7 @@ def squad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.save(data, data.parent / "model.pt", task="span_qa")
 
 
-def answered(checkpoint: Path, out: Path, task: str, split: str, **how: Any) -> Predicted:
+def answered(checkpoint: Path, out: Path, task: str | None, split: str, **how: Any) -> Predicted:
     running = InferenceConfig(cpu=True, **how)
     return predict(Request(task, out, [checkpoint], (), checkpoint.parent / "data", split, running=running))
 
@@ -107,8 +113,14 @@ def test_answers_are_scored_as_in_validation(
 def test_answers_in_bf16(tagging: Path, squad: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Near those in fp32, from fp32 numbers."""
     seen: set[torch.dtype] = set()
-    for kind in (TagAnswers, SpanAnswers):
-        monkeypatch.setattr(kind, "add", recording(kind.add, seen))
+    plain = Trained.predictions
+
+    def recording(*args: Any) -> Iterator[Any]:
+        for sample, predictions in plain(*args):
+            seen.add(predictions.dtype)
+            yield sample, predictions
+
+    monkeypatch.setattr(Trained, "predictions", recording)
     exact, near = (
         answered(tagging, tmp_path / how, "tagging", "valid", precision=how).file.read_text().split()
         for how in ("fp32", "bf16")
@@ -120,14 +132,6 @@ def test_answers_in_bf16(tagging: Path, squad: Path, tmp_path: Path, monkeypatch
     # Differences of logits: each is rounded by up to 1/256 of it, in several layers.
     assert all(abs(odds[1][name] - value) < 4 / 64 for name, value in odds[0].items())
     assert seen == {torch.float32}
-
-
-def recording(plain: Any, seen: set[torch.dtype]) -> Any:
-    def add(self: Any, sample: Any, predictions: torch.Tensor) -> None:
-        seen.add(predictions.dtype)
-        plain(self, sample, predictions)
-
-    return add
 
 
 def test_a_file_without_answers(squad: Path, tmp_path: Path) -> None:
@@ -158,19 +162,24 @@ def dataset_of(folder: Path, *questions: dict[str, Any], version: str = "1.1") -
     return SpansDataset(squad, windows, "data", 0, 2, 1, seed=None)
 
 
+def decoded(dataset: SpansDataset, batches: dict[int, torch.Tensor]) -> SpanAnswers:
+    """The answers in the predictions for some windows, each in a mini-batch of its own."""
+    found = [({"id": torch.tensor([window])}, rows.unsqueeze(0)) for window, rows in batches.items()]
+    model: Any = SimpleNamespace(predictions=lambda *args: iter(found))
+    return SpanRows(dataset, 4).decode(model, progress=False)
+
+
 CONTEXT = " ".join(f"w{k}" for k in range(10))
 
 
 def test_windows_compete_and_texts_are_joined(tmp_path: Path) -> None:
     """w1 (3) in the first window; w5 (4) in both, once; w8 w9 (2.5) in the second."""
     dataset = dataset_of(tmp_path, span_question("a", CONTEXT, "w5"))
-    answers = SpanAnswers(dataset, 4)
     rows = [
         logits(dataset, 0, _6=(2.0, 1.0), _10=(1.0, 1.0)),
         logits(dataset, 1, _6=(2.0, 2.0), _9=(1.5, 0.0), _10=(0.0, 1.0)),
     ]
-    for window in (1, 0):  # in different mini-batches
-        answers.add({"id": torch.tensor([window])}, rows[window].unsqueeze(0))
+    answers = decoded(dataset, {1: rows[1], 0: rows[0]})
     assert answers.answers() == {"a": "w5"}
     best = answers.nbest()["a"]
     assert [one["text"] for one in best][:3] == ["w5", "w1", "w8 w9"]
@@ -185,10 +194,8 @@ def test_the_least_score_of_no_answer_counts(tmp_path: Path) -> None:
     """5 in one window and 3 in the other, against a span of 4: 3 - 4 is below 0."""
     rows = [span_question("a", CONTEXT, "w5"), span_question("b", CONTEXT, None)]
     dataset = dataset_of(tmp_path, *rows)
-    answers = SpanAnswers(dataset, 4)
-    for window, null in enumerate([2.5, 1.5, 2.5, 2.25]):
-        one = logits(dataset, window, _0=(null, null), _6=(2.0, 2.0))
-        answers.add({"id": torch.tensor([window])}, one.unsqueeze(0))
+    nulls = enumerate([2.5, 1.5, 2.5, 2.25])
+    answers = decoded(dataset, {k: logits(dataset, k, _0=(null, null), _6=(2.0, 2.0)) for k, null in nulls})
     assert answers.null_odds() == {"a": -1.0, "b": 0.5}
     assert answers.answers()["b"] == "" != answers.answers()["a"]
     assert answers.nbest()["b"][0]["text"] == "" and answers.nbest()["a"][0]["text"] != ""
@@ -200,6 +207,87 @@ def test_the_least_score_of_no_answer_counts(tmp_path: Path) -> None:
 def test_version_2_is_told_by_the_file(tmp_path: Path) -> None:
     assert dataset_of(tmp_path, span_question("a", CONTEXT, "w5"), version="v2.0").has_impossible
     assert not dataset_of(tmp_path, span_question("a", CONTEXT, "w5"), version="1.1").has_impossible
+
+
+# ---- rows of a file or a program
+
+
+def test_words_of_a_file_and_of_a_program(
+    tagging: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same tags as for the split, whatever stands in the other columns."""
+    split = answered(tagging, tmp_path, "tagging", "valid").file.read_text()
+    rows = [line.split("\t") for line in split.splitlines()]
+    file = tmp_path / "words.conll"
+    file.write_text("".join(f"{row[0]}\tNN\t?\n" if row[0] else "\n" for row in rows))
+    done = CommandMain("predict", capsys)(tagging, "--input", file, "--cpu")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "\t".join([row[0], "NN", "?", row[-1]]) if row[0] else "" for row in rows
+    ]
+    written = CommandMain("predict", capsys)(tagging, "--input", file, "--out", tmp_path / "out", "--cpu")
+    assert written.stdout == f"wrote {tmp_path}/out/predictions-words.tsv (8 rows)\n"
+    assert (tmp_path / "out" / "predictions-words.tsv").read_text() == done.stdout
+    model = load(tagging, device="cpu")
+    assert (model.kind, model.labels, model.takes_questions) == ("tags", [], False)
+    sentences = [[line.split("\t") for line in part.splitlines()] for part in split.strip().split("\n\n")]
+    found = model.predict([[row[0] for row in sentence] for sentence in sentences])
+    assert [list(one.tags) for one in found] == [[row[-1] for row in sentence] for sentence in sentences]
+
+
+def test_questions_of_a_file_and_of_a_program(
+    squad: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same answers as for the split; a program's questions are always answered by a span."""
+    data = squad.parent / "data"
+    expected = answered(squad, tmp_path / "split", "squad", "test").file.read_text()
+    done = CommandMain("predict", capsys)(squad, "--input", data / "test.json", "--cpu")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == expected
+    written = CommandMain("predict", capsys)(squad, "--input", data / "test.json", "--out", tmp_path, "--cpu")
+    assert written.stdout == f"wrote {tmp_path}/predictions-test.json (4 rows)\n"
+    nbest = json.loads((tmp_path / "nbest_predictions-test.json").read_text())
+    asked = read_squad(data / "test.json", answered=False)
+    rows = [(question.text, asked.contexts[question.context]) for question in asked.questions]
+    found = load(squad, device="cpu").predict(rows, batch_size=2)
+    assert [one.label for one in found] == list(json.loads(expected).values())
+    for one, candidates in zip(found, nbest.values()):
+        shares = {best["text"]: best["probability"] for best in candidates}
+        assert one.probabilities == pytest.approx(shares, rel=1e-4)
+
+
+def test_bad_rows_are_told(tagging: Path, squad: Path) -> None:
+    tags, spans = load(tagging, device="cpu"), load(squad, device="cpu")
+    for model, rows, message in [
+        (tags, ["some words"], "sentence 0: expected a list of words"),
+        (tags, [["w1"], ["w1", " "]], "sentence 1: expected a list of words"),
+        (tags, [["w1"] * 600], "sentence:0: the sentence has"),
+        (spans, [("w1 ?",)], r"question 0: expected \(question, context\)"),
+        (spans, [("w1 ?", "w2"), ("w1 " * 600, "w2")], "question 1: has 600 tokens"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            model.predict(rows)  # type: ignore[arg-type]
+    assert tags.predict([]) == []
+    with pytest.raises(DataError, match="models of tags can't form an ensemble"):
+        load([tagging, tagging])
+    with pytest.raises(DataError, match="this model takes words in columns: pass them as a file"):
+        answer_lines(tags, io.BytesIO(b"w1\n"), io.StringIO())
+    file = tagging.parent / "data" / "test.tsv"
+    with pytest.raises(DataError, match="for models of texts, but this one takes words in columns"):
+        tags.answer_file(InputFile(file, text="words"))
+
+
+def test_a_split_needs_no_task(tagging: Path, squad: Path, tmp_path: Path) -> None:
+    for checkpoint, task, name in (
+        (tagging, "tagging", "predictions.tsv"),
+        (squad, "squad", "predictions.json"),
+    ):
+        named = answered(checkpoint, tmp_path / task, task, "test").file
+        own = answered(checkpoint, tmp_path / "own", None, "test").file
+        assert own.name == name and own.read_text() == named.read_text()
+    how, data = InferenceConfig(cpu=True), tagging.parent / "data"
+    with pytest.raises(DataError, match="a model of tags takes one checkpoint, without --scores and --vote"):
+        predict(Request(None, tmp_path, [tagging], data=data, vote=True, running=how))
 
 
 # ---- what is refused

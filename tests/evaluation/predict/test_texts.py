@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.predict.text_files import TextFile, answer_lines, read_rows
+from fairseq_adv.evaluation.predict.kinds import InputFile
+from fairseq_adv.evaluation.predict.stream import answer_lines
 from fairseq_adv.evaluation.predict.text_model import Prediction
+from fairseq_adv.evaluation.predict.texts import read_texts
 
 
 @pytest.mark.parametrize(
@@ -29,7 +31,7 @@ from fairseq_adv.evaluation.predict.text_model import Prediction
 def test_rows(name: str, content: str, columns: list[Any], expected: list[Any], tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(content.encode())
-    assert read_rows(TextFile(path, *columns)) == expected
+    assert read_texts(InputFile(path, *columns)) == expected
 
 
 @pytest.mark.parametrize(
@@ -64,16 +66,16 @@ def test_mistakes_name_file_and_line(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as error:
-        read_rows(TextFile(tmp_path / name, *columns))
+        read_texts(InputFile(tmp_path / name, *columns))
     assert f"{tmp_path}/{message}" in str(error.value)
     with pytest.raises(DataError, match="no such file"):
-        read_rows(TextFile(tmp_path / "none.csv", "text"))
+        read_texts(InputFile(tmp_path / "none.csv", "text"))
 
 
 class Echo:
     """Answers with the text itself."""
 
-    takes_questions = False
+    takes = "texts"
 
     def __init__(self) -> None:
         self.asked: list[list[tuple[str, ...]]] = []

@@ -1,0 +1,137 @@
+"""Questions with choices, and Winograd schemas: one score for each candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fairseq_adv.data.choices.question_layouts import find_split, read_any_questions
+from fairseq_adv.data.choices.questions import Choice, Question
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.wsc.superglue import PronounExample
+from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
+from fairseq_adv.evaluation.predict.ensemble import ScoredRows, StringArray, digest_of
+from fairseq_adv.evaluation.predict.kinds import InputFile, only_a_path
+from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
+from fairseq_adv.tasks.tokenizer_task import TokenizerTask
+from fairseq_adv.tasks.wsc import WSCTask
+
+_SHAPING = ("max_positions", "tokens_per_sample", "no_documents")  # options that determine a model's input
+
+
+class ChoiceKind:
+    """A row is a :class:`~fairseq_adv.data.choices.questions.Question`."""
+
+    takes, name = "questions with choices", "choices"
+    labels: Sequence[str] = ()
+
+    def __init__(self, task: MultipleChoiceTask) -> None:
+        self.task = task
+
+    def split(self, split: str, of: PredictionTask) -> ScoredRows:
+        """The questions of a split of the data folders.
+
+        Raises:
+            DataError: it is missing, or can't be read.
+        """
+        for folder in self.task.folders:  # in training, one of several data sets may lack a split
+            find_split(folder, split)
+        self.task.load_dataset(split)
+        return self._scored(self.task.dataset(split), is_split=True)
+
+    def read(self, file: InputFile) -> list[Question]:
+        """The questions of a file that ``prepare choices`` reads; their answers don't matter."""
+        only_a_path(file, self.takes)
+        return read_any_questions(file.path, file.path.stem)
+
+    def rows(self, values: Sequence[Any]) -> list[Question]:
+        """The questions of a program: (question, choices), where a choice is a text or (text, document)."""
+        return [
+            value if isinstance(value, Question) else _question(value, f"question {number}", str(number))
+            for number, value in enumerate(values)
+        ]
+
+    def examples(self, rows: Sequence[Question]) -> ScoredRows:
+        """A data set of questions.
+
+        Raises:
+            DataError: a question with its answer is longer than ``--max-positions``, or two have the same id.
+        """
+        return self._scored(self.task.dataset_of(rows, np.zeros(len(rows), dtype=np.int64)), is_split=False)
+
+    def _scored(self, dataset: Any, is_split: bool) -> ScoredRows:
+        questions: Sequence[Question] = dataset.examples
+        labels = [[choice.label for choice in question.choices] for question in questions]
+        gold = ["" if q.answer is None or not is_split else q.choices[q.answer].label for q in questions]
+        content = [
+            [q.id, q.stem, q.answer, [[c.label, c.text, c.context] for c in q.choices]] for q in questions
+        ]
+        digest = _digest(self.task, content) if is_split else ""
+        return ScoredRows(dataset, "choices", distinct_ids(questions), padded(labels), np.array(gold), digest)
+
+
+class PhraseKind:
+    """The sentences of a Winograd schema; the columns are the query and its rivals. Only of splits."""
+
+    takes, name = "Winograd schemas", "phrases"
+    labels: Sequence[str] = ()
+
+    def __init__(self, task: WSCTask) -> None:
+        self.task = task
+
+    def split(self, split: str, of: PredictionTask) -> ScoredRows:
+        """The sentences of a split of the data folder."""
+        self.task.load_dataset(split)
+        dataset: Any = self.task.dataset(split)
+        sentences: Sequence[PronounExample] = dataset.examples
+        phrases = padded([[s.query or "", *s.candidates] for s in sentences])
+        gold = np.array(["" if s.label is None else str(s.label) for s in sentences])
+        content = [
+            [s.id, s.prefix, s.pronoun, s.suffix, s.query, list(s.candidates), s.label] for s in sentences
+        ]
+        digest = _digest(self.task, content)
+        return ScoredRows(dataset, "phrases", distinct_ids(sentences), phrases, gold, digest)
+
+
+def _question(value: Any, where: str, name: str) -> Question:
+    if not (isinstance(value, (tuple, list)) and len(value) == 2 and isinstance(value[0], str)):
+        raise DataError(f"{where}: expected (question, choices), not {value!r:.60}")
+    stem, given = value
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+        raise DataError(f"{where}: expected a list of choices, not {given!r:.60}")
+    choices = [(one, "") if isinstance(one, str) else one for one in given]
+    for one in choices:
+        is_pair = isinstance(one, (tuple, list)) and len(one) == 2
+        if not is_pair or not all(isinstance(text, str) for text in one):
+            raise DataError(f"{where}: a choice must be a text or (text, document), not {one!r:.60}")
+    texts = [text for text, _ in choices]
+    if not all(text.strip() for text in texts) or len(set(texts)) < len(texts):
+        raise DataError(f"{where}: a choice is empty, or two choices are the same text")
+    return Question(name, stem, tuple(Choice(text, text, doc) for text, doc in choices), None, where)
+
+
+def padded(rows: Sequence[Sequence[str]]) -> StringArray:
+    """(n, C) the texts, with "" after those of shorter rows."""
+    columns = max(map(len, rows))
+    return np.array([[*row, *[""] * (columns - len(row))] for row in rows])
+
+
+def distinct_ids(examples: Sequence[Question] | Sequence[PronounExample]) -> StringArray:
+    """(n,) the ids.
+
+    Raises:
+        DataError: two are the same; names both places.
+    """
+    seen: dict[str, str] = {}
+    for one in examples:
+        if one.id in seen:
+            raise DataError(f"{one.where}: the id {one.id} is also at {seen[one.id]}. Ids must be unique.")
+        seen[one.id] = one.where
+    return np.array([*seen])
+
+
+def _digest(task: TokenizerTask, content: list[Any]) -> str:
+    options = {name: getattr(task.cfg, name, None) for name in _SHAPING}
+    return digest_of([content, [task.tokenizer.fingerprint(), options]])

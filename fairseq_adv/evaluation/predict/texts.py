@@ -1,0 +1,266 @@
+"""Classes or numbers for texts and pairs of texts: ``sentence_prediction`` and ``text_classification``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import (
+    Dictionary,
+    FairseqDataset,
+    IdDataset,
+    ListDataset,
+    NestedDictionaryDataset,
+    NumelDataset,
+    NumSamplesDataset,
+    RightPadDataset,
+    RollDataset,
+)
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import sha256_of
+from fairseq_adv.data.lines import lines_of
+from fairseq_adv.data.tables.table_files import read_table, text_cell
+from fairseq_adv.data.text.binarize import class_names
+from fairseq_adv.data.text.folder_check import check_folder
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask
+from fairseq_adv.evaluation.predict.ensemble import ScoredRows, StringArray, digest_of
+from fairseq_adv.evaluation.predict.kinds import InputFile
+
+logger = logging.getLogger(__name__)
+_WIDTHS = {1: "single texts", 2: "pairs of texts"}
+Texts = tuple[str, ...]  # one, or the two of a pair
+
+
+class TextKind:
+    """A row is a text, or a pair of texts.
+
+    Args:
+        path: the checkpoint, for messages.
+        task: with the model's dictionary.
+        labels: the classes that the model was trained with, in its order; empty for a regression, or if they
+            are unknown.
+        tokenizer: of the model; ``None`` if only splits are answered.
+
+    Attributes:
+        labels: see above.
+        width: 2 if it was trained on pairs of texts, 1 if on single texts; ``None``: the data no longer
+            exists.
+    """
+
+    takes = "texts"
+
+    def __init__(
+        self, path: Path, task: SentencePredictionTask, labels: list[str], tokenizer: TokenToIds | None = None
+    ) -> None:
+        self.path, self.task, self.tokenizer = path, task, tokenizer
+        self.labels: Sequence[str] = labels
+        self.name = f"classes ({', '.join(sorted(labels))})" if labels else "a number"
+        data = Path(str(task.cfg.data))
+        self.width = (2 if (data / "input1").is_dir() else 1) if (data / "input0").is_dir() else None
+        self._has_cut = False
+
+    def split(self, split: str, of: PredictionTask) -> ScoredRows:
+        """The rows of prepared data.
+
+        Raises:
+            DataError: the split is missing, or its labels are not the task's or the model's.
+        """
+        data = Path(self.task.cfg.data)
+        if not (data / "input0" / f"{split}.idx").is_file():
+            raise DataError(
+                f"{data}: no split {split!r} (input0/{split}.idx). Pass another --data or --split."
+            )
+        regression = bool(self.task.cfg.regression_target)
+        if of.glue is not None and regression != (not of.glue.classes):
+            raise DataError(
+                f"{of.name} needs {'a class' if regression else 'a number'}, but the checkpoint was trained "
+                f"{'with' if regression else 'without'} --regression-target. Choose another checkpoint."
+            )
+        labels = [] if regression else self._checked_labels(of, data)
+        self.task.load_dataset(split)
+        dataset = self.task.dataset(split)
+        inputs = [p for name in ("input0", "input1") for p in sorted((data / name).glob(f"{split}.*"))]
+        files = [data / "input0" / "dict.txt", *inputs, *sorted((data / "label").glob(f"{split}.*"))]
+        digest = digest_of([[str(p.relative_to(data)), sha256_of(p)] for p in files])
+        gold = _gold_labels(dataset, labels, data / "label", split)
+        return self._scored(dataset, labels, gold, digest_of([digest, labels]))
+
+    def read(self, file: InputFile) -> list[Texts]:
+        return read_texts(file)
+
+    def rows(self, values: Sequence[Any]) -> list[Texts]:
+        """The texts of a program, or pairs as (first, second)."""
+        rows = []
+        for number, value in enumerate(values):
+            parts = (value,) if isinstance(value, str) else value
+            are_texts = isinstance(parts, (tuple, list)) and all(isinstance(part, str) for part in parts)
+            if not are_texts or len(parts) not in (1, 2):
+                raise DataError(
+                    f"text {number}: expected a text or a pair of texts (first, second), not {value!r:.60}"
+                )
+            rows.append(tuple(parts))
+        return rows
+
+    def examples(self, rows: Sequence[Texts]) -> ScoredRows:
+        """Builds a data set like fairseq 0.12.2's ``SentencePredictionTask.load_dataset``.
+
+        A row is ``--init-token``, the text's tokens and ``</s>``; then ``--separator-token``, the second
+        text's tokens and ``</s>``. Longer rows are truncated to the first ``--max-positions`` tokens, as by
+        ``--shorten-method truncate``, with a single warning.
+
+        Raises:
+            DataError: pairs and single texts are mixed, or the model was trained on the others.
+        """
+        odd = next((number for number, row in enumerate(rows) if len(row) != len(rows[0])), None)
+        if odd is not None:
+            raise DataError(f"text {odd}: pairs and single texts can't be mixed. Predict them separately.")
+        if self.width not in (None, len(rows[0])):
+            trained, given = _WIDTHS[self.width], _WIDTHS[len(rows[0])]
+            raise DataError(f"{self.path}: was trained on {trained}, but was given {given}")
+        cfg, limit = self.task.cfg, self.task.max_positions()
+        assert self.tokenizer is not None  # of a model for rows
+        starts = (cfg.init_token, cfg.separator_token)
+        parts = [encoded(self.tokenizer, column, start) for column, start in zip(zip(*rows), starts)]
+        whole = [torch.from_numpy(np.concatenate(row)) for row in zip(*parts)]
+        cut = sum(len(row) > limit for row in whole)
+        if cut and not self._has_cut:
+            self._has_cut = True
+            logger.warning(
+                "%s reads %d tokens: longer texts are truncated (%d of these %d)",
+                self.path, limit, cut, len(rows),
+            )  # fmt: skip
+        dataset = _dataset([row[:limit] for row in whole], self.task)
+        return self._scored(dataset, self.labels, np.full(len(rows), "", dtype="<U1"))
+
+    def _scored(
+        self, dataset: FairseqDataset, labels: Sequence[str], gold: StringArray, digest: str = ""
+    ) -> ScoredRows:
+        ids = np.array([str(number) for number in range(len(dataset))])
+        kind = "classes" if labels else "values"
+        return ScoredRows(dataset, kind, ids, np.array([[*labels] or ["value"]]), gold, digest)
+
+    def _checked_labels(self, of: PredictionTask, data: Path) -> list[str]:
+        labels, file = class_names(self.task.label_dictionary), data / "label" / "dict.txt"
+        wanted = self.labels if of.glue is None else of.glue.classes
+        if wanted and sorted(labels) != sorted(wanted):
+            owner = "the checkpoint" if of.glue is None else of.name
+            raise DataError(
+                f"{file}: lists {', '.join(labels)}, but {owner} has {', '.join(wanted)}. Pass "
+                + ("data with these classes." if of.glue is None else f"the folder of {of.name}.")
+            )
+        # A model knows its classes by number. In another order every answer would be a different class.
+        if self.labels and labels != [*self.labels]:
+            raise DataError(
+                f"{file}: lists its labels in a different order than the data that the checkpoint was "
+                f"trained with ({', '.join(self.labels)}). Prepare the data together with the same training "
+                "file."
+            )
+        return labels
+
+
+def known_labels(cfg: Any) -> list[str]:
+    """The names of a checkpoint's classes in the model's order; empty if they are unknown, or there are none.
+
+    ``text_classification`` stores them in the checkpoint; otherwise they come from the training data, if it
+    still exists.
+
+    Args:
+        cfg: the checkpoint's complete configuration.
+    """
+    names = getattr(cfg.task, "class_names", None)
+    if names:
+        return [str(name) for name in names]
+    file = Path(str(getattr(cfg.task, "data", "") or "")) / "label" / "dict.txt"
+    return class_names(Dictionary.load(str(file))) if file.is_file() else []
+
+
+def check_prepared(data: Path, is_regression: bool, of: PredictionTask) -> None:
+    """Raises DataError if a folder does not have the data that ``prepare`` makes for these models."""
+    needed = [data / "input0" / "dict.txt"] + [data / "label" / "dict.txt"] * (not is_regression)
+    missing = next((file for file in needed if not file.is_file()), None)
+    if missing is not None:
+        verb = "classification" if of is OWN_DATA else "glue"
+        raise DataError(f"{missing}: no such file. Make the folder with fairseq-adv prepare {verb}.")
+    check_folder(data, is_regression)
+
+
+def read_texts(file: InputFile) -> list[Texts]:
+    """The texts, or pairs of texts, of a table or a .txt.
+
+    Raises:
+        DataError: naming file and line: the file can't be read, or has no such column.
+    """
+    path, text, text_pair = file.path, file.text, file.text_pair
+    if path.name.lower().endswith((".txt", ".txt.gz")):
+        if text or text_pair:
+            raise DataError(f"{path}: a .txt file has no columns. Leave --text and --text-pair out.")
+        return _read_txt(path, file.encoding)
+    if text is None:
+        raise DataError(f"{path}: --text is missing: pass the column with the text")
+    columns = [text] if text_pair is None else [text, text_pair]
+    return [
+        tuple(text_cell(row, column, where) for column in columns)
+        for where, row in read_table(path, file.header, file.encoding)
+    ]
+
+
+def encoded(tokenizer: TokenToIds, column: Sequence[str], start: int | None) -> list[Any]:
+    """(tokens,) int64 of each text, with ``start`` before it and ``</s>`` after it."""
+    ids, lengths = tokenizer.encode(column)
+    ends = np.cumsum(lengths)
+    before = [] if start is None else [start]
+    return [np.array([*before, *ids[end - length : end]], np.int64) for end, length in zip(ends, lengths)]
+
+
+def split_at_tab(line: str, where: str) -> Texts:
+    """The text of a line, or the two texts of a pair, with a tab between them."""
+    parts = tuple(line.split("\t"))
+    if len(parts) > 2:
+        raise DataError(f"{where}: {len(parts) - 1} tabs, but a pair has exactly one. Remove the others")
+    return parts
+
+
+def _read_txt(path: Path, encoding: str) -> list[Texts]:
+    lines = lines_of(path, encoding)
+    rows = [split_at_tab(line.removesuffix("\r"), f"{path}:{number}") for number, line in lines]
+    if not rows:
+        raise DataError(f"{path}: no texts found")
+    odd = next((number for number, row in enumerate(rows, start=1) if len(row) != len(rows[0])), None)
+    if odd is not None:
+        raise DataError(f"{path}:{odd}: pairs (with a tab) and single texts can't be mixed. Split the file")
+    return rows
+
+
+def _dataset(tokens: list[torch.Tensor], task: SentencePredictionTask) -> FairseqDataset:
+    source = ListDataset(tokens, np.array([len(row) for row in tokens], dtype=np.int64))
+    padding = task.source_dictionary.pad()
+    inputs = {
+        "src_tokens": RightPadDataset(source, pad_idx=padding),
+        "src_lengths": NumelDataset(source, reduce=False),
+    }
+    if task.cfg.add_prev_output_tokens:
+        inputs["prev_output_tokens"] = RightPadDataset(RollDataset(source, 1), pad_idx=padding)
+    batch = {
+        "id": IdDataset(),
+        "net_input": inputs,
+        "nsentences": NumSamplesDataset(),
+        "ntokens": NumelDataset(source, reduce=True),
+    }
+    return NestedDictionaryDataset(batch, sizes=[source.sizes])
+
+
+def _gold_labels(dataset: FairseqDataset, labels: Sequence[str], folder: Path, split: str) -> StringArray:
+    """(n,) the right answers of a prepared split, "" if it has none."""
+    if not labels and (folder / f"{split}.label").is_file():
+        lines = (folder / f"{split}.label").read_text(encoding="utf-8").splitlines()
+        return np.array([line.strip() for line in lines])
+    if labels and (folder / f"{split}.idx").is_file():  # then fairseq's data set has targets
+        return np.array([labels[int(dataset[i]["target"])] for i in range(len(dataset))])
+    return np.full(len(dataset), "", dtype="<U1")
