@@ -417,7 +417,7 @@ def bad_requests(rte: Path, cqa: Path, tmp: Path) -> dict[str, tuple[dict[str, A
         ),
         "no questions": (
             {"task": "commonsense_qa", "checkpoints": [cqa / "a.pt"], "data": tmp / "empty"},
-            "empty: no dict.txt found. Pass the encoder's folder",
+            "no tokenizer next to it or its data",
         ),
         "too few tokens": (
             {
