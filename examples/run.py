@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.cli import find_user_dir
+from fairseq_adv.cli.detect_task import read_symbols
 from fairseq_adv.cli.model_args import model_args
 from fairseq_adv.cli.number_types import count
 from fairseq_adv.cli.script import exit_status
@@ -267,16 +268,11 @@ def check_data(task: str, folder: Path, encoder: Path) -> None:
         raise DataError(f"{folder}/train.idx: no such file. DATA is what fairseq-adv corpus --check prints")
     if task == "sentence_prediction" and not mine.is_file():
         raise DataError(f"{mine}: no such file. Prepare the data with fairseq-adv prepare glue")
-    if task == "sentence_prediction" and theirs.is_file() and vocabulary(mine) != vocabulary(theirs):
+    if task == "sentence_prediction" and theirs.is_file() and read_symbols(mine) != read_symbols(theirs):
         raise DataError(
             f"{folder} was prepared with a different dictionary than {theirs}: the word ids would be wrong. "
             f"Prepare it again with fairseq-adv prepare glue … --encoder {encoder}, or --srcdict {theirs}"
         )
-
-
-def vocabulary(dictionary: Path) -> list[str]:
-    """The words of a dict.txt without their counts."""
-    return [line.split(" ")[0] for line in dictionary.read_text(encoding="utf-8").splitlines()]
 
 
 def command(args: argparse.Namespace) -> list[str]:

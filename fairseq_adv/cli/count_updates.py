@@ -6,16 +6,13 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tags.columns import read_rows
 from fairseq_adv.data.text.mmap_index import read_index
 
 from .detect_task import find_questions, find_tagged
-
-if TYPE_CHECKING:
-    from .train_command import TrainOptions
+from .train_options import TrainOptions
 
 
 def count_updates(

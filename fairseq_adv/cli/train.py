@@ -28,7 +28,8 @@ from fairseq_adv_compat.hydra_errors import for_the_user
 from .detect_task import kind_of
 from .number_types import count
 from .script import RESUMABLE, VerbParser
-from .train_command import OTHER_STARTS, TrainOptions, train_command
+from .train_command import OTHER_STARTS, train_command
+from .train_options import TrainOptions
 
 _FILLED_IN = """
 filled in unless you pass them:

@@ -12,6 +12,7 @@ from fairseq_adv.data.errors import DataError
 from .count_updates import count_updates, rows_of_an_epoch
 from .detect_task import count_classes, detect_task, find_metric, kind_of, read_symbols
 from .model_args import model_args
+from .train_options import TrainOptions, whole_number
 from .user_dir import find_user_dir, load_user_dir
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
-_ALIASES = {"--max-sentences": "--batch-size"}
 _PRECISIONS = (
     "--fp16", "--memory-efficient-fp16", "--bf16", "--memory-efficient-bf16", "--amp", "--tpu",
 )  # fmt: skip
@@ -27,61 +27,6 @@ OTHER_STARTS = (
     "--restore-file", "--continue-once", "--reset-optimizer", "--reset-lr-scheduler", "--reset-meters",
     "--reset-dataloader",
 )  # fmt: skip
-
-
-class TrainOptions:
-    """Options for ``fairseq-train``; the user's override ours.
-
-    Args:
-        own: the user's arguments.
-
-    Attributes:
-        given: the user's options by name; "" for a flag.
-        filled: ours, in the same form.
-    """
-
-    def __init__(self, own: Sequence[str]) -> None:
-        self.given: dict[str, str] = {}
-        self.filled: dict[str, str] = {}
-        option = ""
-        for word in own:
-            if word.startswith("--"):
-                option, _, value = word.partition("=")
-                option = _ALIASES.get(option, option)
-                self.given[option] = value
-            elif option:
-                self.given[option] = word
-
-    def has(self, *options: str) -> bool:
-        """Whether the user gave one of these."""
-        return any(option in self.given for option in options)
-
-    def value(self, option: str, default: str = "") -> str:
-        """The value of an option: the user's, else ours, else ``default``."""
-        return self.given.get(option, self.filled.get(option, default))
-
-    def number(self, option: str, default: str = "") -> int:
-        """The value of an option that must be a whole number of 0 or more.
-
-        Raises:
-            DataError: it is not.
-        """
-        return whole_number(option, self.value(option, default))
-
-    def fill(self, options: Mapping[str, str], unless: Sequence[str] = ()) -> None:
-        """Fills in the options that the user has not passed; none of them if one of ``unless`` was passed."""
-        if not self.has(*unless):
-            self.filled.update({name: value for name, value in options.items() if not self.has(name)})
-
-    def filled_in(self) -> list[str]:
-        """Our options as command-line arguments."""
-        return [word for option, value in self.filled.items() for word in (option, value) if word]
-
-
-def whole_number(option: str, text: str) -> int:
-    if not text.isdecimal():
-        raise DataError(f"{option} {text}: pass a whole number")
-    return int(text)
 
 
 def train_command(

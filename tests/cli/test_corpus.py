@@ -275,14 +275,6 @@ def test_the_bar_in_a_log_file(
 
 
 BAD_OPTIONS = [
-    ([], "--encoder-json is missing: the tokenizer gpt2 needs it. Or pass --encoder."),
-    (["--encoder-json", "a", "--vocab-bpe", "b"], "--srcdict is missing: the tokenizer gpt2 needs it"),
-    (["--wordpiece-vocab", "a"], "--srcdict is missing: the tokenizer wordpiece needs it"),
-    (["--sentencepiece", "a"], "--srcdict is missing: the tokenizer sentencepiece needs it"),
-    (["--encoder", "a", "--srcdict", "b"], "--srcdict and --encoder: pass only one of them"),
-    (["--sentencepiece", "a", "--srcdict", "b", "--vocab-bpe", "c"], "--vocab-bpe is not for"),
-    (["--sentencepiece", "a", "--srcdict", "b", "--cased"], "--cased is for WordPiece"),
-    (["--encoder", "nowhere"], "nowhere: neither vocab.txt (WordPiece), nor"),
     (["--encoder", "{encoder}", "--shards", "9999"], "--shards 9999: the corpus can't be cut into that many"),
     (["--encoder", "{encoder}", "--task-index", "0"], "--task-index and --task-count go together"),
     (

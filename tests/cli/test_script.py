@@ -1,4 +1,4 @@
-"""How the scripts' commands end, and the tokenizer options that they share."""
+"""How commands end, and what their help looks like."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support import run_from_scratch, write_encoder
+from support import run_from_scratch
 
 from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
-from fairseq_adv.cli.shared_options import add_tokenizer, tokenizer_of
 from fairseq_adv.data.errors import DataError
 
 pytestmark = pytest.mark.fast
@@ -122,40 +121,3 @@ def test_nothing_heavy_is_imported_for_the_help() -> None:
         "print(sorted({'torch', 'numpy', 'fairseq'} & set(sys.modules)))"
     )
     assert run_from_scratch(sys.executable, "-c", code).stdout == "[]\n"
-
-
-def options(words: list[str], sentencepiece: bool = True, choice: bool = False) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    add_tokenizer(parser, sentencepiece, choice)
-    return parser.parse_args(words)
-
-
-@pytest.mark.parametrize("words", [["--sentencepiece", "a"], ["--tokenizer", "gpt2"]])
-def test_options_that_a_script_does_not_take(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        options(words, sentencepiece=False)
-    assert f"unrecognized arguments: {' '.join(words)}" in capsys.readouterr().err
-
-
-def test_the_files_of_an_encoder_and_its_folder_give_the_same_tokenizer(tmp_path: Path) -> None:
-    encoder = write_encoder(tmp_path / "encoder")
-    files = ["--wordpiece-vocab", str(encoder / "vocab.txt"), "--srcdict", str(encoder / "dict.txt")]
-    rows = ["w3 W7 nothing", "w1"]
-    expected = tokenizer_of(options(["--encoder", str(encoder)])).pieces(rows)
-    for words in (files, ["--tokenizer", "wordpiece", *files]):
-        assert tokenizer_of(options(words, sentencepiece=False, choice=True)).pieces(rows) == expected
-    assert tokenizer_of(options([*files, "--cased"])).pieces(rows) != expected
-
-
-def test_a_name_that_the_files_do_not_fit(tmp_path: Path) -> None:
-    words = ["--tokenizer", "gpt2", "--wordpiece-vocab", "a", "--srcdict", "b"]
-    with pytest.raises(DataError, match="--encoder-json is missing: the tokenizer gpt2 needs it"):
-        tokenizer_of(options(words, sentencepiece=False, choice=True))
-
-
-def test_a_sentencepiece_model_goes_to_its_own_reader(tmp_path: Path) -> None:
-    (tmp_path / "model").write_bytes(b"no model")
-    words = ["--sentencepiece", str(tmp_path / "model")]
-    dictionary = str(write_encoder(tmp_path / "encoder") / "dict.txt")
-    with pytest.raises(DataError, match="model: not a SentencePiece model"):
-        tokenizer_of(options([*words, "--srcdict", dictionary]))

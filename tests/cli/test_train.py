@@ -35,7 +35,8 @@ from token_data import write_spans, write_tags
 import fairseq_adv.cli
 from fairseq_adv.cli.count_updates import count_updates
 from fairseq_adv.cli.detect_task import detect_task
-from fairseq_adv.cli.train_command import TrainOptions, train_command
+from fairseq_adv.cli.train_command import train_command
+from fairseq_adv.cli.train_options import TrainOptions
 from fairseq_adv.evaluation.runs import read_log
 
 SIZES = (

@@ -306,7 +306,12 @@ RUN_CODE = {
 }  # fmt: skip
 """Refused whenever a checkpoint is read."""
 OFTEN = (
-    "fconv_lm", "criterion", "in bytes", "behind a list", "of another kind", "a list of a trillion",
+    "fconv_lm",
+    "criterion",
+    "in bytes",
+    "behind a list",
+    "of another kind",
+    "a list of a trillion",
     "a long text",
 )
 """Of the models, parts and expressions in RUN_CODE, which go through one check: those in the default lane."""
