@@ -10,6 +10,7 @@ import pickle
 import struct
 import tarfile
 import zipfile
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -25,8 +26,8 @@ Made = Callable[[dict[str, Any], Path, Path], object]
 class Call:
     """Pickled, it is a call of a function."""
 
-    def __init__(self, function: Any, *args: Any) -> None:
-        self.parts = (function, args)
+    def __init__(self, function: Any, *args: Any, state: Any = None) -> None:
+        self.parts = (function, args) if state is None else (function, args, state)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self.parts
@@ -113,6 +114,16 @@ CHECKPOINTS: dict[str, Made] = {
     "a call in the weights": _saved(lambda state, canary: state["model"].update(version=touch(canary))),
     "a call in the optimizer": _saved(lambda state, canary: state.update(last_optimizer_state=touch(canary))),
     "a call in old torch's format": _saved(lambda state, canary: state.update(x=touch(canary)), zipped=False),
+    "a call in the arguments of a listed class": _saved(
+        lambda state, canary: state.update(x=Call(defaultdict, None, {"x": touch(canary)}))
+    ),
+    "a call in the state of a listed class": _saved(
+        lambda state, canary: state["cfg"].update(model=Call(Namespace, state={"data": touch(canary)}))
+    ),
+    "a function as the factory": _saved(lambda state, canary: state.update(x=Call(defaultdict, os.getcwd))),
+    "a numpy number that is an object": _saved(lambda state, canary: state.update(
+        x=Call(np.float64(1).__reduce__()[0], np.dtype(object), pickle.dumps(touch(canary)))
+    )),
     "eval": _saved(lambda state, canary: state.update(x=Call(eval, f"open({str(canary)!r}, 'w')"))),
     "exec": _saved(lambda state, canary: state.update(x=Call(exec, f"open({str(canary)!r}, 'w')"))),
     "open": _saved(lambda state, canary: state.update(x=Call(builtins.open, str(canary), "w"))),

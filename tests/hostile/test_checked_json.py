@@ -93,48 +93,43 @@ def test_what_was_written_is_read(reader: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("content", NO_OBJECT)
-def test_what_is_none_of_them(reader: str, content: str, tmp_path: Path) -> None:
-    refused(reader, tmp_path, NO_OBJECT[content])
+def test_what_is_none_of_them(reader: str, tmp_path: Path) -> None:
+    for content in NO_OBJECT.values():
+        refused(reader, tmp_path, content)
 
 
-# A record without the present design is told apart by it, before anything else is read.
-FIELDS = [(name, key) for name, found in READERS.items() for key in found[2] if key != "design"]
-
-
-@pytest.mark.parametrize(("reader", "key"), FIELDS)
-def test_each_field(reader: str, key: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reader", READERS)
+def test_each_field(reader: str, tmp_path: Path) -> None:
+    """But for the design: a record of another one is told apart by it, before anything else is read."""
     good = READERS[reader][2]
-    without = {name: value for name, value in good.items() if name != key}
-    if key != "distance":
-        assert f"the key {key!r} is missing" in refused(reader, tmp_path, json.dumps(without).encode())
-    wrong: list[Any] = NO_NUMBER if key in NUMBERS[reader] else [3, None, [[3]], {"a": {"b": "c"}}]
-    for value in wrong:
-        if (key, value) not in [("outcomes", {"a": {"b": "c"}})]:
+    for key in (key for key in good if key != "design"):
+        without = {name: value for name, value in good.items() if name != key}
+        if key != "distance":
+            assert f"the key {key!r} is missing" in refused(reader, tmp_path, json.dumps(without).encode())
+        wrong: list[Any] = NO_NUMBER if key in NUMBERS[reader] else [3, None, [[3]], {"a": {"b": "c"}}]
+        for value in wrong:
             found = refused(reader, tmp_path, json.dumps({**good, key: value}).encode())
             assert f": {key} must be " in found
-    for value in ("NaN", "1e400", "-Infinity", '"\\ud800"'):
-        content = json.dumps({**good, key: "HERE"}).replace('"HERE"', value)
-        refused(reader, tmp_path, content.encode())
+        for value in ("NaN", "1e400", "-Infinity", '"\\ud800"'):
+            content = json.dumps({**good, key: "HERE"}).replace('"HERE"', value)
+            refused(reader, tmp_path, content.encode())
 
 
 LINES = ["{" + DEEP, "[{}]", '{"num_updates": ' + DEEP, '{"num_updates": 5, "\\ud800": 1}']
 LINES += [f'{{"num_updates": {value}}}' for value in ("1e400", "NaN", "-1", "true", "[5]")]
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_a_line_of_a_log_that_is_not_fairseqs_is_left_out(line: str, tmp_path: Path) -> None:
-    (tmp_path / "train.log").write_text(f'INFO | {line}\nINFO | {{"loss": "1", "num_updates": "5"}}\n')
+def test_a_line_of_a_log_that_is_not_fairseqs_is_left_out(tmp_path: Path) -> None:
+    good = '{"loss": "1", "num_updates": "5"}'
+    (tmp_path / "train.log").write_text("".join(f"INFO | {line}\n" for line in (*LINES, good)))
     assert [found.updates for found in log_lines(tmp_path / "train.log")] == [5]
 
 
-@pytest.mark.parametrize("scores", [{}, {"test": None}, {"test": {"loss": "1"}}, {"test": {"loss": True}}])
-def test_the_evidence_has_scores(scores: dict[str, Any], tmp_path: Path) -> None:
+def test_scores_of_the_evidence(tmp_path: Path) -> None:
     good = READERS["evidence"][2]
-    assert "scores must be" in refused("evidence", tmp_path, json.dumps({**good, "scores": scores}).encode())
-
-
-@pytest.mark.parametrize("value", ["NaN", "1e400", '"\\ud800"', DEEP])
-def test_what_lies_deeper(value: str, tmp_path: Path) -> None:
-    good = json.dumps({**READERS["evidence"][2], "scores": {"test": {"loss": "HERE"}}})
-    refused("evidence", tmp_path, good.replace('"HERE"', value).encode())
+    for scores in ({}, {"test": None}, {"test": {"loss": "1"}}, {"test": {"loss": True}}):
+        told = refused("evidence", tmp_path, json.dumps({**good, "scores": scores}).encode())
+        assert "scores must be" in told
+    content = json.dumps({**good, "scores": {"test": {"loss": "HERE"}}})
+    for value in ("NaN", "1e400", '"\\ud800"', DEEP):
+        refused("evidence", tmp_path, content.replace('"HERE"', value).encode())

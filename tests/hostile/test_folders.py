@@ -14,7 +14,7 @@ import pytest
 from commands import refusal
 from hostile_files import CHECKPOINTS
 from safetensors.torch import load_file
-from support import CommandMain
+from support import CommandMain, slow
 
 Change = Callable[[Path, Path], object]  # of the folder, and the canary that code would make
 
@@ -127,8 +127,11 @@ def with_code(folder: Path, canary: Path) -> None:
     (folder / "modeling.py").write_text(f"open({str(canary)!r}, 'w')\nclass Evil: pass\n")
 
 
+SELDOM = [f"pytorch_model.bin: {name}" for name in BIN[2:]]  # the reader of all checkpoints: test_files.py
+
+
 @pytest.mark.usefixtures("two_gigabytes_more")
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [slow(name) if name in SELDOM else name for name in MODELS])
 def test_a_model_is_refused(name: str, bert: Path, tmp_path: Path, run: CommandMain) -> None:
     folder = shutil.copytree(bert, tmp_path / "hf")
     MODELS[name](folder, tmp_path / "canary")

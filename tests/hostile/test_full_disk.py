@@ -27,6 +27,7 @@ from support import (
     fairseq_train,
     files_up_to,
     run_command,
+    slow,
     train_args,
     verb,
     weights,
@@ -278,14 +279,18 @@ def beside(words: list[object]) -> Callable[[Path], list[object]]:
     ]
 
 
-@pytest.mark.parametrize("name", VERBS)
+# Each writes by other code: a folder of tables, shards, a zip, an index of tantivy, a model.
+OFTEN = ("prepare classification", "corpus", "submission", "retrieve index", "export")
+
+
+@pytest.mark.parametrize("name", [*OFTEN, *(slow(name) for name in VERBS if name not in OFTEN)])
 def test_a_verb(name: str, disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in").mkdir()
     words = beside(VERBS[name](tmp_path / "in", Path("NAME")))
     assert grows_until_it_succeeds(disk, words, CommandMain(name, capsys), tmp_path / "large") >= 1
 
 
-@pytest.mark.parametrize("name", ["minilm", "reviews"])
+@pytest.mark.parametrize("name", ["minilm", slow("reviews")])
 def test_fetch(
     name: str, disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -302,7 +307,7 @@ def test_fetch(
     assert grows_until_it_succeeds(disk, words, CommandMain(f"fetch {name}", capsys), tmp_path / "large") >= 1
 
 
-@pytest.mark.parametrize("name", OF_A_MODEL)
+@pytest.mark.parametrize("name", ["predict --input", slow("predict --data")])
 def test_a_verb_that_takes_a_model(
     name: str, films: Path, disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -89,9 +89,13 @@ def own_options(method: str) -> list[str]:
     return [one.name for one in dataclasses.fields(kind) if "help" in one.metadata and one.type is not bool]
 
 
-@pytest.mark.parametrize("examples", [40, slow(1500)])
-@pytest.mark.parametrize("how", ["yaml", "command line"])
-@pytest.mark.parametrize("method", methods())
+OFTEN = [("freelb", "yaml"), ("alum_vat", "command line"), ("infobert", "yaml"), ("tavat", "command line")]
+ALL = [(method, how) for method in methods() for how in ("yaml", "command line")]
+
+
+@pytest.mark.parametrize(
+    ("method", "how", "examples"), [*((*one, 40) for one in OFTEN), *(slow(*one, 1500) for one in ALL)]
+)
 def test_criterions(method: str, how: str, examples: int, data: Path) -> None:
     """A value that is taken is finite and the one that was given; one that isn't is refused by its name."""
     more = ["--store-ema", "--ema-decay", "0.9", "--ema-fp32"] if method == "smart" else []

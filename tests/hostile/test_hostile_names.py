@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from commands import VERBS as READERS
 from glue_samples import small_wordpiece
-from support import CommandMain, all_verbs, environment, fairseq_train, train_args, verb, warmed
+from support import CommandMain, all_verbs, environment, fairseq_train, slow, train_args, verb, warmed
 
 import fairseq_adv.cli
 from fairseq_adv.data.printable import printable
@@ -76,7 +76,10 @@ def test_the_table_has_every_verb() -> None:
     assert set(PRINTING) == set(all_verbs())
 
 
-@pytest.mark.parametrize("name", PRINTING)
+OFTEN = ("prepare glue", "corpus", "train", "predict", "compare", "options", "doctor")
+
+
+@pytest.mark.parametrize("name", [*OFTEN, *(slow(name) for name in PRINTING if name not in OFTEN)])
 def test_a_name_on_the_command_line(
     name: str, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -89,7 +92,7 @@ def test_a_name_on_the_command_line(
     assert SHOWN in out + err and not raw(out + err), out + err
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", [*TELLING, *(slow(name) for name in READERS if name not in TELLING)])
 def test_a_model_in_such_a_folder(
     name: str, films: Path, tmp_path: Path, run: CommandMain, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,10 +12,11 @@ import pytest
 from support import environment, slow, start_command, verb
 
 # What starts no torch runs as a shell starts it: what Python itself says at its end counts, too.
-LIGHT = [["--help"], ["user-dir"], ["prepare", "--help"], ["predict", "--help"]]
+LIGHT = [["--help"], ["user-dir"], slow(["prepare", "--help"]), slow(["predict", "--help"])]
 HEAVY = [
-    ["options", "freelb"], ["compare", "SAVE"], ["predict", "MODEL", "--stdin", "--cpu"], slow(["doctor"]),
-]  # fmt: skip
+    ["predict", "MODEL", "--stdin", "--cpu"],
+    *map(slow, (["options", "freelb"], ["compare", "SAVE"], ["doctor"])),
+]
 # Where Python writes line by line, the work itself fails, not the end of the output. argparse is silent then.
 LINE_BY_LINE = [["user-dir"], slow(["doctor"])]
 
