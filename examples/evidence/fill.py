@@ -41,10 +41,10 @@ from fairseq_adv.cli.model_args import model_args
 from fairseq_adv.cli.number_types import count
 from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
 from fairseq_adv.data.checked_json import json_lines, json_object
-from fairseq_adv.data.classes.labelled_texts import PlacedTexts
 from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, locked
+from fairseq_adv.data.text.labelled_rows import LabelledRows
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 from fairseq_adv.evaluation.runs import read_log
 
@@ -312,7 +312,7 @@ def prepare(cell: Cell, data: splits.Data, out: Path) -> str:
         parts |= {"test": [data.rows[place] for place in tested], "attack": attacked, **data.further}
     folder = f"data/{cell.task}-{cell.seed}"
     rows = [
-        PlacedTexts(name, tuple(map(list, zip(*(row.texts for row in some)))), [row.label for row in some],
+        LabelledRows(name, tuple(map(list, zip(*(row.texts for row in some)))), [row.label for row in some],
                     [f"{cell.task}, {name}"] * len(some))
         for name, some in parts.items()
     ]  # fmt: skip

@@ -12,9 +12,8 @@ from .script import RESUMABLE, STARTS_OVER, VerbParser, check_name
 from .shared_options import add_columns, add_shared, add_tokenizer, tokenizer_of
 
 if TYPE_CHECKING:
-    from fairseq_adv.data.classes.labelled_texts import PlacedTexts
     from fairseq_adv.data.classes.prepare_classification import PrepareConfig
-    from fairseq_adv.data.text.labelled_rows import Prepared
+    from fairseq_adv.data.text.labelled_rows import LabelledRows, Prepared
 
 CLASSIFICATION = """\
 Tokenises and binarises texts, or pairs of texts, with classes or numbers, for text_classification.
@@ -55,7 +54,7 @@ def classification(args: argparse.Namespace) -> None:
     _report(prepare_classification(_splits(args), args.out, config))
 
 
-def _splits(args: argparse.Namespace) -> list[PlacedTexts]:
+def _splits(args: argparse.Namespace) -> list[LabelledRows]:
     from fairseq_adv.data.classes.labelled_texts import Columns, read_texts
     from fairseq_adv.data.errors import DataError
     from fairseq_adv.data.tables.hf_datasets import load_splits

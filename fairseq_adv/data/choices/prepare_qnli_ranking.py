@@ -103,17 +103,15 @@ def _read(folder: Path, name: str, split: SplitLayout) -> list[Row]:
     # The index is read like a text: it identifies the row in the submission.
     read = read_split(folder / split.file, task_layout("QNLI"), replace(split, inputs=(0, *split.inputs)))
     rows: list[Row] = []
-    seen: dict[str, int] = {}
-    for i, (texts, line) in enumerate(zip(zip(*read.inputs), read.lines)):
+    seen: dict[str, str] = {}
+    for i, (texts, where) in enumerate(zip(zip(*read.inputs), read.where)):
         index, question, sentence = (text.strip() for text in texts)
         for column, text in zip(split.columns, (index, question, sentence)):
             if not text:
-                raise DataError(f"{read.path}:{line}: empty {column}. Fill it in, or remove the line.")
+                raise DataError(f"{where}: empty {column}. Fill it in, or remove the line.")
         if index in seen:
-            raise DataError(
-                f"{read.path}:{line}: index {index} is also on line {seen[index]}. Indices must be unique."
-            )
-        seen[index] = line
+            raise DataError(f"{where}: index {index} is also at {seen[index]}. Indices must be unique.")
+        seen[index] = where
         entailed = read.labels[i] == ENTAILED if read.labels else None
         rows.append(Row(index, question, sentence, entailed, index))
     return rows

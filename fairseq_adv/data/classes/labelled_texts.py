@@ -33,21 +33,7 @@ class Columns:
     regression: bool = False
 
 
-@dataclass(frozen=True)
-class PlacedTexts(LabelledRows):
-    """A split, with the place of each row: "file:line"."""
-
-    where: list[str]
-
-    def picked(self, name: str, rows: Iterable[int]) -> PlacedTexts:
-        """These rows, as a split with another name."""
-        rows = list(rows)
-        inputs = tuple([texts[row] for row in rows] for texts in self.inputs)
-        labels = [self.labels[row] for row in rows] if self.labels else []
-        return PlacedTexts(name, inputs, labels, [self.where[row] for row in rows])
-
-
-def read_texts(name: str, rows: Iterable[PlacedRow], columns: Columns) -> PlacedTexts:
+def read_texts(name: str, rows: Iterable[PlacedRow], columns: Columns) -> LabelledRows:
     """Reads a split. Only a split whose name starts with test may lack labels, and then all of them.
 
     Texts are kept unchanged, even empty ones. Numbers are written as Python writes a float.
@@ -71,7 +57,7 @@ def read_texts(name: str, rows: Iterable[PlacedRow], columns: Columns) -> Placed
         places.append(where)
     if missing is not None and (labels or not name.startswith("test")):
         raise missing
-    return PlacedTexts(name, inputs, labels, places)
+    return LabelledRows(name, inputs, labels, places)
 
 
 def _no_label(row: dict[str, Any], column: str, where: str) -> DataError:
@@ -116,7 +102,7 @@ def _class_name(label: str, where: str) -> str:
     return label
 
 
-def check_classes(train: PlacedTexts, others: Iterable[PlacedTexts]) -> None:
+def check_classes(train: LabelledRows, others: Iterable[LabelledRows]) -> None:
     """Checks that every class occurs in training; otherwise no model could learn it.
 
     Raises:
@@ -135,8 +121,8 @@ def check_classes(train: PlacedTexts, others: Iterable[PlacedTexts]) -> None:
                 raise DataError(f"{where}: label {label!r:.40} is not in the training rows. Correct it.")
 
 
-def joined(name: str, parts: list[PlacedTexts]) -> PlacedTexts:
+def joined(name: str, parts: list[LabelledRows]) -> LabelledRows:
     """The rows of several splits, one after the other; without labels if one of the splits has none."""
     inputs = tuple(list(chain(*texts)) for texts in zip(*(part.inputs for part in parts)))
     labels = list(chain(*(part.labels for part in parts))) if all(part.labels for part in parts) else []
-    return PlacedTexts(name, inputs, labels, list(chain(*(part.where for part in parts))))
+    return LabelledRows(name, inputs, labels, list(chain(*(part.where for part in parts))))

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from fairseq_adv.data.classes.labelled_texts import PlacedTexts, check_classes
+from fairseq_adv.data.classes.labelled_texts import check_classes
 from fairseq_adv.data.tables.row_checks import CheckedRows, check_rows
 from fairseq_adv.data.tables.split_files import held_out
 from fairseq_adv.data.text.binarize import class_dictionary, class_names
-from fairseq_adv.data.text.labelled_rows import Prepared, write_folder
+from fairseq_adv.data.text.labelled_rows import LabelledRows, Prepared, write_folder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import finished, workspace
 
@@ -52,7 +52,7 @@ def __getattr__(name: str) -> Any:
 
 
 def prepare_classification(
-    splits: Sequence[PlacedTexts], out: Path, how: PrepareConfig, title: str = "classification"
+    splits: Sequence[LabelledRows], out: Path, how: PrepareConfig, title: str = "classification"
 ) -> Prepared:
     """Tokenises and binarises splits into ``out/{input0,input1,label,tokenizer}``.
 
@@ -100,7 +100,7 @@ def prepare_classification(
     return result
 
 
-def _with_valid(splits: Sequence[PlacedTexts], how: PrepareConfig) -> tuple[list[PlacedTexts], list[str]]:
+def _with_valid(splits: Sequence[LabelledRows], how: PrepareConfig) -> tuple[list[LabelledRows], list[str]]:
     if any(split.name == "valid" for split in splits):
         return list(splits), []
     train, *others = splits
@@ -114,7 +114,7 @@ def _with_valid(splits: Sequence[PlacedTexts], how: PrepareConfig) -> tuple[list
     return [train.picked("train", kept), train.picked("valid", chosen), *others], [note]
 
 
-def _learned(classes: Optional[list[str]], train: PlacedTexts) -> str:
+def _learned(classes: Optional[list[str]], train: LabelledRows) -> str:
     if classes is None:
         values = [float(label) for label in train.labels]
         return f"numbers from {min(values):g} to {max(values):g}"
@@ -122,7 +122,7 @@ def _learned(classes: Optional[list[str]], train: PlacedTexts) -> str:
     return f"{len(classes)} classes: {', '.join(shown)}{', …' if len(classes) > 20 else ''}"
 
 
-def _digest(split: PlacedTexts) -> str:
+def _digest(split: LabelledRows) -> str:
     """SHA-256 of what will be written, except the tokenizer."""
     digest = hashlib.sha256()
     for row in zip(*split.inputs, *([split.labels] if split.labels else [])):

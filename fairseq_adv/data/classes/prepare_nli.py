@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.checked_json import json_lines, json_object
-from fairseq_adv.data.classes.labelled_texts import Columns, PlacedTexts, joined, read_texts
+from fairseq_adv.data.classes.labelled_texts import Columns, joined, read_texts
 from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.lines import opened
 from fairseq_adv.data.tables.split_files import split_named
 from fairseq_adv.data.tables.table_files import PlacedRow, tab_separated
-from fairseq_adv.data.text.labelled_rows import Prepared
+from fairseq_adv.data.text.labelled_rows import LabelledRows, Prepared
 
 ROUNDS = ("R1", "R2", "R3")
 _ENDINGS = (".jsonl", ".json", ".tsv", ".txt")  # if a split exists in several formats, the first is used
@@ -88,13 +88,13 @@ def prepare_nli(folder: Path, out: Path, how: PrepareConfig, rounds: Sequence[st
         lacking = set(rounds) - {file.round for file in files if file.split == "train"}
         if lacking:
             raise DataError(f"{folder}: no training file for the round {min(lacking)}. Leave --round out.")
-    read: dict[str, list[tuple[NliFile, PlacedTexts]]] = {}
+    read: dict[str, list[tuple[NliFile, LabelledRows]]] = {}
     notes: dict[str, None] = {}  # an ordered set
     for file in files:
-        rows, layout, dropped = read_nli(file)
+        rows, layout = read_nli(file)
         notes[f"layout: {layout.title}"] = None
-        if dropped:
-            notes[f"{file.path}: left out {dropped} rows without a gold label"] = None
+        if rows.dropped:
+            notes[f"{file.path}: left out {rows.dropped} rows without a gold label"] = None
         read.setdefault(file.split, []).append((file, rows))
     splits = [joined(split, [rows for _, rows in read[split]]) for split in sorted(read, key=_order)]
     for split in sorted(read, key=_order):
@@ -147,8 +147,8 @@ def _preference(path: Path) -> tuple[int, str]:
     return _ENDINGS.index(path.suffix) if path.suffix in _ENDINGS else len(_ENDINGS), str(path)
 
 
-def read_nli(file: NliFile) -> tuple[PlacedTexts, NliLayout, int]:
-    """Returns a file's rows, its layout, and the number of rows without a gold label that were left out.
+def read_nli(file: NliFile) -> tuple[LabelledRows, NliLayout]:
+    """Returns a file's rows, without those that have no gold label, and its layout.
 
     If no row of a test file has a gold label, all rows are kept.
 
@@ -168,7 +168,8 @@ def read_nli(file: NliFile) -> tuple[PlacedTexts, NliLayout, int]:
         if not file.split.startswith("test"):
             raise DataError(f"{file.path}: no row has a gold label. Is it the right file?")
         gold = [(where, {**row, label: None}) for where, row in rows]
-    return read_texts(file.split, gold, layout.columns), layout, len(rows) - len(gold)
+    read = read_texts(file.split, gold, layout.columns)
+    return replace(read, dropped=len(rows) - len(gold)), layout
 
 
 def layout_of(row: Mapping[str, Any], path: Path) -> NliLayout:

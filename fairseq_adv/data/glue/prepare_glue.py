@@ -11,10 +11,10 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import TASKS, SplitLayout, TaskLayout, task_layout
-from fairseq_adv.data.glue.tsv import Split, read_split
+from fairseq_adv.data.glue.tsv import read_split
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.text.binarize import label_dictionary
-from fairseq_adv.data.text.labelled_rows import Prepared, write_folder
+from fairseq_adv.data.text.labelled_rows import LabelledRows, Prepared, write_folder
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import finished, workspace
@@ -93,10 +93,10 @@ def prepare(
         return result
     splits = [read_split(split.path(folder), layout, split) for split in present]
     _check_labels(layout, splits)
-    for split in splits:
-        if split.dropped:
+    for split, read in zip(present, splits):
+        if read.dropped:
             result.notes.append(
-                f"{split.path.name}: left out {split.dropped} row(s) without 6 columns, as in the recipe"
+                f"{split.file}: left out {read.dropped} row(s) without 6 columns, as in the recipe"
             )
     classes = label_dictionary(labels or splits[0].labels) if layout.classes else None
     with workspace(out, made_from) as space:
@@ -116,15 +116,15 @@ def _made_from(
     }
 
 
-def _check_labels(layout: TaskLayout, splits: Sequence[Split]) -> None:
+def _check_labels(layout: TaskLayout, splits: Sequence[LabelledRows]) -> None:
     """A class that is missing from the train file would be <unk> in the label dictionary, which no criterion
     can use."""
     known = set(splits[0].labels)
     for split in splits[1:]:
-        for label, line in zip(split.labels, split.lines):
+        for label, where in zip(split.labels, split.where):
             if layout.classes and label not in known:
                 raise DataError(
-                    f"{split.path}:{line}: label {label!r} does not occur in {splits[0].path}, "
+                    f"{where}: label {label!r} does not occur in {layout.splits[0].file}, "
                     "so no model could learn it. Is the train file only a part of the original?"
                 )
 

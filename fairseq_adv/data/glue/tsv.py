@@ -6,7 +6,6 @@ A line ends at a line feed only, a cell at a tab only, and a quote is an ordinar
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Tuple
 
@@ -18,22 +17,7 @@ from fairseq_adv.data.text.labelled_rows import LabelledRows
 _NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
 
-@dataclass(frozen=True)
-class Split(LabelledRows):
-    """A file's examples.
-
-    Attributes:
-        lines: the line number of each row in the file, counted from 1.
-        path: the file.
-        dropped: number of rows left out because the recipe drops them (QQP).
-    """
-
-    lines: List[int]
-    path: Path
-    dropped: int
-
-
-def read_split(path: Path, task: TaskLayout, layout: SplitLayout) -> Split:
+def read_split(path: Path, task: TaskLayout, layout: SplitLayout) -> LabelledRows:
     """Reads and checks one file.
 
     Raises:
@@ -45,7 +29,7 @@ def read_split(path: Path, task: TaskLayout, layout: SplitLayout) -> Split:
         _check_header(path, layout, next(rows, (1, ""))[1])
     inputs: Tuple[List[str], ...] = tuple([] for _ in layout.inputs)
     labels: List[str] = []
-    lines: List[int] = []
+    where: List[str] = []
     dropped = 0
     for number, row in rows:
         cells = row.split("\t")
@@ -59,12 +43,12 @@ def read_split(path: Path, task: TaskLayout, layout: SplitLayout) -> Split:
         if layout.label is not None:
             label = _text(path, number, cells, layout.label)
             labels.append(_checked_label(path, number, task, label))
-        lines.append(number)
-    if not lines:
+        where.append(f"{path}:{number}")
+    if not where:
         raise DataError(
             f"{path}: no rows{' of the right width' if dropped else ''} found. Download {task.name} again."
         )
-    return Split(layout.name, inputs, labels, lines, path, dropped)
+    return LabelledRows(layout.name, inputs, labels, where, dropped)
 
 
 def _check_header(path: Path, layout: SplitLayout, header: str) -> None:

@@ -28,11 +28,21 @@ class LabelledRows:
         name: the split's name in fairseq.
         inputs: for each input, the list of its texts.
         labels: one label per row, as written; empty if there are none.
+        where: the place of each row, "file:line".
+        dropped: number of rows of the file that were left out.
     """
 
     name: str
     inputs: Tuple[List[str], ...]
     labels: List[str]
+    where: List[str]
+    dropped: int = 0
+
+    def picked(self, name: str, rows: Sequence[int]) -> LabelledRows:
+        """These rows, as a split with another name."""
+        inputs = tuple([texts[row] for row in rows] for texts in self.inputs)
+        labels = [self.labels[row] for row in rows] if self.labels else []
+        return LabelledRows(name, inputs, labels, [self.where[row] for row in rows])
 
 
 @dataclass

@@ -64,10 +64,10 @@ def read_wnli(path: Path) -> list[WnliRow]:
     task = task_layout("WNLI")
     layout = next(split for split in task.splits if (split.label is not None) == labelled)
     split = read_split(path, task, layout)
-    labels = [label == "1" for label in split.labels] if labelled else [None] * len(split.lines)
+    labels = [label == "1" for label in split.labels] if labelled else [None] * len(split.where)
     return [
-        WnliRow(premise, hypothesis, label, f"{path}:{line}")
-        for premise, hypothesis, label, line in zip(*split.inputs, labels, split.lines)
+        WnliRow(premise, hypothesis, label, where)
+        for premise, hypothesis, label, where in zip(*split.inputs, labels, split.where)
     ]
 
 

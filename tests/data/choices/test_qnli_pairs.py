@@ -154,7 +154,7 @@ BAD = [
     ("train", ["0\tWho?\tAda."], "train.tsv:2: 3 column(s) instead of 4"),
     ("train", [f"0\tWho?\t \t{YES}"], "train.tsv:2: empty sentence. Fill it in"),
     ("dev", ["0\tWho?\tAda.\tmaybe"], "dev.tsv:2: unknown label 'maybe'"),
-    ("dev", [f"0\tA\tb\t{YES}", f"0\tC\td\t{NO}"], "dev.tsv:3: index 0 is also on line 2"),
+    ("dev", [f"0\tA\tb\t{YES}", f"0\tC\td\t{NO}"], "dev.tsv:3: index 0 is also at"),
     (
         "train",
         [f"0\tWho?\tAda.\t{YES}"],
