@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import Any, Optional, Tuple
 
 from fairseq_adv.data.errors import DataError
 
@@ -72,15 +72,7 @@ class TaskLayout:
         return len(self.splits[0].inputs)
 
 
-def _split(
-    name: str,
-    file: str,
-    columns: str,
-    inputs: str,
-    label: str = "",
-    has_header: bool = True,
-    drops_malformed: bool = False,
-) -> SplitLayout:
+def _split(name: str, file: str, columns: str, inputs: str, label: str = "", **others: Any) -> SplitLayout:
     names = tuple(columns.split(","))
     return SplitLayout(
         name=name,
@@ -88,48 +80,20 @@ def _split(
         columns=names,
         inputs=tuple(names.index(one) for one in inputs.split(",")),
         label=names.index(label) if label else None,
-        has_header=has_header,
-        drops_malformed=drops_malformed,
-        required=not name.startswith("test"),
+        **{"required": not name.startswith("test"), **others},
     )
 
 
-def _task(name: str, classes: str, *splits: SplitLayout) -> TaskLayout:
-    return TaskLayout(name, tuple(classes.split(",")) if classes else (), splits)
-
-
-def _plain(name: str, classes: str, columns: str, inputs: str, label: str, test_columns: str) -> TaskLayout:
-    """A task with train.tsv, dev.tsv and test.tsv, each with a header."""
-    return _task(
-        name,
-        classes,
-        _split("train", "train.tsv", columns, inputs, label),
-        _split("valid", "dev.tsv", columns, inputs, label),
+def _task(
+    name: str, classes: str, columns: str, inputs: str, label: str, test_columns: str, **others: Any
+) -> TaskLayout:
+    """A task with train.tsv, dev.tsv and test.tsv; ``others`` are of the first two."""
+    splits = (
+        _split("train", "train.tsv", columns, inputs, label, **others),
+        _split("valid", "dev.tsv", columns, inputs, label, **others),
         _split("test", "test.tsv", test_columns, inputs),
     )
-
-
-def _cola() -> TaskLayout:
-    columns = "source,label,star,sentence"
-    return _task(
-        "CoLA",
-        "0,1",
-        _split("train", "train.tsv", columns, "sentence", "label", has_header=False),
-        _split("valid", "dev.tsv", columns, "sentence", "label", has_header=False),
-        _split("test", "test.tsv", "index,sentence", "sentence"),
-    )
-
-
-def _qqp() -> TaskLayout:
-    columns = "id,qid1,qid2,question1,question2,is_duplicate"
-    inputs, label = "question1,question2", "is_duplicate"
-    return _task(
-        "QQP",
-        "0,1",
-        _split("train", "train.tsv", columns, inputs, label, drops_malformed=True),
-        _split("valid", "dev.tsv", columns, inputs, label, drops_malformed=True),
-        _split("test", "test.tsv", "id,question1,question2", inputs),
-    )
+    return TaskLayout(name, tuple(classes.split(",")) if classes else (), splits)
 
 
 def _mnli() -> TaskLayout:
@@ -140,53 +104,44 @@ def _mnli() -> TaskLayout:
     train = test + ",label1,gold_label"
     dev = test + ",label1,label2,label3,label4,label5,gold_label"
     inputs, label = "sentence1,sentence2", "gold_label"
-    return _task(
-        "MNLI",
-        "contradiction,entailment,neutral",
+    splits = (
         _split("train", "train.tsv", train, inputs, label),
         _split("valid", "dev_matched.tsv", dev, inputs, label),
         _split("valid1", "dev_mismatched.tsv", dev, inputs, label),
         _split("test", "test_matched.tsv", test, inputs),
         _split("test1", "test_mismatched.tsv", test, inputs),
     )
+    return TaskLayout("MNLI", ("contradiction", "entailment", "neutral"), splits)
 
 
-def _ax() -> TaskLayout:
-    # The classes are in the order of MNLI's label dictionary: by their counts in GLUE's train.tsv (130903,
-    # 130900, 130899).
-    split = SplitLayout("test", "diagnostic.tsv", tuple(_PAIR.split(",")), (1, 2), None, other_file="AX.tsv")
-    return TaskLayout(
-        "AX",
-        ("contradiction", "neutral", "entailment"),
-        (split,),
-        labels_of="MNLI",
-        other_folder="diagnostic",
-    )
-
-
-_PAIR = "index,sentence1,sentence2"
+_PAIR, _SENTENCES = "index,sentence1,sentence2", "sentence1,sentence2"
 _MRPC = "Quality,#1 ID,#2 ID,#1 String,#2 String"
 _STSB = "index,genre,filename,year,old_index,source1,source2,sentence1,sentence2"
+_QQP, _QNLI = "question1,question2", "index,question,sentence"
+_IS_ENTAILED = "entailment,not_entailment"
+# In the order of MNLI's label dictionary: by their counts in GLUE's train.tsv (130903, 130900, 130899).
+_AX = ("contradiction", "neutral", "entailment")
 
 TASKS: Tuple[TaskLayout, ...] = (
-    _cola(),
-    _plain("SST-2", "0,1", "sentence,label", "sentence", "label", "index,sentence"),
-    _plain("MRPC", "0,1", _MRPC, "#1 String,#2 String", "Quality", _MRPC.replace("Quality", "index")),
-    _plain("STS-B", "", _STSB + ",score", "sentence1,sentence2", "score", _STSB),
-    _qqp(),
-    _mnli(),
-    _plain(
-        "QNLI",
-        "entailment,not_entailment",
-        "index,question,sentence,label",
-        "question,sentence",
-        "label",
-        "index,question,sentence",
+    _task(
+        "CoLA", "0,1", "source,label,star,sentence", "sentence", "label", "index,sentence", has_header=False
     ),
-    _plain("RTE", "entailment,not_entailment", _PAIR + ",label", "sentence1,sentence2", "label", _PAIR),
-    _plain("WNLI", "0,1", _PAIR + ",label", "sentence1,sentence2", "label", _PAIR),
-    _ax(),
-)
+    _task("SST-2", "0,1", "sentence,label", "sentence", "label", "index,sentence"),
+    _task("MRPC", "0,1", _MRPC, "#1 String,#2 String", "Quality", _MRPC.replace("Quality", "index")),
+    _task("STS-B", "", _STSB + ",score", _SENTENCES, "score", _STSB),
+    _task(
+        "QQP", "0,1", f"id,qid1,qid2,{_QQP},is_duplicate", _QQP, "is_duplicate", f"id,{_QQP}",
+        drops_malformed=True,
+    ),
+    _mnli(),
+    _task("QNLI", _IS_ENTAILED, _QNLI + ",label", "question,sentence", "label", _QNLI),
+    _task("RTE", _IS_ENTAILED, _PAIR + ",label", _SENTENCES, "label", _PAIR),
+    _task("WNLI", "0,1", _PAIR + ",label", _SENTENCES, "label", _PAIR),
+    TaskLayout(
+        "AX", _AX, (_split("test", "diagnostic.tsv", _PAIR, _SENTENCES, required=True, other_file="AX.tsv"),),
+        labels_of="MNLI", other_folder="diagnostic",
+    ),
+)  # fmt: skip
 
 
 def task_layout(name: str) -> TaskLayout:
