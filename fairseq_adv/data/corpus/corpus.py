@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 from fairseq_adv.data.corpus.cuts import BLANK_LINE, fingerprint, inputs, plan
-from fairseq_adv.data.corpus.reader import Piece, Reading
-from fairseq_adv.data.corpus.shard import Counts, counts_of, faults, write_shard
+from fairseq_adv.data.corpus.reader import Piece, Reading, rows_of
+from fairseq_adv.data.corpus.shard import Counts, counts_of, faults, shaped, write_split
+from fairseq_adv.data.corpus.words import WordCache
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.lines import MAX_LINE_MB
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
-from fairseq_adv.data.workspace import finished
+from fairseq_adv.data.workspace import finished, workspace
 
 FORMAT_VERSION = 1
 
@@ -153,17 +154,25 @@ class Corpus:
                 )
 
     def write(self, shard: int, reading: Reading) -> None:
-        """Makes a shard; see :func:`fairseq_adv.data.corpus.shard.write_shard`."""
-        self.options.out.mkdir(parents=True, exist_ok=True)
-        write_shard(
-            self.folder(shard),
-            self.made_from(shard),
-            self.splits(shard),
-            self.tokenizer,
-            self.options.documents,
-            self.options.drop_empty,
-            reading,
-        )
+        """Makes a shard, atomically: the files of every split, and dict.txt. Finished splits are kept.
+
+        Raises:
+            DataError: an input can't be read, a split has no rows, or another process is writing this shard.
+            OSError: the folder can't be written.
+        """
+        options, folder = self.options, self.folder(shard)
+        cache = WordCache(self.tokenizer)
+        with workspace(folder, self.made_from(shard), resumes=True) as space:
+            self.tokenizer.dictionary.save(str(space / "dict.txt"))
+            for split, pieces in self.splits(shard).items():
+                if (space / f"{split}.json").is_file():  # the last of its files
+                    reading.progress(sum(piece.end - piece.start for piece in pieces))
+                    continue
+                blocks = (block for piece in pieces for block in rows_of(piece, reading))
+                rows = shaped(blocks, options.documents, options.drop_empty)
+                if not write_split(space / split, rows, cache, reading).rows:
+                    names = ", ".join(str(piece.path) for piece in pieces)
+                    raise DataError(f"{folder}: {split} has no rows: {names} has only blank lines. Add text.")
 
     def faults(self) -> List[str]:
         """What is wrong with the shards, one message each; empty if fairseq can train on them."""

@@ -1,5 +1,4 @@
-"""One shard of a corpus: writes rows to a folder that fairseq reads, and checks whether such a folder is
-complete."""
+"""The files of a split of a shard: writes rows in fairseq's format, and checks whether they are complete."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from itertools import chain
 from pathlib import Path
-from typing import Iterator, List, Mapping, Sequence
+from typing import Iterator, List
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +15,12 @@ from fairseq.data.indexed_dataset import best_fitting_int_dtype
 
 from fairseq_adv.data.checked_json import COUNT, checked_object
 from fairseq_adv.data.corpus.cuts import LINE
-from fairseq_adv.data.corpus.reader import Piece, Reading, rows_of
+from fairseq_adv.data.corpus.reader import Reading
 from fairseq_adv.data.corpus.words import WordCache
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, decoded, flush
 from fairseq_adv.data.text.binarize import IndexedWriter
 from fairseq_adv.data.text.mmap_index import LENGTHS_AT, read_index
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
-from fairseq_adv.data.workspace import workspace
 
 
 @dataclass
@@ -57,54 +54,11 @@ def shaped(blocks: Iterator[List[str]], documents: str, drop_empty: bool) -> Ite
             yield rows
 
 
-def write_shard(
-    folder: Path,
-    made_from: Mapping[str, object],
-    splits: Mapping[str, Sequence[Piece]],
-    tokenizer: TokenToIds,
-    documents: str,
-    drop_empty: bool,
-    reading: Reading,
-) -> None:
-    """Writes ``folder`` with the files of every split, and dict.txt, atomically.
-
-    Args:
-        folder: the shard's folder; output of another run is replaced.
-        made_from: what determines the contents; stored in the manifest.
-        splits: the pieces of train, valid, test.
-        tokenizer: gives the dictionary ids.
-        documents: see :func:`fairseq_adv.data.corpus.cuts.plan`.
-        drop_empty: see :func:`shaped`.
-        reading: how to read; its counts are kept per split.
-
-    Raises:
-        DataError: an input can't be read, a split has no rows, or another process is writing this shard.
-        OSError: the folder can't be written.
-    """
-    cache = WordCache(tokenizer)
-    with workspace(folder, made_from, resumes=True) as space:
-        tokenizer.dictionary.save(str(space / "dict.txt"))
-        for split, pieces in splits.items():
-            if (space / f"{split}.json").is_file():  # the last of its files
-                reading.progress(sum(piece.end - piece.start for piece in pieces))
-                continue
-            reading.replaced = 0
-            blocks = (block for piece in pieces for block in rows_of(piece, reading))
-            counts = _write_rows(space / split, shaped(blocks, documents, drop_empty), cache)
-            counts.replaced = reading.replaced
-            if not counts.rows:
-                names = ", ".join(str(piece.path) for piece in pieces)
-                raise DataError(f"{folder}: {split} has no rows: {names} has only blank lines. Add text.")
-            for ending in ("bin", "idx"):
-                flush(space / f"{split}.{ending}")
-            atomic_write(space / f"{split}.json", json.dumps(asdict(counts)) + "\n")
-
-
 def counts_of(folder: Path, split: str) -> Counts:
     """The counts of a finished split.
 
     Raises:
-        DataError: its file of counts was not written by :func:`write_shard`.
+        DataError: its file of counts was not written by :func:`write_split`.
     """
     path, names = folder / f"{split}.json", [field.name for field in fields(Counts)]
     found = checked_object(
@@ -113,23 +67,37 @@ def counts_of(folder: Path, split: str) -> Counts:
     return Counts(**{name: found[name] for name in names})
 
 
-def _write_rows(prefix: Path, blocks: Iterator[List[str]], cache: WordCache) -> Counts:
+def write_split(prefix: Path, blocks: Iterator[List[str]], cache: WordCache, reading: Reading) -> Counts:
+    """Writes ``PREFIX.bin``, ``PREFIX.idx`` and, when they are on the disk and not empty, ``PREFIX.json``.
+
+    Args:
+        prefix: path of the files, without their ending.
+        blocks: the rows, as :func:`shaped` returns them.
+        cache: gives the dictionary ids.
+        reading: what the blocks are read with; the text that it replaces is counted.
+    """
     counts, unknown = Counts(), cache.tokenizer.dictionary.unk()
+    reading.replaced = 0
     writer = IndexedWriter(prefix, len(cache.tokenizer.dictionary))
+    files = [Path(f"{prefix}.bin"), Path(f"{prefix}.idx")]
     try:
         for rows in blocks:
             ids, lengths = cache.encode(rows)
             writer.add(ids, lengths)
             counts.unknown += int(np.count_nonzero(ids == unknown))
-        counts.rows, counts.tokens = writer.rows, writer.tokens
         writer.finish()
     except BaseException:
         # Incomplete files are useless, and take up space on a full disk.
         with suppress(OSError):
             writer.close()
-        Path(f"{prefix}.bin").unlink(missing_ok=True)
-        Path(f"{prefix}.idx").unlink(missing_ok=True)
+        for file in files:
+            file.unlink(missing_ok=True)
         raise
+    counts.rows, counts.tokens, counts.replaced = writer.rows, writer.tokens, reading.replaced
+    if counts.rows:
+        for file in files:
+            flush(file)
+        atomic_write(Path(f"{prefix}.json"), json.dumps(asdict(counts)) + "\n")
     return counts
 
 
