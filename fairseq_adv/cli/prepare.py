@@ -13,7 +13,8 @@ from .shared_options import add_columns, add_shared, add_tokenizer, tokenizer_of
 
 if TYPE_CHECKING:
     from fairseq_adv.data.classes.prepare_classification import PrepareConfig
-    from fairseq_adv.data.text.labelled_rows import LabelledRows, Prepared
+    from fairseq_adv.data.text.labelled_rows import LabelledRows
+from fairseq_adv.data.workspace import Prepared
 
 CLASSIFICATION = """\
 Tokenises and binarises texts, or pairs of texts, with classes or numbers, for text_classification.

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping
 
@@ -18,6 +19,29 @@ from fairseq_adv.data.errors import DataError, full_disk_named
 from fairseq_adv.data.io import LOCK, atomic_write, flush, locked
 
 MANIFEST = "manifest.json"
+
+
+@dataclass
+class Prepared:
+    """What was done to make a folder.
+
+    Attributes:
+        task: what was prepared, for messages.
+        out: the folder.
+        reused: nothing was done, because ``out`` was complete and made from the same input.
+        rows: the number of rows or questions of each split.
+        tokens: number of ids written, including ``</s>``; 0 if reused.
+        unknown_tokens: number of ``<unk>`` among them.
+        notes: messages for the user, such as on missing test files, or rows left out.
+    """
+
+    task: str
+    out: Path
+    reused: bool = False
+    rows: Dict[str, int] = field(default_factory=dict)
+    tokens: int = 0
+    unknown_tokens: int = 0
+    notes: List[str] = field(default_factory=list)
 
 
 def differences(made_from: Mapping[str, Any], before: object) -> List[str]:

@@ -16,8 +16,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.retrieval.tantivy_index import Hit, Query, TantivyIndex, terms
@@ -58,10 +57,6 @@ class Options:
             raise DataError(f"--longest {self.longest}: pass a number of characters, 1 or more.")
         if self.choice_terms not in CHOICE_TERMS:
             raise DataError(f"--choice-terms {self.choice_terms}: pass one of {', '.join(CHOICE_TERMS)}.")
-
-    def made_from(self) -> dict[str, Any]:
-        """For manifests."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

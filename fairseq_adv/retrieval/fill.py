@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Optional
 
@@ -85,7 +85,7 @@ def fill(
     if os.path.abspath(source) == os.path.abspath(out):
         raise DataError(f"{out}: is the input. Pass another output file.")
     rows = _rows(source)
-    made_from = {"format": FORMAT_VERSION, **engine.describe(), "options": options.made_from()}
+    made_from = {"format": FORMAT_VERSION, **engine.describe(), "options": asdict(options)}
     manifest = {**made_from, "questions (sha256)": sha256_of(source)}
     old = _finished(out, manifest, overwrite)
     if old:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairseq_adv.data.choices.question_layouts import read_any_questions
@@ -13,26 +12,9 @@ from fairseq_adv.data.choices.questions import Question, row_of
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.row_checks import CheckedRows, check_rows
 from fairseq_adv.data.tables.split_files import SPLITS, held_out
-from fairseq_adv.data.workspace import finished, workspace
+from fairseq_adv.data.workspace import Prepared, finished, workspace
 
 FORMAT_VERSION = 1
-
-
-@dataclass
-class PreparedChoices:
-    """The result of :func:`prepare_choices`.
-
-    Attributes:
-        out: the folder.
-        reused: nothing was done, because ``out`` was complete and made from the same input.
-        rows: the number of questions of each split.
-        notes: messages for the user.
-    """
-
-    out: Path
-    reused: bool = False
-    rows: dict[str, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
 
 def prepare_choices(
@@ -42,7 +24,7 @@ def prepare_choices(
     seed: int = 1,
     overwrite: bool = False,
     refuse_suspicious: bool = False,
-) -> PreparedChoices:
+) -> Prepared:
     """Writes ``out/{train,valid,test}.jsonl`` in ARC's layout, atomically.
 
     If choices continue a context, the context becomes their ``para``, and the stem is the start of the
@@ -63,7 +45,7 @@ def prepare_choices(
     if "train" not in files:
         raise DataError("no training file. Pass one with 'train' in its name, or train=FILE.")
     splits = {split: read_any_questions(path, split) for split, path in files.items()}
-    result = PreparedChoices(out)
+    result = Prepared("choices", out)
     for split in ("train", "valid"):
         for question in splits.get(split, ()):
             if question.answer is None:

@@ -14,9 +14,9 @@ from fairseq_adv.data.classes.labelled_texts import check_classes
 from fairseq_adv.data.tables.row_checks import CheckedRows, check_rows
 from fairseq_adv.data.tables.split_files import held_out
 from fairseq_adv.data.text.binarize import class_dictionary, class_names
-from fairseq_adv.data.text.labelled_rows import LabelledRows, Prepared, write_folder
+from fairseq_adv.data.text.labelled_rows import LabelledRows, write_folder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
-from fairseq_adv.data.workspace import finished, workspace
+from fairseq_adv.data.workspace import Prepared, finished, workspace
 
 FORMAT_VERSION = 1
 

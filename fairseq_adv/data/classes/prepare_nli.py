@@ -19,7 +19,8 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.lines import opened
 from fairseq_adv.data.tables.split_files import split_named
 from fairseq_adv.data.tables.table_files import PlacedRow, tab_separated
-from fairseq_adv.data.text.labelled_rows import LabelledRows, Prepared
+from fairseq_adv.data.text.labelled_rows import LabelledRows
+from fairseq_adv.data.workspace import Prepared
 
 ROUNDS = ("R1", "R2", "R3")
 _ENDINGS = (".jsonl", ".json", ".tsv", ".txt")  # if a split exists in several formats, the first is used

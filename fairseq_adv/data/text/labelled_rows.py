@@ -4,9 +4,9 @@ read: ``input0``, optionally ``input1``, ``label``, and the tokenizer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 from fairseq.data import Dictionary
@@ -16,6 +16,7 @@ from fairseq_adv.data.text.binarize import write_indexed
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds
+from fairseq_adv.data.workspace import Prepared
 
 _CHUNK_ROWS = 1000
 
@@ -43,29 +44,6 @@ class LabelledRows:
         inputs = tuple([texts[row] for row in rows] for texts in self.inputs)
         labels = [self.labels[row] for row in rows] if self.labels else []
         return LabelledRows(name, inputs, labels, [self.where[row] for row in rows])
-
-
-@dataclass
-class Prepared:
-    """What was done to make a folder.
-
-    Attributes:
-        task: what was prepared, for messages.
-        out: the folder.
-        reused: nothing was done, because ``out`` was complete and made from the same input.
-        rows: the number of examples of each split; empty if reused.
-        tokens: number of ids written, including ``</s>``.
-        unknown_tokens: number of ``<unk>`` among them.
-        notes: messages for the user: missing test files, rows left out, tokens that are ``<unk>``.
-    """
-
-    task: str
-    out: Path
-    reused: bool = False
-    rows: Dict[str, int] = field(default_factory=dict)
-    tokens: int = 0
-    unknown_tokens: int = 0
-    notes: List[str] = field(default_factory=list)
 
 
 def write_folder(

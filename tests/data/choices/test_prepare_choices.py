@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from support import batch, build, train_args, write_encoder, write_json_lines
 
-from fairseq_adv.data.choices.prepare_choices import PreparedChoices, prepare_choices
+from fairseq_adv.data.choices.prepare_choices import prepare_choices
 from fairseq_adv.data.choices.questions import Choice, Question, read_questions
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.workspace import Prepared
 
 HELLASWAG = {
     "ind": 24, "ctx_a": "w1 w2.", "ctx_b": "w3", "ctx": "w1 w2. w3", "endings": ["w4.", "w5."], "label": 1,
@@ -22,7 +23,7 @@ SWAG = {"sent1": "w1 w2.", "sent2": "w3", "ending0": "w4.", "ending1": "w5.", "l
 PLAIN = {"id": "p1", "context": "w1 w2.", "question": "w3", "choices": ["w4.", "w5."], "answer": 1}
 
 
-def made(tmp_path: Path, *train: Any, **splits: Sequence[Any]) -> PreparedChoices:
+def made(tmp_path: Path, *train: Any, **splits: Sequence[Any]) -> Prepared:
     files = {"train": list(train), **splits}
     for split, rows in files.items():
         write_json_lines(tmp_path / f"{split}.jsonl", list(rows))
