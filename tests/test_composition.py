@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import composition
 import pytest
-import quick_copies
 from fairseq import options
 from fairseq.dataclass import utils
-from fairseq.dataclass.configs import FairseqConfig
 from hydra import experimental as hydra_experimental
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import DictConfig, OmegaConf
@@ -35,8 +32,6 @@ def from_scratch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(utils, "compose", composition.compose_from_scratch)
     monkeypatch.setattr(utils, "initialize", hydra_experimental.initialize)
     monkeypatch.setattr(ConfigLoaderImpl, "_load_primary_config", composition._load_primary)
-    for kind, (name, function) in quick_copies.OMEGACONF_S_OWN.items():
-        monkeypatch.setattr(kind, name, function)
     monkeypatch.setattr(composition, "_bases", {})
     monkeypatch.setattr(composition, "_composed", {})
     monkeypatch.setattr(composition, "_primary", {})
@@ -66,7 +61,6 @@ def test_a_remembered_configuration_is_hydra_s(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(utils, "compose", composition.compose)
     monkeypatch.setattr(utils, "initialize", composition.initialize)
     monkeypatch.setattr(ConfigLoaderImpl, "_load_primary_config", composition.load_hydra_s_own)
-    quick_copies.use()  # undone with the rest
     made = [plain(utils.convert_namespace_to_omegaconf(line)) for line in lines]
     assert len(composition._composed) == 3  # one for each choice of groups; the other four are copies
     # Each choice was composed once: two criterions, two schedules, a task, an optimizer, a scoring.
@@ -98,31 +92,3 @@ def test_what_was_composed_ahead_is_remembered(tmp_path: Path, monkeypatch: pyte
     assert len(composition._composed) == 1
     assert repr(plain(utils.convert_namespace_to_omegaconf(line))) == repr(expected)
     assert told == [overrides]
-
-
-def nodes(node: Any, place: str = "") -> dict[str, tuple[Any, ...]]:
-    """Kind, metadata and value of each node below one, by its place; each knows the node above it."""
-    content = node.__dict__.get("_content")
-    found = {place: (type(node), repr(node._metadata), repr(node.__dict__.get("_val")))}
-    inner = content.items() if isinstance(content, dict) else enumerate(content or ())
-    for key, one in inner if isinstance(content, (dict, list)) else ():
-        assert one._get_parent() is node
-        found |= nodes(one, f"{place}.{key}")
-    return found
-
-
-@pytest.mark.usefixtures("from_scratch")
-def test_quick_copies_are_omegaconf_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = {"a": [1, {"b": "${model.c}"}, None], "c": "x", "d": {}, "e": "???"}
-    whole = OmegaConf.merge(OmegaConf.structured(FairseqConfig), {"model": plain, "task": None})
-    OmegaConf.set_readonly(whole.common, True)
-    expected = [copy.deepcopy(whole), copy.deepcopy(whole.model)]
-    quick_copies.use()  # undone with the rest
-    for original, theirs in zip((whole, whole.model), expected):
-        made = copy.deepcopy(original)
-        assert nodes(made) == nodes(theirs) == nodes(original) and len(nodes(made)) > 8
-        assert OmegaConf.to_yaml(made) == OmegaConf.to_yaml(theirs)
-    made = copy.deepcopy(whole)
-    made.model.a[1].b, made.optimization.lr = "changed", [7]
-    assert whole.model.a[1].b == "x" and whole.optimization.lr == expected[0].optimization.lr != [7]
-    assert OmegaConf.is_readonly(made.common) and not OmegaConf.is_readonly(made.model)
