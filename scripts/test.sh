@@ -2,7 +2,7 @@
 # Sets up .venv if needed and runs the tests on all cores. Without options: everything that CI runs.
 #
 #   scripts/test.sh                              the default lane
-#   scripts/test.sh --fast                       a few tests of every package, in two minutes
+#   scripts/test.sh --fast                       a few tests of every package, in less than a minute
 #   scripts/test.sh --slow                       further combinations, which CI runs every night
 #   scripts/test.sh --slurm                      on a real SLURM of two nodes; needs Debian's packages, and root
 #   scripts/test.sh [LANE] --installed           with the Python on PATH, as it is, instead of .venv
@@ -12,11 +12,11 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-lane=(-m 'not slow and not slurm') installed=''
+lane=(-m 'not slow and not slurm') installed='' fast=''
 while [ $# -gt 0 ]; do
     case "$1" in
         -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
-        --fast) lane=(-m fast) ;;
+        --fast) lane=(-m fast) fast=yes ;;
         --slow) lane=(-m 'slow and not slurm') ;;
         --slurm) lane=(-m slurm tests/cluster) WORKERS=0 ;;
         --installed) installed=yes ;;
@@ -24,6 +24,10 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+if [ -n "$fast" ] && [ $# -eq 0 ]; then  # other files need not even be read
+    mapfile -t files < <(grep -rl 'mark\.fast' tests --include='test_*.py')
+    set -- "${files[@]}"
+fi
 if [ -z "$installed" ]; then
     scripts/setup_env.sh
     export PATH="${VENV:-$PWD/.venv}/bin:$PATH"  # tests run fairseq's console commands

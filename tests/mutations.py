@@ -217,28 +217,30 @@ MUTATIONS = [
         "fairseq_adv/criterions/alum_vat.py",
         "return divergence, delta.gradient() / scale",
         "return divergence, delta.gradient()",
-        "tests/criterions/test_vat.py::test_gradient_and_delta_equal_the_restated_algorithm[clamp-classes]",
+        "tests/criterions/test_vat.py::test_gradient_and_delta_equal_the_restated_algorithm[classes-clamp-symmetric-kl]",
         "the factor that keeps delta's gradient from underflowing stays in the step",
     ),
     Mutation(
         "fairseq_adv/criterions/freelb.py",
         "batch.backward(loss / steps)",
         "batch.backward(loss)",
-        "tests/criterions/test_methods.py::test_freelb_equals_a_larger_batch_of_constant_perturbations[fp32]",
+        "tests/criterions/test_freelb_and_pgd.py"
+        "::test_freelb_equals_a_larger_batch_of_constant_perturbations[fp32]",
         "FreeLB's gradient is a sum over the passes instead of a mean",
     ),
     Mutation(
         "fairseq_adv/criterions/pgd.py",
         "batch.no_sync(), batch.frozen_parameters(), replay:",
         "batch.no_sync(), replay:",
-        "tests/criterions/test_methods.py::test_pgd_descends_at_the_end_point_alone[fp32]",
+        "tests/criterions/test_freelb_and_pgd.py::test_pgd_descends_at_the_end_point_alone[fp32]",
         "PGD's ascent steps leave their gradients in the weights",
     ),
     Mutation(
         "fairseq_adv/criterions/method.py",
         "if update_num < self.start_update else",
         "if update_num <= self.start_update else",
-        "tests/criterions/test_options.py::test_training_starts_plainly_until_adv_start_update",
+        "tests/criterions/test_contract.py::test_before_its_first_update_it_logs_the_same_names"
+        "[freelb---adv-start-update]",
         "adversarial training starts an update too late",
     ),
     # --- accordance ---------------------------------------------------------------------------------

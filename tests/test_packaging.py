@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from support import run_from_scratch
+from support import run_from_scratch, slow
 
 ROOT = Path(__file__).resolve().parent.parent
 PTH = "fairseq_adv_compat.pth"
@@ -58,7 +58,7 @@ def editable(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("editable", source, tmp_path_factory.mktemp("editable"))
 
 
-@pytest.fixture(params=["plain", "editable"])
+@pytest.fixture(params=["plain", slow("editable")])
 def wheel(request: pytest.FixtureRequest) -> Path:
     """Either of the two."""
     built: Path = request.getfixturevalue(request.param)
@@ -181,32 +181,31 @@ def set_up(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return run_from_scratch("bash", str(ROOT / "scripts" / "setup_env.sh"), *words, **environment)
 
 
-def test_set_up_says_that_there_is_no_such_python(tmp_path: Path) -> None:
-    done = set_up(PYTHON=str(tmp_path / "python3.99"), VENV=str(tmp_path / "env"))
-    assert done.returncode == 2 and done.stderr.startswith("error: ") and "PYTHON=" in done.stderr
+OLD, NO_HEADERS = "#!/bin/sh\necho 3.8.18\n", "#!/bin/sh\nexit 1\n"
+
+
+@pytest.mark.parametrize(
+    ("changed", "program", "told"),
+    [
+        ({"PYTHON": "python3.99"}, "", ["PYTHON="]),
+        ({"PYTHON": "old"}, OLD, ["3.8.18", "3.9 to 3.13"]),
+        ({"PYTHON": sys.executable, "CXX": "no-compiler"}, "", ["no C++ compiler", "build-essential"]),
+        ({"PYTHON": sys.executable, "CXX": "c++"}, NO_HEADERS, ["Python.h", "python3-dev"]),
+    ],
+    ids=["no such Python", "one that fairseq cannot run on", "no compiler", "no Python.h"],
+)
+def test_set_up_says_what_is_missing(
+    tmp_path: Path, changed: dict[str, str], program: str, told: list[str]
+) -> None:
+    given = {name: str(tmp_path / value) for name, value in changed.items()}  # an absolute path stays
+    if program:
+        path = Path(list(given.values())[-1])
+        path.write_text(program)
+        path.chmod(0o755)
+    done = set_up(VENV=str(tmp_path / "env"), **given)
+    assert done.returncode == 2 and done.stderr.startswith("error: ")
+    assert all(text in done.stderr for text in told)
     assert not (tmp_path / "env").exists()
-
-
-def test_set_up_refuses_a_python_that_fairseq_cannot_run_on(tmp_path: Path) -> None:
-    old = tmp_path / "python"
-    old.write_text("#!/bin/sh\necho 3.8.18\n")
-    old.chmod(0o755)
-    done = set_up(PYTHON=str(old), VENV=str(tmp_path / "env"))
-    assert done.returncode == 2 and "3.8.18" in done.stderr and "3.9 to 3.13" in done.stderr
-
-
-def test_set_up_says_that_the_compiler_is_missing(tmp_path: Path) -> None:
-    done = set_up(PYTHON=sys.executable, VENV=str(tmp_path / "env"), CXX=str(tmp_path / "no-compiler"))
-    assert done.returncode == 2 and "no C++ compiler" in done.stderr and "build-essential" in done.stderr
-    assert not (tmp_path / "env").exists()
-
-
-def test_set_up_says_that_python_h_is_missing(tmp_path: Path) -> None:
-    compiler = tmp_path / "c++"
-    compiler.write_text("#!/bin/sh\nexit 1\n")
-    compiler.chmod(0o755)
-    done = set_up(PYTHON=sys.executable, VENV=str(tmp_path / "env"), CXX=str(compiler))
-    assert done.returncode == 2 and "Python.h" in done.stderr and "python3-dev" in done.stderr
 
 
 def test_set_up_refuses_an_unknown_option(tmp_path: Path) -> None:

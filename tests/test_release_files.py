@@ -173,17 +173,13 @@ def test_where_the_address_comes_from(setup: dict[str, Any], environment: dict[s
 # --- templates of issues ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "schema"),
-    [
-        ("bug_report", "github-issue-forms"), ("feature_request", "github-issue-forms"),
-        ("config", "github-issue-config"),
-    ],
-)  # fmt: skip
-def test_issue_templates_have_the_syntax_of_github(name: str, schema: str) -> None:
-    path = ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml"
-    done = run_from_scratch(command("check-jsonschema"), "--builtin-schema", f"vendor.{schema}", str(path))
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_issue_templates_have_the_syntax_of_github() -> None:
+    forms = {"github-issue-forms": ["bug_report", "feature_request"], "github-issue-config": ["config"]}
+    for schema, names in forms.items():
+        paths = [str(ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml") for name in names]
+        words = ["--builtin-schema", f"vendor.{schema}", *paths]
+        done = run_from_scratch(command("check-jsonschema"), *words)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_bug_report_comes_with_what_doctor_prints() -> None:

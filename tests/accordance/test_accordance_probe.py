@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from criterions.restated import predictions, run_of
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
-from support import batch, build, train_args, write_corpus, write_questions, write_task, write_wsc
+from support import batch, build, train_args, write_task
+from token_data import write_tags
 
 from fairseq_adv.accordance import AccordanceProbe
 from fairseq_adv.accordance.probe import draw_rows
@@ -256,20 +258,10 @@ def test_rows_are_drawn_once_without_replacement_and_by_the_seed_alone() -> None
     assert [len(some) for some in draw_rows(39, 10, 8, -1, "train")] == [8] * 4  # whole batches only
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"batches": 1}, "--accordance-batches 1: pass 2 or more"),
-        ({"batch_size": 0}, "--accordance-batch-size 0: pass 1 or more"),
-        (
-            {"batch_size": 21},
-            "--accordance-batch-size 21: the split 'train' has 40 examples that fit .* Pass 20 or less",
-        ),
-    ],
-)
-def test_numbers_out_of_range_are_refused(data: Path, changes: dict[str, int], message: str) -> None:
+def test_a_batch_that_the_split_has_no_two_of_is_refused(data: Path) -> None:
+    message = "--accordance-batch-size 21: the split 'train' has 40 examples that fit .* Pass 20 or less"
     with pytest.raises(ValueError, match=message):
-        probe(built(data), **changes)
+        probe(built(data), batch_size=21)
 
 
 def test_a_split_that_is_not_loaded_is_refused(data: Path) -> None:
@@ -286,15 +278,29 @@ def test_a_split_without_labels_is_refused(tmp_path: Path) -> None:
         probe(run, batches=2)
 
 
-@pytest.mark.parametrize("task", ["commonsense_qa", "wsc", "masked_lm", "regression"])
-def test_objectives_without_classes_are_refused(tmp_path: Path, task: str) -> None:
-    write = {"commonsense_qa": write_questions, "wsc": write_wsc, "masked_lm": write_corpus}.get(task)
-    if write is None:
-        args = train_args(write_task(tmp_path, classes=1), None, "standard", classes=1)
-    else:
-        args = train_args(write(tmp_path), None, "standard", task=task)
-    run = build(args)
-    with pytest.raises(ValueError, match=r"gradients of different classes .*, objective \w+\.$"):
-        probe(run)
-    with pytest.raises(ValueError, match="gradients of different classes"):
-        run.criterion.objective.of_class(batch(run, [0, 1]), 0)
+def test_accordance_lies_between_the_gradients_of_tags(tmp_path: Path) -> None:
+    """The mean cosine of all pairs of different tags in different batches, by autograd and in fp64."""
+    run = run_of({"tagging": write_tags(tmp_path, train=24)}, "tagging", "standard")
+    found = AccordanceProbe(run.criterion.objective, run.task, "train", batches=3, batch_size=8, seed=3)
+    measured = found.measure(run.model)
+    run.model.eval()
+    weights = [p for p in run.model.parameters() if p.requires_grad]
+    batches: list[dict[int, torch.Tensor]] = []
+    for rows in draw_rows(24, 3, 8, 3, "train"):
+        sample = batch(run, rows)
+        zero = torch.zeros(*sample["net_input"]["src_tokens"].shape, 16)
+        logits, target = torch.stack(predictions(run, sample, "tagging", zero)), sample["target"]
+        of: dict[int, torch.Tensor] = {}
+        for tag in target.unique().tolist():
+            mean = F.cross_entropy(logits[target == tag], target[target == tag])
+            parts = torch.autograd.grad(mean, weights, retain_graph=True, allow_unused=True)
+            of[tag] = torch.cat(
+                [(torch.zeros_like(p) if g is None else g).double().flatten() for p, g in zip(weights, parts)]
+            )
+        batches.append(of)
+    cosines = [
+        float(torch.cosine_similarity(batches[s][i], batches[t][j], dim=0))
+        for s, t in ((0, 1), (0, 2), (1, 2)) for i in batches[s] for j in batches[t] if i != j
+    ]  # fmt: skip
+    assert len(run.task.tags) == 5 and measured.pairs == len(cosines) > 20
+    assert measured.cosine["all"] == pytest.approx(sum(cosines) / len(cosines), abs=1e-5)

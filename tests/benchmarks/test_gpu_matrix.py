@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from criterions.test_modes import METHODS
 from emulated_gpu import POSSIBLE
+from methods import METHODS
 from support import ScriptMain, slow
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

@@ -12,34 +12,21 @@ import torch
 import torch.nn.functional as F
 from fairseq.logging import metrics
 from fairseq.optim.amp_optimizer import AMPOptimizer
+from methods import METHODS, OPTIONS
 from support import (
-    CREAT_ARGS,
+    ADVERSARIAL,
     batch,
     build,
     fairseq_train,
     logged,
     train_args,
-    write_corpus,
-    write_questions,
-    write_task,
 )
 
-ADVERSARIAL = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
-VIRTUAL = ["--vat-alpha", "2", "--vat-step-size", "0.3", "--vat-epsilon", "0.2", "--vat-init-std", "0.1"]
-BASES = {
-    "standard": [],
-    "freelb": ADVERSARIAL,
-    "pgd": ADVERSARIAL,
-    "freeat": [*ADVERSARIAL, "--adv-steps", "1"],  # one replay is one update
-    "yopo": ADVERSARIAL,
-    "tavat": ADVERSARIAL,
-    "infobert": ADVERSARIAL,
-    "alum_vat": VIRTUAL,
-    "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.5"],
-    "noise": ["--noise-size", "0.5"],
-    "r3f": ["--r3f-epsilon", "0.2", "--r3f-share-dropout"],
-    "creat": CREAT_ARGS,
-}
+from criterions.restated import flat, run_of
+
+# One replay of freeat is one update.
+BASES = {name: [*words, *(["--adv-steps", "1"] if name == "freeat" else [])]
+         for name, words in OPTIONS.items() if name != "flooding"}  # fmt: skip
 DESCENT = ["--optimizer", "sgd", "--lr", "1.0", "--clip-norm", "0"]  # an update is minus the gradient
 # fairseq's half precision takes no SGD: Adam without memory, whose eps is far above |g|, is the same to 1e-3.
 FP16 = [
@@ -49,26 +36,17 @@ FP16 = [
 HIGH, LOW = "50.0", "0.001"  # every loss here lies between
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_task(tmp_path_factory.mktemp("classes"))
-
-
 def flood(level: str, *extra: str) -> list[str]:
     return ["--flood-level", level, *DESCENT, *extra]
 
 
-def weights_of(run: SimpleNamespace) -> torch.Tensor:
-    return torch.cat([p.detach().double().flatten() for p in run.model.parameters()])
-
-
 def update(run: SimpleNamespace, samples: list[dict[str, Any]]) -> torch.Tensor:
     """What one update of the trainer adds to the weights."""
-    before = weights_of(run)
+    before = flat(run)
     run.trainer.begin_epoch(1)
     torch.manual_seed(0)
     assert run.trainer.train_step(samples) is not None
-    return weights_of(run) - before
+    return flat(run) - before
 
 
 def restated(run: SimpleNamespace, rows: list[list[int]], level: float, per_part: bool) -> torch.Tensor:
@@ -146,7 +124,7 @@ def test_below_b_an_update_is_that_of_the_base_method_backwards(data: Path, base
         assert_equal_vectors(update(run, [batch(run, [0, 1, 2, 3, 4])]), sign * plain, 2e-5)
 
 
-@pytest.mark.parametrize("base", ["pgd", "freeat", "alum_vat", "smart", "noise", "r3f", "creat"])
+@pytest.mark.parametrize("base", [m for m in BASES if METHODS[m].backwards == 1 or m == "freeat"])
 def test_a_loss_with_one_backward_is_flooded_per_micro_batch(data: Path, base: str) -> None:
     run = build(train_args(data, None, base, *DESCENT, *BASES[base]))
     plain = update(run, [batch(run, [0, 1, 2, 3, 4])])
@@ -155,16 +133,12 @@ def test_a_loss_with_one_backward_is_flooded_per_micro_batch(data: Path, base: s
     assert_equal_vectors(update(run, [batch(run, [0, 1, 2, 3, 4])]), -plain, 2e-5)
 
 
-@pytest.mark.parametrize("task", ["masked_lm", "commonsense_qa", "regression"])
-def test_other_objectives_are_flooded(tmp_path: Path, task: str) -> None:
-    classes = 1 if task == "regression" else 2
-    write = {"masked_lm": write_corpus, "commonsense_qa": write_questions}.get(task)
-    data = write(tmp_path / "data") if write else write_task(tmp_path / "data", classes=1)
-    name = "sentence_prediction" if task == "regression" else task
+@pytest.mark.parametrize("objective", ["masked_lm", "commonsense_qa", "regression"])
+def test_other_objectives_are_flooded(folders: dict[str, Path], objective: str) -> None:
     updates = []
     for criterion, words in (("standard", DESCENT), ("flooding", flood(HIGH))):
-        words = [*words, "--lr", "100"]  # long, because the weights' rounding is added
-        run = build(train_args(data, None, criterion, *words, task=name, classes=classes))
+        # Long, because the weights' rounding is added.
+        run = run_of(folders, objective, criterion, *words, "--lr", "100")
         updates.append(update(run, [batch(run, [0, 1, 2, 3])]))
     assert_equal_vectors(updates[1], -updates[0], 2e-5)
 
@@ -335,3 +309,50 @@ def test_a_log_that_lacks_measurements_is_told_at_the_start(
     run.trainer.begin_epoch(1)
     run.trainer.train_step([batch(run, [0, 1, 2])])
     assert ("--log-interval 3 is longer than --accordance-interval 2" in caplog.text) is is_told
+
+
+# --- options ------------------------------------------------------------------------------------
+
+AUTO = ["--flood-level", "auto", "--accordance-interval", "5"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "needs --flood-level: pass b in nats"),
+        (["--flood-level", "x"], "--flood-level x: pass a finite number of nats"),
+        (["--flood-level=-0.1"], "--flood-level -0.1: pass a finite number"),
+        (["--flood-level", "nan"], "--flood-level nan"),
+        (["--flood-level", "inf"], "--flood-level inf"),
+        (["--flood-level", "auto"], "--flood-level auto: also pass --accordance-interval"),
+        ([*AUTO, "--accordance-interval", "-1"], "--accordance-interval -1: pass a number of updates"),
+        ([*AUTO, "--accordance-batches", "1"], "--accordance-batches 1: pass 2 or more"),
+        ([*AUTO, "--accordance-batch-size", "0"], "--accordance-batch-size 0: pass 1 or more"),
+        ([*AUTO, "--accordance-groups", "all,body"], "--accordance-groups all,body: pass one or more of all"),
+        ([*AUTO, "--accordance-groups", "all,all"], "--accordance-groups all,all: pass one or more of"),
+        ([*AUTO, "--accordance-groups", "head"], "--flood-crossing-group all: add it to --accordance-groups"),
+        ([*AUTO, "--ddp-backend", "fully_sharded"], "fully_sharded: .* pass --ddp-backend pytorch_ddp"),
+    ],
+)  # fmt: skip
+def test_refused(data: Path, words: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(train_args(data, None, "flooding", *words))
+
+
+@pytest.mark.parametrize("objective", ["regression", "commonsense_qa", "wsc", "masked_lm", "span_qa"])
+def test_accordance_needs_classes(folders: dict[str, Path], objective: str) -> None:
+    """Flooding itself does not."""
+    run_of(folders, objective, "flooding", "--flood-level", "0.1")
+    with pytest.raises(ValueError, match=r"(?s)classes.*this task has none|Pass a number as --flood-level"):
+        run_of(folders, objective, "flooding", *AUTO)
+
+
+def test_base_method_is_gone_and_not_ignored(data: Path) -> None:
+    with pytest.raises(ValueError, match=r"pass --criterion freelb --flood-level 0\.1$"):
+        build(train_args(data, None, "flooding", "--flood-level", "0.1", "--base-method", "freelb"))
+
+
+def test_too_little_data_is_refused_before_the_first_update(data: Path) -> None:
+    run = build(train_args(data, None, "flooding", *AUTO, "--accordance-batch-size", "16"))
+    with pytest.raises(ValueError, match="--accordance-batch"):
+        run.trainer.begin_epoch(1)

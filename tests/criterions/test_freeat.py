@@ -10,21 +10,24 @@ from typing import Any
 
 import pytest
 import torch
-from support import batch, build, fairseq_train, flat_gradient, logged, train_args, write_task
+from support import batch, build, fairseq_train, flat_gradient, logged, slow, train_args
 
 from criterions import references
-from criterions.test_methods import (
+from criterions.restated import (
     ALPHA,
     EPSILON,
     FP16,
+    OBJECTIVES,
     ROWS,
     START,
     loss_at,
     one_step,
     options,
     recorded,
-    start_of,
-)  # fmt: skip
+    run_of,
+    uniform_noise,
+)
+from fairseq_adv.perturbation import geometry
 
 LR = 0.5
 SGD = ["--optimizer", "sgd", "--lr", str(LR)]
@@ -32,16 +35,11 @@ PASSES, GROUPS = ["--freeat-schedule", "passes"], ["--freeat-schedule", "groups"
 DROPOUT = ["--dropout", "0.3", "--attention-dropout", "0.3", "--pooler-dropout", "0.5"]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_task(tmp_path_factory.mktemp("classes"))
-
-
 def freeat(data: Path, *words: str) -> SimpleNamespace:
     return build(train_args(data, None, "freeat", *options(), *SGD, *words))
 
 
-def parameters_of(run: SimpleNamespace) -> dict[str, torch.Tensor]:
+def weights_of(run: SimpleNamespace) -> dict[str, torch.Tensor]:
     return {n: p.detach().clone() for n, p in run.model.named_parameters()}
 
 
@@ -62,10 +60,10 @@ def test_a_group_is_replayed_as_the_restated_algorithm_says(
     run.trainer.train_step(samples)
     references.freeat(
         [lambda delta, s=s: loss_at(twin, s, delta) for s in samples],  # type: ignore[misc]
-        [start_of(s, 16, START) for s in samples],
+        [uniform_noise(s, START) for s in samples],
         parameters, 3, ALPHA, EPSILON, LR, clip or float("inf"),
     )  # fmt: skip
-    found = parameters_of(run)
+    found = weights_of(run)
     for name, parameter in expected.named_parameters():
         # fp32, three updates: a few units in the last place of weights of order 1.
         torch.testing.assert_close(
@@ -86,7 +84,7 @@ def test_one_replay_is_the_plain_update_to_the_bit(data: Path) -> None:
     for run in (ours, plain):
         for rows in ([0, 1, 2], [3, 4]):
             run.trainer.train_step([batch(run, rows)])
-    found, expected = parameters_of(ours), parameters_of(plain)
+    found, expected = weights_of(ours), weights_of(plain)
     assert all(torch.equal(found[name], expected[name]) for name in expected if not _unused(name))
 
 
@@ -156,12 +154,12 @@ def test_delta_is_kept_within_a_group_and_new_in_the_next(data: Path) -> None:
         run.trainer.train_step(samples)
     assert len(deltas) == 12
     first, second = deltas[:6:2], deltas[1:6:2]
-    assert torch.equal(first[0], start_of(samples[0], 16, START))
-    assert torch.equal(second[0], start_of(samples[1], 16, START))
+    torch.testing.assert_close(first[0], uniform_noise(samples[0], START), rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(second[0], uniform_noise(samples[1], START), rtol=1e-6, atol=1e-8)
     for path in (first, second):
         steps = [(b - a).flatten(1).norm(dim=1) for a, b in zip(path, path[1:])]
         assert all((step > 0.05).all() and (step < ALPHA + EPSILON).all() for step in steps)
-    assert torch.equal(deltas[6], start_of(samples[0], 16, START, update=3))
+    torch.testing.assert_close(deltas[6], uniform_noise(samples[0], START, update=3), rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("schedule", [PASSES, GROUPS], ids=["passes", "groups"])
@@ -217,27 +215,16 @@ def test_a_replay_that_overflows_is_skipped(
         return clip(norm)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(run.trainer, "clip_grad_norm", clip_or_overflow)
-    before = parameters_of(run)
+    before = weights_of(run)
     run.trainer.train_step([batch(run, ROWS)])
     taken = 3 - len(overflowing)
     assert len(replays) == 3
     assert scaler.loss_scale == 64 / 2 ** len(overflowing)
     counted = 3 if schedule is PASSES else 1  # skipped replays count with the others of their group
     assert run.trainer.get_num_updates() == (counted if taken else 0)
-    moved = any(not torch.equal(p, before[n]) for n, p in parameters_of(run).items())
+    moved = any(not torch.equal(p, before[n]) for n, p in weights_of(run).items())
     assert moved is (taken > 0)
     assert all(p.isfinite().all() for p in run.model.parameters())
-
-
-def test_a_dummy_batch_leaves_no_gradient_and_does_not_move_delta(data: Path) -> None:
-    run = freeat(data)
-    run.trainer._dummy_batch = batch(run, [0, 1])
-    before = parameters_of(run)
-    with recorded() as deltas:
-        run.trainer.train_step([None])
-    assert len(deltas) == 3 and all(torch.equal(delta, deltas[0]) for delta in deltas)
-    assert not flat_gradient(run.model).any()
-    assert all(torch.equal(p, before[n]) for n, p in parameters_of(run).items())
 
 
 def test_out_of_memory_in_one_replay_leaves_the_others(data: Path) -> None:
@@ -264,20 +251,13 @@ def test_out_of_memory_in_one_replay_leaves_the_others(data: Path) -> None:
     assert not run.trainer._is_replaying
 
 
-def test_other_trainers_of_the_process_replay_nothing(data: Path) -> None:
-    freeat(data)
-    plain = build(train_args(data, None, "standard", *SGD))
-    plain.trainer.train_step([batch(plain, ROWS)])
-    assert plain.trainer.get_num_updates() == 1
-
-
 def test_called_by_itself_it_is_one_descent_at_the_start(data: Path) -> None:
     run = freeat(data)
     sample = batch(run, ROWS)
     one_step(run, sample)
     ours = flat_gradient(run.model)
     run.trainer.zero_grad()
-    loss_at(run, sample, start_of(sample, 16, START)).backward()
+    loss_at(run, sample, uniform_noise(sample, START)).backward()
     assert (ours - flat_gradient(run.model)).norm() <= 1e-6 * ours.norm()
 
 
@@ -294,12 +274,6 @@ def test_each_replay_is_logged_as_an_update(data: Path) -> None:
 def test_what_has_no_effect_or_costs_more_than_it_seems_is_said(
     data: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(ValueError, match="--no-adv-share-dropout has no effect with --criterion freeat"):
-        freeat(data, "--no-adv-share-dropout")
-    with pytest.raises(SystemExit):
-        freeat(data, "--freeat-schedule", "epochs")
-    with pytest.raises(ValueError, match="--adv-start-update 2: pass a multiple of --adv-steps 3"):
-        freeat(data, "--adv-start-update", "2")
     freeat(data, "--adv-start-update", "2", *GROUPS)
 
     def warnings(*words: str) -> str:
@@ -316,3 +290,37 @@ def test_what_has_no_effect_or_costs_more_than_it_seems_is_said(
     assert "--validate-interval-updates 6" not in text and "--log-interval 3" not in text
     assert "an epoch costs" not in warnings("--max-update", "12")
     assert "freeat" not in warnings(*saving, *GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("objective", "norm"),
+    [("classes", "l2"), ("commonsense_qa", "linf"),
+     *(slow(objective, norm) for objective in OBJECTIVES for norm in ("l2", "linf"))],
+)  # fmt: skip
+def test_from_a_clean_start_it_is_a_plain_update_and_one_at_a_step_of_alpha(
+    folders: dict[str, Path], objective: str, norm: str
+) -> None:
+    """Of each example with a loss, delta_1 has the norm alpha over all of its rows; the rest stay at 0."""
+    words = ["--adv-steps", "2", "--adv-lr", str(ALPHA), "--adv-init-mag", "0", "--adv-norm-type", norm]
+    run = run_of(folders, objective, "freeat", *SGD, *words)
+    plain = run_of(folders, objective, "standard", *SGD)
+    seen: list[dict[str, torch.Tensor]] = []
+    step = run.task.optimizer_step
+
+    def after(optimizer: Any, model: Any, update_num: int) -> None:
+        step(optimizer, model=model, update_num=update_num)
+        seen.append(weights_of(run))
+
+    run.task.optimizer_step = after
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        run.trainer.train_step([sample])
+    plain.trainer.train_step([batch(plain, ROWS)])
+    expected = weights_of(plain)
+    assert all(torch.equal(seen[0][name], value) for name, value in expected.items())
+    assert any(not torch.equal(seen[1][name], value) for name, value in seen[0].items())
+    assert not deltas[0].any()
+    norms = geometry.example_norm(deltas[1], norm, run.criterion.objective.groups(sample))
+    moved = norms > 0
+    assert moved.sum() >= 2
+    torch.testing.assert_close(norms[moved], torch.full_like(norms[moved], ALPHA), rtol=1e-5, atol=0)

@@ -11,10 +11,8 @@ from typing import Any, Iterator
 
 import pytest
 import torch
+from methods import METHODS
 from support import (
-    CREAT_ARGS,
-    NOISED,
-    NOISY,
     batch,
     build,
     train_args,
@@ -23,18 +21,6 @@ from support import (
     write_task,
 )
 from torch.multiprocessing.reductions import StorageWeakRef
-
-pytestmark = pytest.mark.fast
-
-ADV = ["--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
-VAT = ["--vat-steps", "2", "--vat-epsilon", "0.1", "--vat-step-size", "0.1", "--vat-init-std", "0.05"]
-# method: its options, and the most graphs that are alive where a pass begins: alum_vat's divergence is
-# between two passes, and the gradient of both flows to the weights.
-METHODS = {
-    "standard": ([], 0), "freelb": (ADV, 0), "pgd": (ADV, 0), "yopo": ([*ADV, "--yopo-steps", "2"], 0),
-    "freeat": (ADV, 0), "tavat": (ADV, 0), "infobert": (ADV, 0), "alum_vat": (VAT, 1), "noise": (NOISY, 0),
-    "r3f": (NOISED, 1), "creat": (CREAT_ARGS, 1),
-}  # fmt: skip
 
 
 class Kept:
@@ -64,7 +50,7 @@ def test_a_graph_ends_with_its_backward_and_an_update_leaves_nothing(
     tmp_path: Path, method: str, task: str
 ) -> None:
     """``sentence_prediction`` lacks our tasks' options, and asking for one raises inside omegaconf."""
-    words, most = METHODS[method]
+    words, most = METHODS[method].words, METHODS[method].graphs
     head = ["--num-classes", "2", "--init-token", "0", "--separator-token", "2", "--max-positions", "16"]
     data = write_questions(tmp_path) if task == "commonsense_qa" else write_task(tmp_path)
     words = [*words, *([] if task == "commonsense_qa" else head)]
@@ -99,7 +85,7 @@ def test_no_pass_keeps_the_logits_of_an_earlier_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     """Of a masked LM they are as large as a layer's activations: (masked positions, vocabulary)."""
-    run = build(train_args(write_corpus(tmp_path), None, method, *METHODS[method][0], task="masked_lm"))
+    run = build(train_args(write_corpus(tmp_path), None, method, *METHODS[method].words, task="masked_lm"))
     logits: list[StorageWeakRef] = []
     at_begin: list[list[bool]] = []
     plain = run.criterion.objective.predict

@@ -6,18 +6,12 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
 import torch
-from support import ADVERSARIAL, batch, build, run_from_scratch, train_args, write_task
+from support import ADVERSARIAL, batch, build, run_from_scratch, train_args
 
 from fairseq_adv.fairseq_patches.extra_weights import COPIES, inference_copies
 
 DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_task(tmp_path_factory.mktemp("classes"))
 
 
 def freelb(data: Path, save: Path, *words: str) -> SimpleNamespace:

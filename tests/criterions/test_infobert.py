@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -18,90 +17,56 @@ from support import (
     flat_gradient,
     slow,
     train_args,
-    write_corpus,
-    write_questions,
-    write_task,
-    write_wsc,
 )
-from token_data import write_spans, write_tags
 
 from criterions import references
-from criterions.test_examples_of_several_rows import ranking_loss, rows_of_examples
-from criterions.test_examples_of_several_rows import start_of as joint_start
-from criterions.test_methods import (
+from criterions.restated import (
     ALPHA,
     EPSILON,
     FP16,
+    OBJECTIVES,
     ROWS,
     START,
-    loss_at,
+    examples_of,
+    loss,
     one_step,
     options,
-    start_of,
-)  # fmt: skip
+    parameters_of,
+    run_of,
+    states_at,
+    uniform_noise,
+)
 from fairseq_adv.criterions import information
 from fairseq_adv.perturbation.geometry import row_seeds
 
-WRITE = {
-    "classes": write_task, "regression": lambda folder: write_task(folder, classes=1),
-    "commonsense_qa": write_questions, "wsc": write_wsc, "masked_lm": write_corpus, "tagging": write_tags,
-    "span_qa": write_spans,
-}  # fmt: skip
 LARGE = ["--infobert-alpha", "0.4", "--infobert-beta", "0.3"]
 SHARES = (0.25, 0.8)
 WORDS = [*LARGE, "--infobert-low", str(SHARES[0]), "--infobert-high", str(SHARES[1])]
 RANDOM = ["--dropout", "0.3", "--attention-dropout", "0.3"]
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {name: write(tmp_path_factory.mktemp(name)) for name, write in WRITE.items()}
-
-
-@pytest.fixture
-def data(folders: dict[str, Path]) -> Path:
-    return folders["classes"]
-
-
-def infobert(
-    data: Path, *words: str, objective: str = "classes", method: str = "infobert"
-) -> SimpleNamespace:
-    task = "sentence_prediction" if objective in ("classes", "regression") else objective
-    classes = 1 if objective == "regression" else 2
-    return build(train_args(data, None, method, *words, classes=classes, task=task))
-
-
-def states_at(run: SimpleNamespace, tokens: torch.Tensor, delta: torch.Tensor) -> Any:
-    """The first layer's input, and <s> after the last one."""
-    encoder = run.model.encoder.sentence_encoder
-    out = encoder(tokens, return_all_hiddens=True, token_embeddings=encoder.embed_tokens(tokens) + delta)
-    return out["encoder_states"][0].transpose(0, 1), out["encoder_states"][-1][0]
+def infobert(data: Path, *words: str, method: str = "infobert") -> SimpleNamespace:
+    return build(train_args(data, None, method, *words))
 
 
 @pytest.mark.parametrize("objective", ["classes", "regression", "commonsense_qa"])
 def test_gradients_equal_the_restated_algorithm(folders: dict[str, Path], objective: str) -> None:
     """Those of the model and of the network between two states."""
-    run = infobert(folders[objective], *options(), *WORDS, objective=objective)
+    run = run_of(folders, objective, "infobert", *options(), *WORDS)
     sample = batch(run, [0, 1, 2, 3])
     one_step(run, sample)
-    questions = objective == "commonsense_qa"
-    examples = rows_of_examples(sample) if questions else None
-    tokens = sample["net_input"]["src_tokens"]
-    network = run.criterion.estimate
-    parameters = [p for p in [*run.model.parameters(), *network.parameters()] if p.grad is not None]
-    ours = torch.cat([p.grad.double().flatten() for p in parameters])
+    tokens, network = sample["net_input"]["src_tokens"], run.criterion.estimate
+    parameters = [*parameters_of(run), *network.parameters()]
+    ours = torch.cat([p.grad.double().flatten() for p in parameters if p.grad is not None])
 
     def estimate(pair: torch.Tensor) -> torch.Tensor:
         return F.softplus(network.last(F.relu(network.first(pair)))).squeeze(-1)
 
-    first = int(run.criterion.objective.row_ids(sample)[0])
-    (seed,) = row_seeds(7, 0, [-1 - first])
+    (seed,) = row_seeds(7, 0, [-1 - int(run.criterion.objective.row_ids(sample)[0])])
     grads = references.infobert(
-        lambda delta: (ranking_loss if questions else loss_at)(run, sample, delta),
-        lambda delta: states_at(run, tokens, delta), estimate,
-        joint_start(sample, START) if questions else start_of(sample, 16, START),
-        tokens.ne(1), tokens.gt(2), parameters, 3, ALPHA, EPSILON, (0.4, 0.3), SHARES,
-        torch.Generator().manual_seed(seed), examples,
+        lambda delta: loss(run, sample, objective, delta), lambda delta: states_at(run, tokens, delta),
+        estimate, uniform_noise(sample, START), tokens.ne(1), tokens.gt(2), parameters, 3, ALPHA, EPSILON,
+        (0.4, 0.3), SHARES, torch.Generator().manual_seed(seed), examples_of(sample),
     )  # fmt: skip
     theirs = torch.cat([g.double().flatten() for g in grads])
     # fp32, same operations in another order.
@@ -110,19 +75,16 @@ def test_gradients_equal_the_restated_algorithm(folders: dict[str, Path], object
     assert of_network.norm() > 1e-3
 
 
-@pytest.mark.parametrize("objective", [*list(WRITE)[:-2], slow("tagging"), slow("span_qa")])
+@pytest.mark.parametrize("objective", OBJECTIVES)
 def test_every_objective_has_both_bounds_and_without_weights_it_is_freelb_to_the_bit(
     folders: dict[str, Path], objective: str
 ) -> None:
-    data, off = folders[objective], ["--infobert-alpha", "0", "--infobert-beta", "0"]
+    off = ["--infobert-alpha", "0", "--infobert-beta", "0"]
     runs = [
-        infobert(data, *options(), *words, objective=objective, method=method)
+        run_of(folders, objective, method, *options(), *words)
         for method, words in (("freelb", []), ("infobert", off), ("infobert", WORDS))
     ]
-    logs = []
-    for run in runs:
-        run.model.load_state_dict(runs[0].model.state_dict())
-        logs.append(one_step(run, batch(run, [0, 1, 2, 3, 4]))[2])
+    logs = [one_step(run, batch(run, ROWS))[2] for run in runs]
     freelb, without, ours = (flat_gradient(run.model) for run in runs)
     assert torch.equal(without, freelb) and not torch.equal(ours, freelb)
     assert logs[1]["infobert_upper"] == 0 and logs[2]["infobert_upper"] > 0
@@ -179,17 +141,6 @@ def test_the_lower_bound_of_chunks_that_are_not_full_and_of_none() -> None:
     assert nothing == 0 and all(not p.grad.any() for p in network.parameters())
 
 
-def test_the_generators_stand_where_freelb_leaves_them(data: Path) -> None:
-    """Also after the criterion has made its network."""
-    after = []
-    for method, words in (("infobert", WORDS), ("freelb", [])):
-        run = infobert(data, *options(), *words, *RANDOM, method=method)
-        after.append(torch.get_rng_state())
-        one_step(run, batch(run, ROWS))
-        after.append(torch.get_rng_state())
-    assert torch.equal(after[0], after[2]) and torch.equal(after[1], after[3])
-
-
 def test_no_layer_and_no_graph_is_left(data: Path) -> None:
     """LayerDrop may leave no layer, and so nothing to compare; hooks are gone after an update."""
     run = infobert(data, *options(), *WORDS, "--encoder-layerdrop", "0.999")
@@ -210,8 +161,11 @@ def test_the_network_is_trained_and_has_its_own_seed(data: Path) -> None:
     assert all(not torch.equal(p, old) for p, old in zip(run.criterion.parameters(), before))
 
 
-@pytest.mark.parametrize("option", ["--finetune-from-model", "--restore-file"])
-@pytest.mark.parametrize("method", ["freelb", "infobert"])
+@pytest.mark.parametrize(
+    ("method", "option"),
+    [("freelb", "--finetune-from-model"), ("infobert", "--restore-file"),
+     slow("freelb", "--restore-file"), slow("infobert", "--finetune-from-model")],
+)  # fmt: skip
 def test_a_new_run_starts_from_any_checkpoint_with_a_new_network(
     data: Path, tmp_path: Path, option: str, method: str
 ) -> None:
@@ -226,7 +180,7 @@ def test_a_new_run_starts_from_any_checkpoint_with_a_new_network(
     assert torch.equal(run.criterion.estimate.first.weight, fresh)
 
 
-@pytest.mark.parametrize("precision", [[], [FP16]], ids=["fp32", "fp16"])
+@pytest.mark.parametrize("precision", [[], slow([FP16])], ids=["fp32", "fp16"])
 def test_a_run_that_goes_on_has_its_network_and_another_method_starts_from_it(
     data: Path, tmp_path: Path, precision: list[str]
 ) -> None:
@@ -247,21 +201,6 @@ def test_a_run_that_goes_on_has_its_network_and_another_method_starts_from_it(
     models, _, _ = checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "checkpoint_last.pt")])
     name = "encoder.sentence_encoder.embed_tokens.weight"
     assert torch.equal(models[0].state_dict()[name], run.model.state_dict()[name])
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--infobert-alpha=-1"], "--infobert-alpha -1.0: pass a finite weight"),
-        (["--infobert-beta", "nan"], "--infobert-beta nan: pass a finite weight"),
-        (["--infobert-low", "0.9"], "--infobert-low 0.9 --infobert-high 0.9: pass shares from 0 to 1"),
-        (["--infobert-high", "1.1"], "--infobert-low 0.5 --infobert-high 1.1: pass shares"),
-        (["--ddp-backend", "fully_sharded"], "fully_sharded with --criterion infobert is untested; pass"),
-    ],
-)
-def test_options_out_of_range_are_refused(data: Path, words: list[str], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        infobert(data, *words)
 
 
 def test_recomputed_activations_are_refused_before_training(data: Path) -> None:

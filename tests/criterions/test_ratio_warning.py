@@ -5,14 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import CREAT_ARGS, batch, build, train_args, write_task
+from support import CREAT_ARGS, batch, build, train_args
 
 LARGE = ["--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_task(tmp_path_factory.mktemp("classes"))
 
 
 @pytest.mark.parametrize(

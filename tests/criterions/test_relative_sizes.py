@@ -9,9 +9,7 @@ import pytest
 import torch
 from support import batch, build, flat_gradient, train_args, write_questions, write_task
 
-from criterions.test_methods import one_step, recorded
-
-pytestmark = pytest.mark.fast
+from criterions.restated import one_step, recorded
 
 ROWS = [0, 1, 2, 3, 4]
 SHARES = {"adv": (0.3, 0.5, 0.4), "vat": (0.3, 0.5, 0.2)}

@@ -17,14 +17,16 @@ from typing import Any
 import torch
 from fairseq.distributed.distributed_timeout_wrapper import DistributedTimeoutWrapper
 from fairseq.distributed.module_proxy_wrapper import ModuleProxyWrapper
+from methods import OPTIONS
 from support import batch, build, flat_gradient, train_args, write_task
 from torch import distributed, multiprocessing
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from criterions.test_modes import LAYERDROP, OPTIONS
-from criterions.test_vat import ROWS
+from criterions.restated import move_average
+from criterions.test_contract import LAYERDROP
 
+ROWS = [0, 1, 2, 3]
 # Without annotations: torch wants bucket's to be the class itself, not its name.
 REDUCE_AND_NOTE: Any = lambda noted, bucket: noted.append(bucket.index()) or allreduce_hook(None, bucket)  # noqa: E731
 
@@ -107,10 +109,7 @@ def step(run: SimpleNamespace, model: torch.nn.Module, parts: list[list[int]]) -
     """The gradient of an update of these micro-batches, as the trainer accumulates it."""
     extra: dict[str, Any] = {}
     if run.cfg.ema.store_ema:
-        extra["ema_model"] = average = run.trainer.ema.get_model()
-        with torch.no_grad():  # other than the model, so that the term has a gradient
-            for p in average.parameters():
-                p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(3)) * 0.1)
+        extra["ema_model"] = move_average(run)
     run.trainer.zero_grad()
     for i, rows in enumerate(parts):
         with model.no_sync() if i < len(parts) - 1 else nullcontext():  # type: ignore[operator]

@@ -9,42 +9,34 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from support import (
     batch,
-    build,
     flat_gradient,
-    frozen,
     gradients,
-    train_args,
-    write_corpus,
-    write_questions,
-    write_task,
-    write_wsc,
+    slow,
 )
+from torch import distributed
 
 from criterions import references
-from criterions.test_examples_of_several_rows import LOSSES, features, rows_of_examples
-from criterions.test_methods import loss_at, one_step, recorded
-from fairseq_adv.perturbation.geometry import Groups, row_seeds
+from criterions.restated import (
+    DROPOUT,
+    OBJECTIVES,
+    assert_near,
+    draws,
+    examples_of,
+    loss,
+    loss_at,
+    one_step,
+    parameters_of,
+    predictions,
+    recorded,
+    run_of,
+    weight_of,
+)
 
 ROWS = [0, 1, 2, 3]
-DIM = 16
-OBJECTIVES = ["classes", "regression", "commonsense_qa", "wsc", "masked_lm"]
-# Far larger than the papers', so that fp32 tells what delta does from its own rounding.
-LARGE = {"k": 2, "eta": 0.5, "epsilon": 0.2, "alpha": 3.0, "std": 0.1}
 FP16 = ["--memory-efficient-fp16", "--fp16-init-scale", "4"]
-DROPOUT = ["--dropout", "0.2", "--attention-dropout", "0.2"]
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {
-        "classes": write_task(tmp_path_factory.mktemp("classes"), classes=3),
-        "regression": write_task(tmp_path_factory.mktemp("regression"), classes=1),
-        "commonsense_qa": write_questions(tmp_path_factory.mktemp("questions")),
-        "wsc": write_wsc(tmp_path_factory.mktemp("wsc")),
-        "masked_lm": write_corpus(tmp_path_factory.mktemp("corpus")),
-    }
 
 
 def vat_options(
@@ -61,95 +53,49 @@ def vat_options(
 def built(
     folders: dict[str, Path], objective: str, *words: str, criterion: str = "alum_vat"
 ) -> SimpleNamespace:
-    task = objective if objective in ("commonsense_qa", "wsc", "masked_lm") else "sentence_prediction"
-    classes = {"classes": 3, "regression": 1}.get(objective, 2)
-    return build(train_args(folders[objective], None, criterion, *words, task=task, classes=classes))
+    return run_of(folders, objective, criterion, *words)
 
 
-def predict(run: SimpleNamespace, sample: dict[str, Any], objective: str, delta: torch.Tensor) -> list[Any]:
-    """The logits of each prediction, one by one, through ``token_embeddings=`` instead of a hook."""
-    tokens = sample["net_input"]["src_tokens"]
-    head = getattr(run.model, "classification_heads", {})
-    if objective in ("classes", "regression"):
-        return list(head["sentence_classification_head"](features(run, tokens, delta)).float())
-    if objective == "commonsense_qa":
-        scores = head["sentence_classification_head"](features(run, tokens, delta)).float().view(-1)
-        return [scores[rows] for rows in rows_of_examples(sample)]
-    if objective == "masked_lm":
-        logits = run.model.encoder.lm_head(features(run, tokens, delta)).float()
-        return list(logits[sample["target"] != 1])
-    span, masked = sample["span"], tokens.clone()
-    masked[span] = run.task.mask_index
-    log_probs = run.model.encoder.lm_head(features(run, masked, delta)).float().log_softmax(-1)
-    scores = (log_probs.gather(2, tokens.unsqueeze(-1)).squeeze(-1) * span).sum(1) / span.sum(1)
-    # A single score is a certain prediction, not a regression's number.
-    return [F.pad(scores[rows], (0, 1), value=-1e4) for rows in rows_of_examples(sample)]
-
-
-def loss_of(
-    run: SimpleNamespace, sample: dict[str, Any], objective: str, delta: torch.Tensor
-) -> torch.Tensor:
-    if objective in LOSSES:
-        return LOSSES[objective](run, sample, delta)
-    if objective == "masked_lm":
-        logits = torch.stack(predict(run, sample, objective, delta))
-        return F.cross_entropy(logits, sample["target"][sample["target"] != 1], reduction="sum")
-    return loss_at(run, sample, delta)
-
-
-def start_of(sample: dict[str, Any], objective: str, std: float, update: int = 0) -> torch.Tensor:
+def start_of(sample: dict[str, Any], std: float, update: int = 0) -> torch.Tensor:
     """N(0, sigma^2) from each row's own generator."""
-    mask = sample["net_input"]["src_tokens"].ne(1)
-    ids, groups = sample["id"].tolist(), None
-    if objective in LOSSES:
-        owners = sample["question" if "question" in sample else "sentence"]
-        ids, groups = [ids[e] for e in owners.tolist()], Groups(owners, len(ids))
-    start = torch.zeros(*mask.shape, DIM)
-    for row, seed in enumerate(row_seeds(7, update, ids, groups)):
-        length = int(mask[row].sum())
-        start[row, :length] = torch.randn(length, DIM, generator=torch.Generator().manual_seed(seed)) * std
-    return start
+    return draws(sample, "normal", update) * std
 
 
-def check_against_restatement(
-    run: SimpleNamespace, objective: str, projection: str, kind: str, tolerance: float = 2e-5
+KINDS = ("symmetric-kl", "kl", "js")
+PROJECTIONS = ("smart", "clamp", "unit", "l2")
+
+
+@pytest.mark.parametrize(
+    ("objective", "projection", "kind"),
+    [
+        *((objective, "smart", "symmetric-kl") for objective in OBJECTIVES),
+        *(("classes", projection, "symmetric-kl") for projection in PROJECTIONS[1:]),
+        *(("commonsense_qa", projection, "symmetric-kl") for projection in PROJECTIONS[1:]),
+        *((objective, "smart", kind) for objective in ("classes", "regression") for kind in KINDS[1:]),
+        *(slow(objective, projection, "symmetric-kl") for objective in ("regression", "wsc", "masked_lm")
+          for projection in PROJECTIONS[1:]),
+        *(slow(objective, "smart", kind) for objective in OBJECTIVES[2:] for kind in KINDS[1:]
+          if objective != "wsc"),
+    ],
+)  # fmt: skip
+def test_gradient_and_delta_equal_the_restated_algorithm(
+    folders: dict[str, Path], objective: str, projection: str, kind: str
 ) -> None:
+    """Sizes far larger than the papers', so that fp32 tells what delta does from its own rounding. The
+    divergence is that of each word's tags; half of that of begin and end over the allowed places.
+    """
+    run = built(folders, objective, *vat_options(projection, kind))
     sample = batch(run, ROWS)
-    examples = rows_of_examples(sample) if objective in LOSSES else None
     with recorded() as deltas:
         one_step(run, sample)
-    ours = gradients(run.model)
-    names, parameters = zip(*((n, p) for n, p in run.model.named_parameters() if n in ours))
-    std = LARGE["std"]
     expected, delta = references.alum(
-        lambda d: predict(run, sample, objective, d), lambda d: loss_of(run, sample, objective, d),
-        start_of(sample, objective, std), parameters, k=2, eta=LARGE["eta"], epsilon=LARGE["epsilon"],
-        alpha=LARGE["alpha"], projection=projection, kind=kind, examples=examples,
+        lambda d: predictions(run, sample, objective, d), lambda d: loss(run, sample, objective, d),
+        start_of(sample, 0.1), parameters_of(run), k=2, eta=0.5, epsilon=0.2,
+        alpha=3.0 * weight_of(objective), projection=projection, kind=kind, examples=examples_of(sample),
     )  # fmt: skip
     torch.testing.assert_close(deltas[-1], delta, rtol=1e-4, atol=1e-5)
     assert not torch.equal(deltas[-1], deltas[0])
-    whole = torch.cat([g.flatten() for g in expected])
-    assert whole.norm() > 1e-2
-    difference = torch.cat([(ours[n] - g).flatten() for n, g in zip(names, expected)])
-    assert difference.norm() <= tolerance * whole.norm()
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("projection", ["smart", "clamp", "unit", "l2"])
-def test_gradient_and_delta_equal_the_restated_algorithm(
-    folders: dict[str, Path], objective: str, projection: str
-) -> None:
-    run = built(folders, objective, *vat_options(projection))
-    check_against_restatement(run, objective, projection, "symmetric-kl")
-
-
-@pytest.mark.parametrize("objective", ["classes", "regression", "commonsense_qa", "masked_lm"])
-@pytest.mark.parametrize("kind", ["kl", "js"])
-def test_the_other_divergences_equal_the_restated_algorithm(
-    folders: dict[str, Path], objective: str, kind: str
-) -> None:
-    run = built(folders, objective, *vat_options("smart", kind))
-    check_against_restatement(run, objective, "smart", kind)
+    assert_near(run, expected, 2e-5)
 
 
 @pytest.mark.parametrize("projection", ["clamp", "smart"])
@@ -167,11 +113,11 @@ def test_the_papers_constants_against_the_same_algorithm_in_fp64(
     with recorded() as deltas:
         _, _, log = one_step(run, sample)
     run.model.double()
-    delta = start_of(sample, "masked_lm", 1e-5).double().requires_grad_()
-    clean = [p.detach() for p in predict(run, sample, "masked_lm", torch.zeros_like(delta))]
+    delta = start_of(sample, 1e-5).double().requires_grad_()
+    clean = [p.detach() for p in predictions(run, sample, "masked_lm", torch.zeros_like(delta))]
 
     def divergence(d: torch.Tensor) -> torch.Tensor:
-        other = predict(run, sample, "masked_lm", d)
+        other = predictions(run, sample, "masked_lm", d)
         return references.total_divergence(clean, other, "symmetric-kl", False)
 
     start = divergence(delta)
@@ -183,49 +129,6 @@ def test_the_papers_constants_against_the_same_algorithm_in_fp64(
     assert (deltas[-1] - moved).norm() <= 0.02 * moved.norm()
 
 
-def test_passes_backwards_and_weight_gradients_are_counted(folders: dict[str, Path]) -> None:
-    """K = 1: three forwards, one backward to the input only, one backward of the sum."""
-    run = built(folders, "masked_lm", *vat_options(k=1))
-    forwards, weight_gradients, input_gradients = [], [], []
-    encoder = run.model.encoder.sentence_encoder
-    encoder.register_forward_hook(lambda *_: forwards.append(1))
-    encoder.layers[0].fc1.weight.register_hook(lambda g: weight_gradients.append(1))
-    encoder.layernorm_embedding.register_full_backward_hook(lambda *_: input_gradients.append(1))
-    one_step(run, batch(run, ROWS))
-    assert len(forwards) == 3
-    assert len(weight_gradients) == 1  # the graphs of both passes in one backward
-    assert len(input_gradients) == 3  # of the ascent, and of the clean and the perturbed pass in the last
-    assert not frozen(run.model)
-
-
-def test_at_most_two_graphs_are_alive(folders: dict[str, Path]) -> None:
-    """What autograd keeps of the feed-forward layers, in bytes: with K = 4 twice that of one pass."""
-    width = 32  # of a feed-forward layer, and of nothing else in this model
-
-    class Kept:
-        alive = most = 0
-
-        def __init__(self, tensor: torch.Tensor) -> None:
-            inner = tensor.ndim == 3 and tensor.size(-1) == width
-            self.tensor, self.bytes = tensor, inner * tensor.numel() * tensor.element_size()
-            Kept.alive += self.bytes
-            Kept.most = max(Kept.most, Kept.alive)
-
-        def __del__(self) -> None:
-            Kept.alive -= self.bytes
-
-    def peak(criterion: str, *words: str) -> int:
-        run = built(folders, "masked_lm", *words, criterion=criterion)
-        sample = batch(run, ROWS)
-        Kept.alive = Kept.most = 0
-        with torch.autograd.graph.saved_tensors_hooks(Kept, lambda kept: kept.tensor):
-            one_step(run, sample)
-        assert Kept.alive == 0
-        return Kept.most
-
-    assert peak("alum_vat", *vat_options(k=4)) == 2 * peak("standard") > 0
-
-
 def test_logits_are_made_at_masked_positions_only(folders: dict[str, Path]) -> None:
     run = built(folders, "masked_lm", *vat_options(k=1))
     shapes = []
@@ -234,21 +137,6 @@ def test_logits_are_made_at_masked_positions_only(folders: dict[str, Path]) -> N
     one_step(run, sample)
     masked = int((sample["target"] != 1).sum())
     assert shapes == [(masked, len(run.task.source_dictionary))] * 3
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_without_a_weight_the_step_is_that_of_standard(folders: dict[str, Path], objective: str) -> None:
-    """alpha = 0, and likewise before --vat-start-update: the same gradient, the latter to the bit."""
-    plain = built(folders, objective, *DROPOUT, criterion="standard")
-    one_step(plain, batch(plain, ROWS))
-    expected = gradients(plain.model)
-    for words, tolerance in ((vat_options(alpha=0.0), 1e-6), (["--vat-start-update", "5"], 0.0)):
-        run = built(folders, objective, *words, *DROPOUT)
-        run.model.load_state_dict(plain.model.state_dict())
-        one_step(run, batch(run, ROWS))
-        ours = gradients(run.model)
-        for name, grad in expected.items():
-            torch.testing.assert_close(ours[name], grad, rtol=tolerance, atol=tolerance)
 
 
 def test_the_curriculum_and_the_noise_follow_the_number_of_the_update(folders: dict[str, Path]) -> None:
@@ -262,20 +150,9 @@ def test_the_curriculum_and_the_noise_follow_the_number_of_the_update(folders: d
         layouts.add(tuple(log))
         starts[update] = deltas[0] if deltas else None
     for update in (3, 4):
-        assert torch.equal(starts[update], start_of(sample, "classes", 0.1, update))
+        assert torch.equal(starts[update], start_of(sample, 0.1, update))
     assert not torch.equal(starts[3], starts[4])
     assert len(layouts) == 1  # a worker out of memory sums zeros under the names of the update before
-
-
-def test_masked_lm_standard_is_fairseqs_own_criterion_to_the_bit(folders: dict[str, Path]) -> None:
-    ours = built(folders, "masked_lm", "--dropout", "0.1", criterion="standard")
-    stock = built(folders, "masked_lm", "--dropout", "0.1", criterion="masked_lm")
-    stock.model.load_state_dict(ours.model.state_dict())
-    results = [one_step(run, batch(run, ROWS)) for run in (ours, stock)]
-    assert torch.equal(results[0][0], results[1][0]) and results[0][1] == results[1][1]
-    found, expected = gradients(ours.model), gradients(stock.model)
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize("objective", ["classes", "masked_lm"])
@@ -319,8 +196,8 @@ def test_logs_are_what_they_say(folders: dict[str, Path]) -> None:
     assert loss.item() == pytest.approx(parts.item(), rel=1e-6) == log["loss"].item()
     assert log["task_loss"].item() == pytest.approx(loss_at(run, sample, torch.zeros(1)).item(), rel=1e-6)
     start = deltas[0].detach().requires_grad_()
-    clean = predict(run, sample, "classes", torch.zeros_like(start))
-    other = predict(run, sample, "classes", start)
+    clean = predictions(run, sample, "classes", torch.zeros_like(start))
+    other = predictions(run, sample, "classes", start)
     value = references.total_divergence([c.detach() for c in clean], other, "symmetric-kl", False)
     (g,) = torch.autograd.grad(value, start)
     cosines = F.cosine_similarity(delta.flatten(1), g.flatten(1).float())
@@ -407,46 +284,6 @@ def test_a_batch_without_a_masked_token_has_no_loss_and_keeps_the_path(folders: 
         assert not any(grad.any() for grad in grads.values())
 
 
-@pytest.mark.parametrize("criterion", ["alum_vat", "freelb"])
-def test_checkpointed_activations_give_the_same_gradient(folders: dict[str, Path], criterion: str) -> None:
-    """fairseq's own wrapper, which computes each layer again in the backward, with its dropout masks."""
-    from fairseq.modules.checkpoint_activations import checkpoint_wrapper
-
-    words = vat_options() if criterion == "alum_vat" else ["--adv-lr", "0.3", "--adv-init-mag", "0.3"]
-    plain = built(folders, "masked_lm", *words, *DROPOUT, criterion=criterion)
-    one_step(plain, batch(plain, ROWS))
-    saving = built(folders, "masked_lm", *words, *DROPOUT, criterion=criterion)
-    saving.model.load_state_dict(plain.model.state_dict())
-    layers = saving.model.encoder.sentence_encoder.layers
-    passes: list[int] = []
-    for layer in layers:
-        layer.fc1.register_forward_hook(lambda *_: passes.append(1))
-        checkpoint_wrapper(layer)
-    one_step(saving, batch(saving, ROWS))
-    # alum_vat, K = 2: four forwards, and each of them once more in a backward.
-    assert len(passes) == 2 * 2 * (4 if criterion == "alum_vat" else 3)
-    ours, expected = gradients(saving.model), gradients(plain.model)
-    assert ours.keys() == expected.keys()
-    for name, grad in expected.items():  # sums are taken in another order
-        torch.testing.assert_close(ours[name], grad, rtol=1e-5, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}")
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_half_precision_gives_the_gradient_of_fp32(folders: dict[str, Path], objective: str) -> None:
-    """fp16 has 11 significant bits (5e-4); through two layers and four passes a relative error of 2e-2 is
-    allowed.
-    """
-    full = built(folders, objective, *vat_options())
-    one_step(full, batch(full, ROWS))
-    half = built(folders, objective, *vat_options(), *FP16)
-    half.trainer.model.load_state_dict({k: v.half() for k, v in full.model.state_dict().items()})
-    one_step(half, half.trainer._prepare_sample(batch(half, ROWS))[0])
-    expected, ours = gradients(full.model), gradients(half.model)
-    scale = half.trainer.optimizer.scaler.loss_scale
-    difference = torch.cat([(ours[n].float() / scale - expected[n]).flatten() for n in expected]).norm()
-    assert difference <= 2e-2 * torch.cat([g.flatten() for g in expected.values()]).norm()
-
-
 def test_a_delta_of_the_papers_size_survives_fp16(folders: dict[str, Path]) -> None:
     """1e-5 on embeddings of 0.1 and more is less than half of fp16's distance: added there it is rounded
     away.
@@ -477,58 +314,39 @@ def test_a_delta_of_the_papers_size_survives_fp16(folders: dict[str, Path]) -> N
     assert "forward" not in vars(norm)
 
 
-@pytest.mark.parametrize("scale", [2.0**6, 2.0**40], ids=["finite", "overflow"])
-def test_overflow_under_fp16_skips_the_update_and_keeps_everything_finite(
-    folders: dict[str, Path], scale: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As fairseq does for a plain loss; delta's own gradient does not go through the loss scale."""
-    monkeypatch.setattr(torch.Tensor, "cuda", lambda self, *_: self)  # 0.12.2 logs a norm of 0 on the GPU
-    run = built(folders, "masked_lm", *vat_options(), "--memory-efficient-fp16")
-    run.trainer.optimizer.scaler.loss_scale = scale
-    before = {n: p.detach().clone() for n, p in run.model.named_parameters()}
-    with recorded() as deltas:
-        run.trainer.train_step([batch(run, ROWS)])
-    assert all(delta.isfinite().all() and delta.any() for delta in deltas)
-    assert all(p.isfinite().all() for p in run.model.parameters())
-    moved = any(not torch.equal(p, before[n]) for n, p in run.model.named_parameters())
-    overflow = scale > 2.0**20
-    assert moved is not overflow
-    assert run.trainer.get_num_updates() == (0 if overflow else 1)
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [([], True), (["--vat-share-dropout"], True), (["--vat-share-dropout", "false"], False),
+     (["--vat-share-dropout", "True"], True)],
+)  # fmt: skip
+def test_the_switch_of_shared_dropout(folders: dict[str, Path], words: list[str], expected: bool) -> None:
+    assert built(folders, "classes", *words).criterion.shares_dropout is expected
 
 
-def test_an_error_in_the_middle_leaves_the_model_as_it_was(folders: dict[str, Path]) -> None:
-    run = built(folders, "masked_lm", *vat_options(), *FP16)
-    encoder = run.model.encoder.sentence_encoder
-    calls = 0
-
-    def fail_in_second_pass(*_: Any) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            raise RuntimeError("out of memory")
-
-    handle = encoder.layers[1].register_forward_hook(fail_in_second_pass)
-    with pytest.raises(RuntimeError, match="out of memory"):
-        one_step(run, run.trainer._prepare_sample(batch(run, ROWS))[0])
-    handle.remove()
-    assert not encoder.embed_tokens._forward_hooks and not encoder.layernorm_embedding._forward_hooks
-    assert not encoder.layernorm_embedding._forward_pre_hooks
-    assert not frozen(run.model)
-
-
-def test_a_dummy_batch_leaves_no_gradient(folders: dict[str, Path]) -> None:
-    run = built(folders, "classes", *vat_options())
-    one_step(run, batch(run, ROWS), ignore_grad=True)
-    assert not flat_gradient(run.model).any()
-
-
-def test_delta_is_the_same_however_the_batch_is_cut_and_padded(folders: dict[str, Path]) -> None:
-    run = built(folders, "classes", *vat_options("clamp", k=1))
-    with recorded() as together:
+def test_bf16_gives_the_gradient_of_fp32(folders: dict[str, Path]) -> None:
+    """All weights in bf16, as --bf16 has them: 8 significant bits (4e-3)."""
+    found = []
+    for kind in (torch.float32, torch.bfloat16):
+        run = built(folders, "masked_lm", *vat_options())
+        run.model.to(kind)
         one_step(run, batch(run, ROWS))
-    with recorded() as alone:
-        one_step(run, batch(run, ROWS[2:3]))
-    width = alone[-1].size(1)
-    torch.testing.assert_close(together[-1][2, :width], alone[-1][0], rtol=1e-4, atol=1e-6)
-    padding = batch(run, ROWS)["net_input"]["src_tokens"].eq(1)
-    assert padding.any() and not together[-1][padding].any()
+        found.append(flat_gradient(run.model))
+    assert (found[1] - found[0]).norm() <= 0.08 * found[0].norm()
+
+
+def test_recomputed_activations_under_torchs_ddp_are_refused(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch stops there with a riddle about variables marked ready twice, with fairseq's own criterions
+    too.
+    """
+    run = built(folders, "masked_lm", *vat_options())
+    legacy = built(folders, "masked_lm", *vat_options(), "--ddp-backend", "legacy_ddp")
+    for one in (run, legacy):
+        checkpoint_wrapper(one.model.encoder.sentence_encoder.layers[0])
+    run.criterion.check_before_training(run.model)  # one worker
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    with pytest.raises(ValueError, match=r"pytorch_ddp can't train .* pass --ddp-backend legacy_ddp"):
+        run.criterion.check_before_training(run.model)
+    legacy.criterion.check_before_training(legacy.model)

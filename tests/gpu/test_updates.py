@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from emulated_gpu import POSSIBLE, Emulation, emulated
+from methods import METHODS
 from support import slow
-from updates import METHODS, OBJECTIVES, VARIANTS, train
+from updates import OBJECTIVES, UPDATES, train
 
 pytestmark = pytest.mark.skipif(not POSSIBLE, reason="needs torch 2.4 or newer, and no GPU")
 HAS_CLASSES = ("classes", "tagging")  # whose gradients have an accordance
@@ -34,9 +35,9 @@ def assert_within_bounds(gpu: Emulation, folder: Path, objective: str, method: s
     assert len(run.validation.waits) <= OBJECTIVES[objective].waits, [str(w) for w in run.validation.waits]
 
 
-@pytest.mark.parametrize("method", [slow(m) if m in VARIANTS else m for m in METHODS])
+@pytest.mark.parametrize("method", [m if m in (*METHODS, "accordance") else slow(m) for m in UPDATES])
 def test_methods(tmp_path: Path, gpu: Emulation, method: str) -> None:
-    assert_within_bounds(gpu, tmp_path, "classes", method, METHODS[method].waits)
+    assert_within_bounds(gpu, tmp_path, "classes", method, UPDATES[method][2])
 
 
 @pytest.mark.parametrize("objective", [name for name in OBJECTIVES if name != "classes"])
@@ -46,7 +47,7 @@ def test_objectives(tmp_path: Path, gpu: Emulation, objective: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", [name for name in OBJECTIVES if name != "classes"])
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "freelb"])
+@pytest.mark.parametrize("method", [name for name in UPDATES if name != "freelb"])
 def test_products(tmp_path: Path, gpu: Emulation, method: str, objective: str) -> None:
     if method == "accordance" and objective not in HAS_CLASSES:
         with pytest.raises(
@@ -55,7 +56,7 @@ def test_products(tmp_path: Path, gpu: Emulation, method: str, objective: str) -
             train(gpu, tmp_path, objective, method, "--fp16")
         return
     more = 53 if method == "accordance" else 0  # of its seven classes
-    assert_within_bounds(gpu, tmp_path, objective, method, METHODS[method].waits + more)
+    assert_within_bounds(gpu, tmp_path, objective, method, UPDATES[method][2] + more)
 
 
 @pytest.mark.slow
@@ -63,7 +64,7 @@ def test_products(tmp_path: Path, gpu: Emulation, method: str, objective: str) -
     "precision", [[], ["--bf16"], ["--amp"], ["--fp16", "--memory-efficient-fp16"]], ids=str
 )
 @pytest.mark.parametrize("objective", ["classes", "masked_lm"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", UPDATES)
 def test_precisions(
     tmp_path: Path, gpu: Emulation, method: str, objective: str, precision: list[str]
 ) -> None:

@@ -10,12 +10,9 @@ from typing import Any, Callable
 
 from emulated_gpu import Emulation, Seen
 from fairseq.logging import metrics
+from methods import METHODS
 from support import (
     ADVERSARIAL,
-    CREAT_ARGS,
-    NOISED,
-    NOISY,
-    VIRTUAL,
     batch,
     build,
     train_args,
@@ -32,44 +29,14 @@ AUTO = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Method:
-    """A method in fp16.
-
-    Attributes:
-        words: its options.
-        waits: how often the host waits for the GPU in an update, its log included. Once is fairseq's gradient
-            norm, which decides on the loss scale, once are the sums that are logged.
-        criterion: its name in fairseq, if it is another one.
-    """
-
-    words: Sequence[str]
-    waits: int
-    criterion: str = ""
-
-
-METHODS = {
-    "standard": Method([], 2),
-    "flooding": Method(["--flood-level", "0.5"], 3),  # which side of the level the loss is on
-    "accordance": Method(AUTO, 57, "standard"),  # a measurement of 16 gradients in every update
-    "freelb": Method(ADVERSARIAL, 2),
-    "pgd": Method(ADVERSARIAL, 2),
-    "freeat": Method(ADVERSARIAL, 6),  # three updates of the weights
-    "yopo": Method([*ADVERSARIAL, "--yopo-steps", "2"], 2),
-    "tavat": Method(ADVERSARIAL, 2),
-    "infobert": Method(ADVERSARIAL, 2),
-    "alum_vat": Method(VIRTUAL, 2),
-    "smart": Method([*VIRTUAL, "--store-ema", "--ema-decay", "0.99", "--ema-fp32"], 2),
-    "noise": Method(NOISY, 2),
-    "r3f": Method(NOISED, 2),
-    "creat": Method(CREAT_ARGS, 2),
-    "freelb, sizes as shares": Method([*ADVERSARIAL, "--adv-relative"], 2, "freelb"),
-    "freelb, flooded": Method([*ADVERSARIAL, "--flood-level", "0.5"], 3, "freelb"),
-    "flooding of micro-batches": Method(
-        ["--flood-level", "0.5", "--flood-scope", "micro-batch"], 3, "standard"
-    ),
+# Variants of a method beside those of methods.py: the criterion, its options, and how often the host waits.
+VARIANTS: dict[str, tuple[str, Sequence[str], int]] = {
+    "accordance": ("standard", AUTO, 57),  # a measurement of 16 gradients in every update
+    "freelb, sizes as shares": ("freelb", [*ADVERSARIAL, "--adv-relative"], 2),
+    "freelb, flooded": ("freelb", [*ADVERSARIAL, "--flood-level", "0.5"], 3),
+    "flooding of micro-batches": ("standard", ["--flood-level", "0.5", "--flood-scope", "micro-batch"], 3),
 }
-VARIANTS = list(METHODS)[-3:]
+UPDATES = {**{name: (name, one.words, one.waits) for name, one in METHODS.items()}, **VARIANTS}
 
 
 @dataclass(frozen=True)
@@ -121,10 +88,10 @@ class Run:
 
 def train(gpu: Emulation, folder: Path, objective: str, method: str, *words: str) -> Run:
     """Four updates with dropout and a validation; the first two, which make what is kept, are not counted."""
-    kind, how = OBJECTIVES[objective], METHODS[method]
+    kind, (criterion, options, _) = OBJECTIVES[objective], UPDATES[method]
     data = kind.write(folder / objective)
     args = train_args(
-        data, None, how.criterion or method, *how.words, "--log-interval", "2", "--dropout", "0.1",
+        data, None, criterion, *options, "--log-interval", "2", "--dropout", "0.1",
         "--attention-dropout", "0.1", *words, task=kind.task or objective, classes=kind.classes,
     )  # fmt: skip
     run = build([word for word in args if word != "--cpu"])

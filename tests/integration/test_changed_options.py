@@ -14,6 +14,7 @@ from support import (
     launched,
     logged,
     run_command,
+    slow,
     train_args,
     weights,
     write_task,
@@ -50,7 +51,7 @@ def last(save: Path) -> dict[str, torch.Tensor]:
     return weights(save / "checkpoint_last.pt")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [slow(1), 2])
 def test_they_are_refused_with_one_line(data: Path, save: Path, workers: int) -> None:
     """All workers end together, and only the first says why."""
     before = (save / "checkpoint_last.pt").read_bytes()
@@ -78,7 +79,7 @@ def test_more_epochs_go_on_to_the_end_of_a_longer_run(data: Path, save: Path, tm
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-@pytest.mark.parametrize("after", ["1", "3"])
+@pytest.mark.parametrize("after", [slow("1"), "3"])
 def test_other_workers_with_the_same_product_see_the_same_examples(
     data: Path, tmp_path: Path, after: str
 ) -> None:

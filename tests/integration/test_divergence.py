@@ -59,17 +59,17 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
     ("method", "extra", "told"),
     [
         ("standard", HIGH, LOSS),
-        ("standard", [*HIGH, "--amp"], LOSS),
+        slow("standard", [*HIGH, "--amp"], LOSS),
         ("freelb", [*ADVERSARIAL, *HIGH, "--update-freq", "2", "--amp"], LOSS),
         ("standard", [*HIGH, "--clip-norm", "1"], r"update 2: the loss .* lower --lr than 1e\+20\. The"),
-        ("freelb", [*ADVERSARIAL, *HIGH, "--update-freq", "2"], LOSS),
+        slow("freelb", [*ADVERSARIAL, *HIGH, "--update-freq", "2"], LOSS),
         ("freelb", ["--adv-lr", "1e38"], r"update 1: adv_loss_last is not finite, but adv_loss_first is\. "
          r"Try a smaller perturbation \(--adv-lr 1e\+38\)\. "),
-        ("freeat", ["--adv-lr", "1e38"], r"update 2: the loss is not finite\. "),
+        slow("freeat", ["--adv-lr", "1e38"], r"update 2: the loss is not finite\. "),
         ("r3f", NOISED, r"update 1: r3f_divergence is not finite, but task_loss is\. Try a smaller "
          r"perturbation \(--r3f-lambda 3, --r3f-epsilon 1e\+38\)\. "),
         ("alum_vat", ["--vat-alpha", "1e45"], r"update 1: the loss .* but task_loss is\. .*--vat-alpha 1e"),
-        ("smart", [*HIGH, "--store-ema"], LOSS),
+        slow("smart", [*HIGH, "--store-ema"], LOSS),
         ("standard", [*HALF, *HIGH], r"update 2: the loss is not finite, even at the smallest loss scale "
          r"\(--min-loss-scale 3\)\. .*lower --lr .*, or fp32 or --bf16"),
     ],
@@ -149,7 +149,7 @@ checkpoint: {{save_dir: {save}}}
 @pytest.mark.parametrize(
     ("criterion", "words", "changed"),
     [("sentence_prediction", [], {}), ("standard", [], {"LOGLEVEL": "debug"}),
-     ("sentence_prediction", ["--amp"], {})],
+     slow("sentence_prediction", ["--amp"], {})],
 )  # fmt: skip
 def test_fairseqs_own_dump(
     data: Path, tmp_path: Path, criterion: str, words: list[str], changed: dict[str, str]
@@ -161,7 +161,7 @@ def test_fairseqs_own_dump(
     assert (tmp_path / "crash.pt").is_file() and not mistakes(done)
 
 
-@pytest.mark.parametrize("target", ["1e30", "1.9e19"])
+@pytest.mark.parametrize("target", [slow("1e30"), "1.9e19"])
 def test_targets_whose_squares_are_outside_float32(tmp_path: Path, target: str) -> None:
     """The gradient of the smaller one is finite: fairseq would go on."""
     data = write_task(tmp_path / "data", train=64, classes=1)
@@ -210,7 +210,7 @@ def test_finite_gradients_that_differ_between_workers_are_another_error(data: Pa
 # --- runs that end ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [slow(1), 2])
 def test_a_run_that_has_learned_nothing_says_so_last(data: Path, tmp_path: Path, workers: int) -> None:
     words = ["--lr", "50", "--log-file", str(tmp_path / "train.log")]
     done = fairseq_train(*train_args(data, tmp_path, "standard", *words), workers=workers)
@@ -224,7 +224,7 @@ def test_a_run_that_has_learned_nothing_says_so_last(data: Path, tmp_path: Path,
     assert len(re.findall(told, done.stdout + done.stderr)) == 1
 
 
-@pytest.mark.parametrize("method", ["standard", "freelb", slow("smart"), slow("alum_vat")])
+@pytest.mark.parametrize("method", ["freelb", slow("standard"), slow("smart"), slow("alum_vat")])
 def test_a_run_that_learns_says_nothing(data: Path, method: str) -> None:
     words = {"smart": ["--store-ema", "--smart-mu", "0.01"], "freelb": ["--adv-lr", "0.001"]}.get(method, [])
     done = fairseq_train(*train_args(data, None, method, "--max-epoch", "4", *words))

@@ -7,12 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from methods import DIVISIBLE, METHODS, OPTIONS
 from support import (
-    ADVERSARIAL,
-    CREAT_ARGS,
-    NOISED,
-    NOISY,
-    VIRTUAL,
     fairseq_train,
     killed_training,
     logged,
@@ -24,32 +20,15 @@ from support import (
     write_questions,
     write_task,
     write_wsc,
-)  # fmt: skip
+)
 from token_data import write_spans, write_tags
 
-OPTIONS = {
-    "freelb": ADVERSARIAL,
-    "pgd": ADVERSARIAL,
-    "freeat": ADVERSARIAL,
-    "yopo": [*ADVERSARIAL, "--yopo-steps", "2"],
-    "tavat": ADVERSARIAL,
-    "infobert": [*ADVERSARIAL, "--infobert-alpha", "0.1", "--infobert-beta", "0.1"],
-    "standard": [],
-    "alum_vat": VIRTUAL,
-    "flooding": ["--flood-level", "0.7"],  # test_flooding_runs.py has levels on both sides
-    "smart": [*VIRTUAL, "--store-ema", "--ema-decay", "0.5", "--smart-mu", "2"],
-    "noise": NOISY,
-    "r3f": NOISED,
-    "creat": CREAT_ARGS,
-}
-METHODS = list(OPTIONS)
-# infobert compares the sentences of a mini-batch with one another: its parts give another loss.
-DIVISIBLE = [method for method in METHODS if method != "infobert"]
+CLASSES = "sentence_prediction"
 WRITE = {
-    "sentence_prediction": write_task, "commonsense_qa": write_questions, "wsc": write_wsc,
-    "masked_lm": write_corpus, "tagging": write_tags, "span_qa": write_spans,
+    CLASSES: write_task, "commonsense_qa": write_questions, "wsc": write_wsc, "masked_lm": write_corpus,
+    "tagging": write_tags, "span_qa": write_spans,
 }  # fmt: skip
-
+ALBERT = ["--arch", "albert_base", "--encoder-input-dim", "8", "--pooler-dropout", "0"]  # a layer, used twice
 # Adam's first updates divide the gradient by its own size: differences of rounding in small entries show as
 # differences of up to lr = 1e-3 in a weight. Plain gradient descent shows them as what they are.
 SGD = ["--optimizer", "sgd", "--lr", "0.1"]
@@ -81,60 +60,57 @@ def assert_close(ours: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
         )
 
 
+# Each method that sums or keeps something of its own, and each task. test_torch_ddp.py has all of them.
+WHOLE: list[tuple[str, str, list[str]]] = [
+    ("freelb", CLASSES, []), ("freeat", CLASSES, []), ("tavat", CLASSES, []), ("smart", CLASSES, []),
+    ("flooding", CLASSES, []), ("freelb", "wsc", []), ("alum_vat", "commonsense_qa", []),
+    ("alum_vat", "masked_lm", []), ("r3f", "tagging", []), ("creat", "span_qa", []),
+]  # fmt: skip
+MORE_WHOLE = [
+    *((method, CLASSES, more) for more in ([], ALBERT) for method in DIVISIBLE),
+    *((m, task, []) for m in ("freelb", "alum_vat") for task in ("commonsense_qa", "masked_lm", "wsc")),
+    *((method, task, []) for method in DIVISIBLE for task in ("tagging", "span_qa")),
+]
+
+
 @pytest.mark.parametrize(
-    "method",
-    # pgd and yopo make freelb's passes in another order; standard and noise make one.
-    [
-        pytest.param(m, marks=pytest.mark.fast if m == "freelb" else pytest.mark.slow)
-        if m in ("freelb", "noise", "pgd", "standard", "yopo")
-        else m
-        for m in DIVISIBLE
-    ],
+    ("method", "task", "more"),
+    [*WHOLE, *(slow(*one) for one in MORE_WHOLE if one not in WHOLE)],
 )
-def test_whole_equals_update_freq_equals_two_processes(tmp_path: Path, method: str) -> None:
-    """One batch of 16 = two micro-batches of 8 = 8 on each of two workers: fp32 rounding of sums only."""
-    data = write_task(tmp_path / "data")
-    whole = run(data, tmp_path / "whole", method, "--batch-size", "16")
-    parts = run(data, tmp_path / "parts", method, "--batch-size", "8", "--update-freq", "2")
-    workers = run(data, tmp_path / "workers", method, "--batch-size", "8", workers=2)
-    assert_close(parts, whole, atol=2e-6)
-    assert_close(workers, whole, atol=2e-6)
+def test_whole_equals_update_freq_equals_two_processes(
+    tmp_path: Path, method: str, task: str, more: list[str]
+) -> None:
+    """One batch, its quarters as micro-batches, its halves on two workers: fp32 rounding of sums only.
 
-
-@pytest.mark.parametrize(
-    ("method", "task"),
-    [("freelb", "commonsense_qa"), ("freelb", "wsc"), ("alum_vat", "masked_lm"),
-     slow("alum_vat", "commonsense_qa"), slow("alum_vat", "wsc"), slow("freelb", "masked_lm"),
-     ("freelb", "tagging"), ("alum_vat", "span_qa"), slow("alum_vat", "tagging"), slow("freelb", "span_qa"),
-     *(slow(method, task) for method in DIVISIBLE if method not in ("freelb", "alum_vat")
-       for task in ("tagging", "span_qa"))],
-)  # fmt: skip
-def test_other_tasks_come_whole_in_parts_and_on_two_processes(tmp_path: Path, method: str, task: str) -> None:
-    """Questions of 3 to 5 choices, sentences with and without a loss, masked words, tagged words, windows:
-    the same update each way.
+    Of questions of 3 to 5 choices, sentences with and without a loss, masked words, tagged words, windows.
     """
     data = WRITE[task](tmp_path / "data")
     size = 32 if task == "span_qa" else 16  # all windows
-    whole = run(data, tmp_path / "whole", method, "--batch-size", str(size), task=task)
-    parts = run(
-        data, tmp_path / "parts", method, "--batch-size", str(size // 4), "--update-freq", "4", task=task
-    )
-    workers = run(data, tmp_path / "workers", method, "--batch-size", str(size // 2), workers=2, task=task)
+    whole = run(data, tmp_path / "whole", method, *more, "--batch-size", str(size), task=task)
+    words = ["--batch-size", str(size // 4), "--update-freq", "4"]
+    parts = run(data, tmp_path / "parts", method, *more, *words, task=task)
+    words = ["--batch-size", str(size // 2)]
+    workers = run(data, tmp_path / "workers", method, *more, *words, workers=2, task=task)
     assert_close(parts, whole, atol=3e-6)
     assert_close(workers, whole, atol=3e-6)
 
 
+@pytest.mark.parametrize("method", [m if m == "alum_vat" else slow(m) for m in DIVISIBLE])
+def test_under_amp_two_workers_make_the_update_of_two_micro_batches(tmp_path: Path, method: str) -> None:
+    """Which round alike in bf16, so that only the fp32 sum of their gradients differs."""
+    data, words = write_task(tmp_path / "data"), ["--batch-size", "8", "--amp"]
+    parts = run(data, tmp_path / "parts", method, *words, "--update-freq", "2")
+    workers = run(data, tmp_path / "workers", method, *words, workers=2)
+    assert_close(workers, parts, atol=2e-6)
+
+
 @pytest.mark.parametrize(
     ("method", "task"),
     [
-        *(
-            slow(method, "sentence_prediction")
-            if method in ("standard", "noise", "pgd", "r3f", "yopo")
-            else (method, "sentence_prediction")
-            for method in METHODS
-        ),
-        ("freelb", "commonsense_qa"), ("alum_vat", "masked_lm"), slow("freelb", "wsc"),
-        ("alum_vat", "tagging"), ("freelb", "span_qa"),
+        *((m, CLASSES) for m in ("freeat", "tavat", "infobert", "smart")),
+        ("alum_vat", "masked_lm"), ("freelb", "span_qa"),
+        *(slow(m, CLASSES) for m in METHODS if m not in ("freeat", "tavat", "infobert", "smart")),
+        slow("freelb", "commonsense_qa"), slow("freelb", "wsc"), slow("alum_vat", "tagging"),
     ],
 )  # fmt: skip
 def test_a_process_with_a_batch_more_than_the_other(tmp_path: Path, method: str, task: str) -> None:
@@ -193,40 +169,28 @@ def test_spearman_is_the_same_on_two_processes(tmp_path: Path) -> None:
         assert two[key] == one[key] != 0.0, key
 
 
-@pytest.mark.parametrize(
-    ("method", "workers", "task"),
-    [
-        slow("freelb", 1, "sentence_prediction"),  # with two workers, and of questions, below
-        ("freelb", 2, "sentence_prediction"),
-        ("freeat", 1, "sentence_prediction"),
-        slow("freeat", 2, "sentence_prediction"),
-        slow("flooding", 1, "sentence_prediction"),  # test_flooding_runs.py has restarts of its own
-        slow("pgd", 1, "sentence_prediction"),  # no more state than freelb
-        slow("yopo", 1, "sentence_prediction"),
-        slow("noise", 1, "sentence_prediction"),
-        slow("creat", 1, "sentence_prediction"),
-        ("tavat", 1, "sentence_prediction"),
-        ("tavat", 2, "sentence_prediction"),
-        slow("infobert", 1, "sentence_prediction"),
-        ("infobert", 2, "sentence_prediction"),
-        slow("alum_vat", 1, "sentence_prediction"),
-        ("smart", 1, "sentence_prediction"),
-        slow("smart", 2, "sentence_prediction"),
-        ("freelb", 1, "arc_retrieval"),
-        ("alum_vat", 2, "tagging"),
-        ("freelb", 1, "span_qa"),
-    ],
-)
+# Each method that keeps something beside the model; freelb and alum_vat stand for those that don't.
+RESTARTS: list[tuple[str, int, str, list[str]]] = [
+    ("freelb", 2, CLASSES, ["--amp"]), ("freeat", 1, CLASSES, []), ("tavat", 2, CLASSES, []),
+    ("infobert", 2, CLASSES, []), ("smart", 1, CLASSES, []), ("freelb", 1, "arc_retrieval", []),
+    ("alum_vat", 1, "span_qa", []),
+]  # fmt: skip
+MORE_RESTARTS = [
+    *((m, workers, CLASSES, more) for m in METHODS for workers in (1, 2) for more in ([], ["--amp"])),
+    *((m, 1, CLASSES, ALBERT) for m in METHODS),
+    ("alum_vat", 2, "tagging", []), ("freelb", 1, "span_qa", []),
+]  # fmt: skip
+
+
 @pytest.mark.timing
+@pytest.mark.parametrize(
+    ("method", "workers", "task", "more"),
+    [*RESTARTS, *(slow(*one) for one in MORE_RESTARTS if one not in RESTARTS)],
+)
 def test_kill_9_in_mid_epoch_and_restart_equals_uninterrupted(
-    tmp_path: Path, method: str, workers: int, task: str
+    tmp_path: Path, method: str, workers: int, task: str, more: list[str]
 ) -> None:
     """With dropout, Adam and a schedule, two data sets drawn by weight: the same bytes in every tensor."""
-    check_restart(tmp_path, method, workers, task)
-
-
-def check_restart(tmp_path: Path, method: str, workers: int, task: str, *extra: str) -> None:
-    """A run that is killed and started again ends as one that isn't."""
     if task == "arc_retrieval":
         folders = [
             write_questions(tmp_path / name, train=50, para=True, seed=k) for k, name in enumerate("ab")
@@ -234,16 +198,16 @@ def check_restart(tmp_path: Path, method: str, workers: int, task: str, *extra: 
         data = Path(":".join(map(str, folders)))
         drawn = ["--sampling-weights", "1:0.28"]
     else:
-        drawn: list[str] = []
+        drawn = []
         data = WRITE[task](tmp_path / "data", train=48 if task == "span_qa" else 64)
-    initial = run(data, tmp_path / "initial", method, "--max-update", "1", *extra, task=task)
+    initial = run(data, tmp_path / "initial", method, "--max-update", "1", *more, task=task)
     assert initial
     schedule = [
         "--finetune-from-model", str(tmp_path / "initial" / "checkpoint_last.pt"),
         "--dropout", "0.1", "--attention-dropout", "0.1", "--max-epoch", "2", "--batch-size", "4",
         "--optimizer", "adam", "--lr", "0.001", "--lr-scheduler", "polynomial_decay",
         "--total-num-update", "40", *drawn, "--save-interval-updates", "3", "--keep-interval-updates", "1",
-        *extra,
+        *more,
     ]  # fmt: skip
     options = [*OPTIONS[method], *schedule, "--no-epoch-checkpoints"]
     args = train_args(data, tmp_path / "killed", method, *options, task=task)

@@ -11,7 +11,7 @@ from support import ADVERSARIAL, fairseq_train, logged, slow, train_args, write_
 ACCURACY = ["--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric"]
 
 
-@pytest.mark.parametrize(("workers", "updates"), [(1, 3), (2, 1)])
+@pytest.mark.parametrize(("workers", "updates"), [(1, 3), slow(2, 1)])
 def test_it_makes_no_further_update(tmp_path: Path, workers: int, updates: int) -> None:
     """An epoch has 4 updates, or 2 with two workers: the limit is reached in the middle of it."""
     data, save = write_task(tmp_path / "data", train=16), tmp_path / "save"
@@ -32,7 +32,7 @@ def test_it_makes_no_further_update(tmp_path: Path, workers: int, updates: int) 
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ([], "--max-epoch 2 is reached. The best loss: "),
+        slow([], "--max-epoch 2 is reached. The best loss: "),
         (["--max-epoch", "9", "--patience", "1", "--lr", "1e-9"], "--patience 1 is used up. The best loss: "),
         (["--lr-scheduler", "polynomial_decay", "--total-num-update", "4", "--stop-min-lr", "0",
           "--disable-validation"], "--stop-min-lr 0 is reached. The last checkpoint: "),

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import batch, build, fairseq_train, logged, slow, train_args, weights, write_task
+from support import ADVERSARIAL, batch, build, fairseq_train, logged, slow, train_args, weights, write_task
 from token_data import write_tags
 
-from integration.test_equal_updates import ADVERSARIAL, SGD, assert_close, start_and_kill
+from integration.test_equal_updates import SGD, assert_close, start_and_kill
 
 DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
 PROBE = ["--accordance-interval", "4", "--accordance-batches", "4", "--accordance-batch-size", "8"]
@@ -105,7 +105,7 @@ def test_two_workers_measure_what_one_does(tmp_path: Path) -> None:
         assert ours["accordance_loss_nats"] == pytest.approx(expected["accordance_loss_nats"], abs=1e-5)
 
 
-@pytest.mark.parametrize("task", ["sentence_prediction", "tagging"])
+@pytest.mark.parametrize("task", [slow("sentence_prediction"), "tagging"])
 def test_a_run_without_a_crossing_floods_nothing_and_says_so_at_its_end(tmp_path: Path, task: str) -> None:
     data = {"sentence_prediction": write_task, "tagging": write_tags}[task](tmp_path / "data", train=52)
     words = ["--max-epoch", "1", "--flood-level", "auto", *PROBE, "--lr", "0"]

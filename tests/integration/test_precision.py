@@ -16,6 +16,7 @@ from support import (
     fairseq_train,
     killed_training,
     run_command,
+    slow,
     train_args,
     write_task,
 )
@@ -60,7 +61,7 @@ def straight(data: Path, machines: list[str], tmp_path_factory: pytest.TempPathF
     return {name: folder / name for name in TOLD}
 
 
-@pytest.mark.parametrize("first", ["bf16", "none"])
+@pytest.mark.parametrize("first", ["bf16", slow("none")])
 @pytest.mark.timing
 def test_killed_and_restarted_on_the_other_machine(
     data: Path, machines: list[str], straight: dict[str, Path], tmp_path: Path,
@@ -88,7 +89,7 @@ def test_the_two_precisions_are_not_the_same(straight: dict[str, Path]) -> None:
         torch.testing.assert_close(left[name], right[name], rtol=0, atol=0.06)
 
 
-@pytest.mark.parametrize("machine", ["bf16,none", "none,bf16"])
+@pytest.mark.parametrize("machine", ["bf16,none", slow("none,bf16")])
 def test_rank_0_decides_for_all_workers(
     data: Path, machines: list[str], tmp_path: Path, machine: str
 ) -> None:
@@ -154,32 +155,42 @@ def test_a_model_to_start_from_does_not_decide(
         assert TOLD[machine] in done.stdout and is_amp(save) == (machine == "bf16")
 
 
+SIZES = [
+    "--arch", "roberta_base", "--encoder-layers", "1", "--encoder-embed-dim", "16",
+    "--encoder-ffn-embed-dim", "32", "--encoder-attention-heads", "2", "--max-positions", "16",
+    "--num-workers", "0", "--max-update", "2",
+]  # fmt: skip
+
+
 def adv_train(*words: object, **changed: str) -> subprocess.CompletedProcess[str]:
     return run_command(sys.executable, "-m", "fairseq_adv", "train", *map(str, words), **changed)
 
 
-def test_fairseq_adv_train_turns_it_on_by_itself(data: Path, machines: list[str], tmp_path: Path) -> None:
-    """And not for fairseq's own criterions, nor with another precision."""
-    sizes = "--arch roberta_base --encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
-    sizes += "--encoder-attention-heads 2 --max-positions 16 --num-workers 0 --max-update 2"
-    for machine, more, amp in (
+@pytest.mark.parametrize(
+    ("machine", "more", "amp"),
+    [
         ("bf16", [], True),
         ("none", [], False),
-        ("bf16", ["--cpu"], True),
+        slow("bf16", ["--cpu"], True),
         ("bf16", ["--cpu", "--precision", "fp32"], False),
-        ("bf16", ["--criterion", "sentence_prediction"], False),
-        ("none", ["--cpu", "--precision", "bf16"], True),
-        ("none", ["--cpu", "--amp"], True),
-    ):
-        save = tmp_path / "-".join([machine, *more])
-        words = [data, *sizes.split(), *machines, "--save-dir", save, *more]
-        done = adv_train(*words, PROCESSORS=machine)
-        assert done.returncode == 0, done.stderr[-2000:]
-        assert is_amp(save) == amp, more
-        is_auto = more in ([], ["--cpu"])
-        assert ("--precision auto" in done.stdout.splitlines()[0]) == is_auto
-        assert (TOLD[machine] in done.stdout) == is_auto
-    done = adv_train(data, *sizes.split(), "--cpu", "--precision", "fp32", "--fp16")
+        slow("bf16", ["--criterion", "sentence_prediction"], False),  # not for fairseq's own criterions
+        slow("none", ["--cpu", "--precision", "bf16"], True),
+        slow("none", ["--cpu", "--amp"], True),
+    ],
+)
+def test_fairseq_adv_train_turns_it_on_by_itself(
+    data: Path, machines: list[str], tmp_path: Path, machine: str, more: list[str], amp: bool
+) -> None:
+    done = adv_train(data, *SIZES, *machines, "--save-dir", tmp_path, *more, PROCESSORS=machine)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert is_amp(tmp_path) == amp
+    is_auto = more in ([], ["--cpu"])
+    assert ("--precision auto" in done.stdout.splitlines()[0]) == is_auto
+    assert (TOLD[machine] in done.stdout) == is_auto
+
+
+def test_fairseq_adv_train_refuses_two_precisions(data: Path) -> None:
+    done = adv_train(data, *SIZES, "--cpu", "--precision", "fp32", "--fp16")
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]
     assert last == "error: --precision fp32 with --fp16: pass only one of them"
@@ -199,7 +210,9 @@ checkpoint: {{save_dir: {save}}}
 """
 
 
-@pytest.mark.parametrize(("value", "machine"), [("auto", "bf16"), ("auto", "none"), ("bf16", "none")])
+@pytest.mark.parametrize(
+    ("value", "machine"), [("auto", "bf16"), slow("auto", "none"), slow("bf16", "none")]
+)
 def test_a_yaml_has_the_same_option(
     data: Path, machines: list[str], tmp_path: Path, value: str, machine: str
 ) -> None:

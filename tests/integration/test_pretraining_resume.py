@@ -92,7 +92,7 @@ def test_kill_9_in_the_middle_of_a_shard(tmp_path: Path, criterion: str, workers
     assert_ends_alike(tmp_path / "killed", tmp_path / "straight")
 
 
-@pytest.mark.parametrize("workers", [slow(1), 2])
+@pytest.mark.parametrize("workers", [1, slow(2)])
 def test_the_curriculum_of_one_run_stopped_before_and_after_its_switch(tmp_path: Path, workers: int) -> None:
     """Masking rates by shard and plain training before VAT, as BERT from scratch; stopped twice."""
     data = write_shards(tmp_path / "data", 2, rows=70)

@@ -143,7 +143,7 @@ def assert_same(found: Any, expected: Any, where: str) -> None:
 @pytest.mark.parametrize(
     ("method", "workers", "shots"),
     [
-        ("alum_vat", 1, FEW[1]), ("freelb", 2, FEW[2]),
+        ("freelb", 2, FEW[2]), slow("alum_vat", 1, FEW[1]),
         *(slow(method, workers, ALL[workers]) for method in OPTIONS for workers in ALL),
     ],
 )  # fmt: skip

@@ -10,22 +10,25 @@ from typing import Any
 import pytest
 import torch
 from criterions import references
-from criterions.test_methods import (
+from criterions.restated import (
     ALPHA,
+    DROPOUT,
     EPSILON,
     FP16,
     ROWS,
     START,
+    flat,
     loss_at,
     one_step,
     options,
     recorded,
-    start_of,
+    uniform_noise,
 )
-from criterions.test_modes import DROPOUT, LAYERDROP, METHODS, OPTIONS, change, flat
+from criterions.test_contract import LAYERDROP, moved
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from methods import METHODS, OPTIONS
 from support import (
     ADVERSARIAL,
     batch,
@@ -125,13 +128,13 @@ def test_the_perturbed_layer_is_the_words_alone(data: Path) -> None:
 
 @pytest.mark.parametrize("method", ["freelb", "pgd"])
 def test_gradient_equals_the_restated_algorithm(data: Path, method: str) -> None:
-    """The tolerance is that of tests/criterions/test_methods.py, for RoBERTa."""
+    """The tolerance is that of tests/criterions/test_freelb_and_pgd.py, for RoBERTa."""
     run = build(train_args(data, None, method, *ALBERT, *options()))
     sample = batch(run, ROWS)
     one_step(run, sample)
     ours = gradients(run.model)
     names, parameters = zip(*((n, p) for n, p in run.model.named_parameters() if n in ours))
-    start = start_of(sample, WIDTH, START)
+    start = uniform_noise(sample, START, dim=WIDTH)
     restated = getattr(references, method)
     expected = restated(lambda delta: loss_at(run, sample, delta), start, parameters, 3, ALPHA, EPSILON)
     for name, grad in zip(names, expected):
@@ -159,7 +162,7 @@ def test_freelb_equals_a_larger_batch_of_constant_perturbations(data: Path) -> N
 def test_the_passes_of_an_update_share_their_masks(data: Path, mode: list[str]) -> None:
     """Passes at one delta: FreeLB's mean over them is a single pass, bit for bit in what they drop."""
     one, three = (
-        change(data, "freelb", *ALBERT, *mode, "--adv-lr", "0", "--adv-steps", steps) for steps in ("1", "3")
+        moved(data, "freelb", *ALBERT, *mode, "--adv-lr", "0", "--adv-steps", steps) for steps in ("1", "3")
     )
     assert one.norm() > 0
     assert (three - one).norm() <= 1e-6 * one.norm()
@@ -178,7 +181,7 @@ def test_layerdrop_leaves_applications_out_in_training_alone(data: Path) -> None
 
 @pytest.mark.parametrize("method", ["freelb", "yopo", "alum_vat", *(slow(m) for m in ("pgd", "freeat"))])
 def test_recomputed_activations_give_the_same_update(data: Path, method: str) -> None:
-    """As in tests/criterions/test_modes.py, with the one layer re-computed in each place."""
+    """As in tests/criterions/test_contract.py, with the one layer re-computed in each place."""
     sides = []
     for recompute in (False, True):
         run = build(train_args(data, None, method, *ALBERT, *OPTIONS[method], *DROPOUT, "--lr", "0.01"))
@@ -200,8 +203,8 @@ def test_the_option_for_recomputed_activations_reaches_the_layer() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_fp16_gives_nearly_the_same_update(data: Path, method: str) -> None:
     """By fairseq's trainer. fp16 has 11 significant bits (5e-4); a wrong loss scale would be of order 1."""
-    full = change(data, method, *ALBERT)
-    half = change(data, method, *ALBERT, FP16, "--fp16-init-scale", "4")
+    full = moved(data, method, *ALBERT)
+    half = moved(data, method, *ALBERT, FP16, "--fp16-init-scale", "4")
     assert full.norm() > 0
     assert (half - full).norm() <= 0.03 * full.norm()
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from criterions.test_methods import one_step
+from criterions.restated import one_step
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
-from support import batch, build, flat_gradient, train_args, write_questions, write_task
+from support import batch, build, flat_gradient, slow, train_args, write_questions, write_task
 from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_adv.objectives.first_token import last_layer_at_first_token
@@ -44,9 +44,22 @@ def side(folders: dict[str, Path], kind: str, criterion: str, *more: str) -> Sim
     return build(train_args(folders[kind], None, criterion, *words, task=task, classes=classes))
 
 
-@pytest.mark.parametrize("kind", ["text_classification", "regression", "commonsense_qa"])
-@pytest.mark.parametrize("criterion", list(SIZES))
-@pytest.mark.parametrize("norm", [[], ["--encoder-normalize-before"]], ids=["post-norm", "pre-norm"])
+PRE_NORM = ["--encoder-normalize-before"]
+FEW = [
+    *(("text_classification", criterion, []) for criterion in SIZES), ("regression", "standard", []),
+    ("commonsense_qa", "freelb", []), ("text_classification", "freelb", PRE_NORM),
+]  # fmt: skip
+ALL = [
+    (kind, criterion, norm)
+    for kind in ("text_classification", "regression", "commonsense_qa")
+    for criterion in SIZES
+    for norm in ([], PRE_NORM)
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "criterion", "norm"), [*FEW, *(slow(*one) for one in ALL if one not in FEW)]
+)
 def test_an_update_is_that_of_the_whole_layer(
     folders: dict[str, Path], kind: str, criterion: str, norm: list[str]
 ) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from criterions.test_methods import one_step, recorded
+from criterions.restated import one_step, recorded
 from fairseq.data import data_utils
 from fairseq.logging import metrics
 from fairseq.tasks import register_task

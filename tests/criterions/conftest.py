@@ -1,0 +1,22 @@
+"""Data of all objectives, which no test writes to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support import write_task
+
+from criterions.restated import write_all
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentences of two classes."""
+    return write_task(tmp_path_factory.mktemp("classes"))
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder for each objective, of three classes where it has classes."""
+    return write_all(tmp_path_factory.mktemp)

@@ -1,0 +1,321 @@
+"""The seven objectives restated in plain torch, and an update of fairseq's trainer taken apart.
+
+What ``references.py`` needs of a model: losses and predictions at X + delta, through ``token_embeddings=``
+instead of a hook; the noise from which delta starts, row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Callable
+
+import torch
+import torch.nn.functional as F
+from support import batch, build, gradients, train_args, write_corpus, write_questions, write_task, write_wsc
+from token_data import write_spans, write_tags
+from torch import Tensor
+
+from fairseq_adv.perturbation import Perturbation
+from fairseq_adv.perturbation.geometry import Groups, row_seeds
+
+AT_TOKENS = ("tagging", "span_qa")
+OBJECTIVES = ("classes", "regression", "commonsense_qa", "wsc", "masked_lm", *AT_TOKENS)
+HEAD = "sentence_classification_head"
+ROWS = [0, 1, 2, 3, 4]
+DIM = 16
+ALPHA, EPSILON, START = 0.4, 0.6, 0.5
+FP16 = "--memory-efficient-fp16"
+DROPOUT = ["--dropout", "0.2", "--attention-dropout", "0.2"]
+
+
+def options(
+    alpha: float = ALPHA, epsilon: float = EPSILON, start: float = START, steps: int = 3
+) -> list[str]:
+    """Sizes of a perturbation for FreeLB and its relatives."""
+    return [
+        "--adv-steps", str(steps), "--adv-lr", str(alpha),
+        "--adv-max-norm", str(epsilon), "--adv-init-mag", str(start),
+    ]  # fmt: skip
+
+
+# --- data and runs ------------------------------------------------------------------------------
+
+
+def write_all(new_folder: Callable[[str], Path]) -> dict[str, Path]:
+    """The folder of each objective."""
+    return {
+        "classes": write_task(new_folder("classes"), classes=3),
+        "regression": write_task(new_folder("regression"), classes=1),
+        "commonsense_qa": write_questions(new_folder("questions")),
+        "wsc": write_wsc(new_folder("wsc")),
+        "masked_lm": write_corpus(new_folder("corpus")),
+        "tagging": write_tags(new_folder("tags")),
+        "span_qa": write_spans(new_folder("spans"), impossible=True),
+    }
+
+
+def run_of(folders: dict[str, Path], objective: str, method: str, *words: str) -> SimpleNamespace:
+    """A run of a method on an objective; a head for tokens gets predictions that differ."""
+    task = "sentence_prediction" if objective in ("classes", "regression") else objective
+    classes = {"classes": 3, "regression": 1}.get(objective, 2)
+    run = build(train_args(folders[objective], None, method, *words, task=task, classes=classes))
+    for name, parameter in run.model.named_parameters():
+        if "token_head" in name:
+            torch.nn.init.normal_(parameter, std=0.5, generator=torch.Generator().manual_seed(1))
+    return run
+
+
+def one_step(run: SimpleNamespace, sample: dict[str, Any], update: int = 0, **kwargs: Any) -> Any:
+    """One call of the task's training step, as the trainer makes it; returns its result."""
+    run.trainer.zero_grad()
+    torch.manual_seed(update)
+    return run.task.train_step(
+        sample=sample, model=run.trainer.model, criterion=run.trainer.criterion,
+        optimizer=run.trainer.optimizer, update_num=update, **kwargs,
+    )  # fmt: skip
+
+
+@contextmanager
+def recorded() -> Iterator[list[Tensor]]:
+    """Collects the delta that each pass used."""
+    deltas: list[Tensor] = []
+    original = Perturbation.applied
+
+    @contextmanager
+    def applied(self: Perturbation, *choices: bool, **named: bool) -> Iterator[None]:
+        with original(self, *choices, **named):
+            yield
+        assert self.delta is not None
+        deltas.append(self.delta.detach().clone())
+
+    Perturbation.applied = applied  # type: ignore[method-assign, assignment]
+    try:
+        yield deltas
+    finally:
+        Perturbation.applied = original  # type: ignore[method-assign]
+
+
+def flat(run: SimpleNamespace) -> Tensor:
+    """All weights in one fp64 vector."""
+    return torch.cat([p.detach().double().flatten().clone() for p in run.model.parameters()])
+
+
+def change(run: SimpleNamespace, *parts: Sequence[int]) -> Tensor:
+    """What an update with these mini-batches does to the weights, in fp64."""
+    before = flat(run)
+    torch.manual_seed(1)
+    assert run.trainer.train_step([batch(run, list(rows)) for rows in parts or [ROWS]]) is not None
+    return flat(run) - before
+
+
+def move_average(run: SimpleNamespace) -> torch.nn.Module:
+    """The average of the weights, moved away from them, so that its term has a gradient."""
+    average: torch.nn.Module = run.trainer.ema.get_model()
+    with torch.no_grad():
+        for p in average.parameters():
+            p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(3)) * 0.1)
+    return average
+
+
+# --- what a model computes at X + delta ---------------------------------------------------------
+
+
+def features(run: SimpleNamespace, tokens: Tensor, delta: Tensor) -> Tensor:
+    """The encoder's output at X + delta."""
+    encoder = run.model.encoder
+    embedded = encoder.sentence_encoder.embed_tokens(tokens)
+    moved = embedded + delta.to(embedded.dtype)
+    return encoder.extract_features(tokens, token_embeddings=moved)[0]  # type: ignore[no-any-return]
+
+
+def predictions(run: SimpleNamespace, sample: dict[str, Any], objective: str, delta: Tensor) -> list[Tensor]:
+    """The logits of each prediction, one by one; a regression's number."""
+    tokens = sample["net_input"]["src_tokens"]
+    if objective in AT_TOKENS:
+        return _token_predictions(run, sample, features(run, tokens, delta))
+    if objective == "masked_lm":
+        logits = run.model.encoder.lm_head(features(run, tokens, delta)).float()
+        return list(logits[sample["target"] != 1])
+    if objective == "wsc":
+        scores = _span_scores(run, sample, delta)
+        # A single score is a certain prediction, not a regression's number.
+        return [F.pad(scores[rows], (0, 1), value=-1e4) for rows in examples_of(sample)]
+    scores = run.model.classification_heads[HEAD](features(run, tokens, delta)).float()
+    if objective == "commonsense_qa":
+        return [scores.view(-1)[rows] for rows in examples_of(sample)]
+    return list(scores)
+
+
+def _token_predictions(run: SimpleNamespace, sample: dict[str, Any], x: Tensor) -> list[Tensor]:
+    """Of a word's tags; of a window's allowed begins, and ends."""
+    head = run.model.classification_heads["token_head"].out_proj
+    logits = F.linear(x, head.weight, head.bias).float()
+    if "first" in sample:
+        return list(logits.flatten(0, 1)[sample["first"]])
+    return [logits[row, allowed, side] for row, allowed in enumerate(sample["allowed"]) for side in (0, 1)]
+
+
+def _span_scores(run: SimpleNamespace, sample: dict[str, Any], delta: Tensor) -> Tensor:
+    """The mean log-probability of each candidate in the pronoun's place."""
+    tokens, span = sample["net_input"]["src_tokens"], sample["span"]
+    masked = tokens.masked_fill(span, run.task.mask_index)
+    log_probs = run.model.encoder.lm_head(features(run, masked, delta)).float().log_softmax(-1)
+    return (log_probs.gather(2, tokens.unsqueeze(-1)).squeeze(-1) * span).sum(1) / span.sum(1)
+
+
+def loss(run: SimpleNamespace, sample: dict[str, Any], objective: str, delta: Tensor) -> Tensor:
+    """Summed over the batch."""
+    if objective == "wsc":
+        return _wsc_loss(_span_scores(run, sample, delta), sample)
+    found = predictions(run, sample, objective, delta)
+    if objective == "regression":
+        return (torch.cat(found) - sample["target"].view(-1)).pow(2).sum()
+    pairs = zip(found, _targets(sample, objective))
+    losses = [F.cross_entropy(logits.unsqueeze(0), torch.tensor([target])) for logits, target in pairs]
+    return weight_of(objective) * torch.stack(losses).sum()
+
+
+def weight_of(objective: str) -> float:
+    """Of begin and end of a span the mean counts."""
+    return 0.5 if objective == "span_qa" else 1.0
+
+
+def _targets(sample: dict[str, Any], objective: str) -> list[int]:
+    if objective == "span_qa":
+        found = []
+        for allowed, pair in zip(sample["allowed"], sample["target"].tolist()):
+            places = allowed.nonzero().view(-1).tolist()
+            found += [places.index(place) for place in pair]
+        return found
+    target = sample["target"]
+    return (target[target != 1] if objective == "masked_lm" else target.view(-1)).tolist()  # type: ignore[no-any-return]
+
+
+def _wsc_loss(scores: Tensor, sample: dict[str, Any]) -> Tensor:
+    """fairseq's WSCCriterion: the margin loss with alpha 1 and beta 0, sentence by sentence."""
+    total = scores.new_zeros(())
+    for rows, target in zip(examples_of(sample), sample["target"]):
+        query, candidates = scores[rows[0]], scores[rows[1:]]
+        if target == 1:
+            total = total + (-query + (candidates - query).clamp(min=0)).sum()
+    return total
+
+
+def loss_at(run: SimpleNamespace, sample: dict[str, Any], delta: Tensor) -> Tensor:
+    """:func:`loss` of classes or numbers, also of a model with other embeddings."""
+    return loss(run, sample, "regression" if run.cfg.task.num_classes == 1 else "classes", delta)
+
+
+def state(run: SimpleNamespace, sample: dict[str, Any], delta: Tensor) -> Tensor:
+    """(rows, dim), the last layer's state of the first token."""
+    tokens = sample["net_input"]["src_tokens"]
+    if "span" in sample:  # of WSC
+        tokens = tokens.masked_fill(sample["span"], run.task.mask_index)
+    return features(run, tokens, delta)[:, 0]
+
+
+def states_at(run: SimpleNamespace, tokens: Tensor, delta: Tensor) -> Any:
+    """The first layer's input, and <s> after the last one."""
+    encoder = run.model.encoder.sentence_encoder
+    out = encoder(tokens, return_all_hiddens=True, token_embeddings=encoder.embed_tokens(tokens) + delta)
+    return out["encoder_states"][0].transpose(0, 1), out["encoder_states"][-1][0]
+
+
+def first_layer(run: SimpleNamespace, tokens: Tensor, delta: Tensor) -> Tensor:
+    """X + delta through positions, layer norm and the first layer: (tokens, rows, dim)."""
+    encoder = run.model.encoder.sentence_encoder
+    x, _ = encoder.forward_embedding(tokens, encoder.embed_tokens(tokens) + delta)
+    padding = tokens.eq(1)
+    x = (x * ~padding.unsqueeze(-1)).transpose(0, 1)
+    return encoder.layers[0](x, encoder_padding_mask=padding)  # type: ignore[no-any-return]
+
+
+def scores_behind(run: SimpleNamespace, tokens: Tensor, hidden: Tensor) -> Tensor:
+    """From the first layer's output to the classification head's scores, (rows, classes)."""
+    for layer in list(run.model.encoder.sentence_encoder.layers)[1:]:
+        hidden = layer(hidden, encoder_padding_mask=tokens.eq(1))
+    return run.model.classification_heads[HEAD](hidden.transpose(0, 1)).float()  # type: ignore[no-any-return]
+
+
+# --- examples and noise -------------------------------------------------------------------------
+
+
+def examples_of(sample: dict[str, Any]) -> list[list[int]]:
+    """The rows of each example: the candidates of a question or of a sentence of WSC."""
+    if "question" in sample or ("sentence" in sample and "span" in sample):
+        owners = sample["question" if "question" in sample else "sentence"].tolist()
+        return [[r for r, owner in enumerate(owners) if owner == e] for e in range(sample["nsentences"])]
+    return [[row] for row in range(len(sample["net_input"]["src_tokens"]))]
+
+
+def draws(sample: dict[str, Any], kind: str, update: int = 0, dim: int = DIM) -> Tensor:
+    """U(-1, 1) or N(0, 1) for the real tokens from each row's own generator, 0 on padding."""
+    mask, examples = sample["net_input"]["src_tokens"].ne(1), examples_of(sample)
+    owners = [e for row in range(len(mask)) for e, rows in enumerate(examples) if row in rows]
+    ids = [int(sample["id"][owner]) for owner in owners]
+    found = torch.zeros(*mask.shape, dim)
+    for row, seed in enumerate(row_seeds(7, update, ids, Groups(torch.tensor(owners), len(examples)))):
+        length, generator = int(mask[row].sum()), torch.Generator().manual_seed(seed)
+        if kind == "uniform":
+            found[row, :length] = 2 * torch.rand(length, dim, generator=generator) - 1
+        else:
+            found[row, :length] = torch.randn(length, dim, generator=generator)
+    return found
+
+
+def uniform_noise(sample: dict[str, Any], size: float, update: int = 0, dim: int = DIM) -> Tensor:
+    """U(-size, size) / sqrt(L * D), L counting the real tokens of all rows of an example."""
+    noise, lengths = draws(sample, "uniform", update, dim) * size, sample["net_input"]["src_tokens"].ne(1)
+    for rows in examples_of(sample):
+        noise[rows] /= (int(lengths[rows].sum()) * dim) ** 0.5
+    return noise
+
+
+def projected(delta: Tensor, epsilon: float, examples: Sequence[Sequence[int]]) -> Tensor:
+    """Into the ball of each example; 0: there is none."""
+    moved = delta.clone()
+    for rows in map(list, examples):
+        norm = float(delta[rows].norm())
+        moved[rows] = delta[rows] * min(1.0, epsilon / norm) if norm > 0 and epsilon > 0 else delta[rows]
+    return moved
+
+
+# --- comparisons --------------------------------------------------------------------------------
+
+
+def parameters_of(run: SimpleNamespace) -> list[Tensor]:
+    """Those that a step has left a gradient."""
+    return [p for p in run.model.parameters() if p.grad is not None]
+
+
+def assert_equal_gradients(run: SimpleNamespace, expected: Sequence[Tensor], atol: float = 2e-6) -> None:
+    """Weight by weight: fp32, the same operations in another order, is a few units in the last place of the
+    largest entry.
+    """
+    ours = gradients(run.model)
+    largest = max(float(grad.abs().max()) for grad in expected)
+    assert len(ours) == len(expected) and largest > 1e-3
+    for name, grad in zip(ours, expected):
+        torch.testing.assert_close(
+            ours[name], grad.to(ours[name]), rtol=1e-4, atol=max(atol, 3e-7 * largest),
+            msg=lambda m, n=name: f"{n}: {m}",
+        )  # fmt: skip
+
+
+def assert_near(run: SimpleNamespace, expected: Sequence[Tensor | None], tolerance: float) -> None:
+    """The gradients that a step has left, in one vector, to a share of its length."""
+    pairs = [
+        (ours, torch.zeros_like(ours) if grad is None else grad)
+        for ours, grad in zip(gradients(run.model).values(), expected)
+    ]
+    whole = torch.cat([grad.flatten() for _, grad in pairs])
+    assert whole.norm() > 1e-2
+    assert torch.cat([(ours - grad).flatten() for ours, grad in pairs]).norm() <= tolerance * whole.norm()
+
+
+def assert_gradient(run: SimpleNamespace, total: Tensor, tolerance: float) -> None:
+    """The gradient that a step has left is that of ``total``."""
+    assert_near(run, torch.autograd.grad(total, parameters_of(run), allow_unused=True), tolerance)

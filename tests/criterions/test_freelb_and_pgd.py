@@ -1,0 +1,284 @@
+"""FreeLB and PGD in fairseq's trainer against their papers, restated in plain torch; FreeLB++."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from omegaconf import OmegaConf
+from support import batch, build, flat_gradient, slow, train_args, write_questions
+
+from criterions import references
+from criterions.restated import (
+    ALPHA,
+    EPSILON,
+    FP16,
+    HEAD,
+    OBJECTIVES,
+    ROWS,
+    START,
+    assert_equal_gradients,
+    examples_of,
+    loss,
+    loss_at,
+    one_step,
+    options,
+    parameters_of,
+    projected,
+    recorded,
+    run_of,
+    uniform_noise,
+)
+from fairseq_adv.perturbation import Perturbation
+from fairseq_adv.perturbation.geometry import uniform_start
+
+pytestmark = pytest.mark.fast
+
+
+@pytest.mark.parametrize("method", ["freelb", "pgd"])
+@pytest.mark.parametrize(
+    ("objective", "epsilon", "start"),
+    [
+        *((objective, EPSILON, START) for objective in OBJECTIVES),
+        ("classes", EPSILON, 0.0), ("classes", 0.0, 0.0), ("classes", 0.0, START),
+        *((objective, EPSILON, 3.0) for objective in ("commonsense_qa", "wsc")),  # outside the ball
+        *(slow(objective, epsilon, start) for objective in OBJECTIVES[1:]
+          for epsilon, start in ((EPSILON, 0.0), (0.0, 0.0), (0.0, START))),
+    ],
+)  # fmt: skip
+def test_gradient_equals_the_restated_algorithm(
+    folders: dict[str, Path], method: str, objective: str, epsilon: float, start: float
+) -> None:
+    """Norms go over all rows of an example: FreeLB, A.1."""
+    run = run_of(folders, objective, method, *options(epsilon=epsilon, start=start))
+    sample = batch(run, ROWS)
+    one_step(run, sample)
+    examples = examples_of(sample)
+    expected = getattr(references, method)(
+        lambda delta: loss(run, sample, objective, delta),
+        projected(uniform_noise(sample, start), epsilon, examples), parameters_of(run), 3, ALPHA, epsilon,
+        examples,
+    )  # fmt: skip
+    assert_equal_gradients(run, expected, atol=2e-6 if objective in ("classes", "regression") else 5e-6)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [([], 1e-6), ([FP16], 4e-3)], ids=["fp32", "fp16"])
+def test_freelb_equals_a_larger_batch_of_constant_perturbations(
+    data: Path, precision: list[str], tolerance: float
+) -> None:
+    """Eq. 3: the accumulated gradient is that of the mean loss over X + delta_0, …, X + delta_{K-1}.
+
+    fp16 has 11 significant bits (5e-4); the backward passes of the two sides round differently.
+    """
+    run = build(train_args(data, None, "freelb", *options(), *precision, "--fp16-init-scale", "4"))
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        one_step(run, sample)
+    ours = flat_gradient(run.model)
+    assert len(deltas) == 3 and not torch.equal(deltas[0], deltas[2])
+
+    run.trainer.zero_grad()
+    larger = {
+        "net_input": {"src_tokens": sample["net_input"]["src_tokens"].repeat(3, 1)},
+        "target": sample["target"].repeat(3, 1),
+    }
+    run.trainer.optimizer.backward(loss_at(run, larger, torch.cat(deltas)) / 3)
+    expected = flat_gradient(run.model)
+    assert (ours - expected).norm() <= tolerance * expected.norm()
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [([], 1e-6), ([FP16], 4e-3)], ids=["fp32", "fp16"])
+def test_pgd_descends_at_the_end_point_alone(data: Path, precision: list[str], tolerance: float) -> None:
+    """Eq. 2: the gradient is that of the loss at X + delta_K. Tolerances as above."""
+    run = build(train_args(data, None, "pgd", *options(), *precision, "--fp16-init-scale", "4"))
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        one_step(run, sample)
+    ours = flat_gradient(run.model)
+    run.trainer.zero_grad()
+    run.trainer.optimizer.backward(loss_at(run, sample, deltas[-1]))
+    expected = flat_gradient(run.model)
+    assert (ours - expected).norm() <= tolerance * expected.norm()
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("objective", ["classes", "commonsense_qa", "wsc"])
+def test_deltas_stay_in_the_ball_of_all_rows_of_an_example(
+    folders: dict[str, Path], objective: str, norm: str
+) -> None:
+    """Steps are far larger than the ball, so that delta comes to lie on its surface; a sentence of WSC
+    without a loss has none.
+    """
+    words = [*options(alpha=9.0, start=3.0), "--adv-norm-type", norm]
+    run = run_of(folders, objective, "freelb", *words)
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        _, _, log = one_step(run, sample)
+    for delta in deltas:
+        parts = [delta[rows] for rows in examples_of(sample)]
+        sizes = [part.norm() if norm == "l2" else part.abs().max() for part in parts]
+        assert all(0 < size <= EPSILON * (1 + 1e-5) for size in sizes)
+    for size, target, rows in zip(sizes, sample["target"].view(-1), examples_of(sample)):
+        assert size > EPSILON * (1 - 1e-4) or (objective == "wsc" and target != 1) or len(rows) == 1
+    assert log["adv_norm"] / len(sizes) <= EPSILON * (1 + 1e-5)
+
+
+def test_another_candidate_changes_the_step_of_all(tmp_path: Path) -> None:
+    """The joint norm couples the candidates of a question, and only those."""
+    folder = write_questions(tmp_path, choices=(4,))
+    run = build(train_args(folder, None, "freelb", *options(start=0.0), task="commonsense_qa"))
+    together, apart = batch(run, [0, 1]), batch(run, [0])
+    with recorded() as both:
+        one_step(run, together)
+    with recorded() as one:
+        one_step(run, apart)
+    width = apart["net_input"]["src_tokens"].size(1)
+    torch.testing.assert_close(both[1][:4, :width], one[1], rtol=1e-5, atol=1e-7)
+    norms = one[1].flatten(1).norm(dim=1)
+    assert norms.square().sum().sqrt().item() == pytest.approx(ALPHA, rel=1e-5)  # not alpha for each row
+
+
+@pytest.mark.parametrize("method", ["freelb", "pgd"])
+def test_an_all_negative_batch_has_a_zero_loss_and_a_zero_gradient(
+    folders: dict[str, Path], method: str
+) -> None:
+    run = run_of(folders, "wsc", method, *options())
+    negative = [i for i, example in enumerate(run.task.dataset("train").examples) if example.label is False]
+    with recorded() as deltas:
+        loss, size, _ = one_step(run, batch(run, negative))
+    assert float(loss) == 0.0 and size == len(negative)
+    assert not flat_gradient(run.model).any()
+    assert all(delta.isfinite().all() and torch.equal(delta, deltas[0]) for delta in deltas)
+
+
+def test_adding_padding_does_not_change_delta(data: Path) -> None:
+    run = build(train_args(data, None, "freelb", *options()))
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        one_step(run, sample)
+    tokens = sample["net_input"]["src_tokens"]
+    sample["net_input"]["src_tokens"] = F.pad(tokens, (0, 3), value=1)
+    with recorded() as padded:
+        one_step(run, sample)
+    for delta, other in zip(deltas, padded):
+        assert not other[:, tokens.size(1) :].any()
+        # The start is equal to the bit; later steps come from sums over a wider tensor.
+        torch.testing.assert_close(other[:, : tokens.size(1)], delta, rtol=0, atol=2e-6)
+    assert torch.equal(padded[0][:, : tokens.size(1)], deltas[0])
+
+
+def masks_of(run: SimpleNamespace, sample: dict[str, Any], update: int) -> list[torch.Tensor]:
+    """The zero pattern of the classification head's dropout in each pass."""
+    seen: list[torch.Tensor] = []
+    dropout = run.model.classification_heads[HEAD].dropout
+    handle = dropout.register_forward_hook(lambda m, i, out: seen.append(out.detach() == 0))
+    one_step(run, sample, update)
+    handle.remove()
+    return seen[::2]  # the head applies its dropout twice a pass; the first time to the features
+
+
+RANDOM = ["--dropout", "0.3", "--attention-dropout", "0.3", "--activation-dropout", "0.2",
+          "--pooler-dropout", "0.5", "--encoder-layerdrop", "0.4"]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["freelb", "pgd"])
+def test_dropout_masks_are_those_of_the_first_pass_and_new_in_each_update(data: Path, method: str) -> None:
+    """All that is random is replayed: without a step the last loss is the first."""
+    run = build(train_args(data, None, method, *options(), *RANDOM))
+    sample = batch(run, ROWS)
+    first, *others = masks_of(run, sample, update=0)
+    assert len(others) == (2 if method == "freelb" else 3) and first.any()
+    assert all(torch.equal(first, other) for other in others)
+    assert not torch.equal(first, masks_of(run, sample, update=1)[0])
+    run = build(train_args(data, None, method, *options(), *RANDOM, "--no-adv-share-dropout"))
+    first, second, *_ = masks_of(run, sample, update=0)
+    assert not torch.equal(first, second)
+    run = build(train_args(data, None, method, *options(alpha=0.0, start=0.0), *RANDOM))
+    _, _, log = one_step(run, sample)
+    assert log["adv_loss_first"] == log["adv_loss_last"]
+
+
+def test_logs_are_means_over_examples(data: Path) -> None:
+    run = build(train_args(data, None, "freelb", *options()))
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        _, _, log = one_step(run, sample)
+    losses = [loss_at(run, sample, delta).item() for delta in deltas]
+    assert abs(losses[-1] - losses[0]) > 1e-3
+    assert log["adv_loss_first"].item() == pytest.approx(losses[0], rel=1e-5)
+    assert log["adv_loss_last"].item() == pytest.approx(losses[-1], rel=1e-5)
+    assert log["loss"].item() == pytest.approx(sum(losses) / 3, rel=1e-5)
+    tokens = sample["net_input"]["src_tokens"]
+    embedded = run.model.encoder.sentence_encoder.embed_tokens(tokens) * tokens.ne(1).unsqueeze(-1)
+    norms = deltas[-1].flatten(1).norm(dim=1)
+    assert log["adv_norm"].item() == pytest.approx(norms.sum().item(), rel=1e-5)
+    assert log["adv_ratio"].item() == pytest.approx(
+        (norms / embedded.flatten(1).norm(dim=1)).sum().item(), rel=1e-5
+    )
+    assert log["nexamples"] == len(ROWS)
+
+
+# --- FreeLB++ (Li et al., EMNLP 2021): FreeLB without a projection ------------------------------
+
+
+def norms_of_a_step(data: Path, *words: str) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """(passes, examples): the norm of each pass's delta, and the deltas."""
+    run = build(train_args(data, None, "freelb", *words))
+    with recorded() as deltas:
+        one_step(run, batch(run, ROWS))
+    return torch.stack([delta.flatten(1).norm(dim=1) for delta in deltas]), deltas
+
+
+@pytest.mark.parametrize(("steps", "reach"), [(5, 0.149), (30, 0.899)])
+def test_the_reach_of_delta_is_that_of_its_start_and_steps(
+    data: Path, repo: Path, steps: int, reach: float
+) -> None:
+    """The recipe's numbers: at most 0.58 m + (K - 1) alpha.
+
+    Each step is alpha long, so that none was projected.
+    """
+    recipe = OmegaConf.load(repo / "examples/glue/config/method/freelb_plus_plus.yaml").criterion
+    start, alpha = recipe.adv_init_mag, recipe.adv_lr
+    assert (recipe.adv_steps, recipe.adv_max_norm) == (5, 0)
+    words = [f"--{key.replace('_', '-')}={recipe[key]}" for key in ("adv_lr", "adv_max_norm", "adv_init_mag")]
+    norms, deltas = norms_of_a_step(data, *words, "--adv-steps", str(steps), "--no-adv-share-dropout")
+    assert len(deltas) == steps
+    for before, after in zip(deltas, deltas[1:]):
+        lengths = (after - before).flatten(1).norm(dim=1)
+        torch.testing.assert_close(lengths, torch.full_like(lengths, alpha), rtol=1e-4, atol=0)
+    assert start / 3**0.5 + (steps - 1) * alpha == pytest.approx(reach, abs=1e-3)
+    # The norm of a start of 64 and more entries, D = 16, is within a tenth of its expected one.
+    assert (norms[0] / (start / 3**0.5) - 1).abs().max() < 0.1
+    assert (norms[-1] <= norms[0] + (steps - 1) * alpha + 1e-6).all()
+
+
+def test_along_a_straight_line_delta_goes_as_far_as_its_steps() -> None:
+    """A loss that is linear in the embeddings: all steps add up, and no ball stops them."""
+    embedding, tokens = torch.nn.Embedding(9, 16), torch.tensor([[3, 4, 5, 6], [7, 8, 2, 1]])
+    start = partial(uniform_start, magnitude=0.05, seeds=[1, 2])
+    delta, slope = Perturbation(embedding, 1, start), torch.randn(2, 4, 16) * tokens.ne(1).unsqueeze(-1)
+    for step in range(30):
+        with delta.applied():
+            (embedding(tokens) * slope).sum().backward()
+        if step == 0:
+            first = delta.value().clone()
+        if step < 29:
+            delta.ascend(0.03)
+    moved = (delta.value() - first).flatten(1).norm(dim=1)
+    torch.testing.assert_close(moved, torch.full((2,), 29 * 0.03), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("none", ["0", "-1"])
+def test_a_norm_of_0_or_less_projects_neither_the_start_nor_a_step(data: Path, none: str) -> None:
+    """As a ball too large to be reached, to the bit; a smaller one holds both."""
+    words = ["--adv-steps", "4", "--adv-lr", "0.5", "--adv-init-mag", "3"]
+    _, deltas = norms_of_a_step(data, *words, f"--adv-max-norm={none}")
+    _, wide = norms_of_a_step(data, *words, "--adv-max-norm", "1e6")
+    held, _ = norms_of_a_step(data, *words, "--adv-max-norm", "0.1")
+    assert all(torch.equal(ours, other) for ours, other in zip(deltas, wide))
+    torch.testing.assert_close(held, torch.full_like(held, 0.1), rtol=1e-5, atol=0)
