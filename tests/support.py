@@ -9,6 +9,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from fairseq.data import Dictionary, indexed_dataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
+from torch import distributed, multiprocessing
 
 import fairseq_adv.cli
 import fairseq_adv.plugin
@@ -468,3 +470,20 @@ def files_up_to(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def on_two_workers(work: Callable[..., None], *args: Any) -> None:
+    """Runs ``work(rank, *args)`` in two forks of this process, which gloo joins."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    multiprocessing.start_processes(_joined, (port, work, args), nprocs=2, start_method="fork")
+
+
+def _joined(rank: int, port: int, work: Callable[..., None], args: Sequence[Any]) -> None:
+    torch.set_num_threads(1)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    distributed.init_process_group("gloo", rank=rank, world_size=2)
+    work(rank, *args)
+    distributed.barrier()  # neither leaves while the other still talks to it
+    distributed.destroy_process_group()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from fairseq.distributed.module_proxy_wrapper import ModuleProxyWrapper
-from support import build, train_args, write_task
-from torch import distributed, multiprocessing
+from support import build, on_two_workers, train_args, write_task
 from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_adv.accordance import Accordance, AccordanceProbe
@@ -48,10 +45,7 @@ def test_two_workers_give_the_numbers_of_one(tmp_path: Path) -> None:
     """
     data = write_task(tmp_path / "data", train=40, classes=3)
     words = train_args(data, None, "standard", "--dropout", "0.2", classes=3)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    multiprocessing.start_processes(_worker, (words, port, str(tmp_path)), nprocs=2, start_method="fork")
+    on_two_workers(_worker, words, str(tmp_path))
     expected = measured(words)
     assert expected["rare"].pairs == 1
     assert abs(expected["plain"].cosine["all"] - expected["dropout"].cosine["all"]) > 1e-3
@@ -67,11 +61,6 @@ def test_two_workers_give_the_numbers_of_one(tmp_path: Path) -> None:
             assert (both.pairs, both.batches) == (one.pairs, one.batches)
 
 
-def _worker(rank: int, words: list[str], port: int, out: str) -> None:
-    torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    distributed.init_process_group("gloo", rank=rank, world_size=2)
+def _worker(rank: int, words: list[str], out: str) -> None:
     for wrapped in (False, True):
         torch.save(measured(words, wrapped), f"{out}/{rank}-{wrapped}.pt")
-    distributed.barrier()  # neither leaves while the other still talks to it
-    distributed.destroy_process_group()

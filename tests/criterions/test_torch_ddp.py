@@ -6,8 +6,6 @@ the last one alone.
 
 from __future__ import annotations
 
-import os
-import socket
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -18,8 +16,7 @@ import torch
 from fairseq.distributed.distributed_timeout_wrapper import DistributedTimeoutWrapper
 from fairseq.distributed.module_proxy_wrapper import ModuleProxyWrapper
 from methods import OPTIONS
-from support import batch, build, flat_gradient, train_args, write_task
-from torch import distributed, multiprocessing
+from support import ADVERSARIAL, batch, build, flat_gradient, on_two_workers, train_args, write_task
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -42,7 +39,7 @@ def test_two_workers_have_the_gradient_of_the_whole_batch_after_one_reduction(tm
     lines = {m: train_args(data, None, m, *words, classes=3) for m, words in OPTIONS.items()}
     shared = ["--arch", "albert_base", "--encoder-input-dim", "8", "--pooler-dropout", "0"]
     lines["albert"] = train_args(data, None, "freelb", *OPTIONS["freelb"], *shared, classes=3)
-    del lines["infobert"]  # whose loss is not that of the whole batch: test_infobert_workers.py
+    del lines["infobert"]  # whose loss is not that of the whole batch: below
     on_two_workers(_worker, lines, str(tmp_path))
     for method, words in lines.items():
         first, second = (torch.load(tmp_path / f"{method}{rank}.pt") for rank in range(2))
@@ -89,14 +86,6 @@ def test_the_wrapper_of_heartbeat_timeout_costs_no_reductions(tmp_path: Path) ->
             assert found == {"whole": 1, "parts": 1}, method
 
 
-def on_two_workers(work: Any, *more: Any) -> None:
-    """Runs ``work(rank, port, *more)`` in two processes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    multiprocessing.start_processes(work, (port, *more), nprocs=2, start_method="fork")
-
-
 def dropping_step(run: SimpleNamespace, model: torch.nn.Module, rows: list[int], seed: int) -> torch.Tensor:
     """The gradient of an update without some layers, zeros for a layer that no pass used."""
     torch.manual_seed(seed)
@@ -127,29 +116,15 @@ def timed(model: torch.nn.Module) -> Any:
     return DistributedTimeoutWrapper(wrap_as_fairseq(model), timeout=0)  # 0: without the clock
 
 
-def _begin(rank: int, port: int) -> None:
-    torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    distributed.init_process_group("gloo", rank=rank, world_size=2)
-
-
-def _end() -> None:
-    distributed.barrier()  # neither leaves while the other still talks to it
-    distributed.destroy_process_group()
-
-
-def _dropping_worker(rank: int, port: int, lines: dict[str, list[str]], out: str) -> None:
-    _begin(rank, port)
+def _dropping_worker(rank: int, lines: dict[str, list[str]], out: str) -> None:
     for method, words in lines.items():
         run = build(words)
         wrapped, mine = wrap_as_fairseq(run.model), ROWS[2 * rank : 2 * rank + 2]
         found = torch.stack([dropping_step(run, wrapped, mine, seed) for seed in range(4)])
         torch.save(found, f"{out}/{method}{rank}.pt")
-    _end()
 
 
-def _worker(rank: int, port: int, lines: dict[str, list[str]], out: str, wrap: Any = wrap_as_fairseq) -> None:
-    _begin(rank, port)
+def _worker(rank: int, lines: dict[str, list[str]], out: str, wrap: Any = wrap_as_fairseq) -> None:
     for method, words in lines.items():
         run = build(words)
         wrapped = wrap(run.model)
@@ -166,4 +141,52 @@ def _worker(rank: int, port: int, lines: dict[str, list[str]], out: str, wrap: A
             found["reductions"][kind] = max(reduced.count(index) for index in set(reduced))
         torch.save(found, f"{out}/{method}{rank}.pt")
         del run, wrapped, ddp
-    _end()
+
+
+# --- infobert, whose network passes through no forward of DDP's ------------------------------------
+
+INFOBERT = [*ADVERSARIAL, "--infobert-alpha", "0.4", "--infobert-beta", "0.3"]
+HALVES = [[0, 1, 2], [3, 4, 5]]
+
+
+def gradient_of(*modules: torch.nn.Module) -> torch.Tensor:
+    return torch.cat(
+        [p.grad.double().flatten() for m in modules for p in m.parameters() if p.grad is not None]
+    )
+
+
+def test_infobert_on_two_workers_has_the_gradient_of_two_micro_batches(tmp_path: Path) -> None:
+    """Also of the network, which passes through no forward of DDP's. Both divide by the number of workers."""
+    args = train_args(write_task(tmp_path / "data"), None, "infobert", *INFOBERT)
+    on_two_workers(_infobert_worker, args, str(tmp_path))
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    assert torch.equal(first, second)
+    run = build(args)
+    parts = []
+    for rows in HALVES:
+        step(run, run.model, [rows])
+        run.trainer.optimizer.all_reduce_grads(run.criterion)  # of one worker: nothing
+        parts.append(gradient_of(run.model, run.criterion))
+    expected = parts[0] + parts[1]
+    assert (parts[0] - parts[1]).norm() > 0.1 * expected.norm()
+    assert (2 * first - expected).norm() <= 1e-6 * expected.norm()
+    of_network = run.criterion.estimate.first.weight.numel()
+    assert (2 * first - expected)[-of_network:].norm() <= 1e-5 * expected[-of_network:].norm()
+    for rank in range(2):  # a mean of 4e4 fits into fp16, a sum of 8e4 doesn't
+        half = torch.load(tmp_path / f"half{rank}.pt")
+        assert torch.equal(half, torch.full_like(half, 4e4))
+
+
+def _infobert_worker(rank: int, args: list[str], out: str) -> None:
+    run = build(args)
+    model = ModuleProxyWrapper(DistributedDataParallel(run.model, find_unused_parameters=True))
+    criterion = ModuleProxyWrapper(DistributedDataParallel(run.criterion))
+    for _ in range(2):  # what the first left unfinished would show in the second
+        step(run, model, [HALVES[rank]])
+        run.trainer.optimizer.all_reduce_grads(criterion)
+    torch.save(gradient_of(run.model, run.criterion), f"{out}/{rank}.pt")
+    run.criterion.half()  # as --fp16 does
+    for weight in run.criterion.parameters():
+        weight.grad = torch.full_like(weight, 4e4)
+    run.criterion.all_reduce_grads()
+    torch.save(gradient_of(run.criterion), f"{out}/half{rank}.pt")
