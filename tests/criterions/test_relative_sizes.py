@@ -101,25 +101,3 @@ def test_each_example_has_the_sizes_that_its_embeddings_give(
         seen += rows
     # fp32; all rows in one product, and one after the other.
     assert (ours - expected).norm() <= 2e-5 * expected.norm()
-
-
-@pytest.mark.parametrize("name", [name for name in FAMILY if name != "smart"])
-def test_the_scale_of_the_embeddings_does_not_matter(folders: dict[str, Path], name: str) -> None:
-    """Embeddings 8 times as large, which the layer norm takes back: delta is 8 times as large, and the loss
-    the same (8, so that only exponents change).
-    """
-    results = []
-    for scale in (1.0, 8.0):
-        run = side(folders["sentence_prediction"], name, 1.0, 1.0, f"--{FAMILY[name][0]}-relative")
-        encoder = run.model.encoder.sentence_encoder
-        with torch.no_grad():
-            encoder.embed_tokens.weight.mul_(scale)
-            encoder.embed_positions.weight.mul_(scale)
-            encoder.layernorm_embedding.eps *= scale**2
-        sample = batch(run, ROWS)
-        with recorded() as deltas:
-            loss, *_ = one_step(run, sample)
-        results.append((deltas[-1] / scale, float(loss)))
-    (delta, loss), (scaled, other) = results
-    torch.testing.assert_close(scaled, delta, rtol=1e-4, atol=1e-6)
-    assert delta.any() and other == pytest.approx(loss, rel=1e-5)

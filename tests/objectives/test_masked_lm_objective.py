@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq.logging import metrics
-from support import batch, build, command, fairseq_train, logged, run_command, train_args, write_corpus
+from support import batch, build, command, fairseq_train, logged, run_command, slow, train_args, write_corpus
 
 
 def args(data: Path | str, *extra: str, save: Path | None = None, criterion: str = "standard") -> list[str]:
@@ -46,7 +46,7 @@ def test_validation_logs_what_fairseqs_own_criterion_logs(tmp_path: Path) -> Non
         assert found[0][key] == found[1][key] == found[2][key]
 
 
-@pytest.mark.parametrize("criterion", ["standard", "alum_vat"])
+@pytest.mark.parametrize("criterion", ["standard", slow("alum_vat")])
 def test_it_learns(tmp_path: Path, criterion: str) -> None:
     """120 updates on 64 rows, which it has then seen 30 times: guessing is right once in 40."""
     words = args(write_corpus(tmp_path, train=64), "--lr", "0.01", "--clip-norm", "1", criterion=criterion)
@@ -60,7 +60,7 @@ def test_it_learns(tmp_path: Path, criterion: str) -> None:
     assert log["loss"] / size < math.log(15)  # of 44 words
 
 
-@pytest.mark.parametrize("criterion", ["standard", "alum_vat"])
+@pytest.mark.parametrize("criterion", ["alum_vat", slow("standard")])
 def test_a_missing_shard_stops_the_run_before_the_first_update(tmp_path: Path, criterion: str) -> None:
     first, second = write_corpus(tmp_path / "a"), write_corpus(tmp_path / "b")
     (second / "train.idx").unlink()
@@ -72,7 +72,7 @@ def test_a_missing_shard_stops_the_run_before_the_first_update(tmp_path: Path, c
     assert run.criterion(run.model.eval(), batch(run, [0, 1], "valid"))[0].isfinite()
 
 
-@pytest.mark.parametrize("option", ["--finetune-from-model", "--restore-file"])
+@pytest.mark.parametrize("option", ["--finetune-from-model", slow("--restore-file")])
 def test_another_dictionary_than_the_checkpoints_is_refused_when_the_run_is_built(
     tmp_path: Path, option: str
 ) -> None:
