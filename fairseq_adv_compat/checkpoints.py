@@ -32,8 +32,8 @@ _KINDS = {"TorchScript": "a TorchScript program", "legacy .tar": "of torch's old
 _UNREADABLE = (AttributeError, EOFError, LookupError, OverflowError, TypeError, ValueError)
 _MACHINE = "CUDA|cuda|alloc"  # in torch's RuntimeErrors that a damaged file is not the reason for
 OPT_OUT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"  # torch >= 2.6 uses the same variable
-_looks: ContextVar[tuple[Callable[[Any], None], ...]] = ContextVar(
-    "looks", default=(configurations.check_types, configurations.check_strings)
+_checks: ContextVar[tuple[Callable[[Any], None], ...]] = ContextVar(
+    "checks", default=(configurations.check_types, configurations.check_strings)
 )  # called with a checkpoint's contents before it is used
 _VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
 _BY_DEFAULT = _VERSION >= (2, 6)  # torch.load uses weights_only by default
@@ -90,7 +90,7 @@ def _reading(plain: Callable[..., Any]) -> Callable[..., Any]:
         except (AttributeError, LookupError, TypeError) as error:
             told = f"{type(error).__name__}: {error}"
             raise Refused(f"{path}: not a checkpoint written by fairseq-train ({told:.200})") from error
-        _look_at(state, path, [configurations.check_strings])
+        _run_checks(state, path, [configurations.check_strings])
         return state
 
     return load_checkpoint_to_cpu
@@ -105,7 +105,7 @@ def _building(plain: Callable[..., Any]) -> Callable[..., Any]:
         try:
             with to_build_from():
                 if given.get("state") is not None:
-                    _look_at(given["state"], given["filenames"][0], _looks.get()[1:])
+                    _run_checks(given["state"], given["filenames"][0], _checks.get()[1:])
                 return plain(*args, **kwargs)
         except RefusedOptions as error:
             raise _refusal(", ".join(map(str, given["filenames"])), str(error)) from None
@@ -122,12 +122,12 @@ def to_build_from() -> Iterator[None]:
     from .model_size import ModelSize
 
     size = ModelSize()
-    token = _looks.set((*_looks.get()[:2], configurations.check_before_building, size.add))
+    token = _checks.set((*_checks.get()[:2], configurations.check_before_building, size.add))
     try:
         with size:
             yield
     finally:
-        _looks.reset(token)
+        _checks.reset(token)
 
 
 def load(f: IO[bytes], map_location: Any = None) -> Any:
@@ -142,12 +142,12 @@ def load(f: IO[bytes], map_location: Any = None) -> Any:
             damaged since it was written. None of it has been run in these cases.
     """
     state = _load_unchecked(f, map_location)
-    _look_at(state, _source(f), _looks.get())
+    _run_checks(state, _source(f), _checks.get())
     return state
 
 
 def _load_unchecked(f: IO[bytes], map_location: Any = None) -> Any:
-    """As above, without a look at the configuration; or the buffer of a broadcast."""
+    """As above, without the checks of the configuration; or the buffer of a broadcast."""
     if _is_trusted():
         return torch.load(f, map_location=map_location, weights_only=False)
     try:
@@ -172,12 +172,12 @@ def _is_trusted() -> bool:
     return os.environ.get(OPT_OUT, "").lower() in ("1", "y", "yes", "true")
 
 
-def _look_at(state: Any, source: str, looks: Iterable[Callable[[Any], None]]) -> None:
+def _run_checks(state: Any, source: str, checks: Iterable[Callable[[Any], None]]) -> None:
     if _is_trusted():
         return
     try:
-        for look in looks:
-            look(state)
+        for check in checks:
+            check(state)
     except RefusedOptions as error:
         raise _refusal(source, str(error)) from None
 
