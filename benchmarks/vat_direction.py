@@ -34,7 +34,7 @@ from fairseq_adv.evaluation.trained import objective_options
 from fairseq_adv.perturbation import DropoutReplay, Perturbation, find_token_embedding, float32_embedding
 from fairseq_adv.perturbation.geometry import Groups, example_norm, gaussian_start, per_row, row_seeds
 from fairseq_adv.perturbation.passes import use_differentiable_layers
-from fairseq_adv.perturbation.vat_steps import cosine, vat_step
+from fairseq_adv.perturbation.steps import cosine, vat_step
 
 # Each row's projection, and whether the divergence is a mean over the predictions (mt-dnn's code) or a sum
 # (--criterion alum_vat). For smart and l2, which divide by the gradient's norm, this makes no difference.

@@ -22,7 +22,7 @@ from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.divergence import DIVERGENCES
 from fairseq_adv.perturbation import DropoutReplay, Perturbation, float32_embedding
 from fairseq_adv.perturbation.precision import warn_of_rounding
-from fairseq_adv.perturbation.vat_steps import VAT_PROJECTIONS, vat_step
+from fairseq_adv.perturbation.steps import VAT_PROJECTIONS, vat_step
 
 DIVERGENCE_CHOICES = ChoiceEnum(list(DIVERGENCES))
 PROJECTION_CHOICES = ChoiceEnum(list(VAT_PROJECTIONS))

@@ -124,7 +124,7 @@ def _torch_compile() -> _TorchCompile:
 
     # A compiled layer must not be cut into DDP's buckets: what is compiled is smaller than they are.
     torch._dynamo.config.optimize_ddp = False
-    # infobert makes two backward passes through a graph; the first must not overwrite what the second needs.
+    # Two backward passes may go through a graph; the first must not overwrite what the second needs.
     # torch 2.13 also takes kernels from its cache on disk that were compiled to do so: a tag separates them.
     torch._functorch.config.donated_buffer = False
     if CACHE_TAG not in torch.compiler.config.cache_key_tag:

@@ -125,7 +125,7 @@ class InfoBERTCriterion(AdversarialMethod):
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         delta, replay, steps = self.perturbation(batch), self.replay(batch), self.cfg.adv_steps
-        draws = self._draws(batch)
+        generator = self._generator(batch)
         losses: list[Tensor] = []
         totals: list[Tensor] = []
         for t in range(steps):
@@ -135,7 +135,7 @@ class InfoBERTCriterion(AdversarialMethod):
                 # The gradient of the last pass ranks the words for the lower bound.
                 with delta.applied(not last or self.cfg.infobert_alpha > 0, defers=not last):
                     predictions, loss = batch.forward()
-                total, gradient, bounds = self._regularised(batch, delta, states, loss, draws)
+                total, gradient, bounds = self._regularised(batch, delta, states, loss, generator)
                 batch.backward(total / steps)
             losses.append(loss.detach())
             totals.append(total.detach())
@@ -149,7 +149,7 @@ class InfoBERTCriterion(AdversarialMethod):
         mean = torch.stack(totals).mean(dim=0)
         return self.adversarial_log(scores, losses, mean, delta, batch.sample, **bounds)
 
-    def _draws(self, batch: MiniBatch) -> torch.Generator:
+    def _generator(self, batch: MiniBatch) -> torch.Generator:
         """The generator for the permutations of the bounds, seeded by the mini-batch."""
         first = self.objective.row_ids(batch.sample)[0]
         # The id is negative, unlike any row's, because the noise of the rows has its own seeds.
@@ -158,7 +158,7 @@ class InfoBERTCriterion(AdversarialMethod):
 
     def _regularised(
         self, batch: MiniBatch, delta: Perturbation, states: EncoderStates, loss: Tensor,
-        draws: torch.Generator,
+        generator: torch.Generator,
     ) -> tuple[Tensor, Optional[Tensor], Log]:  # fmt: skip
         """The loss that a pass descends on, summed over the batch, the gradient that delta ascends along
         (``None``: that of the whole loss), and the bounds, for the log."""
@@ -169,14 +169,14 @@ class InfoBERTCriterion(AdversarialMethod):
             return loss, gradient, bounds
         total = loss
         if cfg.infobert_beta > 0:
-            upper = size * information.upper_bound(states.embedded, delta.mask, draws)
+            upper = size * information.upper_bound(states.embedded, delta.mask, generator)
             total = total + cfg.infobert_beta * upper
             bounds["infobert_upper"] = upper.detach()
         if cfg.infobert_alpha > 0:
             assert delta.delta is not None  # for mypy: the pass made it
             scaled = total * loss_scale(batch.optimizer)  # small gradients would underflow in half precision
             (gradient,) = torch.autograd.grad(scaled, delta.delta, retain_graph=True)
-            lower = size * self._lower_bound(batch, delta, states, gradient, draws)
+            lower = size * self._lower_bound(batch, delta, states, gradient, generator)
             total = total - cfg.infobert_alpha * lower
             bounds["infobert_lower"] = lower.detach()
         states.embedded = states.first_token = None  # frees them: only one graph is alive at a time
@@ -184,18 +184,18 @@ class InfoBERTCriterion(AdversarialMethod):
 
     def _lower_bound(
         self, batch: MiniBatch, delta: Perturbation, states: EncoderStates, gradient: Tensor,
-        draws: torch.Generator,
+        generator: torch.Generator,
     ) -> Tensor:  # fmt: skip
         """I_lower of the tokens that the gradient of delta chooses."""
         cfg, words = self.cfg, delta.mask.clone()
         for token in self.special:
             words &= delta.tokens.ne(token)
         chosen = information.anchored(gradient, words, cfg.infobert_low, cfg.infobert_high)
-        most = min(words.size(1), math.ceil(words.size(1) * (cfg.infobert_high - cfg.infobert_low)) + 1)
+        max_chosen = min(words.size(1), math.ceil(words.size(1) * (cfg.infobert_high - cfg.infobert_low)) + 1)
         assert states.embedded is not None and states.first_token is not None  # for mypy
         with batch.autocast():
             return information.lower_bound(
-                self.estimate, states.embedded, states.first_token, chosen, most, draws
+                self.estimate, states.embedded, states.first_token, chosen, max_chosen, generator
             )
 
 

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 HIDDEN = 300  # width of the network that compares two states, as in the authors' code
-_LEAST = -1e30  # exp of it is 0, and its gradient is not NaN
+_LOWEST = -1e30  # exp of it is 0, and its gradient is not NaN
 
 
-def upper_bound(states: Tensor, mask: Tensor, draws: Generator) -> Tensor:
+def upper_bound(states: Tensor, mask: Tensor, generator: Generator) -> Tensor:
     """Half the mean squared distance between tokens and a random permutation of them.
 
     This is the authors' default: the CLUB bound of section 3.2 with a Gaussian around each token.
@@ -20,13 +20,13 @@ def upper_bound(states: Tensor, mask: Tensor, draws: Generator) -> Tensor:
     Args:
         states: (rows, tokens, dim), of the embedding layer.
         mask: (rows, tokens) bool, true on real tokens.
-        draws: the generator for the permutation, on the device of ``states``.
+        generator: the generator for the permutation, on the device of ``states``.
 
     Returns:
         a scalar in fp32; 0 if there are no tokens.
     """
     flat, real = states.float().flatten(0, 1), mask.flatten()
-    keys = torch.rand(mask.shape, generator=draws, device=mask.device).flatten()
+    keys = torch.rand(mask.shape, generator=generator, device=mask.device).flatten()
     order = keys.masked_fill(~real, 2.0).argsort()  # the real tokens, shuffled; then padding
     places = (~real).to(torch.uint8).argsort(stable=True)  # the real tokens, in order; then padding
     count = real.sum()
@@ -87,14 +87,14 @@ class InfoNCE(nn.Module):
         hidden = F.relu(of_x.unsqueeze(1) + of_y.unsqueeze(2))  # (chunks, a, b, HIDDEN)
         scores = F.softplus(self.last(hidden).squeeze(-1).float())
         count = real.sum(dim=1).float()
-        against = scores.masked_fill(~real.unsqueeze(1), _LEAST).logsumexp(dim=2)
+        against = scores.masked_fill(~real.unsqueeze(1), _LOWEST).logsumexp(dim=2)
         gains = (scores.diagonal(dim1=1, dim2=2) - against) * real
         bounds = gains.sum(dim=1) / count.clamp(min=1) + count.clamp(min=1).log()
         return bounds.sum() / (count > 0).sum().clamp(min=1)
 
 
 def lower_bound(
-    estimate: nn.Module, local: Tensor, whole: Tensor, chosen: Tensor, most: int, draws: Generator
+    estimate: nn.Module, local: Tensor, whole: Tensor, chosen: Tensor, max_chosen: int, generator: Generator
 ) -> Tensor:
     """:class:`InfoNCE` between chosen tokens and the states of their rows, shuffled, in chunks of ``rows``
     pairs.
@@ -104,16 +104,18 @@ def lower_bound(
         local: (rows, tokens, dim), of the embedding layer.
         whole: (rows, dim), of the first token in the last layer.
         chosen: (rows, tokens) bool.
-        most: upper limit on the number of chosen tokens per row.
-        draws: the generator for the shuffle, on the device of ``local``.
+        max_chosen: upper limit on the number of chosen tokens per row.
+        generator: the generator for the shuffle, on the device of ``local``.
 
     Returns:
         a scalar in fp32; 0 if nothing is chosen.
     """
     rows, tokens = chosen.shape
-    keys = torch.rand(chosen.shape, generator=draws, device=chosen.device).flatten()
-    order = keys.masked_fill(~chosen.flatten(), 2.0).argsort()[: rows * most]
+    keys = torch.rand(chosen.shape, generator=generator, device=chosen.device).flatten()
+    order = keys.masked_fill(~chosen.flatten(), 2.0).argsort()[: rows * max_chosen]
     real = torch.arange(len(order), device=order.device) < chosen.sum()
     x, y = local.flatten(0, 1)[order], whole[order // tokens]
-    result: Tensor = estimate(x.view(most, rows, -1), y.view(most, rows, -1), real.view(most, rows))
+    result: Tensor = estimate(
+        x.view(max_chosen, rows, -1), y.view(max_chosen, rows, -1), real.view(max_chosen, rows)
+    )
     return result

@@ -70,7 +70,7 @@ class TAVATCriterion(AdversarialMethod):
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         if all(weight.grad is None for weight in batch.parts.weights):
-            self.table.forget()  # an update starts, perhaps after one that was dropped
+            self.table.discard()  # an update starts, perhaps after one that was dropped
         delta, replay, steps = self.perturbation(batch), self.replay(batch), self.cfg.adv_steps
         losses: list[Tensor] = []
         for t in range(steps):
@@ -91,7 +91,7 @@ class TAVATCriterion(AdversarialMethod):
         if not self.is_released:
             delta.ascend(self.cfg.adv_lr)  # eta_K, the new rows of the table; `released` keeps eta_{K-1}
         if not batch.ignore_grad:
-            self.table.note(delta.tokens, delta.mask, delta.of_words())
+            self.table.record(delta.tokens, delta.mask, delta.of_words())
         return log
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> TokenAwarePerturbation:

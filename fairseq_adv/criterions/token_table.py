@@ -34,7 +34,7 @@ class TokenTable:
     def __init__(self, seed: int, magnitude: float) -> None:
         self.seed = seed
         self.magnitude = magnitude
-        self._noted: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._records: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def rows(self, optimizer: Any, embedding: nn.Module) -> Tensor:
         """The table before this update; created in the first one.
@@ -49,7 +49,7 @@ class TokenTable:
         kept[_KEY] = table = table.to(weight.device)  # type: ignore[arg-type]  # a checkpoint's is on the CPU
         return table
 
-    def note(self, tokens: Tensor, mask: Tensor, values: Tensor) -> None:
+    def record(self, tokens: Tensor, mask: Tensor, values: Tensor) -> None:
         """Records the final perturbations of a mini-batch's words.
 
         Args:
@@ -57,11 +57,11 @@ class TokenTable:
             mask: (rows, tokens) bool, true on real tokens.
             values: (rows, tokens, dim) fp32, zero on padding.
         """
-        self._noted.append((tokens, mask, values.flatten(0, 1)))
+        self._records.append((tokens, mask, values.flatten(0, 1)))
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Drops the records of an update that was not made."""
-        self._noted = []
+        self._records = []
 
     def update(self, optimizer: Any, embedding: nn.Module, adds: bool) -> None:
         """Sets a word's row to the mean over its occurrences in all mini-batches of the update.
@@ -75,13 +75,13 @@ class TokenTable:
         """
         table = self.rows(optimizer, embedding)
         counts = table.new_zeros(len(table))
-        for tokens, real, _ in self._noted:
+        for tokens, real, _ in self._records:
             counts.index_add_(0, tokens.flatten(), real.flatten().float())
         sum_over_workers(counts)
         words = self._words(counts)
         place = ((counts > 0).cumsum(0) - 1).clamp(min=0)
         sums = table.new_zeros(len(words), table.size(1))
-        for tokens, _, values in self._noted:
+        for tokens, _, values in self._records:
             if len(words):
                 sums.index_add_(0, place[tokens.flatten()], values)
         sum_over_workers(sums)
@@ -89,14 +89,14 @@ class TokenTable:
             table.index_add_(0, words, sums)
         else:
             table.index_copy_(0, words, sums / counts[words].unsqueeze(1))
-        self.forget()
+        self.discard()
 
     def _words(self, counts: Tensor) -> Tensor:
         """The words with a count above 0, in order, (words,) int64; with one worker, the host knows them."""
         if workers() > 1:
             return counts.nonzero().view(-1)
         found = torch.zeros(len(counts), dtype=torch.bool)
-        for tokens, real, _ in self._noted:
+        for tokens, real, _ in self._records:
             found[host_copy(tokens)[host_copy(real)]] = True
         return found.nonzero().view(-1).to(counts.device, non_blocking=True)
 
@@ -112,6 +112,7 @@ def warn_of_a_lost_table(cfg: MethodConfig) -> None:
     """Warns if checkpoints will not contain the table."""
     if cfg.no_save_optimizer_state and not cfg.no_save:
         logger.warning(
-            "--no-save-optimizer-state: checkpoints won't contain the table of --criterion tavat, so a run "
-            "that resumes from one starts with a new table. Leave it out if a run may be restarted."
+            "--no-save-optimizer-state: checkpoints won't contain the table of --criterion %s, so a run that "
+            "resumes from one starts with a new table. Leave it out if a run may be restarted.",
+            cfg._name,
         )

@@ -10,7 +10,7 @@ from torch import Tensor
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.perturbation import DropoutReplay, Perturbation
-from fairseq_adv.perturbation.vat_steps import cosine
+from fairseq_adv.perturbation.steps import cosine
 
 
 def ascent_log(delta: Perturbation, gradient: Tensor, usable: Tensor, divergences: Sequence[Tensor]) -> Log:

@@ -1,4 +1,4 @@
-"""States of the encoder that CreAT and InfoBERT need and that the model does not return."""
+"""States of the encoder that a method compares and that the model does not return."""
 
 from __future__ import annotations
 
@@ -42,9 +42,8 @@ def _find_encoder(model: nn.Module) -> nn.Module:
             encoder: nn.Module = module
             return encoder
     raise DataError(
-        f"{type(model).__name__} has none of fairseq's Transformer encoders. --criterion creat compares "
-        "such an encoder's last states of the first token. Choose an --arch such as roberta_base, or "
-        "another --criterion."
+        f"{type(model).__name__} has none of fairseq's Transformer encoders, whose last states of the "
+        "first token this criterion compares. Choose an --arch such as roberta_base, or another --criterion."
     )
 
 

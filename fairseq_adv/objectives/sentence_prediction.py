@@ -45,7 +45,7 @@ class SentencePrediction(Objective):
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         super().__init__(cfg, task)
         self.head = cfg.classification_head_name
-        self.passes = first_token_context(task)
+        self.first_token_context = first_token_context(task)
         self.is_regression = bool(cfg.regression_target)
         self.positive_class = None if self.is_regression else self._positive_class()
         if not self.is_regression:
@@ -62,7 +62,7 @@ class SentencePrediction(Objective):
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
         """(sentences, classes) logits, or (sentences, 1) values."""
-        with self.passes(model):
+        with self.first_token_context(model):
             logits, _ = model(**sample["net_input"], features_only=True, classification_head_name=self.head)
         return logits  # type: ignore[no-any-return]
 

@@ -33,14 +33,14 @@ class SentenceRanking(Labelled):
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         super().__init__(cfg, task)
-        self.passes = first_token_context(task)
+        self.first_token_context = first_token_context(task)
 
     def check_model(self, model: nn.Module) -> None:
         check_classification_head(model, self.cfg.classification_head_name)
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
         """(questions, max_choices) scores, -inf for choices that a question does not have."""
-        with self.passes(model):
+        with self.first_token_context(model):
             outputs, _ = model(
                 **sample["net_input"],
                 features_only=True,

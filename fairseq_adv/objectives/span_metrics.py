@@ -30,13 +30,13 @@ FORBIDDEN = float("-inf")  # the logit of a position where no answer may begin o
 _COLUMNS = ("question", "score", "exact", "f1", "null", "impossible", "has_impossible")
 
 
-def best_spans(predictions: Tensor, longest: int, most: int) -> tuple[Tensor, Tensor]:
+def best_spans(predictions: Tensor, max_tokens: int, max_spans: int) -> tuple[Tensor, Tensor]:
     """The best spans of the context of each window.
 
     Args:
         predictions: from :meth:`fairseq_adv.objectives.spans.Spans.predict`.
-        longest: maximum number of tokens in a span.
-        most: maximum number of spans; a short context has fewer.
+        max_tokens: maximum number of tokens in a span.
+        max_spans: maximum number of spans; a short context has fewer.
 
     Returns:
         their scores, begin + end logit, (windows, spans) fp32, -inf after the last one; and their positions,
@@ -45,11 +45,11 @@ def best_spans(predictions: Tensor, longest: int, most: int) -> tuple[Tensor, Te
     begin, end = predictions.float().unbind(dim=1)
     begin = begin.clone()
     begin[:, 0] = FORBIDDEN  # <s>, which stands for no answer
-    ends = F.pad(end, (0, longest - 1), value=FORBIDDEN).unfold(1, longest, 1)
+    ends = F.pad(end, (0, max_tokens - 1), value=FORBIDDEN).unfold(1, max_tokens, 1)
     scores = (begin.unsqueeze(-1) + ends).flatten(1)
-    best, place = scores.topk(min(most, scores.size(1)), dim=1)
-    first = place // longest
-    return best, torch.stack([first, first + place % longest], dim=-1)
+    best, place = scores.topk(min(max_spans, scores.size(1)), dim=1)
+    first = place // max_tokens
+    return best, torch.stack([first, first + place % max_tokens], dim=-1)
 
 
 def null_scores(predictions: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fairseq_adv.perturbation import geometry
 from fairseq_adv.perturbation.geometry import Groups
 from fairseq_adv.perturbation.host_copies import host_copy, with_host_copy
-from fairseq_adv.perturbation.vat_steps import normalized_step
+from fairseq_adv.perturbation.steps import normalized_step
 
 
 def find_token_embedding(model: nn.Module) -> nn.Module:
@@ -71,6 +71,9 @@ class Perturbation:
         unit: (examples,) fp32, the unit of relative sizes; ``None``: they are absolute, or no pass was run.
         tokens: (rows, tokens) int64, the layer's input in the first pass.
         mask: (rows, tokens) bool, true on real tokens.
+
+    Raises:
+        RuntimeError: in methods that need a pass, or a gradient, before it has been made.
     """
 
     tokens: Tensor
@@ -157,9 +160,6 @@ class Perturbation:
         Args:
             step_size: alpha.
             gradient: a different g, (rows, tokens, dim).
-
-        Raises:
-            RuntimeError: no gradient has reached delta.
         """
         rule = partial(
             normalized_step,
@@ -173,11 +173,7 @@ class Perturbation:
     @torch.no_grad()
     def step(self, rule: Callable[[Tensor, Tensor], Tensor], gradient: Tensor) -> None:
         """delta <- rule(delta, gradient), both (rows, tokens, dim) fp32; if sizes are relative, both are in
-        that unit.
-
-        Raises:
-            RuntimeError: no pass has been run yet.
-        """
+        that unit."""
         if self.unit is None:
             self.move_to(rule(self.value(), gradient))
         else:
@@ -189,11 +185,7 @@ class Perturbation:
         self.delta = delta.detach()
 
     def value(self) -> Tensor:
-        """delta, detached, (rows, tokens, dim) fp32.
-
-        Raises:
-            RuntimeError: no pass has been run yet.
-        """
+        """delta, detached, (rows, tokens, dim) fp32."""
         if self.delta is None:
             raise RuntimeError("the perturbation is created in the first pass, and none has been run")
         return self.delta.detach()
@@ -204,29 +196,17 @@ class Perturbation:
         return self.delta is not None and self.delta.grad is not None
 
     def gradient(self) -> Tensor:
-        """The gradient from the backward of the last pass, (rows, tokens, dim) fp32.
-
-        Raises:
-            RuntimeError: no gradient has reached delta.
-        """
+        """The gradient from the backward of the last pass, (rows, tokens, dim) fp32."""
         if self.delta is None or self.delta.grad is None:
             raise RuntimeError("no gradient has reached the perturbation: run a backward pass before a step")
         return self.delta.grad
 
     def norm(self, norm_type: str | None = None) -> Tensor:
-        """||delta|| of each example, (examples,) fp32, in ``norm_type`` or the perturbation's own norm.
-
-        Raises:
-            RuntimeError: no pass has been run yet.
-        """
+        """||delta|| of each example, (examples,) fp32, in ``norm_type`` or the perturbation's own norm."""
         return geometry.example_norm(self.value(), norm_type or self.norm_type, self.groups)
 
     def relative_norm(self) -> Tensor:
-        """||delta||_F / ||X||_F of each example, (examples,) fp32: how large delta is for this encoder.
-
-        Raises:
-            RuntimeError: no pass has been run yet.
-        """
+        """||delta||_F / ||X||_F of each example, (examples,) fp32: how large delta is for this encoder."""
         frobenius = self.norm("l2")
         assert self.embedding_norm is not None  # for mypy: created together with delta
         return frobenius / self.embedding_norm

@@ -24,8 +24,8 @@ def find_layers(model: nn.Module) -> list[nn.Module]:
         if isinstance(layers, nn.ModuleList) and any(child is embedding for child in module.children()):
             return [layers[i] for i in range(len(layers))]  # iterating over a LayerDrop list drops layers
     raise ValueError(
-        f"{type(model).__name__} has no list of layers next to its token embedding. --criterion yopo and "
-        "infobert need an encoder such as fairseq's roberta (encoder.sentence_encoder.layers); choose "
+        f"{type(model).__name__} has no list of layers next to its token embedding, which this criterion "
+        "needs: use an encoder such as fairseq's roberta (encoder.sentence_encoder.layers), or choose "
         "another --criterion"
     )
 

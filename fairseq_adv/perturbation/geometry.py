@@ -1,9 +1,14 @@
 """Pure tensor functions on a perturbation: its start, its norm, its step and its projection.
 
-A perturbation has the shape (rows, tokens, dim) of the embedded batch. Its norm belongs to an *example*,
-which is one row or several: all candidates of a question form one example, and the norm is taken over their
-concatenation (FreeLB, appendix A.1). :class:`Groups` defines the examples.
-All arithmetic is in fp32, whatever the model's precision.
+A perturbation, and its gradient, has the shape (rows, tokens, dim) of the embedded batch. Its norm belongs to
+an *example*, which is one row or several: all candidates of a question form one example, and the norm is
+taken over their concatenation (FreeLB, appendix A.1). All arithmetic is in fp32, whatever the model's
+precision; results are fp32 and on the device of the arguments. What most functions take:
+
+- ``mask``: (rows, tokens) bool, true on real tokens;
+- ``dim``: the embedding dimension D;
+- ``norm_type``: ``l2`` or ``linf``;
+- ``groups``: the rows of each example; ``None``: every row is an example.
 """
 
 from __future__ import annotations
@@ -33,15 +38,9 @@ class Groups:
 
 
 def example_norm(x: Tensor, norm_type: str = "l2", groups: Groups | None = None) -> Tensor:
-    """Norm of each example: Frobenius over its rows x tokens x dim, or the largest entry (linf).
+    """Norm of each example, (examples,): Frobenius over its rows x tokens x dim, or the largest entry (linf).
 
-    Args:
-        x: (rows, tokens, dim), any floating type.
-        norm_type: ``l2`` or ``linf``.
-        groups: the rows of each example; ``None``: every row is an example.
-
-    Returns:
-        (examples,) fp32.
+    ``x`` has any floating type.
     """
     flat = x.flatten(1).float()
     if norm_type == "l2":
@@ -78,15 +77,8 @@ def uniform_start(
     on how the batch is padded, split or distributed over workers.
 
     Args:
-        mask: (rows, tokens) bool, true on real tokens.
-        dim: embedding dimension D.
         magnitude: m, 0 or more. 0 gives zeros.
-        seeds: one integer per row.
-        norm_type: ``l2`` or ``linf``.
-        groups: the rows of each example; ``None``: every row is an example.
-
-    Returns:
-        (rows, tokens, dim) fp32 on the device of ``mask``.
+        seeds: one integer per row, from :func:`row_seeds`.
     """
     if magnitude == 0:
         return torch.zeros(*mask.shape, dim, device=mask.device)
@@ -104,22 +96,13 @@ def gaussian_start(
 ) -> Tensor:
     """N(0, std^2) in every entry, zero on padding (ALUM, Algorithm 1, line 4); seeded like the uniform start.
 
-    Args:
-        mask: (rows, tokens) bool, true on real tokens.
-        dim: embedding dimension D.
-        std: sigma.
-        seeds: one integer per row.
-        norm_type: ``l2`` divides by sqrt(L * D), so that the expected norm of an example is about std.
-        groups: the rows of each example; ``None``: every row is an example.
-
-    Returns:
-        (rows, tokens, dim) fp32 on the device of ``mask``.
+    l2: divided by sqrt(L * D) too.
     """
     return _placed(_noise(torch.randn, mask, dim, seeds).mul_(std), mask, norm_type, groups)
 
 
 def entries(mask: Tensor, dim: int, groups: Groups | None = None) -> Tensor:
-    """L * D of each example, (examples,) fp32, at least 1."""
+    """L * D of each example, (examples,), at least 1."""
     lengths = mask.sum(dim=1).float()
     if groups is not None:
         lengths = lengths.new_zeros(groups.count).index_add(0, groups.index, lengths)
@@ -152,15 +135,7 @@ def ascent_direction(grad: Tensor, norm_type: str = "l2", groups: Groups | None 
     """g / ||g|| per example; zero for an example whose gradient is zero or not finite.
 
     A zero gradient has no direction, and neither does one that overflowed under a loss scale. Such an example
-    does not move; the rest of the batch does.
-
-    Args:
-        grad: (rows, tokens, dim), any floating type, under any loss scale (it cancels).
-        norm_type: ``l2`` or ``linf``.
-        groups: the rows of each example; ``None``: every row is an example.
-
-    Returns:
-        (rows, tokens, dim) fp32.
+    does not move; the rest of the batch does. ``grad`` has any floating type and loss scale, which cancels.
     """
     norm = example_norm(grad, norm_type, groups)
     usable = torch.isfinite(norm) & (norm > 0)
@@ -171,14 +146,7 @@ def ascent_direction(grad: Tensor, norm_type: str = "l2", groups: Groups | None 
 
 def token_direction(grad: Tensor, mask: Tensor) -> Tensor:
     """g / ||g||_2 per token (TAVAT, section 3); zero on padding, and for tokens whose gradient is zero or
-    not finite.
-
-    Args:
-        grad: (rows, tokens, dim), any floating type, under any loss scale (it cancels).
-        mask: (rows, tokens) bool, true on real tokens.
-
-    Returns:
-        (rows, tokens, dim) fp32.
+    not finite. See :func:`ascent_direction`.
     """
     norm = torch.linalg.vector_norm(grad.float(), dim=-1, keepdim=True)
     usable = torch.isfinite(norm) & (norm > 0) & mask.unsqueeze(-1)
@@ -187,15 +155,7 @@ def token_direction(grad: Tensor, mask: Tensor) -> Tensor:
 
 
 def scale_by_token(x: Tensor, groups: Groups | None = None) -> Tensor:
-    """Multiplies each token by its norm over the largest token norm in its example (TAVAT, section 3: n^i).
-
-    Args:
-        x: (rows, tokens, dim) fp32.
-        groups: the rows of each example; ``None``: every row is an example.
-
-    Returns:
-        (rows, tokens, dim) fp32.
-    """
+    """Multiplies each token by its norm over the largest one in its example (TAVAT, section 3: n^i)."""
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     largest = example_norm(norm, "linf", groups).clamp(min=torch.finfo(torch.float32).tiny)
     share: Tensor = norm / per_row(largest, groups)
@@ -205,14 +165,7 @@ def scale_by_token(x: Tensor, groups: Groups | None = None) -> Tensor:
 def project(delta: Tensor, radius: float, norm_type: str = "l2", groups: Groups | None = None) -> Tensor:
     """The nearest point of the ball of ``radius`` around 0, per example (FreeLB, Algorithm 1, line 9).
 
-    Args:
-        delta: (rows, tokens, dim) fp32.
-        radius: epsilon; 0 or less means no ball: delta is returned unchanged.
-        norm_type: ``l2`` or ``linf``.
-        groups: the rows of each example; ``None``: every row is an example.
-
-    Returns:
-        (rows, tokens, dim) fp32.
+    A radius of 0 or less means no ball: delta is returned unchanged.
     """
     if radius <= 0:
         return delta
@@ -230,11 +183,6 @@ def row_seeds(seed: int, update: int, ids: Sequence[int], groups: Groups | None 
     with the same id, such as a question drawn twice in an epoch, get the same seeds, because whether they are
     in the same batch depends on how the epoch is split into batches.
 
-    Args:
-        seed: the run's seed.
-        update: number of updates made.
-        ids: of each row, in the data set's numbering.
-        groups: the rows of each example; ``None``: every row is an example.
     """
     seen: dict[int, int] = {}
     seeds = []

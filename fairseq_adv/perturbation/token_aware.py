@@ -55,11 +55,7 @@ class TokenAwarePerturbation(Perturbation):
 
     @torch.no_grad()
     def ascend(self, step_size: float, gradient: Tensor | None = None) -> None:
-        """Moves both parts by a step of ``step_size``. See :class:`TokenAwarePerturbation`.
-
-        Raises:
-            RuntimeError: no gradient has reached delta.
-        """
+        """Moves both parts by a step of ``step_size``. See :class:`TokenAwarePerturbation`."""
         grad = self.gradient() if gradient is None else gradient
         length = step_size * self._unit_per_row()
         token = self._token + length * geometry.token_direction(grad, self.mask)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
-from fairseq_adv.tasks.token_head import add_token_head
-from fairseq_adv.tasks.tokenizer_task import TokenizerTask, TokenizerTaskConfig
+from fairseq_adv.tasks.tokenizer_task import TokenizerTask, TokenizerTaskConfig, without_heads
 
 
 @dataclass
@@ -23,7 +23,7 @@ class TokenTaskConfig(TokenizerTaskConfig):
 
 
 class TokenTask(TokenizerTask):
-    """A task whose model has a :class:`~fairseq_adv.tasks.token_head.TokenHead`.
+    """A task whose model has a :class:`TokenHead`.
 
     Args:
         cfg: the options.
@@ -43,7 +43,11 @@ class TokenTask(TokenizerTask):
             DataError: the architecture has no classification heads.
         """
         model: nn.Module = super().build_model(cfg, from_checkpoint)
-        add_token_head(model, self.cfg.classification_head_name, self.outputs)
+        heads, args = getattr(model, "classification_heads", None), getattr(model, "args", None)
+        if heads is None or args is None:
+            raise without_heads(model)
+        head = TokenHead(args.encoder_embed_dim, self.outputs, args.pooler_dropout)
+        heads[self.cfg.classification_head_name] = head
         return model
 
     def _order(self, split: str) -> "dict[str, Any]":
@@ -53,3 +57,38 @@ class TokenTask(TokenizerTask):
             "shuffle": not self.cfg.no_shuffle,
             "group_by_length": not self.cfg.no_group_by_length,
         }
+
+
+class TokenHead(nn.Module):
+    """Dropout and a linear layer, as in transformers' models for tags and for spans.
+
+    The model's ``forward`` calls it like its other heads.
+
+    Args:
+        dim: width of the encoder.
+        outputs: number of outputs per token.
+        dropout: fairseq's ``pooler_dropout``.
+    """
+
+    def __init__(self, dim: int, outputs: int, dropout: float) -> None:
+        super().__init__()
+        self.dense = _NoLayer()
+        self.dropout = nn.Dropout(dropout)
+        self.out_proj = nn.Linear(dim, outputs)
+        nn.init.normal_(self.out_proj.weight, std=0.02)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def forward(self, features: Tensor, **unused: Any) -> Tensor:
+        """(rows, tokens, outputs) of features (rows, tokens, dim)."""
+        outputs: Tensor = self.out_proj(self.dropout(features))
+        return outputs
+
+
+class _NoLayer(nn.Module):
+    """fairseq's RoBERTa reads the width of each head's ``dense`` when it loads a checkpoint; here it is 0."""
+
+    out_features = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.zeros(0))

@@ -7,7 +7,7 @@ import torch
 
 from fairseq_adv.perturbation import Groups
 from fairseq_adv.perturbation.geometry import gaussian_start
-from fairseq_adv.perturbation.vat_steps import cosine, vat_step
+from fairseq_adv.perturbation.steps import cosine, vat_step
 
 pytestmark = pytest.mark.fast
 

@@ -1,4 +1,4 @@
-"""The ascent steps of virtual adversarial training in ALUM, mt-dnn and SMART.
+"""The ascent steps of FreeLB, ALUM, mt-dnn and SMART.
 
 Each maps (delta, g) to the next delta, all (rows, tokens, dim) fp32. Papers and code mean different
 things by the projection, and the sizes of their deltas differ by five orders of magnitude; docs/methods.md
