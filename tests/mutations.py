@@ -38,7 +38,7 @@ MUTATIONS = [
         "the last worker's processor decides, which has not seen the checkpoint",
     ),
     Mutation(
-        "fairseq_adv/criterions/restart.py",
+        "fairseq_adv/training/restart.py",
         "option.follow(amp, _path(trainer), trainer.cfg.common)",
         "pass",
         "tests/integration/test_precision.py::test_a_checkpoint_without_the_option_is_followed_too",
@@ -192,7 +192,7 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/criterions/information.py",
-        ".masked_fill(~real.unsqueeze(1), _LEAST)",
+        ".masked_fill(~real.unsqueeze(1), _LOWEST)",
         "",
         "tests/criterions/test_infobert.py::test_the_lower_bound_of_chunks_that_are_not_full_and_of_none",
         "pairs that are not there are negatives of infobert's bound",
@@ -278,6 +278,21 @@ MUTATIONS = [
         "pass",
         "tests/accordance/test_accordance_probe.py::test_all_else_is_as_it_was[False-False]",
         "a measurement does not restore numpy's generator",
+    ),
+    # --- training -----------------------------------------------------------------------------------
+    Mutation(
+        "fairseq_adv/training/restart.py",
+        "group.update({**trainer.optimizer.optimizer_config, **(overrides or {})})",
+        "pass",
+        "tests/criterions/test_restart.py::test_agreed_changes_take_effect_and_are_recorded",
+        "a restart keeps the learning rate and betas that the user has changed",
+    ),
+    Mutation(
+        "fairseq_adv/training/gpu_precision.py",
+        "torch.cuda.get_device_capability()[0] < AMPERE or",
+        "",
+        "tests/criterions/test_gpu_precision.py::test_products_stay_as_torch_has_them",
+        "a GPU without TF32 is told to use it",
     ),
     # --- tasks --------------------------------------------------------------------------------------
     Mutation(

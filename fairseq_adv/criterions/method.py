@@ -16,14 +16,11 @@ from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
 from fairseq_adv.criterions import diverged
-from fairseq_adv.criterions.compiled_layers import check_compile, compile_layers
 from fairseq_adv.criterions.flood import Flood, check_flood_options
-from fairseq_adv.criterions.gpu_precision import allow_tf32, refuse_fp16_without_gpu
 from fairseq_adv.criterions.logs import Log, Logged, Scored, complete, on_host, reduce_logs
 from fairseq_adv.criterions.method_options import MethodConfig, check_options, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
 from fairseq_adv.criterions.renamed import tell
-from fairseq_adv.criterions.restart import RECORD, check_restart, follow_precision, use_new_options
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.checkpoint_files import let_criterions_read_checkpoints
 from fairseq_adv.fairseq_patches.data_loading import seed_one_thread_at_a_time
@@ -42,6 +39,9 @@ from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import workers
 from fairseq_adv.perturbation import DropoutReplay
+from fairseq_adv.training.compiled_layers import check_compile, compile_layers
+from fairseq_adv.training.gpu_precision import allow_tf32, refuse_fp16_without_gpu
+from fairseq_adv.training.restart import RECORD, check_restart, follow_precision, use_new_options
 
 StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as in fairseq
 FIRST_UPDATE = "first_update"  # fairseq's meters of this name; checkpoints contain them
@@ -248,7 +248,7 @@ class Method(FairseqCriterion):
                 the checkpoint's run resumes, which may have used version 0.2 of this project.
 
         Raises:
-            DataError: options have changed; see :mod:`fairseq_adv.criterions.restart`.
+            DataError: options have changed; see :mod:`fairseq_adv.training.restart`.
         """
         refuse_fp16_without_gpu(trainer)  # before fairseq loads the state of an optimizer
         if reset_optimizer:

@@ -14,7 +14,8 @@ from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import OmegaConf
 from support import ADVERSARIAL, batch, build, train_args, write_task
 
-from fairseq_adv.criterions.changed_options import (
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.training.changed_options import (
     CHOSEN,
     LIMITS,
     MAY_CHANGE,
@@ -23,7 +24,6 @@ from fairseq_adv.criterions.changed_options import (
     Changes,
     compare,
 )
-from fairseq_adv.data.errors import DataError
 
 BATCH = "--batch-size x --update-freq x workers"
 

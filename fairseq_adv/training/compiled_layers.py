@@ -18,7 +18,6 @@ import torch
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.method_options import MethodConfig
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.perturbation import find_layers
 
@@ -28,7 +27,7 @@ HOW: dict[str, Any] = {"options": {"fallback_random": True}}
 CACHE_TAG = "no donated buffers"
 
 
-def check_compile(cfg: MethodConfig) -> None:
+def check_compile(cfg: Any) -> None:
     """Raises DataError if ``--compile`` is given and this torch or another option makes it impossible."""
     if not cfg.compile:
         return
