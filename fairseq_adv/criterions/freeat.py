@@ -8,7 +8,7 @@ gives the gradient of the perturbation, which moves along it before the next rep
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from fairseq import utils
@@ -145,25 +145,23 @@ class FreeATCriterion(AdversarialMethod):
         return str(self.cfg.freeat_schedule) == "passes"
 
 
+@dataclass
 class _Group:
     """The mini-batches that are being replayed.
 
-    Args:
+    Attributes:
         update: number of updates before the group.
         size: number of mini-batches.
-
-    Attributes:
         replays: number of finished replays.
         next_batch: index of the next mini-batch.
         deltas: the perturbations of the mini-batches seen so far, kept from one replay to the next.
     """
 
-    def __init__(self, update: int, size: int) -> None:
-        self.update = update
-        self.size = size
-        self.replays = 0
-        self.next_batch = 0
-        self.deltas: dict[int, Perturbation] = {}
+    update: int
+    size: int
+    replays: int = 0
+    next_batch: int = 0
+    deltas: dict[int, Perturbation] = field(default_factory=dict)
 
 
 def check_freeat_options(cfg: FreeATConfig) -> None:
