@@ -177,6 +177,8 @@ def draw_rows(
     """The rows of each batch, drawn without replacement; see :class:`AccordanceProbe`."""
     if batches < 2:
         raise DataError(f"{options}batches {batches}: pass 2 or more, since accordance compares batches")
+    if size < 1:
+        raise DataError(f"{options}batch-size {size}: pass 1 or more")
     batches = min(batches, examples // size)
     if batches < 2:
         raise DataError(
