@@ -59,7 +59,7 @@ def test_gpt2_words_equal_fairseqs_encoder_with_the_real_files(shared_data: Path
 def test_wordpiece_words_equal_the_tokenizer_on_whole_rows(limit: int, tmp_path: Path) -> None:
     folder = small_wordpiece(tmp_path)
     tokenizer = WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt")
-    engine, cache = tokenizer._engine, WordCache(tokenizer, limit)
+    engine, cache = tokenizer.engine, WordCache(tokenizer, limit)
     for rows in batches(3):
         tokens = [engine.encode(row, add_special_tokens=False).tokens for row in rows]
         check(cache, rows, [[*map(tokenizer.dictionary.index, row), 2] for row in tokens])
