@@ -44,8 +44,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def ours(path: Path, tokenizer: Any) -> Any:
+    from fairseq_adv.data.spans.spans_dataset import cut_into_windows, targets_of
     from fairseq_adv.data.spans.squad import read_squad
-    from fairseq_adv.data.spans.windows import cut_into_windows, targets_of
 
     squad = read_squad(path)
     windows = cut_into_windows(squad, tokenizer, LENGTH, OVERLAP)

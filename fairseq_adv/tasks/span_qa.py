@@ -9,9 +9,8 @@ from typing import Any, Optional
 from fairseq.tasks import register_task
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.spans.spans_dataset import SpansDataset
+from fairseq_adv.data.spans.spans_dataset import SPECIALS, SpansDataset, cut_into_windows
 from fairseq_adv.data.spans.squad import Squad, read_squad
-from fairseq_adv.data.spans.windows import SPECIALS, cut_into_windows
 from fairseq_adv.data.tables.split_files import find_split_file
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.tasks.token_task import TokenTask, TokenTaskConfig

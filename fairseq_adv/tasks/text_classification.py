@@ -13,7 +13,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
 
 from fairseq_adv.data.text.binarize import class_names
-from fairseq_adv.data.text.length_groups import GroupedByLength
+from fairseq_adv.data.text.rows_dataset import GroupedByLength
 from fairseq_adv.tasks.class_names import keep_class_names
 
 

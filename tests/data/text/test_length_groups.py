@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support import build, train_args, write_questions, write_task, write_wsc
 
-from fairseq_adv.data.text.length_groups import LEAST_POOLS, POOL, in_pools_by_length
+from fairseq_adv.data.text.rows_dataset import LEAST_POOLS, POOL, in_pools_by_length
 
 BATCH = 4
 

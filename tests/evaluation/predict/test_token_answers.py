@@ -18,9 +18,8 @@ from token_data import span_question, write_spans, write_squad, write_tags
 
 from fairseq_adv import load
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.spans.spans_dataset import SpansDataset
+from fairseq_adv.data.spans.spans_dataset import SpansDataset, cut_into_windows
 from fairseq_adv.data.spans.squad import read_squad
-from fairseq_adv.data.spans.windows import cut_into_windows
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.kinds import InputFile
