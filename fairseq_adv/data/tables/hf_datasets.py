@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.split_files import SPLITS, is_split
 from fairseq_adv.data.tables.table_files import PlacedRow
 
-# fairseq's name of a split -> the names used in data sets.
-_SPLITS = {"train": ("train",), "valid": ("validation", "valid", "dev", "val"), "test": ("test",)}
 _SAVED = ("dataset_dict.json", "state.json")  # in folders written by the library's save_to_disk
 
 
@@ -43,8 +42,8 @@ def load_splits(name: str, config: str | None = None) -> dict[str, Iterator[Plac
         ) from error
     found = loaded if isinstance(loaded, dict) else {"train": loaded}
     splits = {}
-    for split, names in _SPLITS.items():
-        theirs = next((one for one in names if one in found), None)
+    for split in SPLITS:
+        theirs = next((name for name in found if is_split(name, split)), None)
         if theirs is not None:
             splits[split] = _rows(f"{name}, split {theirs}", found[theirs])
     if "train" not in splits:
