@@ -128,25 +128,12 @@ class ALUMCriterion(Method):
 
     def step(self, batch: MiniBatch) -> Log:
         cfg, sample = self.cfg, batch.sample
-        delta, replay = self._perturbation(batch), self.replay(batch)
-        move = vat_step(str(cfg.vat_projection), cfg.vat_step_size, cfg.vat_epsilon, delta.groups)
-        usable = torch.ones((), dtype=torch.bool, device=batch.device)  # whether all gradients are finite
-        divergences: list[Tensor] = []
+        delta, replay = self._perturbation(batch), self.replay(batch)  # Algorithm 1, line 4
         with batch.autocast():
             with float32_embedding(batch.model, batch.embedding):
                 with batch.no_sync(), replay:
                     clean = self.objective.predict(batch.model, sample)
-                for _ in range(cfg.vat_steps):  # Algorithm 1, lines 5 to 8
-                    divergence, gradient = self._gradient(batch, clean.detach(), delta, replay)
-                    usable = usable & gradient.isfinite().all()
-                    gradient = torch.where(usable, gradient, torch.zeros_like(gradient))
-                    delta.step(move, gradient)
-                    divergences.append(divergence)
-                delta.move_to(torch.where(usable, delta.value(), torch.zeros_like(gradient)))
-                measured = ascent_log(delta, gradient, usable, divergences)
-                if (batch.update + 1) % max(cfg.log_interval, 1) == 0:
-                    divergence_from = partial(self._divergence, clean.detach(), sample=sample)
-                    measured.update(dropout_log(batch, replay, divergence_from))
+                usable, measured = self._ascend(batch, clean.detach(), delta, replay)  # lines 5 to 8
                 with replay, batch.reduced_with(clean), delta.applied(differentiable=False):
                     perturbed = self.objective.predict(batch.model, sample)
             task_loss = self.objective.loss(clean, sample)
@@ -160,6 +147,30 @@ class ALUMCriterion(Method):
             log = self.log(clean, loss, sample, **measured)
         batch.descend(loss)
         return log
+
+    def _ascend(
+        self, batch: MiniBatch, clean: Tensor, delta: Perturbation, replay: DropoutReplay
+    ) -> tuple[Tensor, Log]:
+        """K steps of delta, which is 0 after them if a gradient was not finite.
+
+        Returns:
+            whether all gradients were finite, a bool scalar; and what is logged of the steps.
+        """
+        cfg = self.cfg
+        move = vat_step(str(cfg.vat_projection), cfg.vat_step_size, cfg.vat_epsilon, delta.groups)
+        usable = torch.ones((), dtype=torch.bool, device=batch.device)
+        divergences: list[Tensor] = []
+        for _ in range(cfg.vat_steps):
+            divergence, gradient = self._gradient(batch, clean, delta, replay)
+            usable = usable & gradient.isfinite().all()
+            gradient = torch.where(usable, gradient, torch.zeros_like(gradient))
+            delta.step(move, gradient)
+            divergences.append(divergence)
+        delta.move_to(torch.where(usable, delta.value(), torch.zeros_like(gradient)))
+        measured = ascent_log(delta, gradient, usable, divergences)
+        if (batch.update + 1) % max(cfg.log_interval, 1) == 0:
+            measured.update(dropout_log(batch, replay, partial(self._divergence, clean, sample=batch.sample)))
+        return usable, measured
 
     def check_before_training(self, model: nn.Module) -> None:
         warn_of_rounding(
