@@ -23,6 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from measuring import build_trainer, clock, machine
 
+from fairseq_adv.cli.model_args import model_args
 from fairseq_adv.cli.number_types import count
 
 HEAD = "sentence_classification_head"
@@ -53,7 +54,7 @@ def build(options: argparse.Namespace, unused: str) -> Any:
     words = [
         "--task", options.task, "--criterion", "standard",
         "--tokenizer-dir", str(options.encoder), "--tokens-per-sample", str(options.tokens_per_sample),
-        *(options.encoder / "model_args.txt").read_text().split(),
+        *model_args(options.encoder),
     ]  # fmt: skip
     trainer = build_trainer(options.data, words, Path(unused), options.questions, options.fp16)
     trainer.model.train()  # turns off fairseq's fused inference layer, which has no gradient

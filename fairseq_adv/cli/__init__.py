@@ -89,7 +89,7 @@ VERBS: Mapping[str, Union[Verb, Group]] = {
 }
 REMOVED = {
     "figures": "fairseq-adv figures was removed in 0.3.0. Use examples/flooding/figures.py of the "
-    "repository, with the same arguments.",
+    "repository, with the same arguments."
 }
 
 

@@ -75,14 +75,7 @@ def _attack_embeddings(args: argparse.Namespace) -> None:
         loss=args.loss,
     )
     means = attack_checkpoint(
-        args.checkpoint,
-        how,
-        args.data,
-        args.split,
-        args.batch_size,
-        args.cpu,
-        args.batches,
-        args.precision,
+        args.checkpoint, how, args.data, args.split, args.batch_size, args.cpu, args.batches, args.precision
     )
     if args.json:
         print(json.dumps(means))
@@ -212,12 +205,5 @@ def _request(args: argparse.Namespace) -> Request:
         precision=args.precision,
     )  # fmt: skip
     return Request(
-        args.checkpoint,
-        file,
-        args.out,
-        settings,
-        resources,
-        args.at_once,
-        args.training_data,
-        how,
+        args.checkpoint, file, args.out, settings, resources, args.at_once, args.training_data, how
     )

@@ -93,10 +93,7 @@ def compare(args: argparse.Namespace) -> None:
     steps = 5 if args.steps is None else args.steps
     attacks = [
         Attack(
-            epsilon,
-            epsilon / 2 if args.step_size is None else args.step_size,
-            steps,
-            relative=args.relative,
+            epsilon, epsilon / 2 if args.step_size is None else args.step_size, steps, relative=args.relative
         )
         for epsilon in args.epsilon
     ]

@@ -19,10 +19,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "checkpoint": {"metavar": "CHECKPOINT", "help": "a checkpoint written by fairseq-train"},
     "--batch-size": {"type": count, "metavar": "N", "help": "examples per mini-batch"},
     "--cpu": {"action": "store_true", "help": "run on the CPU even if a GPU is available"},
-    "--data": {
-        "metavar": "DIR",
-        "help": "data folder (default: the one the checkpoint was trained on)",
-    },
+    "--data": {"metavar": "DIR", "help": "data folder (default: the one the checkpoint was trained on)"},
     "--encoding-errors": {
         "choices": ["strict", "replace"],
         "default": "strict",

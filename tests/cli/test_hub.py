@@ -91,11 +91,7 @@ def test_exports_and_reuses(samples: None, tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize(
     ("family", "heading"),
-    [
-        ("bert", "Load a BERT:"),
-        ("roberta", "Load a RoBERTa:"),
-        ("albert", "Load an ALBERT:"),
-    ],
+    [("bert", "Load a BERT:"), ("roberta", "Load a RoBERTa:"), ("albert", "Load an ALBERT:")],
 )
 def test_the_help_of_convert_says_what_works(
     samples: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, heading: str

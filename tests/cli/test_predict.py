@@ -93,15 +93,7 @@ def test_stopped_in_the_middle_and_run_again(
 def test_scores_alone_need_no_model(trained: Path, tmp_path: Path) -> None:
     assert run_command(*command(trained, tmp_path / "a")).returncode == 0
     file = str(next((tmp_path / "a" / "scores").iterdir()))
-    words = [
-        *COMMAND,
-        "--task",
-        "commonsense_qa",
-        "--out",
-        str(tmp_path / "b"),
-        "--scores",
-        file,
-    ]
+    words = [*COMMAND, "--task", "commonsense_qa", "--out", str(tmp_path / "b"), "--scores", file]
     done = run_command(*words)
     assert done.returncode == 0, done.stderr
     answers = [(tmp_path / name / "predictions.csv").read_bytes() for name in ("a", "b")]

@@ -66,14 +66,7 @@ def test_a_tokenizer_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_bad_file_ends_without_a_traceback(encoder: Path, tmp_path: Path) -> None:
     sst2(tmp_path / "SST-2")
     write(tmp_path / "SST-2" / "dev.tsv", ["sentence\tlabel", "good\tyes"])
-    command = [
-        *COMMAND,
-        str(tmp_path),
-        "SST-2",
-        str(tmp_path / "out"),
-        "--encoder",
-        str(encoder),
-    ]
+    command = [*COMMAND, str(tmp_path), "SST-2", str(tmp_path / "out"), "--encoder", str(encoder)]
     done = run_command(*command)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert f"error: {tmp_path}/SST-2/dev.tsv:2: unknown label 'yes'; SST-2 has 0, 1." in done.stderr

@@ -165,10 +165,7 @@ def test_suspicious_rows_are_told_or_refused(
     (tmp_path / "valid.csv").write_text("text,label\nb,y\n  ,x\n")
     pairs = [{"premise": "a", "hypothesis": text, "label": label} for text, label in ("bx", "cy", "by")]
     questions = [{"question": "w?", "choices": list(texts), "answer": 0} for texts in ("ab", "ba")]
-    for name, rows in (
-        ("nli", pairs),
-        ("choices", questions),
-    ):
+    for name, rows in (("nli", pairs), ("choices", questions)):
         (tmp_path / name).mkdir()
         for split in ("train", "dev"):
             text = "".join(json.dumps(row) + "\n" for row in rows)

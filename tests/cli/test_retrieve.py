@@ -106,11 +106,7 @@ def test_out_is_a_folder_unless_its_name_ends_in_jsonl(
     other = questions(tmp_path / "other.jsonl")
     for sources, out, message in [
         ([source], "out.csv", "out.csv: the output is jsonl. Pass a folder, or a name that ends in .jsonl."),
-        (
-            [source, other],
-            "new.jsonl",
-            "new.jsonl: one file can't hold 2 files of QUESTIONS. Pass a folder.",
-        ),
+        ([source, other], "new.jsonl", "new.jsonl: one file can't hold 2 files of QUESTIONS. Pass a folder."),
         ([source], "file", "file: not a directory. Pass a folder, or a name that ends in .jsonl."),
     ]:
         assert retrieve(index, *sources, tmp_path / out) == 2
@@ -126,10 +122,7 @@ def test_encoding_errors_replace(tmp_path: Path) -> None:
 def test_bad_questions_and_options(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = questions(tmp_path / "in.jsonl")
     for arguments, message in [
-        (
-            [tmp_path / "none", source, tmp_path / "out"],
-            "not an index. Make one with fairseq-adv retr",
-        ),
+        ([tmp_path / "none", source, tmp_path / "out"], "not an index. Make one with fairseq-adv retr"),
         ([index, tmp_path / "none.jsonl", tmp_path / "out"], "none.jsonl: no such file"),
         ([index, source, tmp_path / "out", "--top", "501"], "--top 501"),
     ]:

@@ -84,10 +84,7 @@ def test_predictions_in_another_scheme(tmp_path: Path, capsys: pytest.CaptureFix
         (("squad", {"z": "w1"}), "answers no question of"),
         (("squad", {"a": 3}), "answers.json: a: must be a text, not 3"),
         (("squad", "[]"), "answers.json: expected a JSON object"),
-        (
-            ("squad", {"a": "w1"}, {"b": 1.0}),
-            "odds.json: no number for question a. Predict on this file",
-        ),
+        (("squad", {"a": "w1"}, {"b": 1.0}), "odds.json: no number for question a. Predict on this file"),
         (("squad", {"a": "w1"}, {"a": "x"}), "odds.json: a: must be a number, not 'x'"),
         (("squad", {"a": "w1"}, '{"a": NaN}'), "odds.json: a: must be a number, not nan"),
     ],
