@@ -104,22 +104,11 @@ class Trained:
         Raises:
             DataError: an example has more tokens than a mini-batch, or memory runs out.
         """
-        tokens = np.array([dataset.num_tokens(i) for i in range(len(dataset))])
-        most, on_cpu = self.how.max_tokens, self.how.device.type == "cpu"
-        if not (most or self.how.batch_size):
-            most = max(MAX_TOKENS_OF_CPU, int(tokens.max())) if on_cpu else MAX_TOKENS
-        if most and tokens.max() > most:
-            raise DataError(
-                f"row {names[int(tokens.argmax())]} has {tokens.max()} tokens with all its choices, more "
-                f"than --max-tokens {most}. Pass {tokens.max()} or more."
-            )
-        order = np.argsort([dataset.size(i) for i in range(len(dataset))], kind="stable")[::-1]
-        batches = dataset.batch_by_size(order, max_tokens=most, max_sentences=self.how.batch_size)
         with (
             torch.no_grad(),
             tqdm(total=len(names), desc=self.path.name, unit="row", disable=not progress) as bar,
         ):
-            for batch in batches:
+            for batch in batches_by_length(dataset, names, self.how):
                 sample = dataset.collater([dataset[int(i)] for i in batch])
                 try:
                     sample = self._on_device(sample)
@@ -139,6 +128,25 @@ class Trained:
         on_gpu = self.how.device.type == "cuda"
         moved: Sample = utils.move_to_cuda(sample, self.how.device) if on_gpu else sample
         return moved
+
+
+def batches_by_length(dataset: Any, names: Sequence[str], how: InferenceConfig) -> list[Any]:
+    """Groups rows of similar length, longest first: if memory runs out, it does so at once.
+
+    Raises:
+        DataError: a row has more tokens than a mini-batch may have.
+    """
+    tokens = np.array([dataset.num_tokens(i) for i in range(len(dataset))])
+    most, on_cpu = how.max_tokens, how.device.type == "cpu"
+    if not (most or how.batch_size):
+        most = max(MAX_TOKENS_OF_CPU, int(tokens.max())) if on_cpu else MAX_TOKENS
+    if most and tokens.max() > most:
+        raise DataError(
+            f"row {names[int(tokens.argmax())]} has {tokens.max()} tokens with all its choices, more "
+            f"than --max-tokens {most}. Pass {tokens.max()} or more."
+        )
+    order = np.argsort([dataset.size(i) for i in range(len(dataset))], kind="stable")[::-1]
+    return list(dataset.batch_by_size(order, max_tokens=most, max_sentences=how.batch_size))
 
 
 def read_checkpoint(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:

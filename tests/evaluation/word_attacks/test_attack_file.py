@@ -86,7 +86,7 @@ def test_an_attack_and_what_it_leaves(
     fp32 they give this model, whose weights are of order 1, answers that are up to 5e-6 apart.
     """
     alone = lambda dataset, names, how: [[row] for row in range(len(dataset))]  # noqa: E731
-    monkeypatch.setattr("fairseq_adv.evaluation.predict.running._batches", alone)
+    monkeypatch.setattr("fairseq_adv.evaluation.trained.batches_by_length", alone)
     out = tmp_path / "out"
     words = [
         str(films / "a.pt"),
