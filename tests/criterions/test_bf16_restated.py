@@ -15,7 +15,6 @@ from criterions import references
 from criterions.restated import (
     DIM,
     OBJECTIVES,
-    ROWS,
     draws,
     examples_of,
     first_layer,
@@ -36,6 +35,7 @@ from fairseq_adv.perturbation.geometry import row_seeds
 
 # Two passes: ours divides the loss by their number, in bf16's backward, and half of it is exact.
 K, ALPHA, EPSILON, START = 2, 0.3, 0.5, 0.4
+ROWS = [0, 1, 2, 3]
 SGD = ["--optimizer", "sgd", "--lr", "0"]
 FEW = [*ADVERSARIAL, "--adv-steps", str(K)]
 OPTIONS = {
