@@ -14,6 +14,7 @@ from fairseq_adv.criterions.logs import Log, Logged, Scored, on_host, sizes_of
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.method_options import SHARE_DROPOUT, MethodConfig, option
 from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.criterions.renamed import tell
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import Perturbation, float32_embedding
 from fairseq_adv.perturbation.geometry import NORM_TYPES
@@ -82,6 +83,11 @@ class AdversarialMethod(Method):
         Logged("adv_ratio"),
     )
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "start" in vars(cls):
+            tell("AdversarialMethod.start", "MiniBatch.noise, which perturbation calls")
+
     def __init__(self, cfg: PerturbationConfig, task: FairseqTask) -> None:
         super().__init__(cfg, task)
         self._warned_of_ratio = False
@@ -130,9 +136,12 @@ class AdversarialMethod(Method):
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:
         """delta of the mini-batch; ``update`` seeds its random start (``None``: the batch's own update)."""
         cfg, norm_type = self.cfg, str(self.cfg.adv_norm_type)
-        start = batch.noise(
-            "uniform", cfg.adv_init_mag, cfg.seed, by_length=norm_type == "l2", update=update
-        )  # fmt: skip
+        if hasattr(self, "start"):  # as in version 0.2
+            groups = self.objective.groups(batch.sample)
+            start = self.start(batch, groups, batch.update if update is None else update)
+        else:
+            by_length = norm_type == "l2"
+            start = batch.noise("uniform", cfg.adv_init_mag, cfg.seed, by_length=by_length, update=update)
         return batch.perturbation(
             start, norm_type=norm_type, radius=cfg.adv_max_norm, relative=cfg.adv_relative
         )
