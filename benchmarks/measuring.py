@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -19,14 +16,6 @@ MODELS = {
     "base": (12, 768, 3072, 12, 50265),
     "large": (24, 1024, 4096, 16, 50265),
 }
-
-
-def add_options(parser: argparse.ArgumentParser, sides: Iterable[str]) -> None:
-    """The options of :func:`encoder_words`, and the hidden one of :func:`memory_in_new_process`."""
-    add = parser.add_argument
-    add("--model", choices=MODELS, default="minilm", help="size of the encoder")
-    add("--fp16", action="store_true", help="half precision (needs a GPU)")
-    add("--memory-of", choices=list(sides), help=argparse.SUPPRESS)
 
 
 def write_words(folder: Path, vocabulary: int, tokens: int, rows: int, padded: bool = False) -> None:
@@ -62,6 +51,17 @@ def write_rows(folder: Path, dictionary: Any, rows: Callable[[], Iterable[Any]])
         for row in rows():
             builder.add_item(row)
         builder.finalize(f"{folder / split}.idx")
+
+
+def write_labels(folder: Path, count: int) -> None:
+    """Writes labels of two alternating classes."""
+    import torch
+    from fairseq.data import Dictionary
+
+    labels = Dictionary()
+    for label in ("0", "1"):
+        labels.add_symbol(label)
+    write_rows(folder / "label", labels, lambda: [torch.tensor([4 + i % 2, 2]) for i in range(count)])
 
 
 def encoder_words(options: argparse.Namespace) -> list[str]:
@@ -109,26 +109,10 @@ def build_trainer(
     return trainer
 
 
-def first_batch(trainer: Any, rows: int) -> Any:
-    """The first rows of the training split as a mini-batch on the trainer's device."""
-    data = trainer.task.dataset("train")
-    return trainer._prepare_sample(data.collater([data[i] for i in range(rows)]))[0]
-
-
 def rotated(names: Iterable[str], turn: int) -> list[str]:
     """The sides in the order of a turn: each comes first in turn, so that none always follows another."""
     every = list(names)
     return every[turn % len(every) :] + every[: turn % len(every)]
-
-
-def update_seconds(trainer: Any, batch: Any) -> float:
-    """The time of a whole update of the trainer, with the optimizer step and any moving average."""
-    from fairseq.logging import metrics
-
-    metrics.reset()  # fairseq's criterion and ours have meters of the same name but different kinds
-    begin = clock(trainer)
-    trainer.train_step([batch])
-    return clock(trainer) - begin
 
 
 def clock(trainer: Any) -> float:
@@ -141,41 +125,20 @@ def clock(trainer: Any) -> float:
     return time.perf_counter()
 
 
-def seconds(trainer: Any, batch: Any, times: int) -> float:
-    """The time of ``times`` forward-backward passes with accumulating gradients and no optimizer step."""
-    begin = clock(trainer)
-    trainer.zero_grad()
-    for _ in range(times):
-        trainer.task.train_step(batch, trainer.model, trainer.criterion, trainer.optimizer, update_num=0)
-    return clock(trainer) - begin
-
-
 def peak_memory(trainer: Any) -> float:
-    """Peak memory in MiB: of torch's allocator on a GPU, the process's peak resident size on a CPU."""
-    import torch
-
-    return torch.cuda.max_memory_allocated() / 2**20 if trainer.cuda else peak_resident()
-
-
-def peak_resident() -> float:
-    """The process's peak resident size in MiB, since it was started.
+    """Peak memory in MiB: of torch's allocator on a GPU, the process's peak resident size on a CPU.
 
     Not ``ru_maxrss``, which a child inherits on Linux: it could be that of the process that started this one.
     """
+    import torch
+
+    if trainer.cuda:
+        return torch.cuda.max_memory_allocated() / 2**20
     status = Path("/proc/self/status")
     if status.is_file():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # macOS counts bytes
-
-
-def memory_in_new_process(script: str, options: argparse.Namespace, side: str, names: Iterable[str]) -> float:
-    """The ``mib`` that ``SCRIPT --memory-of SIDE`` prints, with the same values of the options ``names``."""
-    command = [sys.executable, script, "--memory-of", side, *(["--fp16"] if options.fp16 else [])]
-    for name in names:
-        command += [f"--{name}", str(getattr(options, name.replace("-", "_")))]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return float(json.loads(output.splitlines()[-1])["mib"])
 
 
 def machine(trainer: Any) -> str:

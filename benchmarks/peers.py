@@ -9,8 +9,6 @@
 A side whose name ends in -amp computes in mixed precision, with weights in fp32: ours with --amp,
 transformers in torch's autocast; bf16 on a CPU, fp16 with a loss scale on a GPU. -compile adds --compile.
 
---fork adds FreeLB in its authors' fork of fairseq, in a process of its own.
-
 Our sides use --task text_classification (batches of similar length, last layer for <s> only) and --optimizer
 torch_adamw; the others use what their users do. Whole updates with the optimizer step, dropout 0.1, random
 weights. All sides run in one process and take turns in a rotating order. A turn has a mini-batch from
@@ -21,12 +19,6 @@ Example: OMP_NUM_THREADS=1 benchmarks/peers.py rt-polarity.all --encoder out/min
              --sides freelb-amp standard-amp fairseq hf-eager hf-eager-amp
          OMP_NUM_THREADS=1 benchmarks/peers.py glue/MRPC --encoder roberta.base --model base --updates 4
          benchmarks/peers.py random:128 --model large --precision fp16 --sentences 16     (a GPU)
-
---fork FreeLB/fairseq-RoBERTa (from https://github.com/zhuchen03/FreeLB) needs Python 3.8 with torch 1.12.1 in
-a venv in that folder:
-  python3.8 -m venv venv
-  venv/bin/pip install torch==1.12.1 'numpy<1.24' 'sacrebleu<2' cython cffi regex tqdm scikit-learn
-  venv/bin/python setup.py build_ext --inplace
 """
 
 from __future__ import annotations
@@ -40,19 +32,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from measuring import MODELS, build_trainer, encoder_words, rotated, write_rows, write_words
+from measuring import MODELS, build_trainer, encoder_words, rotated, write_labels, write_rows, write_words
 from peers_sides import (
     AMP,
     COMPILED,
     FAIRSEQ,
-    FORK,
     HUGGING_FACE,
     LAYOUT,
     MIXED,
     Side,
     allocated,
     fairseq_side,
-    fork_side,
     hugging_face_side,
     plain_name,
 )
@@ -63,7 +53,7 @@ from fairseq_adv.data.errors import DataError
 
 # A side, the side that it is compared with, and the bound on the ratio.
 BOUNDS = [
-    ("freelb", "hf-eager", 0.50), ("freelb", "hf-sdpa", 0.50), ("freelb", FORK, 0.60),
+    ("freelb", "hf-eager", 0.50), ("freelb", "hf-sdpa", 0.50),
     ("standard", "fairseq", 0.55),
     ("freelb-amp", "hf-eager", 0.28), ("freelb-amp", "hf-sdpa", 0.28),
     ("freelb-amp", "hf-eager-amp", 0.50), ("freelb-amp", "hf-sdpa-amp", 0.50),
@@ -84,7 +74,6 @@ def parser() -> argparse.ArgumentParser:
     add("--precision", choices=("fp32", "fp16", "bf16"), default="fp32", help="fp16 needs a GPU")
     names = [*FAIRSEQ, *HUGGING_FACE, *MIXED, *COMPILED]
     add("--sides", nargs="+", choices=names, default=[*FAIRSEQ, *HUGGING_FACE])
-    add("--fork", type=Path, help="the authors' folder fairseq-RoBERTa; fp32 on a CPU")
     add("--sentences", type=count, default=32, help="sentences, or pairs, in a mini-batch")
     add("--rows", type=count, default=6400, help="use the first rows of the data")
     add("--updates", type=count, default=8, help="updates of a side in a turn")
@@ -126,17 +115,6 @@ def write_data(folder: Path, encoder: Path, texts: list[tuple[str, ...]]) -> Non
     write_labels(folder, len(texts))
 
 
-def write_labels(folder: Path, count: int) -> None:
-    """Writes labels of two alternating classes."""
-    import torch
-    from fairseq.data import Dictionary
-
-    labels = Dictionary()
-    for label in ("0", "1"):
-        labels.add_symbol(label)
-    write_rows(folder / "label", labels, lambda: [torch.tensor([4 + i % 2, 2]) for i in range(count)])
-
-
 def tables(times: dict[str, list[float]], sides: dict[str, Side]) -> list[str]:
     """The seconds of each side, and the ratios."""
     on_gpu = next(iter(sides.values())).on_gpu
@@ -169,13 +147,10 @@ def measure(options: argparse.Namespace) -> None:
         words = [*FAIRSEQ["fairseq"], *LAYOUT, *encoder_words(options)]
         data = build_trainer(str(folder), words, folder / "unused", 1, False).task.dataset("train")
         sides: dict[str, Side] = {}
-        names = [*options.sides, *([FORK] if options.fork else [])]
-        for side in sorted(names, key=lambda name: plain_name(name) in FAIRSEQ, reverse=True):
+        for side in sorted(options.sides, key=lambda name: plain_name(name) in FAIRSEQ, reverse=True):
             before = allocated(torch.cuda.is_available())
             if plain_name(side) in HUGGING_FACE:
                 sides[side] = hugging_face_side(side, options, data)
-            elif side == FORK:
-                sides[side] = fork_side(options, folder, data)
             else:
                 sides[side] = fairseq_side(side, options, folder)
             sides[side].first_update(before)

@@ -1,10 +1,8 @@
-"""The sides of peers.py: our methods in fairseq's trainer, FreeLB with transformers, its authors' fork."""
+"""The sides of peers.py: our methods in fairseq's trainer, FreeLB with transformers."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -13,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from measuring import MODELS, build_trainer, encoder_words
-
-from fairseq_adv.data.errors import DataError
 
 LAYOUT = ["--num-classes", "2", "--init-token", "0", "--separator-token", "2"]
 DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
@@ -34,7 +30,6 @@ FAIRSEQ = {
     "fairseq": [*THEIRS, "--criterion", "sentence_prediction"],
 }
 HUGGING_FACE = {"hf-eager": "eager", "hf-sdpa": "sdpa"}
-FORK = "fork"
 AMP, COMPILE = "-amp", "-compile"  # end the name of a side in mixed precision, and with compiled layers
 MIXED = [f"{name}{AMP}" for name in ("freelb", "standard", "alum_vat", "smart", *HUGGING_FACE)]
 COMPILED = [f"{name}{COMPILE}" for name in ("freelb", f"freelb{AMP}", f"standard{AMP}")]
@@ -190,41 +185,6 @@ def hugging_face_side(name: str, options: argparse.Namespace, data: Any) -> Side
 
     lengths = nested_lengths(data)
     return _side(shuffled(lengths, options), update, lengths, torch.cuda.is_available())
-
-
-def fork_side(options: argparse.Namespace, folder: Path, data: Any) -> Side:
-    """FreeLB in its authors' fork; its process ends when this one does.
-
-    Raises:
-        DataError: the fork doesn't start.
-    """
-    python = options.fork / "venv" / "bin" / "python"
-    words = [
-        str(folder), "--task", "sentence_prediction", "--criterion", "sentence_prediction", *LAYOUT, *DROPOUT,
-        *encoder_words(options), "--optimizer", "adam", "--lr", "0", "--no-save", "--save-dir", "unused",
-        "--max-sentences", str(options.sentences), "--adv-steps", str(STEPS - 1), "--adv-lr", str(ALPHA),
-        "--max-norm", str(EPSILON), "--rand-init-mag", str(START),
-    ]  # fmt: skip
-    try:
-        process = subprocess.Popen(
-            [python, str(Path(__file__).with_name("peers_fork.py")), str(options.fork), *words],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-        )  # fmt: skip
-    except OSError as error:
-        raise DataError(f"--fork: {python} doesn't start ({error}); --help shows how to set it up") from None
-    used = [0.0]
-
-    def update(batch: list[int]) -> None:
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            process.stdin.write(json.dumps(list(map(int, batch))) + "\n")
-            used[0] = float(process.stdout.readline())
-        except (BrokenPipeError, ValueError):
-            raise DataError(f"--fork: {options.fork} ended; see its output above") from None
-
-    lengths = nested_lengths(data)
-    batches = by_length(shuffled(lengths, options), lengths)
-    return Side(batches, update, lengths, clock=lambda: used[0])
 
 
 def shuffled(lengths: Any, options: argparse.Namespace) -> list[list[int]]:
