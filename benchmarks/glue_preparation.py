@@ -1,17 +1,14 @@
 #!/usr/bin/env python3
-"""How long a GLUE task takes from its TSV files to fairseq's data folder: fairseq's three steps against ours.
+"""How long a GLUE task takes from its TSV files to fairseq's data folder: fairseq's shell recipe of three
+steps against fairseq-adv prepare glue, with every start of Python.
 
 Both sides prepare QNLI (train, dev and test) with GPT-2 BPE, take turns, and must write the same bytes.
-fairseq's side uses as many worker processes as there are CPU cores, ours one. "Commands" is the time that a
-user waits: the shell recipe against fairseq-adv prepare glue, with every start of Python. "Work" is the same
-work inside one process that has imported everything, plus the worker processes of fairseq's side.
+fairseq's side uses as many worker processes as there are CPU cores, ours one.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import os
 import shutil
 import statistics
@@ -72,47 +69,8 @@ def our_command(data: Path, bpe: Path, work: Path) -> Path:
         "--srcdict",
         bpe / "dict.txt",
     ]
-    script = ROOT / "scripts" / "prepare_glue.py"
-    call([sys.executable, str(script), str(data), TASK, "out", *map(str, options)], dict(os.environ), work)
-    return work / "out"
-
-
-def recipe_work(data: Path, bpe: Path, work: Path) -> Path:
-    """The recipe's steps for QNLI as function calls: cut, multiprocessing_bpe_encoder, fairseq-preprocess."""
-    import importlib
-
-    from fairseq import options
-    from fairseq_cli import preprocess
-
-    encoder = importlib.import_module("fairseq.examples.roberta.multiprocessing_bpe_encoder")
-    workers = str(os.cpu_count())
-    for split in SPLITS:
-        for name, column in (("raw0", 2), ("raw1", 3), ("label", 4)):
-            with open(work / f"{split}.{name}", "wb") as output:
-                rows = subprocess.Popen(
-                    ["tail", "-n", "+2", data / TASK / f"{split}.tsv"], stdout=subprocess.PIPE
-                )
-                subprocess.run(["cut", f"-f{column}"], stdin=rows.stdout, stdout=output, check=True)
-        for number in (0, 1):
-            files = ["--inputs", work / f"{split}.raw{number}", "--outputs", work / f"{split}.input{number}"]
-            bpe_files = ["--encoder-json", bpe / "encoder.json", "--vocab-bpe", bpe / "vocab.bpe"]
-            sys.argv = ["encode", *map(str, files + bpe_files), "--workers", workers, "--keep-empty"]
-            encoder.main()
-    for name in ("input0", "input1", "label"):
-        arguments = ["--only-source", "--workers", workers, "--destdir", str(work / "out" / name)]
-        arguments += ["--trainpref", str(work / f"train.{name}"), "--validpref", str(work / f"dev.{name}")]
-        if name != "label":
-            arguments += ["--testpref", str(work / f"test.{name}"), "--srcdict", str(bpe / "dict.txt")]
-        preprocess.main(options.get_preprocessing_parser().parse_args(arguments))
-    return work / "out"
-
-
-def our_work(data: Path, bpe: Path, work: Path) -> Path:
-    from fairseq_adv.data.glue.prepare_glue import prepare
-    from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer
-
-    tokenizer = Gpt2Tokenizer(bpe / "encoder.json", bpe / "vocab.bpe", bpe / "dict.txt")
-    prepare(data, TASK, work / "out", tokenizer)
+    words = [sys.executable, "-m", "fairseq_adv", "prepare", "glue", str(data), TASK, "out"]
+    call([*words, *map(str, options)], dict(os.environ), work)
     return work / "out"
 
 
@@ -134,7 +92,7 @@ def call(command: list[str], environment: dict[str, str], work: Path) -> None:
 
 def timed(side: Callable[[Path, Path, Path], Path], data: Path, bpe: Path) -> tuple[float, dict[str, bytes]]:
     """The seconds taken and the files written."""
-    with tempfile.TemporaryDirectory() as work, contextlib.redirect_stderr(io.StringIO()):
+    with tempfile.TemporaryDirectory() as work:
         start = time.perf_counter()
         out = side(data, bpe, Path(work))
         seconds = time.perf_counter() - start
@@ -151,30 +109,19 @@ def main() -> int:
         if not path.is_file():
             print(f"error: {path}: no such file. Pass --data and --bpe.", file=sys.stderr)
             return 2
-    import logging
-
-    from fairseq_cli import preprocess
-
-    preprocess.logger.setLevel(logging.WARNING)
-    kinds = {"commands": (recipe_commands, our_command), "work": (recipe_work, our_work)}
-    seconds: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
-    for run in range(options.runs):
-        for kind, (theirs, ours) in kinds.items():
-            a, expected = timed(theirs, data, bpe)
-            b, found = timed(ours, data, bpe)
-            if found != expected:
-                raise SystemExit(f"error: the two sides wrote different bytes ({kind})")
-            seconds[kind].append((a, b))
-            print(f"run {run + 1} {kind}: fairseq {a:.2f} s, ours {b:.2f} s", file=sys.stderr)
+    pairs: list[tuple[float, float]] = []
+    for turn in range(options.runs):
+        theirs, expected = timed(recipe_commands, data, bpe)
+        ours, found = timed(our_command, data, bpe)
+        if found != expected:
+            raise SystemExit("error: the two sides wrote different bytes")
+        pairs.append((theirs, ours))
+        print(f"turn {turn + 1}: fairseq {theirs:.2f} s, ours {ours:.2f} s", file=sys.stderr)
     rows = sum(len((data / TASK / f"{split}.tsv").read_bytes().split(b"\n")) - 2 for split in SPLITS)
-    print(
-        f"{TASK}, {rows} rows of two sentences, {os.cpu_count()} CPU cores, medians of {options.runs} turns"
-    )
-    print("(the last column is the median of the ratios turn by turn)\n")
-    print("| | fairseq's recipe | prepare_glue | times faster |\n|---|---|---|---|")
-    for kind, pairs in seconds.items():
-        a, b = (statistics.median(side) for side in zip(*pairs))
-        print(f"| {kind} | {a:.2f} s | {b:.2f} s | {statistics.median(x / y for x, y in pairs):.1f} |")
+    recipe, ours = (statistics.median(side) for side in zip(*pairs))
+    times = statistics.median(one / other for one, other in pairs)
+    print(f"{TASK}, {rows} rows of two sentences, {os.cpu_count()} cores, medians of {options.runs} turns:")
+    print(f"fairseq's recipe {recipe:.2f} s, fairseq-adv {ours:.2f} s, {times:.1f} times as fast")
     return 0
 
 

@@ -203,7 +203,7 @@ def test_on_a_gpu_what_a_cpu_has_run_is_open(tmp_path: Path, main: ScriptMain) -
 @pytest.mark.timing
 def test_a_process_that_fails_ends_the_other(tmp_path: Path, main: ScriptMain) -> None:
     """The first would wait for ever; what is told is the error of the second, or that the time is over."""
-    module = sys.modules["mode_processes"]
+    module = sys.modules["mode_runs"]
     python = [sys.executable, "-c"]
     sleep = [*python, "import time; time.sleep(600)"]
     wrong = [*python, "raise ValueError('--lr 5: too large')"]
@@ -230,13 +230,13 @@ def test_a_process_that_fails_ends_the_other(tmp_path: Path, main: ScriptMain) -
     ],
 )
 def test_the_line_of_an_error(main: ScriptMain, log: str, line: str) -> None:
-    assert sys.modules["mode_processes"].error_line(log, 7) == line
+    assert sys.modules["mode_runs"].error_line(log, 7) == line
 
 
 def test_cells_multiply_in_fp32_on_a_gpu_too(tmp_path: Path, main: ScriptMain) -> None:
     """Cells of fp32 agree within 1e-4, and TF32 rounds to 5e-4: the driver's switch keeps it off."""
     words = [sys.executable, "-c", "import os; print(os.environ['NVIDIA_TF32_OVERRIDE'])"]
-    sys.modules["mode_processes"].run_side_by_side([words], [tmp_path / "log"], 60, threading.Event())
+    sys.modules["mode_runs"].run_side_by_side([words], [tmp_path / "log"], 60, threading.Event())
     assert (tmp_path / "log").read_text() == "0\n"
 
 
