@@ -1,10 +1,11 @@
 """Converts between Hugging Face folders and fairseq checkpoints, in both directions.
 
-``convert`` does the whole conversion. ``hf_folder`` reads a Hugging Face folder, ``model_config`` its sizes,
-``vocabulary`` (with one module per kind) orders its tokens for fairseq, ``key_map`` rearranges its tensors by
-the names in ``families``, and ``fairseq_state`` builds the checkpoint. ``minilm`` downloads the quickstart's
-encoder. ``export`` does the reverse: ``export_state`` reads a trained checkpoint, ``export_kinds``
-determines what it was trained for, ``export_model`` and ``export_tokenizer`` write the files that
-transformers reads, ``export_card`` the model card. ``vocabulary_check`` compares a checkpoint's vocabulary
-with that of the data before fairseq loads it.
+``convert`` does the whole conversion: ``hf_folder`` reads a Hugging Face folder, ``vocabulary`` orders its
+tokens for fairseq, ``fairseq_state`` builds the checkpoint. ``export`` does the reverse:
+``trained_checkpoint`` reads a checkpoint and determines what it was trained for, ``export_tokenizer`` and
+``export_card`` write the tokenizer and the model card. Both use ``families``, the names of each kind of
+encoder, ``model_config``, its sizes and options, and ``tensors``, its weights.
+
+``minilm`` downloads the quickstart's encoder. ``vocabulary_check`` compares a checkpoint's vocabulary with
+that of the data before fairseq loads it.
 """

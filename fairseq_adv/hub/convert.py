@@ -22,8 +22,8 @@ from fairseq_adv.hub.fairseq_state import (
 )
 from fairseq_adv.hub.families import ALBERT, BERT, ROBERTA, Family, Sizes
 from fairseq_adv.hub.hf_folder import read_config, read_hf_folder, source_hashes
-from fairseq_adv.hub.key_map import Converted, convert_tensors
 from fairseq_adv.hub.model_config import fairseq_flags, fairseq_model_config, hydra_model, sizes_of
+from fairseq_adv.hub.tensors import Converted, to_fairseq
 from fairseq_adv.hub.vocabulary import (
     FAIRSEQ_FIRST,
     Vocabulary,
@@ -85,7 +85,7 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
         source = read_hf_folder(folder, config)
         bar.update()
         bar.set_postfix_str("rename")
-        converted = convert_tensors(source, family, sizes, vocabulary.rows)
+        converted = to_fairseq(source, family, sizes, vocabulary.rows)
         model_config = fairseq_model_config(config, sizes, family)
         if not converted.has_head:
             add_fresh_head(converted, family, sizes, model_config["activation_fn"])

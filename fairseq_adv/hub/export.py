@@ -16,10 +16,18 @@ from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 from fairseq_adv.data.workspace import finished, workspace
 from fairseq_adv.hub.export_card import model_card
-from fairseq_adv.hub.export_kinds import CLASS_SUFFIX, CLASSES, TAGS, Trained, trained_for
-from fairseq_adv.hub.export_model import hf_config, hf_tensors, sizes_of_tensors
-from fairseq_adv.hub.export_state import TrainedState, read_trained
 from fairseq_adv.hub.export_tokenizer import hf_tokenizer
+from fairseq_adv.hub.model_config import hf_config, sizes_of_tensors
+from fairseq_adv.hub.tensors import to_hugging_face
+from fairseq_adv.hub.trained_checkpoint import (
+    CLASS_SUFFIX,
+    CLASSES,
+    TAGS,
+    Trained,
+    TrainedState,
+    read_trained,
+    trained_for,
+)
 from fairseq_adv.hub.vocabulary import write_json
 
 # Incremented whenever the same checkpoint would be exported differently, so that old results are not reused.
@@ -83,7 +91,7 @@ def export_checkpoint(
     words = int(state.tensors.get("encoder.sentence_encoder.embed_tokens.weight", torch.zeros(0)).shape[0])
     theirs = hf_tokenizer(tokenizer, trained, words)
     sizes = sizes_of_tensors(state.tensors, trained.model, theirs.family, checkpoint)
-    tensors = hf_tensors(state.tensors, trained, sizes, theirs.family, theirs.rows, checkpoint)
+    tensors = to_hugging_face(state.tensors, trained, sizes, theirs.family, theirs.rows, checkpoint)
     if precision is not None:
         tensors = {name: tensor.to(DTYPES[precision]) for name, tensor in tensors.items()}
     dtype = tensors[f"{theirs.family.prefix}embeddings.word_embeddings.weight"].dtype

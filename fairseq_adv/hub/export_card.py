@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from fairseq_adv.data.printable import printable
-from fairseq_adv.hub.export_kinds import (
+from fairseq_adv.hub.trained_checkpoint import (
     CHOICES,
     CLASSES,
     MASKED_LM,
@@ -17,8 +17,9 @@ from fairseq_adv.hub.export_kinds import (
     SPANS,
     TAGS,
     Trained,
+    TrainedState,
+    number,
 )
-from fairseq_adv.hub.export_state import TrainedState, number
 
 PIPELINES = {
     CLASSES: "text-classification", REGRESSION: "text-classification", MASKED_LM: "fill-mask",

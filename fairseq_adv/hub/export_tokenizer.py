@@ -17,8 +17,8 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.saved_tokenizer import config_of
 from fairseq_adv.data.tokenizers.spiece import MODEL
 from fairseq_adv.data.tokenizers.text_to_ids import CompiledTokenizer, TokenToIds
-from fairseq_adv.hub.export_kinds import CHOICES, MASKED_LM, Trained
 from fairseq_adv.hub.families import ALBERT, BERT, ROBERTA, Family
+from fairseq_adv.hub.trained_checkpoint import CHOICES, MASKED_LM, Trained
 from fairseq_adv.hub.vocabulary import (
     FAIRSEQ_FIRST,
     FAIRSEQ_MASK,

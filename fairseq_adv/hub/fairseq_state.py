@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fairseq_adv.hub.families import Family, Sizes
-from fairseq_adv.hub.key_map import Converted
+from fairseq_adv.hub.tensors import Converted
 from fairseq_adv.hub.vocabulary import FAIRSEQ_MASK, Vocabulary
 from fairseq_adv.models.albert import AlbertLMHead
 

@@ -70,6 +70,11 @@ class Family:
     activations: Mapping[str, str] = field(default_factory=lambda: ACTIVATIONS)
     shared: bool = False
 
+    @property
+    def model_type(self) -> str:
+        """``albert``, ``bert`` or ``roberta``, as ``config.json`` names it."""
+        return self.prefix.rstrip(".")
+
 
 BERT = Family(
     "bert.",
@@ -96,10 +101,7 @@ ALBERT = Family(
     activations={**ACTIVATIONS, "gelu_new": "gelu_accurate"},
     shared=True,
 )
-PROJECTION = (
-    "encoder.embedding_hidden_mapping_in",
-    "input_projection",
-)  # ALBERT's: theirs, ours
+PROJECTION = ("encoder.embedding_hidden_mapping_in", "input_projection")  # ALBERT's: theirs, ours
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,28 @@
-"""Reads an encoder's sizes from ``config.json`` and writes them as fairseq's model options."""
+"""An encoder's sizes and options: ``config.json`` and fairseq's model options, in both directions."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.hub.families import Family, Sizes
+from fairseq_adv.hub.families import FIRST_POSITION, ROBERTA, Family, Sizes
+from fairseq_adv.hub.trained_checkpoint import (
+    CHOICES,
+    CLASS_SUFFIX,
+    MASKED_LM,
+    REGRESSION,
+    SPANS,
+    Trained,
+    number,
+)
+from fairseq_adv.models.albert import MAX_LAYERS
 
 _LARGEST = 10_000_000  # for any size
-_MAX_LAYERS = 1000
 
 _FLAGS = (
     "arch",
@@ -21,6 +33,9 @@ _FLAGS = (
     "max_positions",
     "activation_fn",
 )
+_ENCODER = "encoder.sentence_encoder."
+_LAYERS = _ENCODER + "layers."
+_SEGMENTS = {"albert": 2, "bert": 2, "roberta": 1}  # rows of zeros: as many as these models usually have
 # ALBERT's options: key in config.json -> the only supported value.
 _OF_ALBERT = {"num_hidden_groups": 1, "inner_group_num": 1}
 
@@ -66,8 +81,8 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         input_width=size("embedding_size" if family.shared else "hidden_size"),
         stored=1 if family.shared else size("num_hidden_layers"),
     )
-    if sizes.layers > _MAX_LAYERS:
-        raise DataError(f"{source}: num_hidden_layers {sizes.layers}; at most {_MAX_LAYERS} are supported")
+    if sizes.layers > MAX_LAYERS:
+        raise DataError(f"{source}: num_hidden_layers {sizes.layers}; at most {MAX_LAYERS} are supported")
     if sizes.width % sizes.heads:
         raise DataError(
             f"{source}: hidden_size {sizes.width} is not a multiple of num_attention_heads {sizes.heads}"
@@ -143,3 +158,112 @@ def hydra_model(model_config: dict[str, Any]) -> str:
     keys = {"_name": "arch", **{key: key for key in (*_flags(model_config)[1:], "untie_weights_roberta")}}
     lines = [f"{ours}: {str(model_config[key]).lower()}" for ours, key in keys.items()]
     return "\n".join(["# @package _group_", *lines, ""])
+
+
+# ---- of a trained checkpoint
+
+
+def sizes_of_tensors(
+    tensors: Mapping[str, torch.Tensor], model: Mapping[str, Any], family: Family, path: Path
+) -> Sizes:
+    """The encoder's sizes, from the tensors themselves; the number of heads is an option.
+
+    Args:
+        tensors: fairseq's names -> tensors.
+        model: all options of the model.
+        family: the family to export to.
+        path: the checkpoint, for messages.
+
+    Raises:
+        DataError: it has no RoBERTa encoder, or an option is invalid: the number of heads does not divide
+            the width, or the number of layers of an ALBERT is out of range.
+    """
+    try:
+        vocabulary, input_width = tensors[_ENCODER + "embed_tokens.weight"].shape
+        positions = tensors[_ENCODER + "embed_positions.weight"].shape[0]
+        inner, width = tensors[_LAYERS + "0.fc1.weight"].shape
+    except (KeyError, ValueError, IndexError) as error:
+        raise DataError(f"{path}: no encoder with the tensor names of fairseq's RoBERTa ({error})") from error
+    heads = model.get("encoder_attention_heads")
+    if not isinstance(heads, int) or heads < 1 or width % heads:
+        raise DataError(f"{path}: encoder_attention_heads is {heads!r}, which does not divide {width}")
+    stored = len({name[len(_LAYERS) :].split(".")[0] for name in tensors if name.startswith(_LAYERS)})
+    layers = model.get("encoder_layers") if family.shared else stored
+    if not isinstance(layers, int) or not 1 <= layers <= MAX_LAYERS:
+        raise DataError(f"{path}: encoder_layers is {layers!r}, not a number from 1 to {MAX_LAYERS}")
+    segments = _SEGMENTS[family.model_type]
+    if positions <= FIRST_POSITION:
+        raise DataError(f"{path}: no positions found")
+    rows = positions if family.positions_skip_pad else positions - FIRST_POSITION
+    first = FIRST_POSITION if family.positions_skip_pad else 0
+    tied = not model.get("untie_weights_roberta")
+    return Sizes(
+        int(vocabulary), layers, int(width), int(inner), heads, int(rows), segments, first, tied,
+        int(input_width), stored,
+    )  # fmt: skip
+
+
+def hf_config(
+    trained: Trained, sizes: Sizes, family: Family, pad: int, dtype: torch.dtype, classes: Sequence[str],
+    path: Path,
+) -> dict[str, Any]:  # fmt: skip
+    """Builds the contents of ``config.json``.
+
+    Args:
+        trained: what the model was trained for.
+        sizes: the encoder's sizes.
+        family: the family to export to.
+        pad: the padding token's row.
+        dtype: the weights' dtype.
+        classes: the class names in the order of the head's outputs; empty if there are none.
+        path: the checkpoint, for messages.
+
+    Raises:
+        DataError: the masked-LM head's activation differs from RoBERTa's.
+    """
+    model = trained.model
+    names = {ours: theirs for theirs, ours in family.activations.items()}
+    activation = names[model["activation_fn"]]
+    if trained.kind == MASKED_LM and family is ROBERTA and activation != "gelu":
+        raise DataError(
+            f"{path}: was trained with activation_fn={activation}, but the masked-LM head of transformers' "
+            "RoBERTa always uses gelu"
+        )
+    config: dict[str, Any] = {
+        "architectures": [family.model_type.capitalize() + CLASS_SUFFIX[trained.kind]],
+        "model_type": family.model_type,
+        "vocab_size": sizes.vocabulary,
+        "hidden_size": sizes.width,
+        "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads,
+        "intermediate_size": sizes.inner_width,
+        "max_position_embeddings": sizes.position_rows,
+        "type_vocab_size": sizes.segment_rows,
+        "hidden_act": activation,
+        "hidden_dropout_prob": _probability(model, "dropout"),
+        "attention_probs_dropout_prob": _probability(model, "attention_dropout"),
+        family.classifier_dropout: _probability(model, "pooler_dropout"),
+        "layer_norm_eps": family.epsilon,
+        "initializer_range": 0.02,
+        "position_embedding_type": "absolute",
+        "pad_token_id": pad,
+        "tie_word_embeddings": sizes.tied,
+        "torch_dtype": str(dtype).replace("torch.", ""),
+    }
+    if family is ROBERTA:
+        config.update(bos_token_id=0, eos_token_id=2)
+    if family.shared:
+        config.update(embedding_size=sizes.input_width, num_hidden_groups=1, inner_group_num=1)
+    if trained.kind == REGRESSION:
+        config["problem_type"] = "regression"
+    if trained.outputs and trained.kind not in (CHOICES, SPANS):
+        names_of = list(classes) or [f"LABEL_{number}" for number in range(trained.outputs)]
+        config["id2label"] = {str(number): name for number, name in enumerate(names_of)}
+        config["label2id"] = {name: number for number, name in enumerate(names_of)}
+    return config
+
+
+def _probability(model: Mapping[str, Any], option: str) -> float:
+    """A dropout probability, for further training of the exported model."""
+    value = number(model.get(option))
+    return 0.1 if value is None else value

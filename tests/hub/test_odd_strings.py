@@ -18,8 +18,8 @@ from fairseq_adv.data.tokenizers.offsets import encode_aligned
 from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer, TokenToIds, tokenizer_for_encoder
 from fairseq_adv.hub.convert import convert_hf_checkpoint
-from fairseq_adv.hub.export_kinds import CLASSES, MASKED_LM, Trained
 from fairseq_adv.hub.export_tokenizer import hf_tokenizer
+from fairseq_adv.hub.trained_checkpoint import CLASSES, MASKED_LM, Trained
 
 transformers = pytest.importorskip("transformers", minversion="5", reason="compares with its tokenizers")
 COUNTS = [2000, slow(100_000)]

@@ -128,7 +128,7 @@ def shorten(tensors: dict[str, torch.Tensor]) -> None:
         (drop, r"(?s)missing: embeddings.LayerNorm.weight.*missing: encoder.layer.1.output.dense.bias"),
         (add, r"unknown: encoder.layer.0.adapter.weight \(2, 3\)"),
         (spoil, "encoder.layer.0.output.dense.bias has values that are not finite"),
-        (shorten, r"word_embeddings.weight has the shape \(\d+, 24\), but config.json needs \(\d+, 24\)"),
+        (shorten, r"word_embeddings.weight has the shape \(\d+, 24\), but needs \(\d+, 24\)"),
     ],
 )
 def test_tensors(bert: Path, change: Callable[[dict[str, torch.Tensor]], None], message: str) -> None:

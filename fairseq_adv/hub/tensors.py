@@ -1,0 +1,278 @@
+"""An encoder's tensors in Hugging Face's layout and in fairseq's (for ALBERT: ours), in both directions.
+
+Differences other than names (from transformers' ``modeling_bert.py`` and ``modeling_albert.py``, and fairseq
+0.12.2's ``transformer_encoder.py``):
+
+- the rows of the word embeddings and of the masked-LM bias follow the vocabulary, whose order differs;
+- fairseq numbers positions from ``padding_idx + 1`` = 2, so its table has two more rows than BERT's;
+- fairseq has no segment embedding: a conversion adds row 0 (segment A) to every position's row, for segment B
+  too, and an export has zeros for both;
+- both masked-LM heads are dense, activation, LayerNorm, and the word embeddings with a bias; RoBERTa's uses
+  gelu whatever the encoder uses;
+- fairseq's classification head is dense, tanh, and a linear layer on ``<s>``: RoBERTa's ``classifier``, and
+  in other models ``pooler`` and ``classifier``; the head for tags and spans is one linear layer in both;
+- LayerNorm's epsilon is not a tensor: it is 1e-12 in BERT and stays fairseq's 1e-5 (in our ALBERT 1e-9), also
+  in an export, since the encoder was trained that way.
+
+The word embeddings are not rescaled: the size of an adversarial perturbation is relative to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, Tuple
+
+import torch
+from torch import Tensor
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.fairseq_patches.extra_weights import COPIES
+from fairseq_adv.hub.families import FIRST_POSITION, PROJECTION, ROBERTA, Family, Sizes, layer_shape
+from fairseq_adv.hub.hf_folder import HfFolder
+from fairseq_adv.hub.trained_checkpoint import AT_TOKENS, CHOICES, MASKED_LM, SPANS, Trained
+
+_ENCODER = "encoder.sentence_encoder."
+_LM_HEAD = "encoder.lm_head."
+_MAX_PROBLEMS = 5  # that a message lists: a wrong number of layers makes hundreds
+# Hugging Face's name of a module -> (fairseq's, the shape of its weight); the bias has one number a row.
+_Modules = Dict[str, Tuple[str, Tuple[int, ...]]]
+# Prefix of a tensor's name in Hugging Face's layout -> why a conversion leaves it out.
+_LEFT_OUT = {
+    "embeddings.position_ids": "a buffer of numbers, not a weight",
+    "embeddings.token_type_ids": "a buffer of numbers, not a weight",
+    "pooler.": "fairseq's classification head has its own dense layer, newly initialised at fine-tuning",
+    "cls.seq_relationship.": "next-sentence head; fairseq has none",
+    "sop_classifier.": "sentence-order head; fairseq has none",
+    "classifier.": "head of a fine-tuned task; only the encoder and the masked-LM head are converted",
+    "qa_outputs.": "head of a fine-tuned task; only the encoder and the masked-LM head are converted",
+}
+
+
+@dataclass
+class Converted:
+    """The result of :func:`to_fairseq`.
+
+    Attributes:
+        model: fairseq's names -> float32 tensors, for ``RobertaModel.load_state_dict``; without
+            ``encoder.lm_head.*`` if ``has_head`` is false.
+        has_head: whether the source has a masked-LM head.
+        left_out: source tensor -> why it was left out.
+    """
+
+    model: dict[str, Tensor]
+    has_head: bool
+    left_out: dict[str, str]
+
+
+class _Source:
+    """Returns each tensor once by name, checks it, and collects all problems.
+
+    Attributes:
+        left: the tensors that were not taken yet.
+        problems: each names a tensor.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.left = dict(tensors)
+        self.problems: list[str] = []
+
+    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        found = self.left.pop(name, None)
+        if found is None:
+            self.problems.append(f"missing: {name} {shape}")
+        elif tuple(found.shape) != shape:
+            self.problems.append(f"{name} has the shape {tuple(found.shape)}, but needs {shape}")
+        elif not bool(torch.isfinite(found).all()):
+            self.problems.append(f"{name} has values that are not finite")
+        else:
+            return found.detach().clone().contiguous()
+        return torch.zeros(shape)
+
+    def take_module(self, name: str, shape: tuple[int, ...]) -> dict[str, Tensor]:
+        return {
+            "weight": self.take(f"{name}.weight", shape),
+            "bias": self.take(f"{name}.bias", shape[:1]),
+        }
+
+    def check(self, start: str, between: str) -> None:
+        """Raises DataError if there were problems: ``start``, then the problems with ``between`` them."""
+        if self.problems:
+            rest = len(self.problems) - _MAX_PROBLEMS
+            more = [f"and {rest} more"] if rest > 0 else []
+            raise DataError(start + between.join([*self.problems[:_MAX_PROBLEMS], *more]))
+
+
+def _encoder_modules(family: Family, sizes: Sizes) -> _Modules:
+    modules: _Modules = {"embeddings.LayerNorm": (_ENCODER + "layernorm_embedding", (sizes.input_width,))}
+    if family.shared:
+        modules[PROJECTION[0]] = (_ENCODER + PROJECTION[1], (sizes.width, sizes.input_width))
+    for layer in range(sizes.stored):
+        for theirs, ours in family.modules.items():
+            name = f"{_ENCODER}layers.{layer}.{ours}"
+            modules[family.layer.format(layer) + theirs] = (name, layer_shape(ours, sizes))
+    return modules
+
+
+def _lm_head_modules(family: Family, sizes: Sizes) -> _Modules:
+    return {
+        family.head_dense: (_LM_HEAD + "dense", (sizes.input_width, sizes.width)),
+        family.head_norm: (_LM_HEAD + "layer_norm", (sizes.input_width,)),
+    }
+
+
+# ---- from Hugging Face
+
+
+def to_fairseq(folder: HfFolder, family: Family, sizes: Sizes, rows: Sequence[int]) -> Converted:
+    """Renames and rearranges a source's tensors.
+
+    Args:
+        folder: the source, with tensors of any float dtype.
+        family: how the source names them.
+        sizes: the shapes to expect.
+        rows: source row per fairseq index, length ``sizes.vocabulary``.
+
+    Raises:
+        DataError: tensors are missing, unknown or have the wrong shape; all are listed.
+    """
+    source = _Source({_short(name, family): value.float() for name, value in folder.tensors.items()})
+    order = torch.tensor(rows, dtype=torch.long)
+    words = source.take("embeddings.word_embeddings.weight", (sizes.vocabulary, sizes.input_width))
+    model = {
+        _ENCODER + "version": torch.tensor([3.0]),
+        _ENCODER + "embed_tokens.weight": words[order],
+        _ENCODER + "embed_positions.weight": _positions(source, sizes),
+    }
+    modules = _encoder_modules(family, sizes)
+    left_out: dict[str, str] = {}
+    has_head = f"{family.head_dense}.weight" in source.left
+    if has_head:
+        modules.update(_lm_head_modules(family, sizes))
+    for theirs, (ours, shape) in modules.items():
+        for kind, tensor in source.take_module(theirs, shape).items():
+            model[f"{ours}.{kind}"] = tensor
+    if has_head:
+        model.update(_lm_head_output(source, family, sizes, order, model[_ENCODER + "embed_tokens.weight"]))
+        for name in (family.head_bias, f"{family.head_decoder}.bias", f"{family.head_decoder}.weight"):
+            if source.left.pop(name, None) is not None:
+                left_out[name] = "tied to another tensor, or unused"
+    for name, tensor in sorted(source.left.items()):
+        reason = next((why for start, why in _LEFT_OUT.items() if name.startswith(start)), None)
+        if reason is None:
+            source.problems.append(f"unknown: {name} {tuple(tensor.shape)}")
+        else:
+            left_out[name] = reason
+    source.check(f"{folder.path}: the weights do not fit config.json:\n  ", "\n  ")
+    return Converted(model, has_head, left_out)
+
+
+def _short(name: str, family: Family) -> str:
+    """A tensor's name without the family's prefix; checkpoints converted from TensorFlow call LayerNorm's
+    tensors gamma and beta.
+    """
+    short = name[len(family.prefix) :] if name.startswith(family.prefix) else name
+    if short.endswith((".gamma", ".beta")):
+        short = short.replace(".gamma", ".weight").replace(".beta", ".bias")
+    return short
+
+
+def _positions(source: _Source, sizes: Sizes) -> Tensor:
+    """fairseq's position table, (positions + 2, width): segment A folded in, rows 0 and 1 zero."""
+    table = source.take("embeddings.position_embeddings.weight", (sizes.position_rows, sizes.input_width))
+    real = table[sizes.first_position :]
+    if sizes.segment_rows:
+        shape = (sizes.segment_rows, sizes.input_width)
+        real = real + source.take("embeddings.token_type_embeddings.weight", shape)[:1]
+    return torch.cat([torch.zeros(FIRST_POSITION, sizes.input_width), real])
+
+
+def _lm_head_output(
+    source: _Source, family: Family, sizes: Sizes, order: Tensor, words: Tensor
+) -> dict[str, Tensor]:
+    """The masked-LM head's output matrix and bias."""
+    # As in transformers: if tied (the default), the decoder is the word embeddings with the head's own bias,
+    # whatever else the file contains; if untied, the decoder's tensors are used.
+    names = [family.head_bias, f"{family.head_decoder}.bias"]
+    name = next((n for n in (names if sizes.tied else reversed(names)) if n in source.left), names[0])
+    bias = source.take(name, (sizes.vocabulary,))[order]
+    if sizes.tied:
+        # The same tensor under two names: it is stored once, like fairseq's tied weights.
+        return {_LM_HEAD + "bias": bias, _LM_HEAD + "weight": words}
+    output = source.take(f"{family.head_decoder}.weight", (sizes.vocabulary, sizes.input_width))
+    return {_LM_HEAD + "bias": bias, _LM_HEAD + "weight": output[order]}
+
+
+# ---- to Hugging Face
+
+
+def to_hugging_face(
+    tensors: Mapping[str, Tensor], trained: Trained, sizes: Sizes, family: Family,
+    rows: Sequence[int], path: Path,
+) -> dict[str, Tensor]:  # fmt: skip
+    """The contents of ``model.safetensors``, in the dtypes of ``tensors``.
+
+    Args:
+        tensors: fairseq's names -> tensors.
+        trained: what the model was trained for; only this head is exported.
+        sizes: the encoder's sizes.
+        family: the family to export to.
+        rows: (words,), for each fairseq index its row in the exported tables.
+        path: the checkpoint, for messages.
+
+    Raises:
+        DataError: tensors are missing, unknown, not finite or have the wrong shape.
+    """
+    source = _Source({name: value for name, value in tensors.items() if not _unused(name)})
+    places = torch.tensor(rows, dtype=torch.long)
+
+    def take_table(name: str, *shape: int) -> Tensor:
+        """A tensor with one row per word, in the order of the export."""
+        table = source.take(name, (sizes.vocabulary, *shape))
+        return torch.empty_like(table).index_copy_(0, places, table)
+
+    skipped = 0 if family.positions_skip_pad else FIRST_POSITION
+    shape = (sizes.position_rows + skipped, sizes.input_width)
+    words = take_table(_ENCODER + "embed_tokens.weight", sizes.input_width)
+    segments = words.new_zeros(sizes.segment_rows, sizes.input_width)
+    embeddings = f"{family.prefix}embeddings."
+    found = {
+        f"{embeddings}word_embeddings.weight": words,
+        f"{embeddings}position_embeddings.weight": source.take(_ENCODER + "embed_positions.weight", shape)[
+            skipped:
+        ].clone(),
+        f"{embeddings}token_type_embeddings.weight": segments,
+    }
+    modules = {family.prefix + theirs: ours for theirs, ours in _encoder_modules(family, sizes).items()}
+    for theirs, (ours, weight_shape) in {**modules, **_head_modules(trained, sizes, family)}.items():
+        for kind, tensor in source.take_module(ours, weight_shape).items():
+            found[f"{theirs}.{kind}"] = tensor
+    if trained.kind == MASKED_LM:
+        found[family.head_bias] = take_table(_LM_HEAD + "bias")
+        if not sizes.tied:
+            found[f"{family.head_decoder}.weight"] = take_table(_LM_HEAD + "weight", sizes.input_width)
+            found[f"{family.head_decoder}.bias"] = found[family.head_bias].clone()
+    for name, tensor in source.left.items():
+        if not name.startswith((_LM_HEAD, "classification_heads.")):  # other heads
+            source.problems.append(f"unknown: {name} {tuple(tensor.shape)}")
+    source.check(f"{path}: its tensors do not fit its options: ", "; ")
+    return found
+
+
+def _head_modules(trained: Trained, sizes: Sizes, family: Family) -> _Modules:
+    if trained.kind == MASKED_LM:
+        return _lm_head_modules(family, sizes)
+    head = f"classification_heads.{trained.head}."
+    dense = (head + "dense", (sizes.width, sizes.width))
+    output = (head + "out_proj", (trained.outputs, sizes.width))
+    if trained.kind in AT_TOKENS:
+        return {"qa_outputs" if trained.kind == SPANS else "classifier": output}
+    if family is ROBERTA and trained.kind != CHOICES:
+        return {"classifier.dense": dense, "classifier.out_proj": output}
+    return {f"{family.prefix}{family.pooler}": dense, "classifier": output}
+
+
+def _unused(name: str) -> bool:
+    """Whether a tensor is a copy that fairseq's layers keep for inference, or the layout's version."""
+    return name == _ENCODER + "version" or (name.startswith(_ENCODER) and name.split(".")[-1] in COPIES)
