@@ -46,7 +46,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, locked
 from fairseq_adv.data.text.labelled_rows import LabelledRows
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
-from fairseq_adv.evaluation.runs import read_log
+from fairseq_adv.evaluation.run_logs import read_log
 
 HERE = Path(__file__).resolve().parent
 COMMANDS = Path(sys.executable).parent  # the environment's bin folder, which need not be on PATH

@@ -36,8 +36,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.tables.table_text import number_cell, table_text
 from fairseq_adv.evaluation import plots
-from fairseq_adv.evaluation.log_lines import VALID, log_lines
-from fairseq_adv.evaluation.runs import read_log
+from fairseq_adv.evaluation.run_logs import VALID, log_lines, read_log
 from fairseq_adv.evaluation.trained import Trained, load
 from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry
 

@@ -168,7 +168,7 @@ def _word_options(parser: VerbParser) -> None:
 
 def _attack_words(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.word_attacks.attack_file import attack_file
-    from fairseq_adv.evaluation.word_attacks.summary import lines
+    from fairseq_adv.evaluation.word_attacks.report import lines
 
     found = attack_file(_request(args))
     print(json.dumps(found) if args.json else "\n".join(lines(found)))

@@ -87,8 +87,7 @@ def compare_options(parser: VerbParser) -> None:
 
 def compare(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.attack_settings import Attack
-    from fairseq_adv.evaluation.comparison import table
-    from fairseq_adv.evaluation.summaries import summarise
+    from fairseq_adv.evaluation.summaries import summarise, table
 
     steps = 5 if args.steps is None else args.steps
     attacks = [

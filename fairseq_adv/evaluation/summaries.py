@@ -1,20 +1,23 @@
-"""Summarises a training run from its log, or from its checkpoints."""
+"""Summarises training runs from their logs, or from their checkpoints, and compares them in a table."""
 
 from __future__ import annotations
 
+import json
 import math
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fairseq_adv.criterions import methods
+from fairseq_adv.data.checked_json import json_object_or_none
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import atomic_write
+from fairseq_adv.data.workspace import differences
 from fairseq_adv.evaluation.attack import Attack
-from fairseq_adv.evaluation.cache import cached, stamp
-from fairseq_adv.evaluation.log_lines import log_lines, logged_options, loss_nats
-from fairseq_adv.evaluation.runs import read_log
+from fairseq_adv.evaluation.run_logs import log_lines, logged_options, loss_nats, read_log
 from fairseq_adv.evaluation.trained import attack_checkpoint, read_checkpoint, reported_as_data_error
 
 LOG, BEST, LAST = "train.log", "checkpoint_best.pt", "checkpoint_last.pt"
@@ -246,3 +249,82 @@ def _attack_once(
         made_from,
         lambda: attack_checkpoint(str(checkpoint), how, data, batches=batches, precision=precision),
     )
+
+
+def cached(
+    kept: Path, made_from: Mapping[str, Any], measure: Callable[[], dict[str, float]]
+) -> dict[str, float]:
+    """The contents of ``kept`` if they were made from the same input; otherwise the result of ``measure``,
+    stored.
+
+    Args:
+        kept: a JSON file, which need not exist.
+        made_from: everything that the values depend on; must be serialisable as JSON.
+        measure: computes the values.
+    """
+    found = json_object_or_none(kept) or {}
+    if not differences(made_from, found.get("key")):
+        with suppress(ValueError, KeyError, TypeError, AttributeError):  # another program's file
+            return {name: float(value) for name, value in found["means"].items()}
+    values = measure()
+    atomic_write(kept, json.dumps({"key": made_from, "means": values}))
+    return values
+
+
+def stamp(file: Path) -> dict[str, int]:
+    """Size and time of a checkpoint, to distinguish it from another of the same name.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such checkpoint")
+    status = file.stat()
+    return {"size": status.st_size, "time": status.st_mtime_ns}
+
+
+def table(rows: Sequence[Summary], attacks: Sequence[Attack] = ()) -> str:
+    """The rows as a table for a terminal, with a line that explains what was measured.
+
+    Args:
+        rows: one per run.
+        attacks: the attacks whose results the rows contain, in the same order.
+    """
+    metrics = {row.metric for row in rows if row.metric}
+    one = metrics.pop() if len(metrics) == 1 else ""
+    head = ["run", "criterion", "updates", f"dev {one or 'score'}", "epoch", "dev loss", "s/update", "sizes"]
+    body = [
+        [
+            row.name, row.criterion or "–", "–" if row.updates is None else str(row.updates),
+            _shown(row.score, 2) + ("" if one else f" {row.metric}".rstrip()),
+            _shown(row.epoch, 0), _shown(row.loss, 3), _shown(row.seconds_per_update, 2), row.sizes or "–",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    notes = [
+        "Dev loss in nats, from the validation with the best score. fairseq's own log lines are in bits; one "
+        "bit is 0.693 nats."
+    ]
+    if attacks:
+        how = attacks[0]
+        head[6:6] = [f"{what}@{one.epsilon:g}" for one in attacks for what in ("loss", "acc")]
+        for cells, row in zip(body, rows):
+            shown = [(_shown(loss, 3), _shown(accuracy, 2)) for loss, accuracy in row.attacked]
+            cells[6:6] = [cell for pair in shown for cell in pair]
+        unit = ", a share of the norm of a text's embeddings" if how.relative else ""
+        notes = [
+            f"Losses in nats, of the best checkpoint; @{how.epsilon:g}: under attack, after {how.steps} "
+            f"ascent steps within that radius{unit}."
+        ]
+    widths = [max(len(cells[k]) for cells in [head, *body]) for k in range(len(head))]
+    left = (0, 1, len(head) - 1)
+    lines = [
+        "  ".join(c.ljust(w) if k in left else c.rjust(w) for k, (c, w) in enumerate(zip(cells, widths)))
+        for cells in [head, *body]
+    ]
+    lines.insert(1, "-" * (sum(widths) + 2 * (len(widths) - 1)))
+    return "\n".join(line.rstrip() for line in [*lines, *notes])
+
+
+def _shown(value: float, digits: int) -> str:
+    return "–" if math.isnan(value) else f"{value:.{digits}f}"

@@ -37,7 +37,7 @@ from fairseq_adv.cli.count_updates import count_updates
 from fairseq_adv.cli.detect_task import detect_task
 from fairseq_adv.cli.train_command import train_command
 from fairseq_adv.cli.train_options import TrainOptions
-from fairseq_adv.evaluation.runs import read_log
+from fairseq_adv.evaluation.run_logs import read_log
 
 SIZES = (
     "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "

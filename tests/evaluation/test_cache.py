@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_adv.evaluation.cache import cached, stamp
+from fairseq_adv.evaluation.summaries import cached, stamp
 
 pytestmark = pytest.mark.fast
 

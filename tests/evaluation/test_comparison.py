@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from fairseq_adv.evaluation.attack import Attack
-from fairseq_adv.evaluation.comparison import table
-from fairseq_adv.evaluation.summaries import Summary
+from fairseq_adv.evaluation.summaries import Summary, table
 
 PLAIN = Summary("plain", "standard", "", 1200, "accuracy", 81.234, 3, 0.4567, seconds_per_update=0.25)
 OTHER = Summary("a-long-name", "freelb", "steps 3, lr 0.1", 60, "accuracy", 82.5, 10, 0.4)

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_adv.evaluation.log_lines import INNER, TRAIN, VALID, LogLine, json_object, log_lines
-from fairseq_adv.evaluation.runs import read_log
+from fairseq_adv.evaluation.run_logs import INNER, TRAIN, VALID, LogLine, json_object, log_lines, read_log
 
 pytestmark = pytest.mark.fast
 

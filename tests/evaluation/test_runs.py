@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import run_command, verb
 
-from fairseq_adv.evaluation.runs import read_log
+from fairseq_adv.evaluation.run_logs import read_log
 
 
 def test_reads_every_epoch_of_fairseq_s_log(runs: Path) -> None:

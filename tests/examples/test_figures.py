@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from support import batch, build, fairseq_train, load_script, train_args, without_matplotlib, write_task
 
-from fairseq_adv.evaluation.log_lines import VALID, log_lines
+from fairseq_adv.evaluation.run_logs import VALID, log_lines
 from fairseq_adv.evaluation.trained import load
 from fairseq_adv.perturbation import geometry
 

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from recipes import EXAMPLES, TINY, run_py, tiny_data
 from support import PLUGIN, command, run_command, weights
 
-from fairseq_adv.evaluation.log_lines import TRAIN, log_lines
+from fairseq_adv.evaluation.run_logs import TRAIN, log_lines
 
 Encoder = Callable[[str], Path]
 SMALL = [*TINY, "task.max_positions=16"]

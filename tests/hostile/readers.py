@@ -38,7 +38,7 @@ from fairseq_adv.data.wsc.superglue import detokenised, read_wsc
 from fairseq_adv.data.wsc.wnli import read_wnli
 from fairseq_adv.evaluation.entity_report import score_columns
 from fairseq_adv.evaluation.predict.submission import check_file
-from fairseq_adv.evaluation.runs import read_log
+from fairseq_adv.evaluation.run_logs import read_log
 from fairseq_adv.evaluation.span_report import score_file
 from fairseq_adv.evaluation.word_attacks.candidates import Neighbours
 from fairseq_adv.evaluation.word_attacks.wordnet import WordNet

@@ -19,7 +19,7 @@ import records  # noqa: E402
 from mode_cells import Cell  # noqa: E402
 
 from fairseq_adv.data.corpus.shard import Counts, counts_of  # noqa: E402
-from fairseq_adv.evaluation.log_lines import log_lines  # noqa: E402
+from fairseq_adv.evaluation.run_logs import log_lines  # noqa: E402
 
 sys.path[:] = BEFORE
 DEEP = "[" * 100_000 + "]" * 100_000

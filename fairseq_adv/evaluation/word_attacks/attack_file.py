@@ -16,12 +16,11 @@ from fairseq_adv.data.io import atomic_write, locked, sha256_of
 from fairseq_adv.data.workspace import differences
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.loading import load
-from fairseq_adv.evaluation.word_attacks.diff_page import page
+from fairseq_adv.evaluation.word_attacks.report import page, summary
 from fairseq_adv.evaluation.word_attacks.resources import Resources, build, check
 from fairseq_adv.evaluation.word_attacks.schedule import run_together
 from fairseq_adv.evaluation.word_attacks.search import STATUS, Outcome, Parts, search
 from fairseq_adv.evaluation.word_attacks.settings import Settings
-from fairseq_adv.evaluation.word_attacks.summary import summary
 from fairseq_adv.evaluation.word_attacks.victim import Attacked, AttackedFile, Victim, read_examples
 
 EXAMPLES, SUMMARY, PAGE = "examples.jsonl", "summary.json", "changes.html"
@@ -68,7 +67,7 @@ def attack_file(request: Request) -> dict[str, Any]:
     Until all examples are done, results are in ``examples.jsonl.part``; the same request resumes from there.
 
     Returns:
-        the summary: see :func:`fairseq_adv.evaluation.word_attacks.summary.summary`.
+        the summary: see :func:`fairseq_adv.evaluation.word_attacks.report.summary`.
 
     Raises:
         DataError: something can't be read or doesn't match, or the folder has the results of another request.

@@ -19,10 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fairseq_adv.evaluation.word_attacks.candidates import Source
-from fairseq_adv.evaluation.word_attacks.edits import is_near
 from fairseq_adv.evaluation.word_attacks.schedule import Request, Service
 from fairseq_adv.evaluation.word_attacks.settings import Settings
-from fairseq_adv.evaluation.word_attacks.words import WordText, words_of
+from fairseq_adv.evaluation.word_attacks.words import WordText, is_near, words_of
 
 Texts = tuple[str, ...]
 Search = Generator[Request, "list[Any]", "Outcome"]

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from fairseq_adv.evaluation.word_attacks.edits import distance, is_near
-from fairseq_adv.evaluation.word_attacks.words import WordText
+from fairseq_adv.evaluation.word_attacks.words import WordText, distance, is_near
 
 
 def whole_table(first: str, second: str) -> int:
