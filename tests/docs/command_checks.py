@@ -19,11 +19,10 @@ from unittest import mock
 
 from documents import ROOT, Command, Snippet, commands, fault_of_a_fence, open_fences, snippets
 from fairseq import options
-from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
-from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY, OPTIMIZER_REGISTRY
-from fairseq.optim.lr_scheduler import LR_SCHEDULER_DATACLASS_REGISTRY
-from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.optim import OPTIMIZER_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
 from hydra._internal.utils import get_args_parser as hydra_parser
 from recipes import launcher
 from shell_words import Unreadable, calls
@@ -246,7 +245,7 @@ def _check_training(args: argparse.Namespace) -> None:
     for task in tasks:
         named = ["--user-dir", PLUGIN, *([] if words.has("--task") else ["--task", task])]
         try:
-            _parse_for_fairseq(options.get_training_parser(), ["DATA", *named, *words.filled_in(), *own])
+            _parse_for_fairseq(["DATA", *named, *words.filled_in(), *own])
         except WrongCommand as fault:
             refused.append(fault)
     if len(refused) == len(tasks):
@@ -258,16 +257,15 @@ def _check_training(args: argparse.Namespace) -> None:
 # fairseq's own commands
 
 
-def check_fairseq(parser_of: Callable[[], argparse.ArgumentParser], words: list[str]) -> None:
-    """``fairseq-train`` and its like: options of the program, of --task, --criterion, --arch and so on."""
+def check_fairseq_train(words: list[str]) -> None:
+    """Options of the program, of --task, --criterion, --arch and so on."""
     words = [
         FAIRSEQ_NAMES[before] if before in FAIRSEQ_NAMES and PLACEHOLDER.fullmatch(word) else word
         for before, word in zip(["", *words], words)
     ]
-    parser = parser_of()
     given = {word.partition("=")[0] for word in words}
-    wants_arch = "--arch" in parser._option_string_actions and "--arch" not in given
-    args = _parse_for_fairseq(parser, [*words, *(("--arch", FAIRSEQ_NAMES["--arch"]) if wants_arch else ())])
+    arch = [] if "--arch" in given else ["--arch", FAIRSEQ_NAMES["--arch"]]
+    args = _parse_for_fairseq([*words, *arch])
     registries = {
         "task": TASK_REGISTRY, "criterion": CRITERION_REGISTRY, "optimizer": OPTIMIZER_REGISTRY,
         "arch": ARCH_MODEL_REGISTRY,
@@ -276,62 +274,37 @@ def check_fairseq(parser_of: Callable[[], argparse.ArgumentParser], words: list[
         kind = registry.get(getattr(args, name, None))
         if kind and kind.__module__.startswith("fairseq_adv") and "--user-dir" not in given:
             raise Incomplete(f"--{name} {getattr(args, name)} needs --user-dir")
-    if wants_arch:
+    if arch:
         raise Incomplete("--arch is missing")
 
 
-def _parse_for_fairseq(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+def _parse_for_fairseq(words: Sequence[str]) -> argparse.Namespace:
+    parser = options.get_training_parser()
+
     def parse() -> Any:
         with mock.patch.object(options.utils, "import_user_module"):  # it is imported
             return options.parse_args_and_arch(parser, list(words))
 
-    if parser.get_default("task") is None and not any(word.split("=")[0] == "--task" for word in words):
-        raise Incomplete("--task is missing")  # fairseq-validate's traceback is KeyError: None
     return parsed(parser, words, parse)
 
 
-def check_preprocess(words: list[str]) -> None:
-    parsed(options.get_preprocessing_parser(), words)
-
-
 def check_hydra_train(words: list[str]) -> None:
-    """``fairseq-hydra-train``: a recipe of the project, or the keys of some task, model, criterion, …"""
+    """``fairseq-hydra-train`` with a recipe of the project."""
     parser = hydra_parser()
     parser.allow_abbrev = False
     args, run = parsed(parser, words), launcher()
-    folder = ROOT / (args.config_dir or "-")
+    if not args.config_name or PLACEHOLDER.fullmatch(args.config_dir or "DIR"):
+        return
+    recipe = ROOT / args.config_dir / f"{args.config_name.removesuffix('.yaml')}.yaml"
     try:
         given, _ = run.first_job(args.overrides)
-        if folder.is_dir() and args.config_name:
-            recipe = folder / f"{args.config_name.removesuffix('.yaml')}.yaml"
-            chosen, keys = run.split(recipe, given)
-            base = run.composed(recipe, chosen)
-            for key in keys:
-                run.check_key(base, key)
-            run.check_complete(run.composed(recipe, given, strict=False), recipe)
-            return
-        keys = [run.parsed(line).key_or_group for line in given]
-    except ValueError as error:
+        chosen, keys = run.split(recipe, given)
+        base = run.composed(recipe, chosen)
+        for key in keys:
+            run.check_key(base, key)
+        run.check_complete(run.composed(recipe, given, strict=False), recipe)
+    except DataError as error:
         raise WrongCommand(str(error)) from error
-    for key in keys:
-        group, _, name = key.partition(".")
-        if name and group != "hydra" and name not in _keys(group):
-            raise WrongCommand(f"{key}: no such key")
-
-
-@cache
-def _keys(group: str) -> set[str]:
-    registries = {
-        "task": TASK_DATACLASS_REGISTRY, "model": MODEL_DATACLASS_REGISTRY,
-        "criterion": CRITERION_DATACLASS_REGISTRY, "optimizer": OPTIMIZER_DATACLASS_REGISTRY,
-        "lr_scheduler": LR_SCHEDULER_DATACLASS_REGISTRY,
-    }  # fmt: skip
-    kinds = registries.get(group, {}).values()
-    return {
-        "_name",
-        *launcher().fairseq_keys().get(group, ()),
-        *(n for k in kinds for n in k.__dataclass_fields__),
-    }
 
 
 def check_torchrun(words: list[str]) -> None:
@@ -505,9 +478,7 @@ def _is_there(module: str, name: str) -> bool:
 
 CHECKS: dict[str, Callable[[list[str]], None]] = {
     "fairseq-adv": check_verb,
-    "fairseq-train": lambda words: check_fairseq(options.get_training_parser, words),
-    "fairseq-validate": lambda words: check_fairseq(options.get_validation_parser, words),
-    "fairseq-preprocess": check_preprocess,
+    "fairseq-train": check_fairseq_train,
     "fairseq-hydra-train": check_hydra_train,
     "torchrun": check_torchrun,
     "sbatch": check_sbatch,

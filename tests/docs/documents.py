@@ -21,7 +21,7 @@ _FENCE = re.compile(r"^([ >]*)(`{3,}|~{3,})[ ]*([^\n`]*)\n(.*?)^[ >]*\2[ ]*$", r
 _INLINE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 # Code in a sentence that is a command, or begins one.
 _COMMAND = re.compile(
-    r"(fairseq-(adv|train|validate|hydra-train|preprocess)|torchrun|sbatch|pip|uv|python[\d.]*|textattack) "
+    r"(fairseq-(adv|train|hydra-train)|torchrun|sbatch|pip|uv|python[\d.]*|textattack) "
     r"|(\./)?(scripts|benchmarks|examples|tests)/\S+\.(py|sh|sbatch)\b|(\./)?(\.ci/|\.venv/|VENV/)\S"
 )
 # A block without a language that has such a line should say that it is bash.

@@ -18,8 +18,7 @@ from commands import refusal
 from support import CommandMain, slow, write_encoder
 
 import fairseq_adv.cli
-from fairseq_adv.data import io as data_io
-from fairseq_adv.data import lines
+from fairseq_adv.data import checked_json, lines
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.choices.question_layouts import read_regents
 from fairseq_adv.data.errors import DataError
@@ -251,7 +250,7 @@ def test_the_estimate_for_json_is_not_too_low(
     value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The largest file of such values that is read takes no more memory than is allowed."""
-    monkeypatch.setattr(data_io, "_LARGEST", 16 << 20)
+    monkeypatch.setattr(checked_json, "_LARGEST", 16 << 20)
     path, count = tmp_path / "a.json", (16 << 20) // len(value)
     while True:
         path.write_text('{"data": [' + f"{value}," * count + "0]}", encoding="utf-8")
