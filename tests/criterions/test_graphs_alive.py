@@ -42,7 +42,8 @@ def _no_search_for_cycles() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("method", "task"),
     [
-        *((method, "sentence_prediction") for method in METHODS),
+        # smart is alum_vat with an average of the weights, flooding standard with another sign.
+        *((m, "sentence_prediction") for m in METHODS if m not in ("smart", "flooding")),
         ("freelb", "text_classification"), ("freelb", "commonsense_qa"), ("alum_vat", "commonsense_qa"),
     ],
 )  # fmt: skip
