@@ -128,7 +128,7 @@ class ALUMCriterion(Method):
 
     def step(self, batch: MiniBatch) -> Log:
         cfg, sample = self.cfg, batch.sample
-        delta, replay = self._perturbation(batch), self.replay(batch)  # Algorithm 1, line 4
+        delta, replay = self.perturbation(batch), self.replay(batch)  # Algorithm 1, line 4
         with batch.autocast():
             with float32_embedding(batch.model, batch.embedding):
                 with batch.no_sync(), replay:
@@ -220,7 +220,7 @@ class ALUMCriterion(Method):
     ) -> Tensor:
         return self.objective.divergence(clean, other, sample, str(self.cfg.vat_divergence), detach_targets)
 
-    def _perturbation(self, batch: MiniBatch) -> Perturbation:
+    def perturbation(self, batch: MiniBatch) -> Perturbation:
         relative = self.cfg.vat_relative
         is_l2 = relative and str(self.cfg.vat_projection) == "l2"
         start = batch.noise("normal", self.cfg.vat_init_std, self.cfg.seed, by_length=is_l2)

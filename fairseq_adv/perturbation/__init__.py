@@ -7,6 +7,7 @@ from fairseq_adv.perturbation.dropout import DropoutReplay
 from fairseq_adv.perturbation.embeddings import Perturbation, find_token_embedding
 from fairseq_adv.perturbation.first_layer import FirstLayer, find_layers
 from fairseq_adv.perturbation.geometry import Groups
+from fairseq_adv.perturbation.normalized import NormalizedPerturbation
 from fairseq_adv.perturbation.precision import float32_embedding
 from fairseq_adv.perturbation.token_aware import TokenAwarePerturbation
 
@@ -14,6 +15,7 @@ __all__ = [
     "DropoutReplay",
     "FirstLayer",
     "Groups",
+    "NormalizedPerturbation",
     "Perturbation",
     "TokenAwarePerturbation",
     "find_layers",

@@ -133,7 +133,7 @@ class Perturbation:
             elif self._deferred is not None and output.requires_grad:
                 output.register_hook(partial(_plus, self._deferred))  # type: ignore[no-untyped-call]
                 self._deferred = None
-            return (output.float() + self.delta).to(output.dtype)
+            return self.added(output, self.delta)
 
         with self.embedding.register_forward_hook(add_delta):
             yield
@@ -142,6 +142,15 @@ class Perturbation:
                 f"the token embedding was called {calls} times in one forward pass, expected once: the "
                 "perturbation would have no effect, or a wrong one. Does the model embed tokens elsewhere?"
             )
+
+    def added(self, output: Tensor, delta: Tensor) -> Tensor:
+        """What the layer returns: X + delta; a subclass may add delta elsewhere.
+
+        Args:
+            output: X, (rows, tokens, dim).
+            delta: (rows, tokens, dim) fp32.
+        """
+        return (output.float() + delta).to(output.dtype)
 
     def defer(self) -> None:
         """Keeps the gradient of the last pass for the layer's weights; see :meth:`applied`.
