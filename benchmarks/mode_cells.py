@@ -29,6 +29,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "infobert": ADVERSARIAL,
     "alum_vat": VIRTUAL,
     "smart": {**VIRTUAL, "smart_mu": 2.0},
+    "sift": VIRTUAL,
     "noise": {"noise_size": 0.5},
     "r3f": {"r3f_lambda": 2.0, "r3f_epsilon": 0.2, "r3f_share_dropout": True},
     "creat": CREAT_ARGS,

@@ -47,6 +47,7 @@ METHODS = {
         graphs=1,
         fault=9,
     ),
+    "sift": Method(VIRTUAL, 5, 1, graphs=1, fault=7),
     "noise": Method(NOISY, 1, 1, fault=2),
     "r3f": Method(NOISED, 2, 1, graphs=1, fault=4),
     "creat": Method(CREAT_ARGS, 4, 1, graphs=1, fault=6),
