@@ -13,6 +13,7 @@ from support import batch, gradients, write_corpus, write_task
 from criterions import references
 from criterions.test_methods import one_step, recorded
 from criterions.test_vat import FP16, ROWS, built, loss_of, predict, start_of, vat_options
+from fairseq_adv.data.errors import DataError
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +97,7 @@ def test_delta_reaches_the_model(folders: dict[str, Path], words: list[str]) -> 
 
 
 def test_refusals(folders: dict[str, Path]) -> None:
-    with pytest.raises(ValueError, match=r"--vat-relative.*leave it out"):
+    with pytest.raises(DataError, match=r"--vat-relative.*leave it out"):
         built(folders, "classes", "--vat-relative", criterion="sift")
     run = built(folders, "classes", criterion="sift")
     run.model.encoder.sentence_encoder.layernorm_embedding = None
