@@ -436,7 +436,9 @@ def test_half_precision_gives_nearly_the_same_update(data: Path, method: str, mo
 @pytest.mark.parametrize(
     ("method", "objective"),
     [(method, objective) if method == "freelb" else slow(method, objective)
-     for method in METHODS for objective in OBJECTIVES[1:]],
+     for method in METHODS for objective in OBJECTIVES[1:]
+     # Without delta the gradients of a question's choices nearly cancel.
+     if objective != "commonsense_qa" or method not in ("standard", "flooding")],
 )  # fmt: skip
 def test_half_precision_on_every_objective(folders: dict[str, Path], method: str, objective: str) -> None:
     updates = [
