@@ -183,6 +183,8 @@ def reported_as_data_error(path: Path) -> Iterator[None]:
         yield
     except DataError:
         raise
+    except pickle.UnpicklingError as error:
+        raise DataError(str(error)) from error  # the message names the file
     except (RuntimeError, AssertionError, ValueError, LookupError, TypeError, AttributeError) as error:
         text = str(error).strip().replace("\n", " ")
         if "size mismatch" in text:
