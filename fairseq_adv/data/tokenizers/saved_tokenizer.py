@@ -51,8 +51,8 @@ def saved_tokenizer_folder(
 ) -> Path:
     """The folder of a trained model's tokenizer.
 
-    The first of these that has one: ``tokenizer`` next to the checkpoint, ``tokenizer`` in its data, the
-    checkpoint's own folder (of a converted encoder), the folder that the task was told, the data folder.
+    The first of these that has one: ``tokenizer`` next to the checkpoint, the folder that the task was told,
+    ``tokenizer`` in its data, the checkpoint's own folder (of a converted encoder), the data folder.
 
     Args:
         checkpoint: the file.
@@ -67,8 +67,8 @@ def saved_tokenizer_folder(
         return tokenizer_dir
     folders = [Path(data.split(":")[0])] if data else []
     saved = [checkpoint.parent / FOLDER, *(folder / FOLDER for folder in folders)]
-    told = [Path(named)] if named else folders
-    for place in (*saved, checkpoint.parent, *told):
+    told = [Path(named)] if named else []
+    for place in (saved[0], *told, *saved[1:], checkpoint.parent, *folders):
         if place.is_dir() and (place in saved or _has_tokenizer(place)):
             return place
     raise DataError(
