@@ -53,7 +53,7 @@ def training_cases(out, two_workers):
     """Name, words of ``fairseq-train`` and number of processes."""
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "gpu")]
     from support import train_args
-    from updates import METHODS, OBJECTIVES
+    from updates import OBJECTIVES, UPDATES
 
     gloo = ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
     ways = {"plain": ([], 1), "update-freq 2": (["--update-freq", "2"], 1), "two workers": (gloo, 2)}
@@ -61,11 +61,11 @@ def training_cases(out, two_workers):
         data = out / "data" / objective
         if not data.is_dir():
             kind.write(data)
-        for method, how in METHODS.items():
-            flooded = ["--flood-level", "5"] if "0.5" in how.words and "--flood-level" in how.words else []
+        for method, (criterion, options, _) in UPDATES.items():
+            flooded = ["--flood-level", "5"] if "0.5" in options and "--flood-level" in options else []
             for way, (words, workers) in list(ways.items())[: 3 if two_workers else 2]:
-                words = [*how.words, *flooded, "--max-update", "2", "--dropout", "0.1", *words]
-                args = train_args(data, Path("SAVE"), how.criterion or method, *words,
+                words = [*options, *flooded, "--max-update", "2", "--dropout", "0.1", *words]
+                args = train_args(data, Path("SAVE"), criterion, *words,
                                   task=kind.task or objective, classes=kind.classes)  # fmt: skip
                 yield f"{objective}; {method}; {way}", args, workers
 
