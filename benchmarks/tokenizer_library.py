@@ -25,6 +25,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 from odd_strings import odd_strings  # noqa: E402
 
+from fairseq_adv.cli.number_types import count  # noqa: E402
 from fairseq_adv.cli.script import HelpFormatter  # noqa: E402
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
@@ -34,9 +35,9 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     options.add_argument("bpe", type=Path, help="folder with GPT-2's encoder.json and vocab.bpe")
     options.add_argument("text", type=Path, help="a text, line by line; a model of SentencePiece is learned")
-    options.add_argument("--strings", type=int, default=100_000, help="odd strings")
-    options.add_argument("--lines", type=int, default=20_000, help="lines of the text")
-    options.add_argument("--turns", type=int, default=7, help="of the measurement of time")
+    options.add_argument("--strings", type=count, default=100_000, help="odd strings")
+    options.add_argument("--lines", type=count, default=20_000, help="lines of the text")
+    options.add_argument("--turns", type=count, default=7, help="of the measurement of time")
     return options
 
 

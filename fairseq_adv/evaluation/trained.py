@@ -213,7 +213,10 @@ def load_model(path: Path, state: dict[str, Any], task: FairseqTask | None, how:
             [str(path)], task=task, state=state
         )
         objective = build_objective(objective_options(cfg), task)
-        objective.check_model(model)
+        try:
+            objective.check_model(model)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from error
     let_autocast(model.eval(), how.precision)
     model = (model.half() if how.fp16 else model).to(how.device)
     return Trained(path, cfg, task, model, objective, int(updates), how)

@@ -53,7 +53,7 @@ class Accuracy:
         if "_nnan" in meters and meters["_nnan"].sum:
             return math.nan  # the arg max of NaNs is not a class
         correct, targets = (float(meters[f"_{name}{self.part}"].sum) for name in ("ncorrect", "ntargets"))
-        return round(100.0 * correct / targets, 2)
+        return round(100.0 * correct / targets, 2) if targets else 0.0  # since the meters were reset
 
 
 def count_labels(labels: Tensor, classes: int) -> Tensor:

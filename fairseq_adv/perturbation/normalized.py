@@ -21,7 +21,8 @@ class NormalizedPerturbation(Perturbation):
 
     Args:
         model: contains the embedding, and a layer norm after it.
-        *args, **kwargs: see :class:`Perturbation`. Sizes are of LN(x), whose entries have mean square 1.
+        embedding: see :class:`Perturbation`, which gets all further arguments. Sizes are of LN(x), whose
+            entries have mean square 1.
 
     Raises:
         ValueError: the encoder has no layer norm after its embeddings.
