@@ -33,9 +33,11 @@ class Kept:
 @pytest.fixture
 def _no_search_for_cycles() -> Iterator[None]:
     gc.collect()
+    gc.freeze()  # what was there before the test is not looked at
     gc.disable()
     yield
     gc.enable()
+    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("_no_search_for_cycles")

@@ -51,6 +51,7 @@ def test_the_committed_file_is_small_and_names_no_machine(tour: Any) -> None:
     assert not re.search(r"/(home|root|tmp|work|Users|usr|opt)\b", "\n".join(texts))
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(tour: Any, tmp_path: Path) -> None:
     save_bert(tmp_path / "hf")
     (tmp_path / "reviews").mkdir()
