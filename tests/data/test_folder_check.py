@@ -11,6 +11,7 @@ from support import build, command, run_command, train_args, write_task
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.folder_check import check_folder
+from fairseq_adv.data.text.mmap_index import LENGTHS_AT
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +40,13 @@ def fewer_words(data: Path) -> None:
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-5]))
 
 
+def longer_row(data: Path) -> None:
+    path = data / "input0" / "train.idx"
+    lengths = bytearray(path.read_bytes())
+    lengths[LENGTHS_AT + 4 * 3] += 1  # of the fourth row
+    path.write_bytes(lengths)
+
+
 CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "no labels": (gone("label/train.bin"), r"label/train\.bin: no such file"),
     "no texts": (gone("input0/valid.bin"), r"input0/valid\.bin: no such file"),
@@ -47,6 +55,7 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
         r"input0/train\.bin: has \d+ bytes, but train\.idx gives \d+",
     ),
     "shorter index": (cut("input0/train.idx", 8), r"input0/train\.idx: truncated, or not a fairseq index"),
+    "a longer row": (longer_row, r"input0/train\.idx: a row does not begin where the one before it ends"),
     "half a head": (cut("label/valid.idx", 10_000), r"label/valid\.idx"),
     "other rows": (other_rows, r"label/valid\.idx: has 16 rows, but .*input0/valid\.idx has 8"),
     "fewer words": (
