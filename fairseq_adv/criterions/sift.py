@@ -13,6 +13,7 @@ from torch import nn
 from fairseq_adv.criterions.alum_vat import ALUMConfig, ALUMCriterion
 from fairseq_adv.criterions.method_options import option, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.data.errors import as_data_error
 from fairseq_adv.perturbation import NormalizedPerturbation, Perturbation, find_token_embedding
 from fairseq_adv.perturbation.normalized import first_layer_norm
 
@@ -65,5 +66,6 @@ class SiFTCriterion(ALUMCriterion):
         )
 
     def check_before_training(self, model: nn.Module) -> None:
-        first_layer_norm(model, find_token_embedding(model))
+        with as_data_error():
+            first_layer_norm(model, find_token_embedding(model))
         super().check_before_training(model)

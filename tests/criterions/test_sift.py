@@ -98,5 +98,5 @@ def test_refusals(folders: dict[str, Path]) -> None:
         run_of(folders, "classes", "sift", "--vat-relative")
     run = run_of(folders, "classes", "sift")
     run.model.encoder.sentence_encoder.layernorm_embedding = None
-    with pytest.raises(ValueError, match=r"no layer norm after its embeddings.*roberta_base"):
+    with pytest.raises(DataError, match=r"no layer norm after its embeddings.*roberta_base"):
         run.criterion.check_before_training(run.model)
