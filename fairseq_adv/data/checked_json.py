@@ -54,13 +54,7 @@ def checked_object(text: str, kinds: Mapping[str, Kind], where: str, fix: str) -
     """The object in a JSON text; the keys in ``kinds`` must exist and have values of their kind.
 
     Args:
-        text: the JSON.
-        kinds: the keys that the caller reads.
         where: the file, and the line if it has several, for messages.
-        fix: advice, for messages.
-
-    Raises:
-        DataError: it is not such an object; names the key.
     """
     try:
         value = parsed(text)
@@ -77,16 +71,7 @@ def checked_object(text: str, kinds: Mapping[str, Kind], where: str, fix: str) -
 
 
 def json_object(path: Path, fix: str = "Download the file again.") -> Dict[str, Any]:
-    """Reads a file that contains a JSON object; a byte order mark is allowed.
-
-    Args:
-        path: the file.
-        fix: advice for a damaged file, for messages.
-
-    Raises:
-        DataError: the file is missing, is not UTF-8, would take more than 2 GiB of memory, or doesn't contain
-            a JSON object.
-    """
+    """Reads a file that contains a JSON object; a byte order mark is allowed."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     return _object(_document(path), str(path), fix)
@@ -102,12 +87,7 @@ def json_object_or_none(path: Path) -> Optional[Dict[str, Any]]:
 
 
 def json_lines(path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
-    """("file:line", object) for each line that is not blank; the file may be a .gz.
-
-    Raises:
-        DataError: as :func:`fairseq_adv.data.lines.lines_of`; the file is empty, or a line is not a JSON
-            object.
-    """
+    """("file:line", object) for each line that is not blank; the file may be a .gz."""
     found = False
     for number, line in lines_of(path):
         if line.strip():

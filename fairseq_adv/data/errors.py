@@ -55,9 +55,6 @@ def full_disk_named(path: Path) -> Iterator[None]:
     Args:
         path: what the block writes, as the user knows it. The library's own error names no file, a temporary
             one, or the source of a copy.
-
-    Raises:
-        FullDisk: the disk, the user's quota or the file size limit is exhausted. Other errors propagate.
     """
     try:
         yield

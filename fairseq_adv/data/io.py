@@ -34,9 +34,6 @@ def atomic_open(path: Path) -> Iterator[BinaryIO]:
     """Opens a file for writing that is renamed to ``path`` at the end; after an error nothing is left of it.
 
     It is written next to ``path`` and flushed to the disk before it is renamed.
-
-    Raises:
-        FullDisk: there is no space left for it. Errors of the block and of the system propagate.
     """
     beside = path.with_name(path.name + ".tmp")
     with full_disk_named(path):
@@ -54,11 +51,7 @@ def atomic_open(path: Path) -> Iterator[BinaryIO]:
 
 
 def atomic_write(path: Path, content: Union[str, bytes]) -> None:
-    """Writes a file atomically; text is encoded as UTF-8.
-
-    Raises:
-        FullDisk: there is no space left for it.
-    """
+    """Writes a file atomically; text is encoded as UTF-8."""
     with atomic_open(path) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
@@ -69,9 +62,6 @@ def atomic_folder(out: Path) -> Iterator[Path]:
 
     ``out`` is an absolute path that must not exist, or must be an empty folder. The only visible step is a
     rename within one file system.
-
-    Raises:
-        FullDisk: there is no space left for it. Errors of the block and of the system propagate.
     """
     with full_disk_named(out):
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -92,9 +82,6 @@ def locked(path: Path) -> Iterator[None]:
     """Keeps other processes from writing ``path``, with a file ``PATH.lock`` next to it, removed at the end.
 
     On a network file system without locks, no process is kept out; files are still written atomically.
-
-    Raises:
-        DataError: another process holds the lock. A killed process no longer does.
     """
     lock = FileLock(f"{path}{LOCK}")
     try:
@@ -138,11 +125,7 @@ def sha256_of(path: Path) -> str:
 
 
 def text_lines(path: Path) -> List[str]:
-    """The lines of a UTF-8 file such as ``vocab.txt``; only LF and CR LF end a line.
-
-    Raises:
-        DataError: as :func:`fairseq_adv.data.lines.lines_of`.
-    """
+    """The lines of a UTF-8 file such as ``vocab.txt``; only LF and CR LF end a line."""
     # str.splitlines would also split at U+2028 or U+0085, which tokens may contain.
     return [line[:-1] if line.endswith("\r") else line for _, line in lines_of(path)]
 

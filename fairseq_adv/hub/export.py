@@ -110,12 +110,7 @@ def export_checkpoint(
 
 
 def _class_names(state: TrainedState, trained: Trained, labels: Optional[str]) -> list[str]:
-    """The class names, in the order of the head's outputs.
-
-    Raises:
-        DataError: the head has more or fewer outputs, a name is empty or occurs twice, or the model has no
-            classes.
-    """
+    """The class names, in the order of the head's outputs."""
     if trained.kind not in (CLASSES, TAGS):
         if labels is not None:
             raise DataError(f"--labels: {state.path} has no classes ({trained.kind}). Leave it out.")

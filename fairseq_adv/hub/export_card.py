@@ -77,12 +77,6 @@ def model_card(state: TrainedState, trained: Trained, classes: Sequence[str], fo
     """The text of README.md.
 
     Folders and files are named without their paths.
-
-    Args:
-        state: the checkpoint.
-        trained: what it was trained for.
-        classes: the class names, in the order of the head's outputs.
-        folder: the export's name.
     """
     criterion = _word(state.criterion.get("_name", "unknown"))
     data = ", ".join(_base(part) for part in (state.data or "").split(":") if part) or "unknown data"

@@ -37,53 +37,31 @@ _AROUND = r"\A[\s\x1c-\x1f]+|[\s\x1c-\x1f]+\z"
 
 @dataclass(frozen=True)
 class HfTokenizer:
-    """An exported tokenizer.
+    """An exported tokenizer."""
 
-    Attributes:
-        family: the family of models that it is for.
-        rows: (words,), for each index of fairseq's dictionary its row in the exported tables.
-        pad: the padding token's row.
-        files: name -> content.
-    """
-
-    family: Family
-    rows: tuple[int, ...]
-    pad: int
+    family: Family  # the family of models that it is for
+    rows: tuple[int, ...]  # (words,), for each index of fairseq's dictionary its row in the exported tables
+    pad: int  # the padding token's row
     files: dict[str, bytes]
 
 
 @dataclass(frozen=True)
 class _Plain:
-    """A tokenizer without special tokens and without what stands around the texts.
+    """A tokenizer without special tokens and without what stands around the texts."""
 
-    Attributes:
-        family: of models that usually have it.
-        engine: a ``tokenizers.Tokenizer`` that nothing else uses.
-        rows: (words,), for each index of fairseq's dictionary the engine's id.
-        specials: fairseq's special symbols -> the tokens' names.
-        settings: entries of tokenizer_config.json.
-        files: name -> content of further files.
-    """
-
-    family: Family
-    engine: Any
-    rows: tuple[int, ...]
-    specials: dict[str, str]
-    settings: dict[str, Any]
-    files: dict[str, bytes]
+    family: Family  # of models that usually have it
+    engine: Any  # a ``tokenizers.Tokenizer`` that nothing else uses
+    rows: tuple[int, ...]  # (words,), for each index of fairseq's dictionary the engine's id
+    specials: dict[str, str]  # fairseq's special symbols -> the tokens' names
+    settings: dict[str, Any]  # entries of tokenizer_config.json
+    files: dict[str, bytes]  # name -> content of further files
 
 
 def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfTokenizer:
     """Builds the tokenizer's files.
 
     Args:
-        tokenizer: WordPiece, ALBERT's or GPT-2's BPE.
-        trained: what the model was trained for.
         words: rows of the model's word embeddings.
-
-    Raises:
-        DataError: tokenizer and model don't belong together, or the dictionary lacks tokens that the
-            tokenizer produces.
     """
     from tokenizers import AddedToken, Regex, normalizers
 

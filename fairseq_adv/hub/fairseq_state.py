@@ -22,10 +22,6 @@ def checkpoint_state(model: dict[str, torch.Tensor], model_config: dict[str, Any
 
     It consists only of tensors, strings, numbers, lists and dicts, so ``torch.load(weights_only=True)``
     accepts it without allow-listed classes. There is no optimizer state: training starts with a new one.
-
-    Args:
-        model: fairseq's names -> tensors.
-        model_config: all options of the model, as plain values, with ``_name``.
     """
     return {
         "args": None,

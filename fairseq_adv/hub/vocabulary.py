@@ -45,20 +45,14 @@ END_OF_TEXT = "<|endoftext|>"
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A vocabulary in fairseq's order.
+    """A vocabulary in fairseq's order."""
 
-    Attributes:
-        symbols: the words of ``dict.txt``, one per line.
-        rows: for each fairseq index (specials, ``symbols``, mask) the row in the source's embedding table.
-        bpe: fairseq's name for the tokenizer (``wordpiece``, ``gpt2``, ``albert``).
-        files: the tokenizer's files: name -> content.
-        about: what ``conversion.json`` records about the tokenizer.
-    """
-
-    symbols: tuple[str, ...]
+    symbols: tuple[str, ...]  # the words of ``dict.txt``, one per line
+    # for each fairseq index (specials, ``symbols``, mask) the row in the source's embedding table
     rows: tuple[int, ...]
-    bpe: str
-    files: dict[str, bytes]
+    bpe: str  # fairseq's name for the tokenizer (``wordpiece``, ``gpt2``, ``albert``)
+    files: dict[str, bytes]  # the tokenizer's files: name -> content
+    # what ``conversion.json`` records about the tokenizer
     about: dict[str, Any] = field(default_factory=dict)
 
     def dict_txt(self) -> str:
@@ -71,9 +65,6 @@ def wordpiece_vocabulary(folder: Path) -> Vocabulary:
 
     The result's files are ``vocab.txt`` (one token per line, in the source's order), ``tokenizer.json`` with
     the source's normaliser and pre-tokenizer, and ``tokenizer_config.json`` with the settings.
-
-    Raises:
-        DataError: neither file exists, or the tokens can't form a fairseq dictionary.
     """
     fast = read_fast_tokenizer(folder, "WordPiece")
     source = folder / "vocab.txt"
@@ -99,9 +90,6 @@ def spiece_vocabulary(folder: Path) -> Vocabulary:
     """The SentencePiece vocabulary of an ALBERT, from ``spiece.model``.
 
     The result's files are that file and a ``tokenizer_config.json`` with the normalisation settings.
-
-    Raises:
-        DataError: the file is missing, not a unigram model, or its tokens can't form a fairseq dictionary.
     """
     source, settings = folder / MODEL, spiece_settings(folder)
     spiece_engine(source, settings)  # checks the whole file
@@ -121,9 +109,6 @@ def byte_level_vocabulary(folder: Path) -> Vocabulary:
     token is not the result of a merge (``madeupword0000``, added tokens) use the token itself as their word.
 
     The result's files are ``encoder.json`` and ``vocab.bpe`` for fairseq's ``--bpe gpt2``.
-
-    Raises:
-        DataError: a file is missing or unreadable, or the two do not belong together.
     """
     fast = read_fast_tokenizer(folder, "BPE")
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
@@ -208,13 +193,8 @@ def order_for_fairseq(
     kept under the name ``[rowN]``. No tokenizer that splits at white space ever produces such a token.
 
     Args:
-        tokens: the source's tokens; a token's position is its row.
         specials: fairseq's five special symbols -> the source's tokens for them.
-        source: the file to name in messages.
         words: token -> its word in ``dict.txt``, if they differ.
-
-    Raises:
-        DataError: a special token is missing or has two roles, or two tokens have the same word.
     """
     row_of = {token: row for row, token in enumerate(tokens)}
     if len(row_of) != len(tokens):
@@ -256,7 +236,6 @@ def special_tokens(folder: Path, kind: str) -> dict[str, str]:
     """fairseq's special symbols -> the source's tokens, as in the tokenizer's files, else as usual.
 
     Args:
-        folder: the model's folder.
         kind: a key of ``SPECIALS``.
     """
     named: dict[str, Any] = {}
@@ -276,13 +255,9 @@ def _tokens_in_order(folder: Path, ranks: dict[str, Any], fast: dict[str, Any], 
     """The tokens of the rows 0, 1, 2, …, including those that were added after training.
 
     Args:
-        folder: may contain ``added_tokens.json``.
         ranks: token -> row.
         fast: the contents of ``tokenizer.json``, or empty.
         source: the file that ``ranks`` was read from, for messages.
-
-    Raises:
-        DataError: the rows are not 0, 1, 2, … without gaps.
     """
     added = {str(token["content"]): int(token["id"]) for token in fast.get("added_tokens", [])}
     if (folder / "added_tokens.json").is_file():

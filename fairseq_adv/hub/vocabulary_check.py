@@ -35,14 +35,8 @@ def check_vocabulary(
     A checkpoint without RoBERTa's word embeddings, or one that is not on a local disk, is not checked.
 
     Args:
-        checkpoint: path of a file written by fairseq-train.
         dictionary: the task's, with ``<mask>``.
         data: the task's data argument; the dictionary belongs to its first folder.
-        option: the option that names the checkpoint.
-
-    Raises:
-        DataError: they don't belong together, or the file is not a checkpoint; names both files, the
-            difference and the fix.
     """
     path = Path(checkpoint)
     if "://" in checkpoint or not path.is_file():
@@ -93,9 +87,6 @@ def _symbols(path: Path, like: Dictionary) -> list[str] | None:
 
 def embedding_rows(path: Path) -> int | None:
     """The number of words that a checkpoint has embeddings for; ``None`` if it has none with RoBERTa's names.
-
-    Raises:
-        DataError: the file is not a checkpoint.
     """
     try:
         with path.open("rb") as stream:

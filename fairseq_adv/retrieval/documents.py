@@ -35,20 +35,11 @@ _CLOSING = "\"'”’)]"
 
 @dataclass(frozen=True)
 class Options:
-    """What to retrieve for a choice.
+    """What to retrieve for a choice."""
 
-    Attributes:
-        top: number of documents.
-        choice_terms: whether ``any`` or ``all`` of the choice's words are required.
-        longest: the largest number of characters in a document; 300 as in ARC-Solvers.
-
-    Raises:
-        DataError: a number below 1, or an unknown word.
-    """
-
-    top: int = 10
-    choice_terms: str = "any"
-    longest: int = 300
+    top: int = 10  # number of documents
+    choice_terms: str = "any"  # whether ``any`` or ``all`` of the choice's words are required
+    longest: int = 300  # the largest number of characters in a document; 300 as in ARC-Solvers
 
     def __post_init__(self) -> None:
         if not 1 <= self.top <= MAX_HITS:
@@ -61,15 +52,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """The documents for one choice.
+    """The documents for one choice."""
 
-    Attributes:
-        documents: best first, at most ``top``.
-        fallback: whether they were found by a less strict search.
-    """
-
-    documents: tuple[str, ...]
-    fallback: bool
+    documents: tuple[str, ...]  # best first, at most ``top``
+    fallback: bool  # whether they were found by a less strict search
 
     @property
     def text(self) -> str:
@@ -99,8 +85,6 @@ def ladder(question: str, choice: str, choice_terms: str) -> list[Query]:
 
     Args:
         question: its last :data:`LONGEST_QUESTION` characters are used.
-        choice: the choice's text.
-        choice_terms: ``any`` or ``all``.
 
     Returns:
         empty if neither text has a word that counts.

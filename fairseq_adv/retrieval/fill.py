@@ -39,23 +39,14 @@ _COUNTS = {"questions", "choices", "without", "fallbacks"}
 
 @dataclass(frozen=True)
 class Filled:
-    """The result of :func:`fill` for a file.
+    """The result of :func:`fill` for a file."""
 
-    Attributes:
-        questions: lines written.
-        choices: the number of choices of all questions.
-        without: choices for which nothing was found.
-        fallbacks: choices for which the required words had to be dropped.
-        reused: the file existed already.
-        continued_at: questions that an interrupted run had written.
-    """
-
-    questions: int
-    choices: int
-    without: int
-    fallbacks: int
-    reused: bool
-    continued_at: int
+    questions: int  # lines written
+    choices: int  # the number of choices of all questions
+    without: int  # choices for which nothing was found
+    fallbacks: int  # choices for which the required words had to be dropped
+    reused: bool  # the file existed already
+    continued_at: int  # questions that an interrupted run had written
 
 
 def fill(
@@ -67,18 +58,10 @@ def fill(
     An existing ``para`` is replaced. It is empty if nothing is found.
 
     Args:
-        engine: the search engine.
         source: questions for :func:`fairseq_adv.data.choices.questions.read_questions`, or AI2's CSV
             (Regents), which is converted to such a jsonl; all are checked first.
         out: written atomically, with ``OUT.manifest.json`` (engine, version, options) next to it.
-        options: what to retrieve.
         workers: threads that search at the same time. The output does not depend on it.
-        overwrite: replace an ``out`` that was made from something else.
-
-    Raises:
-        DataError: a question can't be used, ``out`` was made from something else, or another process is
-            writing it.
-        FullDisk: there is no space left for it; what was found stays in ``OUT.partial``.
     """
     if workers < 1:
         raise DataError(f"--workers {workers}: pass a number of threads, 1 or more.")

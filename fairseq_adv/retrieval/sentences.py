@@ -28,30 +28,19 @@ _GZIP = b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class CorpusFile:
-    """One checked file.
-
-    Attributes:
-        path: the file.
-        sha256: the SHA-256 of its decompressed text.
-        sentences: lines that are not blank.
-    """
+    """One checked file."""
 
     path: Path
-    sha256: str
-    sentences: int
+    sha256: str  # the SHA-256 of its decompressed text
+    sentences: int  # lines that are not blank
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Checked files, in the given order; made by :func:`survey`.
+    """Checked files, in the given order; made by :func:`survey`."""
 
-    Attributes:
-        files: with at least one sentence in total.
-        encoding_errors: ``strict`` or ``replace`` (what isn't UTF-8 becomes U+FFFD).
-    """
-
-    files: tuple[CorpusFile, ...]
-    encoding_errors: str
+    files: tuple[CorpusFile, ...]  # with at least one sentence in total
+    encoding_errors: str  # ``strict`` or ``replace`` (what isn't UTF-8 becomes U+FFFD)
 
     @property
     def size(self) -> int:
@@ -64,11 +53,7 @@ class Corpus:
         return {"corpus (name, sentences, sha256)": files, "encoding errors": self.encoding_errors}
 
     def sentences(self, start: int = 0) -> Iterator[str]:
-        """The sentences from number ``start`` on: stripped, in Unicode's form NFC, never empty.
-
-        Raises:
-            DataError: a file has changed since it was checked.
-        """
+        """The sentences from number ``start`` on: stripped, in Unicode's form NFC, never empty."""
         for file in self.files:
             if start >= file.sentences:
                 start -= file.sentences
@@ -87,11 +72,6 @@ def survey(patterns: Sequence[str], encoding_errors: str = "strict") -> Corpus:
 
     Args:
         patterns: files, or patterns with ``*`` that the shell did not expand.
-        encoding_errors: ``strict`` or ``replace``.
-
-    Raises:
-        DataError: no such file, a folder, a line that isn't UTF-8 (with its number and byte), a line of more
-            than a million characters, a damaged gzip file, or no sentences at all.
     """
     paths = [path for pattern in patterns for path in _expanded(pattern)]
     files = []

@@ -46,49 +46,31 @@ _HEAP = 3_900_000_000
 
 @dataclass(frozen=True)
 class Query:
-    """One search.
+    """One search."""
 
-    Attributes:
-        terms: sentences are ranked by these.
-        required: terms of which a sentence must contain one, or all. Empty: nothing is required.
-        every: whether all required terms must occur.
-    """
-
-    terms: tuple[str, ...]
+    terms: tuple[str, ...]  # sentences are ranked by these
+    # terms of which a sentence must contain one, or all. Empty: nothing is required
     required: tuple[str, ...]
-    every: bool = False
+    every: bool = False  # whether all required terms must occur
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A sentence that was found.
-
-    Attributes:
-        text: the sentence.
-        score: by BM25.
-        number: its position in the corpus, from 0.
-    """
+    """A sentence that was found."""
 
     text: str
-    score: float
-    number: int
+    score: float  # by BM25
+    number: int  # its position in the corpus, from 0
 
 
 @dataclass(frozen=True)
 class Built:
-    """The result of a build.
+    """The result of a build."""
 
-    Attributes:
-        sentences: their number in the index.
-        segments: their number in the index; 1 up to 72 million sentences.
-        reused: the index existed already.
-        continued_at: the sentence at which an interrupted build resumed; 0: from the beginning.
-    """
-
-    sentences: int
-    segments: int
-    reused: bool
-    continued_at: int
+    sentences: int  # their number in the index
+    segments: int  # their number in the index; 1 up to 72 million sentences
+    reused: bool  # the index existed already
+    continued_at: int  # the sentence at which an interrupted build resumed; 0: from the beginning
 
 
 def build(corpus: Corpus, out: Path, overwrite: bool = False) -> Built:
@@ -96,11 +78,6 @@ def build(corpus: Corpus, out: Path, overwrite: bool = False) -> Built:
 
     The commits of a killed build are kept in ``OUT.partial``; the next build resumes after the sentences
     already there.
-
-    Raises:
-        DataError: ``out`` was made from something else, another process is building it, or tantivy isn't
-            installed or can't write.
-        FullDisk: there is no space left for it.
     """
     tantivy = import_tantivy()
     made_from = {
@@ -179,11 +156,7 @@ def slice_ends(sentences: int) -> set[int]:
 
 
 def open_index(folder: Path) -> TantivyIndex:
-    """A complete index, ready for searching.
-
-    Raises:
-        DataError: it is missing, incomplete, damaged, or not readable by this tantivy.
-    """
+    """A complete index, ready for searching."""
     tantivy = import_tantivy()
     partial = folder.with_name(folder.name + ".partial")
     if not folder.exists() and partial.exists():
@@ -230,8 +203,6 @@ class TantivyIndex:
         """The best ``limit`` sentences.
 
         Args:
-            query: the query.
-            limit: the largest number of hits.
             whole_ties: leave out the last hits if the limit may separate them from others with the same
                 score, unless all hits have the same score: which of them are returned would be arbitrary.
         """
@@ -298,11 +269,7 @@ def text_analyzer() -> Any:
 
 
 def import_tantivy() -> Any:
-    """The library tantivy.
-
-    Raises:
-        DataError: it isn't installed.
-    """
+    """The library tantivy."""
     try:
         import tantivy
     except ImportError as error:

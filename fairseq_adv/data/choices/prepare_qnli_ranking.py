@@ -30,19 +30,13 @@ DEV_ROWS = "test-dev"
 
 @dataclass
 class PreparedPairs:
-    """The result of :func:`prepare_pairs`.
-
-    Attributes:
-        out: the folder.
-        report: counts of each split, and the indices of rows without a partner; as in ``report.json``.
-        reused: nothing was done, because ``out`` was complete and made from the same input.
-        notes: missing files.
-    """
+    """The result of :func:`prepare_pairs`."""
 
     out: Path
+    # counts of each split, and the indices of rows without a partner; as in ``report.json``
     report: dict[str, dict[str, Any]]
-    reused: bool = False
-    notes: list[str] = field(default_factory=list)
+    reused: bool = False  # nothing was done, because ``out`` was complete and made from the same input
+    notes: list[str] = field(default_factory=list)  # missing files
 
 
 def prepare_pairs(folder: Path, out: Path, seed: int = 1, overwrite: bool = False) -> PreparedPairs:
@@ -52,14 +46,7 @@ def prepare_pairs(folder: Path, out: Path, seed: int = 1, overwrite: bool = Fals
     and ``test-dev`` every row of dev.tsv, to compute the score on all of dev.
 
     Args:
-        folder: with train.tsv, dev.tsv and, optionally, test.tsv.
-        out: the folder to create.
         seed: for the order of the choices.
-        overwrite: replace an ``out`` that an earlier run made from something else.
-
-    Raises:
-        DataError: a file is missing or wrong (with its line), no pair can be made, or ``out`` was not made by
-            this function.
     """
     layout = task_layout("QNLI")
     files = {Path(split.file).stem: split for split in layout.splits}
@@ -150,39 +137,26 @@ def _lines(name: str, pairs: Pairs) -> list[str]:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of GLUE's file.
+    """A row of GLUE's file."""
 
-    Attributes:
-        index: its first column, as written.
-        question: without surrounding white space.
-        sentence: without surrounding white space.
-        entailed: whether the sentence contains the answer; ``None``: unknown.
-        label: the choice's label: the index, prefixed with the file's name if it comes from another split
-            ("dev-17"); such a row is never predicted.
-    """
-
-    index: str
-    question: str
-    sentence: str
-    entailed: Optional[bool]
+    index: str  # its first column, as written
+    question: str  # without surrounding white space
+    sentence: str  # without surrounding white space
+    entailed: Optional[bool]  # whether the sentence contains the answer; ``None``: unknown
+    # the choice's label: the index, prefixed with the file's name if it comes from another split
+    # ("dev-17"); such a row is never predicted
     label: str
 
 
 @dataclass
 class Pairs:
-    """The questions of one split.
+    """The questions of one split."""
 
-    Attributes:
-        questions: (rows in random order, position of the right one or ``None``).
-        alone: indices of rows without a partner.
-        reused: number of rows that are in more than one pair.
-        mined: number of rows paired with a row of another split.
-    """
-
+    # (rows in random order, position of the right one or ``None``)
     questions: list[tuple[list[Row], Optional[int]]] = field(default_factory=list)
-    alone: list[str] = field(default_factory=list)
-    reused: int = 0
-    mined: int = 0
+    alone: list[str] = field(default_factory=list)  # indices of rows without a partner
+    reused: int = 0  # number of rows that are in more than one pair
+    mined: int = 0  # number of rows paired with a row of another split
 
 
 def labelled_pairs(name: str, rows: Sequence[Row], others: Sequence[Row] = (), seed: int = 1) -> Pairs:
@@ -194,8 +168,6 @@ def labelled_pairs(name: str, rows: Sequence[Row], others: Sequence[Row] = (), s
 
     Args:
         name: of the split; together with the seed and the pair's number it determines the pair's order.
-        rows: with labels.
-        others: rows of other splits, with labels.
     """
     result, elsewhere = Pairs(), _by_question(others)
     for question, group in _by_question(rows).items():

@@ -33,11 +33,7 @@ def read_split(data: Path, split: str) -> list[Question]:
     """Reads the questions of a split from a jsonl, csv (Regents) or folder of articles (RACE) in ``data``.
 
     Args:
-        data: folder of the data set.
         split: train, valid or test; for RACE also valid-middle, test-high and so on.
-
-    Raises:
-        DataError: the split is missing, ambiguous or can't be read.
     """
     path = find_split(data, split)
     if path.is_dir():
@@ -46,20 +42,12 @@ def read_split(data: Path, split: str) -> list[Question]:
 
 
 def has_split(data: Path, split: str) -> bool:
-    """Whether a data set has a split; :func:`find_split` checks whether it can be used.
-
-    Raises:
-        DataError: there is no such folder.
-    """
+    """Whether a data set has a split; :func:`find_split` checks whether it can be used."""
     return bool(_candidates(data, split))
 
 
 def find_split(data: Path, split: str) -> Path:
-    """The file, or RACE's folder, of a split.
-
-    Raises:
-        DataError: it is missing or ambiguous.
-    """
+    """The file, or RACE's folder, of a split."""
     found = _candidates(data, split)
     return only_file(found, data, split, (".jsonl", ".csv"), " And for a folder of RACE's articles.")
 
@@ -77,10 +65,6 @@ def _candidates(data: Path, split: str) -> list[Path]:
 def read_race(folder: Path) -> list[Question]:
     """Reads all questions below ``folder`` (a split, or one of its levels); the article is the context of
     each choice.
-
-    Raises:
-        DataError: naming the file (and question): not JSON, not UTF-8, a missing key, lists of different
-            lengths, an unknown answer, an empty option; or the folder has no articles.
     """
     files = sorted(folder.rglob("*.txt"), key=lambda path: (path.parent.name, _race_number(path), path.name))
     if not files:
@@ -127,12 +111,7 @@ def _race_question(name: str, stem: Any, texts: Any, answer: Any, article: str, 
 
 
 def read_regents(path: Path) -> list[Question]:
-    """Reads the multiple-choice questions without a diagram, in order.
-
-    Raises:
-        DataError: naming file and line: a missing column, not UTF-8, no choices in a question, an empty
-            choice, an unknown answer key.
-    """
+    """Reads the multiple-choice questions without a diagram, in order."""
     questions, skipped = [], 0
     for where, row in read_table(path):
         missing = [name for name in _REGENTS if name not in row]
@@ -192,12 +171,7 @@ def read_any_questions(path: Path, split: str) -> list[Question]:
     """Reads all questions of a csv (SWAG) or jsonl file, in order.
 
     Args:
-        path: the file; may be gzipped.
         split: for the ids of questions that have none: "train-1".
-
-    Raises:
-        DataError: naming file and line: not JSON, an unknown layout, a missing or empty text, an answer that
-            is not one of the choices, or a repeated id.
     """
     kind = path.name.lower().removesuffix(".gz")
     rows = read_table(path) if kind.endswith((".csv", ".tsv")) else json_lines(path)

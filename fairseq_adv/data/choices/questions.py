@@ -61,11 +61,7 @@ def read_questions(path: Path) -> list[Question]:
 
 
 def question_of(row: dict[str, Any], where: str) -> Question:
-    """Builds the question from one JSON object.
-
-    Raises:
-        DataError: as :func:`read_questions`.
-    """
+    """Builds the question from one JSON object."""
     question = require_field(row, "question", dict, where)
     choices = tuple(
         _choice(entry, where) for entry in require_field(question, "choices", list, where, "question.")

@@ -26,8 +26,6 @@ class RankingDataset(RowsDataset):
         known answer.
 
     Args:
-        examples: the questions.
-        segments: the texts that rows are made of.
         rows: (all choices, columns) indices of texts in ``segments``; the first column may be truncated.
         sources: (questions,) the data set of each question, ascending.
         special: the ids of ``<s>``, padding and ``</s>``.
@@ -35,12 +33,8 @@ class RankingDataset(RowsDataset):
         longest: truncate documents so that rows have at most this many tokens; ``None``: ``max_positions``.
         weights: how often a question of each data set occurs per epoch; ``None``: not a training split, every
             question occurs once, ordered by length.
-        seed: for the order and the sample.
         shuffle: shuffle the questions of a training split, and order those of any other by length.
         group_by_length: mini-batches of a training split have questions of similar length.
-
-    Raises:
-        DataError: naming file and line: a question with its answer is longer than ``max_positions``.
     """
 
     def __init__(
@@ -134,8 +128,6 @@ def epoch_indices(
 
     Args:
         sources: (examples,) the data set of each example, ascending.
-        weights: one per data set, 0 or more.
-        seed: the run's seed.
         epoch: counted from 1.
         shuffle: mix the data sets; otherwise they follow one another.
     """

@@ -20,27 +20,17 @@ _RESERVED = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns contain the texts and labels.
+    """Which columns contain the texts and labels."""
 
-    Attributes:
-        texts: one column, or two for pairs.
-        label: the column of the labels.
-        regression: the labels are numbers to predict, not classes.
-    """
-
-    texts: tuple[str, ...]
-    label: str
-    regression: bool = False
+    texts: tuple[str, ...]  # one column, or two for pairs
+    label: str  # the column of the labels
+    regression: bool = False  # the labels are numbers to predict, not classes
 
 
 def read_texts(name: str, rows: Iterable[PlacedRow], columns: Columns) -> LabelledRows:
     """Reads a split. Only a split whose name starts with test may lack labels, and then all of them.
 
     Texts are kept unchanged, even empty ones. Numbers are written as Python writes a float.
-
-    Raises:
-        DataError: naming file and line: a column is missing, a text is not a string, a label is missing, is
-            not a number in a regression, or a class name that fairseq's dictionary can't store.
     """
     inputs: tuple[list[str], ...] = tuple([] for _ in columns.texts)
     labels: list[str] = []
@@ -103,12 +93,7 @@ def _class_name(label: str, where: str) -> str:
 
 
 def check_classes(train: LabelledRows, others: Iterable[LabelledRows]) -> None:
-    """Checks that every class occurs in training; otherwise no model could learn it.
-
-    Raises:
-        DataError: another split has a class that doesn't (with its line), or there are fewer than two
-            classes.
-    """
+    """Checks that every class occurs in training; otherwise no model could learn it."""
     known = set(train.labels)
     if len(known) < 2:
         raise DataError(

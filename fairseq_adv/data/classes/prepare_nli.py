@@ -30,16 +30,11 @@ _ROUND = re.compile(r"(?<![A-Za-z0-9])R[1-3](?![A-Za-z0-9])")
 
 @dataclass(frozen=True)
 class NliLayout:
-    """A file layout.
+    """A file layout."""
 
-    Attributes:
-        title: for messages.
-        columns: those of premise, hypothesis and label.
-        meaning: names for the file's labels; labels that are not listed are kept.
-    """
-
-    title: str
-    columns: Columns
+    title: str  # for messages
+    columns: Columns  # those of premise, hypothesis and label
+    # names for the file's labels; labels that are not listed are kept
     meaning: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -111,12 +106,7 @@ def _order(split: str) -> tuple[bool, bool, str]:
 
 
 def find_files(folder: Path) -> list[NliFile]:
-    """The files of all splits; those of one split are ordered by round.
-
-    Raises:
-        DataError: the folder doesn't exist, no file is named after the training split, or a split has
-            several.
-    """
+    """The files of all splits; those of one split are ordered by round."""
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder. Pass the folder with the data set's files.")
     places = [folder, *(folder / name for name in ROUNDS if (folder / name).is_dir())]
@@ -152,10 +142,6 @@ def read_nli(file: NliFile) -> tuple[LabelledRows, NliLayout]:
     """Returns a file's rows, without those that have no gold label, and its layout.
 
     If no row of a test file has a gold label, all rows are kept.
-
-    Raises:
-        DataError: naming file and line, as :func:`fairseq_adv.data.classes.labelled_texts.read_texts`; or the
-            layout is unknown.
     """
     rows = list(_rows(file.path))
     layout = layout_of(rows[0][1], file.path)
@@ -174,11 +160,7 @@ def read_nli(file: NliFile) -> tuple[LabelledRows, NliLayout]:
 
 
 def layout_of(row: Mapping[str, Any], path: Path) -> NliLayout:
-    """The layout whose text columns the row has.
-
-    Raises:
-        DataError: there is none.
-    """
+    """The layout whose text columns the row has."""
     for layout in LAYOUTS:
         if all(column in row for column in layout.columns.texts):
             return layout

@@ -23,9 +23,6 @@ def check_shards(data: str, splits: Sequence[str] = ("train",), first: Sequence[
         data: the task's data argument: folders joined by colons.
         splits: every folder must have these, as ``SPLIT.bin`` and ``SPLIT.idx``.
         first: the first folder must have these too: fairseq reads validation data from it.
-
-    Raises:
-        DataError: names the folder or file and the fix.
     """
     if "://" in data:
         return  # not on a local disk: fairseq's PathManager fetches it
@@ -46,11 +43,7 @@ def check_shards(data: str, splits: Sequence[str] = ("train",), first: Sequence[
 
 
 def check_split(prefix: Path) -> None:
-    """Checks that ``PREFIX.bin`` is as long as ``PREFIX.idx`` says it is.
-
-    Raises:
-        DataError: a file is missing, empty, truncated or in another format.
-    """
+    """Checks that ``PREFIX.bin`` is as long as ``PREFIX.idx`` says it is."""
     path = Path(f"{prefix}.idx")
     if prefix.is_file() and not path.exists():
         return  # fairseq's raw text: --dataset-impl raw or fasta

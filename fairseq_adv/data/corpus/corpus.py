@@ -25,48 +25,26 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class CorpusOptions:
-    """What to make.
+    """What to make."""
 
-    Attributes:
-        texts: the files, in order; ``.gz`` and ``.zst`` are decompressed while reading.
-        out: the folder to create, for ``shard0`` and so on.
-        shards: number of shards.
-        documents: "blank-line": a document ends at a blank line; "line": every line is one.
-        drop_empty: leave out empty rows; see :func:`fairseq_adv.data.corpus.shard.shaped`.
-        valid: files that become the first shard's valid split.
-        test: files that become its test split.
-        replace_invalid: replace text that is not UTF-8 with U+FFFD; otherwise stop there.
-        max_line: the largest number of bytes in a line.
-    """
-
-    texts: Sequence[Path]
-    out: Path
-    shards: int
-    documents: str = BLANK_LINE
-    drop_empty: bool = False
-    valid: Sequence[Path] = ()
-    test: Sequence[Path] = ()
-    replace_invalid: bool = False
-    max_line: int = MAX_LINE_MB << 20
+    texts: Sequence[Path]  # the files, in order; ``.gz`` and ``.zst`` are decompressed while reading
+    out: Path  # the folder to create, for ``shard0`` and so on
+    shards: int  # number of shards
+    documents: str = BLANK_LINE  # "blank-line": a document ends at a blank line; "line": every line is one
+    drop_empty: bool = False  # leave out empty rows; see :func:`fairseq_adv.data.corpus.shard.shaped`
+    valid: Sequence[Path] = ()  # files that become the first shard's valid split
+    test: Sequence[Path] = ()  # files that become its test split
+    replace_invalid: bool = False  # replace text that is not UTF-8 with U+FFFD; otherwise stop there
+    max_line: int = MAX_LINE_MB << 20  # the largest number of bytes in a line
 
 
 @dataclass
 class Corpus:
-    """The requested shards. Construction reads a little of each file, to find where to cut.
+    """The requested shards. Construction reads a little of each file, to find where to cut."""
 
-    Attributes:
-        options: what to make.
-        tokenizer: gives the dictionary ids.
-        ranges: the bytes of each shard's train split.
-
-    Raises:
-        DataError: an input is missing, is empty, or can't be cut into that many shards; or ``out`` can't be
-            used.
-    """
-
-    options: CorpusOptions
-    tokenizer: TokenToIds
-    ranges: List[List[Piece]] = field(init=False)
+    options: CorpusOptions  # what to make
+    tokenizer: TokenToIds  # gives the dictionary ids
+    ranges: List[List[Piece]] = field(init=False)  # the bytes of each shard's train split
 
     def __post_init__(self) -> None:
         options = self.options
@@ -118,9 +96,6 @@ class Corpus:
 
     def done(self, shard: int, overwrite: bool = False) -> bool:
         """Whether a shard is complete and made from the same input; with ``overwrite`` any other is remade.
-
-        Raises:
-            DataError: something else is in its place; the message says how to fix that.
         """
         folder = self.folder(shard)
         try:
@@ -140,11 +115,7 @@ class Corpus:
         return sum(counts_of(self.folder(shard), split).replaced for split in self.splits(shard))
 
     def check_out(self) -> None:
-        """Refuses an output folder with more shards than requested.
-
-        Raises:
-            DataError: an earlier run made more.
-        """
+        """Refuses an output folder with more shards than requested."""
         for path in self.options.out.glob("shard*"):
             number = path.name[len("shard") :].split(".")[0]
             if number.isdecimal() and int(number) >= self.options.shards:
@@ -154,12 +125,7 @@ class Corpus:
                 )
 
     def write(self, shard: int, reading: Reading) -> None:
-        """Makes a shard, atomically: the files of every split, and dict.txt. Finished splits are kept.
-
-        Raises:
-            DataError: an input can't be read, a split has no rows, or another process is writing this shard.
-            OSError: the folder can't be written.
-        """
+        """Makes a shard, atomically: the files of every split, and dict.txt. Finished splits are kept."""
         options, folder = self.options, self.folder(shard)
         cache = WordCache(self.tokenizer)
         with workspace(folder, self.made_from(shard), resumes=True) as space:

@@ -31,12 +31,7 @@ _SAMPLE = 1 << 16
 
 
 def inputs(paths: Sequence[Path]) -> List[Piece]:
-    """The files as whole pieces; empty ones are left out.
-
-    Raises:
-        DataError: a file is missing, is not a regular file or can't be read, a name is given twice, a .zst is
-            given but ``zstandard`` is not installed, or all files are empty.
-    """
+    """The files as whole pieces; empty ones are left out."""
     found: Dict[Path, Piece] = {}
     for path in paths:
         if not path.is_file():
@@ -78,12 +73,8 @@ def plan(pieces: Sequence[Piece], shards: int, documents: str) -> List[List[Piec
 
     Args:
         pieces: whole files, none of them empty.
-        shards: number of shards.
         documents: :data:`BLANK_LINE`: a document ends at a blank line; :data:`LINE`: at every line. It also
             ends at the end of a file.
-
-    Raises:
-        DataError: there are not enough documents; the message says how to fix that.
     """
     starts = [0, *accumulate(piece.end for piece in pieces)]
     cuts = _cuts(pieces, starts, shards, documents, leave_files=False)
@@ -136,12 +127,7 @@ def _bound(pieces: Sequence[Piece], starts: Sequence[int], target: int, document
 
 
 def _next_bound(path: Path, place: int, documents: str) -> Optional[int]:
-    """The first byte at or after ``place`` where a document begins; None if the file ends first.
-
-    Raises:
-        DataError: there is none in the next ``_FARTHEST`` bytes. Otherwise the search would read all of a
-            corpus with one document per line.
-    """
+    """The first byte at or after ``place`` where a document begins; None if the file ends first."""
     pattern, window, begin = _BOUNDS[documents], _WINDOW, place
     with open(path, "rb") as file:
         while True:

@@ -25,15 +25,10 @@ OPTION = "--mask-prob-schedule"
 
 @dataclass(frozen=True)
 class MaskSchedule:
-    """A masking rate for each epoch. It depends only on the epoch, so a run can stop and resume anywhere.
+    """A masking rate for each epoch. It depends only on the epoch, so a run can stop and resume anywhere."""
 
-    Attributes:
-        rates: fractions of the tokens, each above 0 and below 1.
-        first_epochs: the first epoch of each rate; ascending, starting at 1.
-    """
-
-    rates: tuple[float, ...]
-    first_epochs: tuple[int, ...]
+    rates: tuple[float, ...]  # fractions of the tokens, each above 0 and below 1
+    first_epochs: tuple[int, ...]  # the first epoch of each rate; ascending, starting at 1
 
     def rate(self, epoch: int) -> float:
         """The rate of an epoch, counted from 1 as in fairseq; earlier epochs have the first rate."""
@@ -44,12 +39,8 @@ class MaskSchedule:
         """Reads ``RATE,RATE,…`` (equal steps over ``max_epoch`` epochs) or ``RATE@EPOCH,…``.
 
         Args:
-            text: the option's value.
             max_epoch: the run's last epoch; 0: not limited by epochs. If shards are joined by colons, an
                 epoch of fairseq is one shard.
-
-        Raises:
-            DataError: names the option and what to pass instead.
         """
         items = [item.strip() for item in text.split(",")]
         placed = [item.partition("@") for item in items]
@@ -115,7 +106,6 @@ class ScheduledMasking(BaseWrapperDataset):
 
     Args:
         dataset: built by ``MaskedLMTask.load_dataset``.
-        schedule: the rates.
 
     Raises:
         RuntimeError: the data set isn't built as in fairseq 0.12.2.

@@ -24,16 +24,11 @@ _STEP = 256  # bytes of Zstandard that are unpacked together: up to 8 MiB
 @dataclass(frozen=True)
 class Piece:
     """A range of bytes in a file that starts and ends at line boundaries; for a compressed file, all of it.
-
-    Attributes:
-        path: the file.
-        start: its first byte.
-        end: the byte after the last.
     """
 
     path: Path
-    start: int
-    end: int
+    start: int  # its first byte
+    end: int  # the byte after the last
 
     @property
     def compressed(self) -> bool:
@@ -43,29 +38,18 @@ class Piece:
 
 @dataclass
 class Reading:
-    """How to read, and what was found.
+    """How to read, and what was found."""
 
-    Attributes:
-        replace_invalid: replace bytes that are not UTF-8 with U+FFFD, like ``errors="replace"``; else stop.
-        max_line: the largest number of bytes in a line; lines are held in memory.
-        progress: called with the number of bytes on disk that were read since the last call.
-        replaced: the number of U+FFFD in blocks where any was inserted.
-    """
-
+    # replace bytes that are not UTF-8 with U+FFFD, like ``errors="replace"``; else stop
     replace_invalid: bool = False
-    max_line: int = MAX_LINE_MB << 20
+    max_line: int = MAX_LINE_MB << 20  # the largest number of bytes in a line; lines are held in memory
+    # called with the number of bytes on disk that were read since the last call
     progress: Callable[[int], None] = lambda _: None
-    replaced: int = 0
+    replaced: int = 0  # the number of U+FFFD in blocks where any was inserted
 
 
 def rows_of(piece: Piece, reading: Reading) -> Iterator[List[str]]:
-    """The lines of a piece, stripped of white space at both ends, in blocks of about :data:`BLOCK` bytes.
-
-    Raises:
-        DataError: bytes that are not UTF-8, a line above the limit, or a damaged compressed file; the message
-            names file, line or byte, and the fix.
-        OSError: the file can't be read.
-    """
+    """The lines of a piece, stripped of white space at both ends, in blocks of about :data:`BLOCK` bytes."""
     place = piece.start  # offset of the next bytes to decode, in the decompressed text
     for data in _whole_lines(piece, reading):
         text = _decoded(data, piece, place, reading)
@@ -179,11 +163,7 @@ class _Zstandard:
 
 
 def zstandard_module(file: object) -> Any:
-    """The package ``zstandard``.
-
-    Raises:
-        DataError: it is not installed; the message says how to install it.
-    """
+    """The package ``zstandard``."""
     try:
         import zstandard
     except ImportError as error:

@@ -25,19 +25,12 @@ from fairseq_adv.data.text.mmap_index import LENGTHS_AT, read_index
 
 @dataclass
 class Counts:
-    """The counts of a split of a shard; stored next to it as ``SPLIT.json``.
+    """The counts of a split of a shard; stored next to it as ``SPLIT.json``."""
 
-    Attributes:
-        rows: lines, and the empty rows that end documents.
-        tokens: ids, ``</s>`` included.
-        unknown: number of ``<unk>`` among them.
-        replaced: U+FFFD in blocks of text that were not UTF-8.
-    """
-
-    rows: int = 0
-    tokens: int = 0
-    unknown: int = 0
-    replaced: int = 0
+    rows: int = 0  # lines, and the empty rows that end documents
+    tokens: int = 0  # ids, ``</s>`` included
+    unknown: int = 0  # number of ``<unk>`` among them
+    replaced: int = 0  # U+FFFD in blocks of text that were not UTF-8
 
 
 def shaped(blocks: Iterator[List[str]], documents: str, drop_empty: bool) -> Iterator[List[str]]:
@@ -55,11 +48,7 @@ def shaped(blocks: Iterator[List[str]], documents: str, drop_empty: bool) -> Ite
 
 
 def counts_of(folder: Path, split: str) -> Counts:
-    """The counts of a finished split.
-
-    Raises:
-        DataError: its file of counts was not written by :func:`write_split`.
-    """
+    """The counts of a finished split."""
     path, names = folder / f"{split}.json", [field.name for field in fields(Counts)]
     found = checked_object(
         decoded(path.read_bytes(), path), dict.fromkeys(names, COUNT), str(path), "Make the shard again."
@@ -71,9 +60,6 @@ def write_split(prefix: Path, blocks: Iterator[List[str]], cache: WordCache, rea
     """Writes ``PREFIX.bin``, ``PREFIX.idx`` and, when they are on the disk and not empty, ``PREFIX.json``.
 
     Args:
-        prefix: path of the files, without their ending.
-        blocks: the rows, as :func:`shaped` returns them.
-        cache: gives the dictionary ids.
         reading: what the blocks are read with; the text that it replaces is counted.
     """
     counts, unknown = Counts(), cache.tokenizer.dictionary.unk()

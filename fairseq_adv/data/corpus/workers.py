@@ -25,18 +25,13 @@ _LOG_SECONDS = 30.0  # between two progress lines if there is no terminal
 
 @dataclass
 class Made:
-    """The result of :func:`make`.
+    """The result of :func:`make`."""
 
-    Attributes:
-        made: shards that were made.
-        skipped: shards that existed already.
-        mistakes: messages for shards stopped by an error in the input or on the disk.
-        died: messages for shards whose worker process ended without a message.
-    """
-
-    made: List[int] = field(default_factory=list)
-    skipped: List[int] = field(default_factory=list)
+    made: List[int] = field(default_factory=list)  # shards that were made
+    skipped: List[int] = field(default_factory=list)  # shards that existed already
+    # messages for shards stopped by an error in the input or on the disk
     mistakes: List[str] = field(default_factory=list)
+    # messages for shards whose worker process ended without a message
     died: List[str] = field(default_factory=list)
 
 
@@ -54,7 +49,6 @@ def make(
     are finished. A worker that dies costs only its own shard.
 
     Raises:
-        DataError: something else is in a shard's place; then nothing is started.
         KeyboardInterrupt: after Ctrl-C, or a SIGTERM that is handled, when all workers have ended.
     """
     corpus.check_out()

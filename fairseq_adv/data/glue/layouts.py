@@ -16,29 +16,18 @@ from fairseq_adv.data.errors import DataError
 
 @dataclass(frozen=True)
 class SplitLayout:
-    """One file of a task.
+    """One file of a task."""
 
-    Attributes:
-        name: the split's name in fairseq (train, valid, valid1, test, test1).
-        file: the file's name in GLUE.
-        columns: the names of all columns, in order; the header if ``has_header`` is true.
-        inputs: positions of the sentences in ``columns``.
-        label: position of the label in ``columns``, or None for a split without labels.
-        has_header: whether the first line names the columns.
-        drops_malformed: whether the recipe drops rows that don't have exactly ``len(columns)`` fields.
-        required: whether the task needs this file.
-        other_file: an alternative name for the file.
-    """
-
-    name: str
-    file: str
-    columns: Tuple[str, ...]
-    inputs: Tuple[int, ...]
-    label: Optional[int]
-    has_header: bool = True
+    name: str  # the split's name in fairseq (train, valid, valid1, test, test1)
+    file: str  # the file's name in GLUE
+    columns: Tuple[str, ...]  # the names of all columns, in order; the header if ``has_header`` is true
+    inputs: Tuple[int, ...]  # positions of the sentences in ``columns``
+    label: Optional[int]  # position of the label in ``columns``, or None for a split without labels
+    has_header: bool = True  # whether the first line names the columns
+    # whether the recipe drops rows that don't have exactly ``len(columns)`` fields
     drops_malformed: bool = False
-    required: bool = True
-    other_file: str = ""
+    required: bool = True  # whether the task needs this file
+    other_file: str = ""  # an alternative name for the file
 
     def path(self, folder: Path) -> Path:
         """The file in ``folder``; by its other name if only that exists."""
@@ -48,18 +37,13 @@ class SplitLayout:
 
 @dataclass(frozen=True)
 class TaskLayout:
-    """A GLUE task: its splits and labels. ``classes`` is empty for a regression (STS-B, scores 0 to 5).
-
-    Attributes:
-        labels_of: the task whose labels are used, for a task without training data (AX).
-        other_folder: an alternative name for the task's folder.
-    """
+    """A GLUE task: its splits and labels. ``classes`` is empty for a regression (STS-B, scores 0 to 5)."""
 
     name: str
     classes: Tuple[str, ...]
     splits: Tuple[SplitLayout, ...]
-    labels_of: str = ""
-    other_folder: str = ""
+    labels_of: str = ""  # the task whose labels are used, for a task without training data (AX)
+    other_folder: str = ""  # an alternative name for the task's folder
 
     @property
     def folders(self) -> Tuple[str, ...]:
@@ -145,11 +129,7 @@ TASKS: Tuple[TaskLayout, ...] = (
 
 
 def task_layout(name: str) -> TaskLayout:
-    """The layout of a task, by its name in any case, with or without its hyphen.
-
-    Raises:
-        DataError: no GLUE task has this name.
-    """
+    """The layout of a task, by its name in any case, with or without its hyphen."""
     wanted = name.replace("-", "").lower()
     for task in TASKS:
         if task.name.replace("-", "").lower() == wanted:

@@ -23,11 +23,7 @@ FORMAT_VERSION = 1
 
 
 def find_task_folder(glue_dir: Path, task: TaskLayout) -> Path:
-    """``glue_dir/TASK``, or ``glue_dir`` itself if it has the task's files.
-
-    Raises:
-        DataError: neither exists; the message lists the files it looked for.
-    """
+    """``glue_dir/TASK``, or ``glue_dir`` itself if it has the task's files."""
     for folder in (*(glue_dir / name for name in task.folders), glue_dir):
         if all(split.path(folder).is_file() for split in task.splits if split.required):
             return folder
@@ -39,11 +35,7 @@ def find_task_folder(glue_dir: Path, task: TaskLayout) -> Path:
 
 
 def tasks_in(glue_dir: Path) -> Tuple[List[str], List[str]]:
-    """The tasks that have a folder in ``glue_dir``, and those that don't.
-
-    Raises:
-        DataError: there are none.
-    """
+    """The tasks that have a folder in ``glue_dir``, and those that don't."""
     present = [task.name for task in TASKS if any((glue_dir / name).is_dir() for name in task.folders)]
     absent = [task.name for task in TASKS if task.name not in present]
     if not present:
@@ -67,15 +59,6 @@ def prepare(
 
     Args:
         glue_dir: the folder of all GLUE tasks, or that of this one.
-        task: a task's name, such as "SST-2".
-        out: the folder to create.
-        tokenizer: gives the dictionary ids; see :mod:`fairseq_adv.data.tokenizers.text_to_ids`.
-        overwrite: replace an ``out`` that an earlier run made from something else.
-        progress: show a progress bar.
-
-    Raises:
-        DataError: a file is missing or wrong, or ``out`` was not made by this function; the message says
-            where and how to fix it.
     """
     layout = task_layout(task)
     folder = find_task_folder(glue_dir, layout)

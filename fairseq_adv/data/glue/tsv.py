@@ -18,12 +18,7 @@ _NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
 
 def read_split(path: Path, task: TaskLayout, layout: SplitLayout) -> LabelledRows:
-    """Reads and checks one file.
-
-    Raises:
-        DataError: the file has no rows, a wrong header, or is not UTF-8; a row is too long, has the wrong
-            number of columns, a carriage return inside, or an unknown label. The message names file and line.
-    """
+    """Reads and checks one file."""
     rows = lines_of(path)
     if layout.has_header:
         _check_header(path, layout, next(rows, (1, ""))[1])

@@ -31,7 +31,6 @@ def score_of(answer: str, golds: Sequence[str]) -> Score:
     """The best exact match and, independently, the best F1 over the correct answers.
 
     Args:
-        answer: the predicted text; "" for no answer.
         golds: the right answers; ``[""]`` if there is none.
     """
     ours = normalised(answer)
@@ -82,9 +81,6 @@ def best_threshold(
 
     Args:
         values: exact match or F1 of each answer, by id.
-        answered: whether the answer is not empty.
-        impossible: whether the question has no answer.
-        null_odds: compared with the threshold.
     """
     best = current = float(sum(impossible[name] for name in values))
     threshold = 0.0

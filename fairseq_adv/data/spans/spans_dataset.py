@@ -26,18 +26,12 @@ SPECIALS = 4  # <s> before the question, </s></s> after it, </s> at the end
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of some questions, in order.
+    """The windows of some questions, in order."""
 
-    Attributes:
-        question: (windows,) int64, the index of each window's question.
-        begin: (windows,) int64, the index of its first context token.
-        count: (windows,) int64, its number of context tokens.
-        questions, contexts: the tokens.
-    """
-
-    question: IntArray
-    begin: IntArray
-    count: IntArray
+    question: IntArray  # (windows,) int64, the index of each window's question
+    begin: IntArray  # (windows,) int64, the index of its first context token
+    count: IntArray  # (windows,) int64, its number of context tokens
+    # questions, contexts: the tokens
     questions: AlignedTexts
     contexts: AlignedTexts
 
@@ -56,13 +50,8 @@ def cut_into_windows(squad: Squad, tokenizer: TokenToIds, longest: int, overlap:
     """Tokenises each context once, and cuts it for each of its questions.
 
     Args:
-        squad: the questions.
-        tokenizer: WordPiece or GPT-2's BPE.
         longest: the largest number of tokens in a row.
         overlap: number of tokens that consecutive windows share.
-
-    Raises:
-        DataError: a question leaves no room for a window; names the question.
     """
     questions = encode_aligned(tokenizer, [question.text for question in squad.questions])
     contexts = encode_aligned(tokenizer, squad.contexts)
@@ -119,13 +108,6 @@ class SpansDataset(RowsDataset):
     :func:`targets_of`; nlabelled, the number of windows whose answer is known;
     split, the split's name.
 
-    Args:
-        squad: the questions.
-        windows: at least one per question.
-        split: the split's name in the task.
-        bos, eos, padding_idx: the dictionary's ids.
-        others: see the base class.
-
     Attributes:
         has_impossible: whether a context may have no answer, as in version 2.0.
     """
@@ -181,7 +163,6 @@ class SpansDataset(RowsDataset):
         """The characters of the context in a span of a window.
 
         Args:
-            index: the window.
             first, last: positions in its row; must be in the context.
         """
         context = self.question_of(index).context

@@ -25,36 +25,23 @@ class Answer:
 
 @dataclass(frozen=True)
 class SpanQuestion:
-    """A question about a context.
+    """A question about a context."""
 
-    Attributes:
-        id: unique in a file.
-        text: the question.
-        context: its index in :attr:`Squad.contexts`.
-        answers: all right ones; empty if the context has no answer; ``None``: unknown.
-        where: for messages.
-    """
-
-    id: str
+    id: str  # unique in a file
     text: str
-    context: int
+    context: int  # its index in :attr:`Squad.contexts`
+    # all right ones; empty if the context has no answer; ``None``: unknown
     answers: Optional[Tuple[Answer, ...]]
-    where: str
+    where: str  # for messages
 
 
 @dataclass(frozen=True)
 class Squad:
-    """The contents of a file.
+    """The contents of a file."""
 
-    Attributes:
-        questions: at least one.
-        contexts: shared by the questions.
-        version: as given in the file; "" if it is not given.
-    """
-
-    questions: List[SpanQuestion]
-    contexts: List[str]
-    version: str = ""
+    questions: List[SpanQuestion]  # at least one
+    contexts: List[str]  # shared by the questions
+    version: str = ""  # as given in the file; "" if it is not given
 
     @property
     def has_impossible(self) -> bool:
@@ -77,10 +64,6 @@ def read_squad(path: Path, answered: bool = True) -> Squad:
     Args:
         path: the file.
         answered: refuse questions without ``answers``.
-
-    Raises:
-        DataError: naming the file and the question's id: not JSON in SQuAD's layout, a repeated id, or an
-            answer that is not at its offset.
     """
     content = json_object(path, "Download the file again.")
     squad = Squad([], [], str(content.get("version", "")))

@@ -20,12 +20,7 @@ _CODED = {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 
 
 def parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """("file: row n", the row's cells by column name), without columns of lists and other nested values.
-
-    Raises:
-        DataError: naming file and row: pyarrow is missing, not a parquet file, no rows, a row group of more
-            than 1 GiB, a text above the limit, or texts that are far larger than the file.
-    """
+    """("file: row n", the row's cells by column name), without columns of lists and other nested values."""
     try:
         import pyarrow
     except ImportError as error:

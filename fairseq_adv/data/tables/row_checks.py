@@ -23,19 +23,12 @@ _INVISIBLE = ("Cc", "Cf", "Zl", "Zp", "Zs")
 
 @dataclass(frozen=True)
 class CheckedRows:
-    """A split, as :func:`check_rows` takes it.
+    """A split, as :func:`check_rows` takes it."""
 
-    Attributes:
-        name: the split's name.
-        texts: the texts of each row, which are the same only if all are.
-        labels: (n,) as written, "" if unknown; empty if there are none.
-        where: (n,) "file:line".
-    """
-
-    name: str
-    texts: Iterable[tuple[str, ...]]
-    labels: Sequence[str]
-    where: Sequence[str]
+    name: str  # the split's name
+    texts: Iterable[tuple[str, ...]]  # the texts of each row, which are the same only if all are
+    labels: Sequence[str]  # (n,) as written, "" if unknown; empty if there are none
+    where: Sequence[str]  # (n,) "file:line"
 
 
 def check_rows(splits: Sequence[CheckedRows], has_classes: bool, refuse: bool) -> list[str]:
@@ -45,9 +38,6 @@ def check_rows(splits: Sequence[CheckedRows], has_classes: bool, refuse: bool) -
         splits: the training split first.
         has_classes: the labels are names, which may look alike.
         refuse: raise the error instead. Classes that differ only in case are never refused.
-
-    Raises:
-        DataError: all that was found, in one line.
     """
     digests, found = _read(splits)
     where = [place for split in splits for place in split.where]

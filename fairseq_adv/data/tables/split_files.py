@@ -37,12 +37,8 @@ def split_files(folder: Path, split: str, endings: Sequence[str]) -> list[Path]:
     """The files that may be a split: those called ``SPLIT.ENDING``, or else those whose names contain it.
 
     Args:
-        folder: the data set's folder.
         split: fairseq's name, or a file's name without its ending.
         endings: with their dot.
-
-    Raises:
-        DataError: there is no such folder.
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder")
@@ -53,11 +49,7 @@ def split_files(folder: Path, split: str, endings: Sequence[str]) -> list[Path]:
 
 
 def find_split_file(folder: Path, split: str, endings: Sequence[str]) -> Path:
-    """The only one of :func:`split_files`.
-
-    Raises:
-        DataError: there is none, or more than one.
-    """
+    """The only one of :func:`split_files`."""
     return only_file(split_files(folder, split, endings), folder, split, endings)
 
 
@@ -67,8 +59,6 @@ def only_file(
     """The file if there is one; otherwise an error that names the folder, and what was looked for.
 
     Args:
-        found: the files that may be the split.
-        folder, split, endings: where and how they were looked for.
         more: what else was looked for; a sentence.
     """
     if len(found) == 1:
@@ -90,11 +80,6 @@ def files_of_splits(given: Iterable[Union[str, Path]], endings: Sequence[str]) -
 
     Args:
         given: each is ``SPLIT=FILE``, a file with the split in its name, or a folder of such files.
-        endings: of the files in a folder.
-
-    Raises:
-        DataError: a file's name names no split, a folder has no file of any split, or two files are for the
-            same split.
     """
     files: dict[str, Path] = {}
     for word in map(str, given):
@@ -124,13 +109,8 @@ def held_out(rows: int, share: float, seed: int, labels: Optional[Sequence[str]]
     """The rows to hold out for validation, ascending: those whose number and seed have the smallest SHA-256.
 
     Args:
-        rows: number of rows.
         share: fraction of the rows, between 0 and 1; at least one is held out.
-        seed: another seed gives another choice.
         labels: (rows,) the classes: the last row of a class is never held out. ``None``: any row may be.
-
-    Raises:
-        DataError: no rows would be left on one side.
     """
     if not 0 < share < 1:
         raise DataError(f"--valid-share {share}: pass a number between 0 and 1, such as 0.1")

@@ -59,17 +59,7 @@ def tab_separated(path: Path, header: bool) -> Iterator[PlacedRow]:
 
 
 def text_cell(row: dict[str, Any], column: str, where: str) -> str:
-    """The text in a column of a row, unchanged.
-
-    Args:
-        row: the cells by column name.
-        column: one of them.
-        where: the row's place, for messages.
-
-    Raises:
-        DataError: the column is missing, its value is not text or above the limit, or it can't be encoded as
-            UTF-8.
-    """
+    """The text in a column of a row, unchanged."""
     if column not in row:
         raise no_column(row, column, where)
     value = row[column]

@@ -20,19 +20,12 @@ DOCUMENT = "-DOCSTART-"
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """A sentence.
+    """A sentence."""
 
-    Attributes:
-        words: at least one.
-        tags: in IOB2; ``None`` in a file of words only.
-        path: the file.
-        line: the line number of the first word; the other words are on the lines after it.
-    """
-
-    words: Tuple[str, ...]
-    tags: Optional[Tuple[str, ...]]
+    words: Tuple[str, ...]  # at least one
+    tags: Optional[Tuple[str, ...]]  # in IOB2; ``None`` in a file of words only
     path: Path = field(repr=False)
-    line: int
+    line: int  # the line number of the first word; the other words are on the lines after it
 
     @property
     def where(self) -> str:
@@ -44,11 +37,7 @@ def read_columns(path: Path, tagged: bool = True) -> List[TaggedSentence]:
     """Reads the sentences of a file.
 
     Args:
-        path: the file.
         tagged: refuse files of words only, without a second column.
-
-    Raises:
-        DataError: naming the line: missing columns, an invalid tag, or a mixture of two schemes.
     """
     rows = read_rows(path)
     is_alone = len(rows[0][1][0]) == 1
@@ -64,11 +53,7 @@ def read_columns(path: Path, tagged: bool = True) -> List[TaggedSentence]:
 
 
 def read_rows(path: Path) -> List[Tuple[int, List[List[str]]]]:
-    """The line number of each sentence's first word, and the columns of its words.
-
-    Raises:
-        DataError: there are no words, or a line has more or fewer columns than the first; names the line.
-    """
+    """The line number of each sentence's first word, and the columns of its words."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     rows: List[Tuple[int, List[List[str]]]] = []

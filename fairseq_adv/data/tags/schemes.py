@@ -21,13 +21,6 @@ def as_iob2(sentences: Lines, path: Path) -> List[Tuple[str, ...]]:
     """Converts the tags of each sentence to IOB2.
 
     The scheme is determined for the whole file.
-
-    Args:
-        sentences: the file's sentences.
-        path: the file, for messages.
-
-    Raises:
-        DataError: a tag is invalid, or two schemes are mixed; names the line.
     """
     check_tags(sentences, path)
     if any(tag[0] in "ES" for _, tag, _ in _tags(sentences)):
@@ -47,10 +40,6 @@ def predicted_as_iob2(sentences: Sequence[Sequence[str]], strict: bool = False) 
 
     An I- or E- after an E- or S- begins an entity. If any tag is E- or S-, ``strict`` makes all words O that
     are not in an entity as BIOES writes it, as seqeval does with ``mode="strict", scheme=IOBES``.
-
-    Args:
-        sentences: the tags of each sentence, in any scheme.
-        strict: see above.
     """
     if strict and any(tag[0] in "ES" for tags in sentences for tag in tags):
         return [_complete(tags) for tags in sentences]

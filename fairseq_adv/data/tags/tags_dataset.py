@@ -27,14 +27,9 @@ class TagsDataset(RowsDataset):
     words with a known tag.
 
     Args:
-        sentences: at least one.
         rows: (sentences,) the tokens of each, and the positions of the words' first tokens:
             :func:`tokenised`.
         tags: their numbers by name.
-        padding_idx, seed, shuffle, group_by_length: see the base class.
-
-    Raises:
-        DataError: a tag is missing from ``tags``; names the line.
     """
 
     def __init__(
@@ -82,9 +77,6 @@ def tokenised(
 
     The words are joined by spaces, as in ordinary text for the model. A word that produces no tokens becomes
     ``<unk>``.
-
-    Raises:
-        DataError: a sentence has more than ``longest`` tokens; names the line.
     """
     dictionary = tokenizer.dictionary
     texts = [" ".join(sentence.words) for sentence in sentences]

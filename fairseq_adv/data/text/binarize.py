@@ -25,7 +25,6 @@ class IndexedWriter:
     The lengths are stored in ``prefix.sizes`` until :meth:`finish`, since the index begins with their number.
 
     Args:
-        prefix: path of the files, without their ending.
         vocabulary_size: of the dictionary; it determines the integer type, as in fairseq (uint16 below
             65500).
     """
@@ -77,10 +76,7 @@ def write_indexed(prefix: Path, chunks: Iterable[Tuple[Ids, Ids]], vocabulary_si
     """Writes ``prefix.bin`` (all ids) and ``prefix.idx`` (start and length of each row).
 
     Args:
-        prefix: path of the two files, without their ending.
         chunks: pairs of int64 arrays: the ids of some rows, concatenated, and the length of each row.
-        vocabulary_size: of the dictionary; it determines the integer type, as in fairseq (uint16 below
-            65500).
     """
     writer = IndexedWriter(prefix, vocabulary_size)
     try:

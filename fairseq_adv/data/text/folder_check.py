@@ -27,10 +27,6 @@ def check_folder(folder: Path, is_regression: bool) -> None:
     Args:
         folder: with ``input0``, optionally ``input1``, and ``label``; a folder that doesn't exist is not
             checked.
-        is_regression: labels are numbers, in ``label/SPLIT.label``.
-
-    Raises:
-        DataError: names the file that is missing, truncated, or does not match the others.
     """
     inputs = [part for part in (folder / "input0", folder / "input1") if part.is_dir()]
     if not inputs:
@@ -48,11 +44,7 @@ def check_folder(folder: Path, is_regression: bool) -> None:
 
 
 def check_labels(folder: Path, splits: Iterable[str], is_regression: bool) -> None:
-    """Checks that existing splits have labels, for training and evaluation.
-
-    Raises:
-        DataError: names the missing file.
-    """
+    """Checks that existing splits have labels, for training and evaluation."""
     for split in splits:
         labels = _labels_of(folder, split, is_regression)
         if (folder / "input0" / f"{split}.idx").is_file() and not labels.is_file():
@@ -66,11 +58,7 @@ def check_indexed(index: Path, words: int) -> int | None:
     """Checks an ``.idx`` and its ``.bin``. Returns the number of rows; ``None`` for an older format.
 
     Args:
-        index: the ``.idx``.
         words: the size of the dictionary, including fairseq's special symbols (``<mask>`` is one more).
-
-    Raises:
-        DataError: names the file.
     """
     head = read_index(index, _AGAIN)
     if head is None:

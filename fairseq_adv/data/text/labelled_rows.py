@@ -23,21 +23,13 @@ _CHUNK_ROWS = 1000
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """A split.
+    """A split."""
 
-    Attributes:
-        name: the split's name in fairseq.
-        inputs: for each input, the list of its texts.
-        labels: one label per row, as written; empty if there are none.
-        where: the place of each row, "file:line".
-        dropped: number of rows of the file that were left out.
-    """
-
-    name: str
-    inputs: Tuple[List[str], ...]
-    labels: List[str]
-    where: List[str]
-    dropped: int = 0
+    name: str  # the split's name in fairseq
+    inputs: Tuple[List[str], ...]  # for each input, the list of its texts
+    labels: List[str]  # one label per row, as written; empty if there are none
+    where: List[str]  # the place of each row, "file:line"
+    dropped: int = 0  # number of rows of the file that were left out
 
     def picked(self, name: str, rows: Sequence[int]) -> LabelledRows:
         """These rows, as a split with another name."""
@@ -57,12 +49,7 @@ def write_folder(
     """Writes all parts.
 
     Args:
-        folder: an empty folder.
-        splits: all with the same number of inputs.
         classes: has every label; ``None``: the labels are numbers, which are written unchanged.
-        tokenizer: gives the dictionary ids.
-        result: records what was done.
-        progress: show a progress bar.
     """
     result.rows.update((split.name, len(split.inputs[0])) for split in splits)
     _write_labels(folder / "label", splits, classes)

@@ -22,15 +22,10 @@ LENGTHS_AT = len(_MAGIC) + struct.calcsize(_HEAD)  # bytes from the file's start
 
 @dataclass(frozen=True)
 class MmapIndex:
-    """The header of an index.
+    """The header of an index."""
 
-    Attributes:
-        rows: number of rows.
-        itemsize: bytes per id in the ``.bin``.
-    """
-
-    rows: int
-    itemsize: int
+    rows: int  # number of rows
+    itemsize: int  # bytes per id in the ``.bin``
 
     @property
     def starts_at(self) -> int:
@@ -48,15 +43,8 @@ def read_index(path: Path, fix: str) -> MmapIndex | None:
 
     Takes no longer for more rows: the length of the ``.bin`` is where the last row ends.
 
-    Args:
-        path: the ``.idx``.
-        fix: advice for messages.
-
     Returns:
         ``None`` if the file has one of fairseq's older formats, which are not checked.
-
-    Raises:
-        DataError: a file is missing, truncated, or in another format.
     """
     data = path.with_suffix(".bin")
     for file in (path, data):

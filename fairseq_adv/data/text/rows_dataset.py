@@ -25,21 +25,17 @@ POOL, LEAST_POOLS = 50, 4
 class RowsDataset(FairseqDataset):
     """Examples that enter a batch with all their rows.
 
-    Attributes:
-        targets: (examples,) the label or answer of each, -1 if unknown.
-
     Args:
         examples: each with ``where``, "file:line".
         counts: (examples,) number of rows of each.
         sizes: (examples,) number of tokens of the longest row of each.
-        padding_idx: the dictionary's padding id.
         seed: for the order, which is drawn again in each epoch; ``None``: not a training split, ordered by
             length.
         shuffle: false keeps the order of the file.
         group_by_length: make mini-batches of examples of similar length, in a shuffled training split.
     """
 
-    targets: Sequence[int] | IntArray
+    targets: Sequence[int] | IntArray  # (examples,) the label or answer of each, -1 if unknown
 
     def __init__(
         self, examples: Sequence[Any], counts: IntArray, sizes: IntArray, padding_idx: int, seed: int | None,
@@ -91,10 +87,6 @@ class RowsDataset(FairseqDataset):
 
         id (S,) int64 position in the data set; nsentences S; ntokens, the real tokens of all rows;
         net_input.src_tokens (R, T) int64, padded on the right; net_input.src_lengths (R,) int64.
-
-        Args:
-            samples: each with ``id``.
-            rows: the rows of all samples.
         """
         return {
             "id": torch.tensor([sample["id"] for sample in samples]),
@@ -113,11 +105,7 @@ class RowsDataset(FairseqDataset):
         max_sentences: int | None = None,
         **others: Any,
     ) -> Any:
-        """Like fairseq's, but names an example that is too large for any batch.
-
-        Raises:
-            DataError: an example has more than ``max_tokens`` tokens.
-        """
+        """Like fairseq's, but names an example that is too large for any batch."""
         tokens = self.num_tokens_vec(np.asarray(indices))
         if max_tokens and len(tokens) and tokens.max() > max_tokens:
             example = self.examples[int(indices[int(tokens.argmax())])]
@@ -197,14 +185,7 @@ def in_pools_by_length(
 
 
 def check_labelled(datasets: Iterable[Any]) -> None:
-    """Checks that each split has at least one label, for training.
-
-    Args:
-        datasets: the splits' data sets; only instances of :class:`RowsDataset` are checked.
-
-    Raises:
-        DataError: no example of a split has a label; names the file.
-    """
+    """Checks that each split has at least one label, for training."""
     for data in datasets:
         if isinstance(data, RowsDataset) and not (np.asarray(data.targets) >= 0).any():
             raise DataError(

@@ -21,15 +21,10 @@ _CHUNK = 20000  # texts; limits the tokenizer's memory
 
 @dataclass(frozen=True)
 class Segments:
-    """Ragged ids: text k is ``ids[offsets[k]:offsets[k + 1]]`` and ends with ``</s>``.
+    """Ragged ids: text k is ``ids[offsets[k]:offsets[k + 1]]`` and ends with ``</s>``."""
 
-    Attributes:
-        ids: (tokens,) int32.
-        offsets: (texts + 1,) int64.
-    """
-
-    ids: npt.NDArray[np.int32]
-    offsets: IntArray
+    ids: npt.NDArray[np.int32]  # (tokens,) int32
+    offsets: IntArray  # (texts + 1,) int64
 
     @property
     def lengths(self) -> IntArray:

@@ -20,19 +20,14 @@ _CHUNK = 5000  # texts; limits the memory of the library's encodings
 
 @dataclass(frozen=True)
 class AlignedTexts:
-    """The tokens of some texts, concatenated.
+    """The tokens of some texts, concatenated."""
 
-    Attributes:
-        ids: (tokens,) int64 dictionary ids.
-        starts, ends: (tokens,) int32: token t covers the characters ``starts[t]`` to ``ends[t] - 1`` of its
-            text. Within a text neither decreases.
-        bounds: (texts + 1,) int64; text k has the tokens ``bounds[k]`` to ``bounds[k + 1] - 1``.
-    """
-
-    ids: Ids
+    ids: Ids  # (tokens,) int64 dictionary ids
+    # starts, ends: (tokens,) int32: token t covers the characters ``starts[t]`` to ``ends[t] - 1`` of its
+    # text. Within a text neither decreases
     starts: Offsets
     ends: Offsets
-    bounds: Ids
+    bounds: Ids  # (texts + 1,) int64; text k has the tokens ``bounds[k]`` to ``bounds[k + 1] - 1``
 
     @property
     def lengths(self) -> Ids:

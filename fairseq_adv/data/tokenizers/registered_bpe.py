@@ -22,11 +22,7 @@ from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine
 
 
 class _EngineBPE:
-    """Converts text to space-separated tokens, the words of a converted encoder's dict.txt, and back.
-
-    Args:
-        engine: a ``tokenizers.Tokenizer``.
-    """
+    """Converts text to space-separated tokens, the words of a converted encoder's dict.txt, and back."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine

@@ -55,13 +55,9 @@ def saved_tokenizer_folder(
     ``tokenizer`` in its data, the checkpoint's own folder (of a converted encoder), the data folder.
 
     Args:
-        checkpoint: the file.
         data: the data folder named in the checkpoint, ``cfg.task.data``; the first of several is used.
         tokenizer_dir: a folder that the user names; if given, no other is searched.
         named: the checkpoint's ``cfg.task.tokenizer_dir``.
-
-    Raises:
-        DataError: there is none; names the option to pass.
     """
     if tokenizer_dir is not None:
         return tokenizer_dir

@@ -22,11 +22,7 @@ _TRAINER, _NORMALIZER, _MODEL_TYPE, _CHARSMAP = 2, 3, 3, 2
 
 
 def spiece_settings(folder: Path) -> dict[str, bool]:
-    """How text is normalised, according to the tokenizer_config.json in ``folder`` if there is one.
-
-    Raises:
-        DataError: a setting is neither true nor false.
-    """
+    """How text is normalised, according to the tokenizer_config.json in ``folder`` if there is one."""
     config = folder / "tokenizer_config.json"
     said = json_object(config) if config.is_file() else {}
     found = {name: said.get(name, default) for name, default in SETTINGS.items()}
@@ -41,13 +37,6 @@ def spiece_engine(model: Path, settings: Mapping[str, bool]) -> Any:
 
     Text such as ``[SEP]`` or ``<pad>`` is treated as ordinary text: data must not be able to insert an
     encoder's control tokens.
-
-    Args:
-        model: a SentencePiece unigram model.
-        settings: from :func:`spiece_settings`.
-
-    Raises:
-        DataError: the file is missing or is not such a model.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -82,11 +71,7 @@ def spiece_engine(model: Path, settings: Mapping[str, bool]) -> Any:
 
 
 def load_spiece(model: Path) -> Any:
-    """A ``sentencepiece.SentencePieceProcessor``.
-
-    Raises:
-        DataError: the file is missing or is not a SentencePiece model.
-    """
+    """A ``sentencepiece.SentencePieceProcessor``."""
     import sentencepiece
 
     if not model.is_file():

@@ -134,11 +134,7 @@ def _groups(rows: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def load_dictionary(path: Path) -> Dictionary:
-    """Reads a fairseq dict.txt.
-
-    Raises:
-        DataError: the file is missing or is not a fairseq dictionary.
-    """
+    """Reads a fairseq dict.txt."""
     if not path.is_file():
         raise DataError(
             f"{path}: no such file. It must be the encoder's fairseq dictionary (dict.txt); pass it as "
@@ -286,12 +282,7 @@ class SentencePieceTokenizer(TokenToIds):
 
 
 def tokenizer_for_encoder(folder: Path, cased: Optional[bool] = None) -> TokenToIds:
-    """The tokenizer of an encoder made by ``fairseq-adv convert``, from its folder.
-
-    Raises:
-        DataError: the folder has none of vocab.txt, spiece.model, or encoder.json with vocab.bpe; or it has
-            no dict.txt.
-    """
+    """The tokenizer of an encoder made by ``fairseq-adv convert``, from its folder."""
     if (folder / "vocab.txt").is_file():
         return WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt", cased)
     if cased:

@@ -29,21 +29,13 @@ def wordpiece_engine(vocab: Path, cased: Optional[bool] = None) -> Any:
     tokens.
 
     Args:
-        vocab: one token per line, in the order of their ids.
         cased: keep upper case and accents. None: follow the files next to ``vocab``, else use lower case.
-
-    Raises:
-        DataError: a file is missing or invalid, or the vocabulary has a token twice or lacks ``[UNK]``.
     """
     return engine_of_words(read_words(vocab), vocab, cased)
 
 
 def read_words(vocab: Path) -> Dict[str, int]:
-    """Token -> its id, of a vocab.txt.
-
-    Raises:
-        DataError: the file is missing, not UTF-8, or has a token twice.
-    """
+    """Token -> its id, of a vocab.txt."""
     if not vocab.is_file():
         raise DataError(f"{vocab}: no such file. It must be a WordPiece vocabulary (vocab.txt).")
     ids: Dict[str, int] = {}
@@ -121,11 +113,7 @@ def wordpiece_config(options: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def read_fast_tokenizer(folder: Path, kind: str) -> Dict[str, Any]:
-    """``tokenizer.json`` of the folder if its model is of type ``kind``, else an empty dict.
-
-    Raises:
-        DataError: a part of it is not an object.
-    """
+    """``tokenizer.json`` of the folder if its model is of type ``kind``, else an empty dict."""
     path = folder / "tokenizer.json"
     fast = json_object(path) if path.is_file() else {}
     for name in ("model", "normalizer", "pre_tokenizer", "decoder"):

@@ -25,11 +25,7 @@ _ELSEWHERE = (
 
 @lru_cache(maxsize=2)
 def load_pipeline(model: str = MODEL) -> Any:
-    """The spaCy pipeline of this name (an installed package, or a folder).
-
-    Raises:
-        DataError: spaCy or the model is not installed; the message says how to install them.
-    """
+    """The spaCy pipeline of this name (an installed package, or a folder)."""
     try:
         spacy = importlib.import_module("spacy")
     except ImportError as error:
@@ -48,11 +44,7 @@ def load_pipeline(model: str = MODEL) -> Any:
 
 
 def parse(texts: Iterable[str], model: str = MODEL) -> Iterator[Any]:
-    """One parsed ``spacy.tokens.Doc`` per text, in order.
-
-    Raises:
-        DataError: as :func:`load_pipeline`; or the model doesn't find parts of speech and dependencies.
-    """
+    """One parsed ``spacy.tokens.Doc`` per text, in order."""
     pipeline = load_pipeline(model)
     for doc in pipeline.pipe(texts):
         if len(doc) and not (doc.has_annotation("POS") and doc.has_annotation("DEP")):
@@ -67,9 +59,6 @@ def noun_phrases(doc: Any) -> list[str]:
     """spaCy's noun chunks and the maximal runs of nouns or of proper nouns, in the order of the text.
 
     Phrases that consist of pronouns are left out. Duplicates are kept.
-
-    Args:
-        doc: a ``spacy.tokens.Doc`` with parts of speech and dependencies.
     """
     spans = {(chunk.start, chunk.end) for chunk in doc.noun_chunks} | set(_noun_runs(doc))
     phrases = [doc[start:end] for start, end in sorted(spans)]

@@ -26,21 +26,13 @@ FORMAT_VERSION = 1
 
 @dataclass
 class PreparedWsc:
-    """The result of :func:`prepare_wsc`.
-
-    Attributes:
-        out: the folder.
-        reused: nothing was done, because ``out`` was complete and made from the same input.
-        rows: the number of examples of each split.
-        bare: the number of examples without candidates.
-        candidates: the total number of candidates of each split.
-    """
+    """The result of :func:`prepare_wsc`."""
 
     out: Path
-    reused: bool = False
-    rows: dict[str, int] = field(default_factory=dict)
-    bare: dict[str, int] = field(default_factory=dict)
-    candidates: dict[str, int] = field(default_factory=dict)
+    reused: bool = False  # nothing was done, because ``out`` was complete and made from the same input
+    rows: dict[str, int] = field(default_factory=dict)  # the number of examples of each split
+    bare: dict[str, int] = field(default_factory=dict)  # the number of examples without candidates
+    candidates: dict[str, int] = field(default_factory=dict)  # the total number of candidates of each split
 
 
 def prepare_wsc(
@@ -58,11 +50,6 @@ def prepare_wsc(
         source: where candidates come from. ``noun-phrases``: spaCy, as in fairseq. ``spans``: the queries
             that other lines of the same file list for the same text; labels are not used. ``both``: first
             noun phrases, then spans. No candidate overlaps the line's own query.
-        model: the spaCy pipeline; not needed for ``spans``.
-
-    Raises:
-        DataError: an input can't be read, two inputs are for one split, spaCy or its model is missing, or
-            ``out`` was not made by this function.
     """
     files = files_of_splits(inputs, (".jsonl", ".tsv"))
     for path in files.values():
@@ -91,11 +78,7 @@ def prepare_wsc(
 def candidates_for(
     examples: Sequence[PronounExample], source: str = "noun-phrases", model: str = MODEL
 ) -> Iterator[tuple[str, ...]]:
-    """Each example's candidates, in order; see :func:`prepare_wsc`.
-
-    Raises:
-        DataError: spaCy or its model is missing.
-    """
+    """Each example's candidates, in order; see :func:`prepare_wsc`."""
     parsed = parse((example.text for example in examples), model) if source != "spans" else None
     spans = _spans(examples) if source != "noun-phrases" else {}
     for example in examples:

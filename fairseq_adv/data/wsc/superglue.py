@@ -26,27 +26,16 @@ _SPACE_BEFORE = re.compile(
 
 @dataclass(frozen=True)
 class PronounExample:
-    """A pronoun in its text. The text is ``prefix + pronoun + suffix``, white space included.
+    """A pronoun in its text. The text is ``prefix + pronoun + suffix``, white space included."""
 
-    Attributes:
-        id: the data set's ``idx``, or the example's position counted from 0.
-        prefix: the text before the pronoun.
-        pronoun: the pronoun as written in the text, without punctuation.
-        suffix: the text after it.
-        query: the phrase that it may refer to; ``None``: only the candidates are compared.
-        candidates: other phrases that it could refer to; may be empty.
-        label: whether it refers to the query; ``None`` if unknown.
-        where: "file:line", for messages.
-    """
-
-    id: str
-    prefix: str
-    pronoun: str
-    suffix: str
-    query: Optional[str]
-    candidates: tuple[str, ...]
-    label: Optional[bool]
-    where: str
+    id: str  # the data set's ``idx``, or the example's position counted from 0
+    prefix: str  # the text before the pronoun
+    pronoun: str  # the pronoun as written in the text, without punctuation
+    suffix: str  # the text after it
+    query: Optional[str]  # the phrase that it may refer to; ``None``: only the candidates are compared
+    candidates: tuple[str, ...]  # other phrases that it could refer to; may be empty
+    label: Optional[bool]  # whether it refers to the query; ``None`` if unknown
+    where: str  # "file:line", for messages
 
     @property
     def text(self) -> str:
@@ -62,11 +51,6 @@ def read_wsc(path: Path, with_candidates: bool = True, spacy_model: str = MODEL)
 
     Args:
         with_candidates: ``False``: lines without candidates get none, and spaCy is not needed.
-        spacy_model: the spaCy pipeline.
-
-    Raises:
-        DataError: naming file and line: not JSON, a missing key, a pronoun that isn't where the line says; or
-            noun phrases are needed and spaCy or its model is missing.
     """
     examples: list[PronounExample] = []
     bare: list[int] = []
@@ -89,10 +73,6 @@ def example_of(row: dict[str, Any], number: int, where: str) -> PronounExample:
 
     Args:
         number: the example's position, which is its id if the line has no ``idx``.
-        where: "file:line", for messages.
-
-    Raises:
-        DataError: as :func:`read_wsc`.
     """
     text = text_of(row, "text", where)
     if "\0" in text:

@@ -39,27 +39,16 @@ _MOST_NAMED = 20
 
 @dataclass(frozen=True)
 class WnliRow:
-    """One row of WNLI.
+    """One row of WNLI."""
 
-    Attributes:
-        premise: sentence1.
-        hypothesis: sentence2.
-        label: whether sentence2 follows; ``None`` in the test file.
-        where: "file:line", for messages.
-    """
-
-    premise: str
-    hypothesis: str
-    label: bool | None
-    where: str
+    premise: str  # sentence1
+    hypothesis: str  # sentence2
+    label: bool | None  # whether sentence2 follows; ``None`` in the test file
+    where: str  # "file:line", for messages
 
 
 def read_wnli(path: Path) -> list[WnliRow]:
-    """The rows of GLUE's train.tsv, dev.tsv or test.tsv, recognised by their header.
-
-    Raises:
-        DataError: naming file and line, as :func:`fairseq_adv.data.glue.tsv.read_split`.
-    """
+    """The rows of GLUE's train.tsv, dev.tsv or test.tsv, recognised by their header."""
     labelled = any("label" in line for _, line in islice(lines_of(path), 1))
     task = task_layout("WNLI")
     layout = next(split for split in task.splits if (split.label is not None) == labelled)
@@ -78,14 +67,6 @@ def match_wnli(wnli: Path, examples: Sequence[PronounExample]) -> list[int]:
     hypothesis. White space, punctuation, case, articles, genitives and plurals are ignored. A phrase may be
     the last words of the other ("display", "holiday display"), and the hypothesis may be reworded if no other
     phrase explains it better. Among equal examples the first is used.
-
-    Args:
-        wnli: GLUE's train.tsv, dev.tsv or test.tsv.
-        examples: as :func:`fairseq_adv.data.wsc.superglue.read_wsc` returns them; candidates are ignored.
-
-    Raises:
-        DataError: rows have no such example; the message names them. :func:`examples_from_wnli` doesn't need
-            any.
     """
     by_text: dict[tuple[str, ...], dict[int, PronounExample]] = defaultdict(dict)
     for number, example in enumerate(examples):
@@ -122,9 +103,6 @@ def examples_from_wnli(wnli: Path) -> list[PronounExample]:
     hypothesis inserts.
 
     The query is written as in WSC, without the genitive's "'s". There are no candidates.
-
-    Raises:
-        DataError: the file can't be read, or a row's hypothesis matches no pronoun; names the row.
     """
     return [_example(number, row) for number, row in enumerate(read_wnli(wnli))]
 

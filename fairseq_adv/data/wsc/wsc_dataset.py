@@ -17,17 +17,11 @@ from fairseq_adv.data.wsc.superglue import PronounExample
 
 @dataclass(frozen=True)
 class MaskedRow:
-    """A sentence with a phrase in place of the pronoun.
+    """A sentence with a phrase in place of the pronoun."""
 
-    Attributes:
-        tokens: (tokens,) int64, ``<s>`` to ``</s>``; the phrase is not masked here.
-        span: (tokens,) bool, true on the phrase.
-        column: 0 for the query, 1 … for the candidates.
-    """
-
-    tokens: Tensor
-    span: Tensor
-    column: int
+    tokens: Tensor  # (tokens,) int64, ``<s>`` to ``</s>``; the phrase is not masked here
+    span: Tensor  # (tokens,) bool, true on the phrase
+    column: int  # 0 for the query, 1 … for the candidates
 
 
 class WSCDataset(RowsDataset):
@@ -40,9 +34,7 @@ class WSCDataset(RowsDataset):
         of candidates in the batch; target (S,) int64: 1 the query is right, 0 wrong, -1 unknown.
 
     Args:
-        examples: the sentences.
         rows: the rows of each sentence, at least one.
-        padding_idx: of the dictionary.
         seed: for the order; ``None`` keeps the order of the files.
         group_by_length: make mini-batches of sentences of similar length, unless the files' order is kept.
     """
