@@ -54,6 +54,7 @@ NEIGHBOURS = "attack/counterfitted_neighbors.json"
 ATTACKED = "data/{}-attacked.csv"  # of a task
 MINUTE = 60.0
 PATIENCE = 10.0  # seconds that a process is given to end after SIGTERM
+ENDS_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []  # even by kill -9
 
 
 def parser() -> argparse.ArgumentParser:
@@ -255,7 +256,7 @@ class Worker:
         begun = time.monotonic()
         with open(path, "ab") as errors:
             process = subprocess.Popen(
-                [str(COMMANDS / words[0]), *words[1:]], cwd=self.out, stdin=subprocess.DEVNULL,
+                [*ENDS_WITH_US, str(COMMANDS / words[0]), *words[1:]], cwd=self.out, stdin=subprocess.DEVNULL,
                 stdout=output, stderr=errors, start_new_session=True,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"},
             )  # fmt: skip

@@ -369,9 +369,9 @@ def test_a_cell_of_other_options_begins_anew(worker: fill.Worker) -> None:
 
 @pytest.mark.timing
 def test_a_killed_run_resumes_its_cell_and_repeats_nothing(data: Path, out: Path) -> None:
-    """kill -9 in the third cell."""
+    """kill -9 in the third cell, which also ends its training."""
     (out / "behave.sh").write_text(
-        "[ $(wc -l <made) != 3 ] || { echo $$ >pid.new; mv pid.new pid; sleep 600; }\n"
+        "[ $(wc -l <made) != 3 ] || { echo $$ >pid.new; mv pid.new pid; exec sleep 600; }\n"
     )
     process = start_command(command(data, out), preexec_fn=handle_interrupts)
     try:
@@ -379,7 +379,11 @@ def test_a_killed_run_resumes_its_cell_and_repeats_nothing(data: Path, out: Path
     finally:
         process.kill()
         process.wait()
-    os.killpg(int((out / "pid").read_text()), signal.SIGKILL)
+    training = int((out / "pid").read_text())
+    if fill.ENDS_WITH_US:
+        wait_for(lambda: not is_alive(training))
+    else:
+        os.killpg(training, signal.SIGKILL)
     assert len(lines_of(out)) == 2
     (out / "behave.sh").unlink()
     done = run_command(*command(data, out))
