@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.cli import find_user_dir
-from fairseq_adv.cli.detect_task import read_symbols
-from fairseq_adv.cli.model_args import model_args
+from fairseq_adv.cli.encoder_folder import check_dictionary, model_args
 from fairseq_adv.cli.number_types import count
 from fairseq_adv.cli.script import exit_status
+from fairseq_adv.cli.train_command import ON_CPUS, TrainOptions
 from fairseq_adv.data.errors import DataError
 
 EXAMPLES = Path(__file__).resolve().parent
@@ -40,7 +40,6 @@ PATHS = (("checkpoint", "finetune_from_model"), ("common", "log_file"))
 # Where a job of a sweep saves; known to hydra only when the job starts.
 OWN_FOLDER = "checkpoint.save_dir='${hydra:sweep.dir}/${hydra:sweep.subdir}'"
 WORKERS = "distributed_training.distributed_world_size"
-ON_CPUS = ("distributed_training.distributed_backend=gloo", "distributed_training.ddp_backend=legacy_ddp")
 
 
 def shipped() -> str:
@@ -177,12 +176,17 @@ def said(key: str, value: object) -> str:
     return f"{key}={text}" if plain else f"{key}='" + text.replace("'", r"\'") + "'"
 
 
+def hydra_key(option: str) -> str:
+    """fairseq's key, without its group, for an option of its command line."""
+    return option.removeprefix("--").replace("-", "_")
+
+
 def sizes(config: Any, encoder: Path) -> list[str]:
     """The sizes of a converted encoder, from its model_args.txt, as overrides."""
-    said_so = " ".join(model_args(encoder)) if (encoder / "model_args.txt").is_file() else ""
+    words = model_args(encoder) if (encoder / "model_args.txt").is_file() else []
     found = []
-    for option, value in re.findall(r"--(\S+)(?: +(?!--)(\S+))?", said_so):
-        key = "_name" if option == "arch" else option.replace("-", "_")
+    for option, value in TrainOptions(words).given.items():
+        key = "_name" if option == "--arch" else hydra_key(option)
         group = "task" if key not in config.model and key in config.task else "model"
         found.append(("" if key in config[group] else "+") + said(f"{group}.{key}", value or "true"))
     return found
@@ -220,8 +224,10 @@ def on_cpus(config: Any, keys: Sequence[str]) -> list[str]:
         return []
     if config.common.get("fp16") and not config.common.get("memory_efficient_fp16"):
         raise DataError("common.cpu=true: fp16 needs a GPU. Add common.fp16=false")
-    several = config.distributed_training.distributed_world_size > 1
-    return [line for line in ON_CPUS if several and line.partition("=")[0] not in keys]
+    if config.distributed_training.distributed_world_size == 1:
+        return []
+    words = {f"distributed_training.{hydra_key(option)}": value for option, value in ON_CPUS.items()}
+    return [said(key, value) for key, value in words.items() if key not in keys]
 
 
 def check_complete(config: Any, recipe: Path, parent: str = "") -> None:
@@ -261,18 +267,16 @@ def check_encoder(config: Any, encoder: Path) -> None:
 
 def check_data(task: str, folder: Path, encoder: Path) -> None:
     """Raises DataError if the task can't read the folder, or can't use it with this encoder."""
-    mine, theirs = folder / "input0" / "dict.txt", encoder / "dict.txt"
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder. See the recipe's README for its data")
     if task in ("masked_lm", "scheduled_masked_lm") and not (folder / "train.idx").is_file():
         raise DataError(f"{folder}/train.idx: no such file. DATA is what fairseq-adv corpus --check prints")
-    if task == "sentence_prediction" and not mine.is_file():
-        raise DataError(f"{mine}: no such file. Prepare the data with fairseq-adv prepare glue")
-    if task == "sentence_prediction" and theirs.is_file() and read_symbols(mine) != read_symbols(theirs):
-        raise DataError(
-            f"{folder} was prepared with a different dictionary than {theirs}: the word ids would be wrong. "
-            f"Prepare it again with fairseq-adv prepare glue … --encoder {encoder}, or --srcdict {theirs}"
-        )
+    if task == "sentence_prediction":
+        if not (folder / "input0" / "dict.txt").is_file():
+            raise DataError(
+                f"{folder}/input0/dict.txt: no such file. Prepare the data with fairseq-adv prepare glue"
+            )
+        check_dictionary(folder, encoder)
 
 
 def command(args: argparse.Namespace) -> list[str]:

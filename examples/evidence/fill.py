@@ -37,7 +37,7 @@ from grid import Cell, Record
 from records import RECORDS, append, keep_rows, read_arrays, read_records
 from splits import GRID, REVIEWS, TASKS
 
-from fairseq_adv.cli.model_args import model_args
+from fairseq_adv.cli.encoder_folder import model_args
 from fairseq_adv.cli.number_types import count
 from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
 from fairseq_adv.data.checked_json import json_lines, json_object

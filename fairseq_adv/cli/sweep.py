@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.attack_settings import Attack
 
-from .model_args import model_args
+from .encoder_folder import model_args
 from .number_types import count, positive, with_commas
 from .script import VerbParser
 from .train_command import train_command

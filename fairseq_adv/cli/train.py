@@ -25,11 +25,10 @@ from unittest import mock
 from fairseq_adv.data.errors import DataError
 from fairseq_adv_compat.hydra_errors import for_the_user
 
-from .detect_task import kind_of
+from .data_folder import kind_of
 from .number_types import count
 from .script import RESUMABLE, VerbParser
-from .train_command import OTHER_STARTS, train_command
-from .train_options import TrainOptions
+from .train_command import ON_CPUS, OTHER_STARTS, TrainOptions, train_command
 
 _FILLED_IN = """
 filled in unless you pass them:
@@ -102,7 +101,7 @@ def _workers(own: list[str], workers: int | None) -> tuple[list[str], list[str]]
     if workers == 1 or "--cpu" not in own:  # on GPUs fairseq starts the workers itself
         return [], ["--distributed-world-size", str(workers)]
     launcher = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc_per_node"]
-    return [*launcher, str(workers)], ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    return [*launcher, str(workers)], [word for pair in ON_CPUS.items() for word in pair]
 
 
 def _save_tokenizer(data: Path, options: TrainOptions) -> None:

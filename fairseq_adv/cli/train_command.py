@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,15 +10,14 @@ from typing import TYPE_CHECKING
 
 from fairseq_adv.data.errors import DataError
 
-from .count_updates import count_updates, rows_of_an_epoch
-from .detect_task import count_classes, detect_task, find_metric, kind_of, read_symbols
-from .model_args import model_args
-from .train_options import TrainOptions, whole_number
+from .data_folder import count_classes, detect_task, find_metric, kind_of, rows_of_an_epoch
+from .encoder_folder import check_dictionary, model_args
 from .user_dir import find_user_dir, load_user_dir
 
 if TYPE_CHECKING:
     from fairseq_adv.criterions.method import Method
 
+_ALIASES = {"--max-sentences": "--batch-size"}
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 _PRECISIONS = (
@@ -27,6 +27,63 @@ OTHER_STARTS = (
     "--restore-file", "--continue-once", "--reset-optimizer", "--reset-lr-scheduler", "--reset-meters",
     "--reset-dataloader",
 )  # fmt: skip
+# Workers on CPUs; fairseq's own choices need GPUs.
+ON_CPUS = {"--distributed-backend": "gloo", "--ddp-backend": "legacy_ddp"}
+
+
+class TrainOptions:
+    """Options for ``fairseq-train``; the user's override ours.
+
+    Args:
+        own: the user's arguments.
+
+    Attributes:
+        given: the user's options by name; "" for a flag.
+        filled: ours, in the same form.
+    """
+
+    def __init__(self, own: Sequence[str]) -> None:
+        self.given: dict[str, str] = {}
+        self.filled: dict[str, str] = {}
+        option = ""
+        for word in own:
+            if word.startswith("--"):
+                option, _, value = word.partition("=")
+                option = _ALIASES.get(option, option)
+                self.given[option] = value
+            elif option:
+                self.given[option] = word
+
+    def has(self, *options: str) -> bool:
+        """Whether the user gave one of these."""
+        return any(option in self.given for option in options)
+
+    def value(self, option: str, default: str = "") -> str:
+        """The value of an option: the user's, else ours, else ``default``."""
+        return self.given.get(option, self.filled.get(option, default))
+
+    def number(self, option: str, default: str = "") -> int:
+        """The value of an option that must be a whole number of 0 or more.
+
+        Raises:
+            DataError: it is not.
+        """
+        return whole_number(option, self.value(option, default))
+
+    def fill(self, options: Mapping[str, str], unless: Sequence[str] = ()) -> None:
+        """Fills in the options that the user has not passed; none of them if one of ``unless`` was passed."""
+        if not self.has(*unless):
+            self.filled.update({name: value for name, value in options.items() if not self.has(name)})
+
+    def filled_in(self) -> list[str]:
+        """Our options as command-line arguments."""
+        return [word for option, value in self.filled.items() for word in (option, value) if word]
+
+
+def whole_number(option: str, text: str) -> int:
+    if not text.isdecimal():
+        raise DataError(f"{option} {text}: pass a whole number")
+    return int(text)
 
 
 def train_command(
@@ -79,7 +136,7 @@ def _fill_encoder(options: TrainOptions, encoder: Path | None, data: Path) -> No
         if not options.has("--arch"):
             raise DataError("--encoder is missing: pass a folder written by fairseq-adv convert, or --arch")
         return
-    weights, sizes, dictionary = (encoder / name for name in ("model.pt", "model_args.txt", "dict.txt"))
+    weights, sizes = encoder / "model.pt", encoder / "model_args.txt"
     if not weights.is_file():
         raise DataError(f"{weights}: no such file. Pass a folder written by fairseq-adv convert")
     if sizes.is_file():
@@ -88,12 +145,7 @@ def _fill_encoder(options: TrainOptions, encoder: Path | None, data: Path) -> No
         raise DataError(
             f"{sizes}: no such file. For fairseq's own RoBERTa pass --arch roberta_base or roberta_large"
         )
-    mine = data / "input0" / "dict.txt"
-    if mine.is_file() and dictionary.is_file() and read_symbols(mine) != read_symbols(dictionary):
-        raise DataError(
-            f"{data} was prepared with a different dictionary than {dictionary}: the word ids would be "
-            f"wrong. Prepare it again with --encoder {encoder}"
-        )
+    check_dictionary(data, encoder)
     options.fill({"--finetune-from-model": str(weights)}, unless=OTHER_STARTS)
 
 
@@ -171,3 +223,23 @@ def _updates(
     if method is not None:
         total *= method.updates_per_batch({**options.filled, **options.given})
     return min(total, most) if most else total
+
+
+def count_updates(
+    rows: Sequence[int], epochs: int, batch_size: int, workers: int, update_freq: Sequence[int]
+) -> int:
+    """How many updates a training run makes.
+
+    Args:
+        rows: number of rows of each shard; epochs take the shards in turn.
+        epochs: number of epochs.
+        batch_size: rows per mini-batch.
+        workers: number of workers, which share an epoch's mini-batches; the last round is filled up.
+        update_freq: mini-batches per update and worker, one number per epoch; the last applies to all later
+            ones.
+    """
+    total = 0
+    for epoch in range(epochs):
+        batches = math.ceil(rows[epoch % len(rows)] / batch_size)
+        total += math.ceil(math.ceil(batches / workers) / update_freq[min(epoch, len(update_freq) - 1)])
+    return total

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support import CommandMain, write_encoder, write_task
 
-from fairseq_adv.cli.model_args import model_args
+from fairseq_adv.cli.encoder_folder import model_args
 
 GOOD = "--arch albert_base --encoder-layers 6 --encoder-input-dim 128 --untie-weights-roberta\n"
 

@@ -9,7 +9,7 @@ from support import batch, build, fairseq_train, run_command, train_args, verb, 
 
 from fairseq_adv.cli import verb_parser
 from fairseq_adv.cli.sweep import command, embedding_norm, settings
-from fairseq_adv.cli.train_options import TrainOptions
+from fairseq_adv.cli.train_command import TrainOptions
 
 MODEL = (
     "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "

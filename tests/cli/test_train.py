@@ -33,10 +33,8 @@ from support import (
 from token_data import write_spans, write_tags
 
 import fairseq_adv.cli
-from fairseq_adv.cli.count_updates import count_updates
-from fairseq_adv.cli.detect_task import detect_task
-from fairseq_adv.cli.train_command import train_command
-from fairseq_adv.cli.train_options import TrainOptions
+from fairseq_adv.cli.data_folder import detect_task
+from fairseq_adv.cli.train_command import TrainOptions, count_updates, train_command
 from fairseq_adv.evaluation.run_logs import read_log
 
 SIZES = (

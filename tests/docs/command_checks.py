@@ -30,8 +30,8 @@ from support import PLUGIN, load_script
 from torch.distributed.run import get_args_parser as torchrun_parser
 
 import fairseq_adv.cli
-from fairseq_adv.cli.detect_task import kind_of
-from fairseq_adv.cli.train_options import TrainOptions
+from fairseq_adv.cli.data_folder import kind_of
+from fairseq_adv.cli.train_command import TrainOptions
 from fairseq_adv.data.errors import DataError
 
 # Programs whose words are not ours to check.

@@ -1,8 +1,4 @@
-"""Reads the sizes of an encoder from the model_args.txt that ``fairseq-adv convert`` wrote.
-
-The encoder may come from anyone. What the file contains ends up on a training command line, where other
-fairseq options, such as ``--user-dir``, could run code.
-"""
+"""What an encoder's folder, as ``fairseq-adv convert`` writes it, says of a training that starts from it."""
 
 from __future__ import annotations
 
@@ -11,6 +7,8 @@ import shlex
 from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
+
+from .data_folder import read_symbols
 
 _SIZES = (
     "--arch", "--encoder-layers", "--encoder-embed-dim", "--encoder-ffn-embed-dim",
@@ -21,7 +19,9 @@ _VALUE = re.compile(r"\w[\w-]*", re.ASCII)
 
 
 def model_args(encoder: Path) -> list[str]:
-    """The arguments for ``fairseq-train``, each option before its value.
+    """The sizes of the encoder, as arguments for ``fairseq-train``, from its model_args.txt.
+
+    The encoder may come from anyone, and other options of fairseq, such as ``--user-dir``, could run code.
 
     Raises:
         DataError: the file is missing, or contains anything but sizes.
@@ -40,3 +40,13 @@ def model_args(encoder: Path) -> list[str]:
         if word in _SIZES and not _VALUE.fullmatch(value := next(rest, "")):
             raise DataError(f"{path}: {word} {value!r:.60} is not a size. Convert the encoder again")
     return words
+
+
+def check_dictionary(data: Path, encoder: Path) -> None:
+    """Raises DataError if a binarised folder has other word ids than the encoder."""
+    mine, theirs = data / "input0" / "dict.txt", encoder / "dict.txt"
+    if mine.is_file() and theirs.is_file() and read_symbols(mine) != read_symbols(theirs):
+        raise DataError(
+            f"{data} was prepared with a different dictionary than {theirs}: the word ids would be wrong. "
+            f"Prepare it again with --encoder {encoder}"
+        )

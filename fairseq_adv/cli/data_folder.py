@@ -1,17 +1,22 @@
-"""What a data folder says of the training on it: the task, the number of classes, the metric."""
+"""What a data folder says of the training on it: the task, the classes, the metric, the number of rows."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairseq_adv.data.checked_json import json_lines
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.split_files import find_split_file
-from fairseq_adv.data.tags.columns import ENDINGS
+from fairseq_adv.data.tags.columns import ENDINGS, read_rows
+from fairseq_adv.data.text.mmap_index import read_index
 from fairseq_adv.data.workspace import read_manifest
+
+if TYPE_CHECKING:
+    from .train_command import TrainOptions
 
 _TAG = re.compile(r"O|[BIES]-\S+")
 
@@ -30,7 +35,7 @@ def detect_task(folder: Path) -> str:
         return "masked_lm"
     if (folder / "report.json").is_file() and (folder / "train.jsonl").is_file():
         return "qnli_ranking"
-    row = _first_row(find_questions(folder))
+    row = _first_row(_find_questions(folder))
     if "target" in row:
         return "wsc"
     question = row.get("question")
@@ -40,7 +45,7 @@ def detect_task(folder: Path) -> str:
         return "arc_retrieval"
     if _training_file(folder, (".json",)):
         return "span_qa"
-    if find_tagged(folder):
+    if _find_tagged(folder):
         return "tagging"
     raise DataError(
         f"{folder}: no training data recognised (looked for input0/ and label/, train.idx, a train.jsonl of "
@@ -99,12 +104,54 @@ def find_metric(folder: Path) -> str:
     return "mcc" if _made_from(folder, "task") == "CoLA" else "accuracy"
 
 
-def find_questions(folder: Path) -> Path | None:
+def rows_of_an_epoch(options: TrainOptions, kind: str, folders: Sequence[Path]) -> list[int] | None:
+    """Rows per epoch, one number for each shard; ``None`` if the files don't determine it.
+
+    Raises:
+        DataError: a file is missing or has another format.
+    """
+    split = options.value("--train-subset", "train")
+    if kind == "classes":
+        return [_index_counts(folders[0] / "input0" / f"{split}.idx")[0]]
+    if kind == "corpus":
+        shards, mode = [_index_counts(folder / f"{split}.idx") for folder in folders], "--sample-break-mode"
+        if options.value(mode, "none") == "eos":
+            return [rows for rows, _ in shards]
+        length = options.number("--tokens-per-sample") - 1  # one less for <s>
+        is_cut = options.value(mode, "none") == "none" and length > 0
+        return [-(-tokens // length) for _, tokens in shards] if is_cut else None
+    if kind == "tokens":
+        tagged = _find_tagged(folders[0])
+        return None if tagged is None else [len(read_rows(tagged))]  # spans are cut into windows later
+    paths = [_find_questions(folder) for folder in folders] if kind == "questions" else []
+    counts = [_count_lines(path) for path in paths if path is not None]
+    given = options.value("--sampling-weights") or ":".join("1" for _ in counts)
+    with suppress(ValueError):  # not numbers, which the task refuses
+        weights = [float(part) for part in given.split(":") if part]
+        if counts and len(counts) == len(folders) == len(weights):
+            return [sum(round(weight * count) for weight, count in zip(weights, counts))]
+    return None
+
+
+def _index_counts(path: Path) -> tuple[int, int]:
+    """The number of rows of a binarised split, and of their tokens."""
+    index = read_index(path, "Prepare the data again, or pass --train-subset.")
+    if index is None:
+        raise DataError(f"{path}: not an index in fairseq's mmap format. Prepare the data again")
+    return index.rows, path.with_suffix(".bin").stat().st_size // index.itemsize
+
+
+def _count_lines(path: Path) -> int:
+    with open(path, "rb") as file:
+        return sum(1 for line in file if line.strip())
+
+
+def _find_questions(folder: Path) -> Path | None:
     """A folder's training jsonl; ``None`` if it has none, as with RACE, or several."""
     return _training_file(folder, (".jsonl",))
 
 
-def find_tagged(folder: Path) -> Path | None:
+def _find_tagged(folder: Path) -> Path | None:
     """A folder's training file of tagged words in columns; ``None`` if it has none."""
     path = _training_file(folder, ENDINGS)
     if path is None:
