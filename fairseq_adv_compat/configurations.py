@@ -86,9 +86,6 @@ _EXTRA = {"metrics": _DICTS, "train_iterator": _DICTS}
 def check_types(state: Any) -> None:
     """Replaces ``cfg`` and ``args`` by plain Python, before anything looks into them.
 
-    Args:
-        state: the checkpoint's contents, as read; changed in place.
-
     Raises:
         Refused: they hold an object of another type or the address of a tokenizer's file, or ``state`` is not
             a dictionary.
@@ -171,9 +168,6 @@ def check_before_building(state: Any) -> None:
     """Checks the task, the architecture, the criterion and the layers that a model would be built with.
 
     :mod:`fairseq_adv_compat.model_size` bounds the other sizes.
-
-    Args:
-        state: the checkpoint's contents, as read or after fairseq has converted them.
 
     Raises:
         Refused: one of them is not known to be safe, or the weights are not tensors.

@@ -35,8 +35,6 @@ def plain_options(value: Any, where: str, strict: bool = True) -> Any:
     """A copy of ``value`` made of None, bool, int, float, str, list, tuple, dict and Namespace only.
 
     Args:
-        value: ``cfg`` or ``args`` of a checkpoint.
-        where: its name, for messages.
         strict: refuse other types. Otherwise they pass as they are, for a configuration that was read before
             and to which a caller may have added objects.
 

@@ -32,19 +32,12 @@ _LOGGED = "logged "
 
 @dataclass(frozen=True)
 class Crossing:
-    """A change of sign between two consecutive measurements.
+    """A change of sign between two consecutive measurements."""
 
-    Attributes:
-        start: number of updates at the first measurement.
-        update: number of updates at the second measurement.
-        before: mean cosine at the first measurement.
-        after: mean cosine at the second measurement.
-    """
-
-    start: int
-    update: int
-    before: float
-    after: float
+    start: int  # number of updates at the first measurement
+    update: int  # number of updates at the second measurement
+    before: float  # mean cosine at the first measurement
+    after: float  # mean cosine at the second measurement
 
     @property
     def direction(self) -> str:
@@ -140,7 +133,6 @@ class FloodLevel:
         """Records a measurement; at the first crossing of zero, sets b.
 
         Args:
-            update: number of updates made.
             accordance: mean cosine; NaN (no two batches with different classes) is counted but not used.
 
         Returns:
@@ -165,17 +157,7 @@ class FloodLevel:
 
 
 class FloodSearch:
-    """Measures the accordance every ``--accordance-interval`` updates (a sub-epoch), and logs it.
-
-    Args:
-        cfg: the options of the criterion, a ``MethodConfig``.
-        task: the probe batches are drawn from its training split.
-        level: receives each measurement.
-        objective: the objective to train on.
-
-    Raises:
-        DataError: the objective has no classes to measure accordance between.
-    """
+    """Measures the accordance every ``--accordance-interval`` updates (a sub-epoch), and logs it."""
 
     def __init__(self, cfg: Any, task: FairseqTask, level: FloodLevel, objective: Objective) -> None:
         try:
@@ -191,11 +173,7 @@ class FloodSearch:
         self.updates: list[int] = []  # the number of the last update; shared with the message at the end
 
     def begin_epoch(self, epoch: int, model: nn.Module) -> None:
-        """Draws the probe batches; the same ones in every epoch, unless each epoch is a shard of the data.
-
-        Raises:
-            DataError: the training split has too few examples for two batches.
-        """
+        """Draws the probe batches; the same ones in every epoch, unless each epoch is a shard of the data."""
         cfg = self.cfg
         self.probe = AccordanceProbe(
             self.objective,
@@ -217,9 +195,6 @@ class FloodSearch:
         """Called after an optimizer step, on every worker.
 
         Args:
-            model: as wrapped by the trainer.
-            optimizer: the trainer's.
-            update: number of updates made.
             loss: the update's summed loss in nats, over all workers.
             size: its sample size.
         """

@@ -63,12 +63,7 @@ def preserve_random_state(device: torch.device | None = None) -> Iterator[None]:
 
 
 def seed_random_numbers(seed: int, device: torch.device) -> None:
-    """Seeds every generator that may draw a dropout mask on ``device``, and no other device.
-
-    Args:
-        seed: 0 to 2^63 - 1.
-        device: where the model computes.
-    """
+    """Seeds every generator that may draw a dropout mask on ``device``, and no other device."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every GPU

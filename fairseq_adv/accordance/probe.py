@@ -31,33 +31,23 @@ from fairseq_adv.perturbation.passes import no_sync, use_differentiable_layers
 
 @dataclass(frozen=True)
 class Accordance:
-    """One measurement.
+    """One measurement."""
 
-    Attributes:
-        cosine: for each group of parameters, the mean cosine between the gradients of different classes and
-            batches, from -1 to 1; NaN if there is no such pair. Eq. 13 as printed gives half of it.
-        pairs: number of pairs in the mean. A class makes no pairs in batches where it is missing or its
-            gradient is zero or not finite.
-        batches: number of probe batches.
-        loss: mean loss over their examples, in nats.
-    """
-
+    # for each group of parameters, the mean cosine between the gradients of different classes and batches,
+    # from -1 to 1; NaN if there is no such pair. Eq. 13 as printed gives half of it.
     cosine: dict[str, float]
+    # number of pairs in the mean. A class makes no pairs in batches where it is missing or its gradient is
+    # zero or not finite.
     pairs: int
     batches: int
-    loss: float
+    loss: float  # mean loss over their examples, in nats
 
 
 class _Batch(NamedTuple):
-    """A probe batch, split by class.
+    """A probe batch, split by class."""
 
-    Attributes:
-        number: counted from 0; the same for any number of workers.
-        classes: each class of the batch with its examples, as a mini-batch on the CPU.
-    """
-
-    number: int
-    classes: list[tuple[int, Sample]]
+    number: int  # counted from 0; the same for any number of workers
+    classes: list[tuple[int, Sample]]  # each class of the batch with its examples, as a mini-batch on the CPU
 
 
 class AccordanceProbe:
@@ -79,10 +69,6 @@ class AccordanceProbe:
         max_positions: longer rows are not drawn, since training drops them
             (``fairseq.utils.resolve_max_positions``).
         options: common prefix of the options for ``batches`` and ``batch_size``, for messages.
-
-    Raises:
-        DataError: the objective has no classes, a number is out of range, or the split is not loaded, has
-            no labels, or has too few examples for two batches.
     """
 
     def __init__(
@@ -127,7 +113,6 @@ class AccordanceProbe:
         All workers must call it together, and all get the same numbers. Training is not affected.
 
         Args:
-            model: the trainer's model; may be wrapped for distributed training.
             loss_scale: factor of the loss that keeps fp16 gradients from underflowing.
             autocast: compute as with ``--amp``: in fp16 on GPUs, in bf16 on CPUs.
         """
@@ -195,7 +180,6 @@ class PassGradients:
     Other words get no gradient where words are looked up, so the sums need no memory for them.
 
     Args:
-        model: may be wrapped for distributed training.
         words: (words,) int64, distinct: the words of all probe batches.
 
     Attributes:

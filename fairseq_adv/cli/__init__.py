@@ -96,9 +96,6 @@ REMOVED = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb.
 
-    Args:
-        argv: the arguments after the command's name; those of the process if None.
-
     Returns:
         the exit status: 0 success, 1 something is broken or missing, 2 a user error.
     """
@@ -115,7 +112,6 @@ def verb_parser(words: Sequence[str]) -> VerbParser:
 
     Raises:
         SystemExit: after ``--help``, ``--version``, and the name of no verb, which is an error.
-        DataError: the verb was removed.
     """
     if words and words[0] in REMOVED:
         raise DataError(REMOVED[words[0]])

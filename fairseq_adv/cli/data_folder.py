@@ -22,11 +22,7 @@ _TAG = re.compile(r"O|[BIES]-\S+")
 
 
 def detect_task(folder: Path) -> str:
-    """The task that reads a folder.
-
-    Raises:
-        DataError: its contents are not recognised.
-    """
+    """The task that reads a folder."""
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder. Pass the data folder as the first argument")
     if (folder / "input0").is_dir() and (folder / "label").is_dir():
@@ -75,11 +71,7 @@ def kind_of(task: str) -> str:
 
 
 def count_classes(folder: Path) -> int | None:
-    """How many classes a folder's labels have; ``None`` for a regression.
-
-    Raises:
-        DataError: there are no labels.
-    """
+    """How many classes a folder's labels have; ``None`` for a regression."""
     path = folder / "label" / "dict.txt"
     if _made_from(folder, "regression") or (
         not path.is_file() and (folder / "label" / "train.label").is_file()
@@ -105,11 +97,7 @@ def find_metric(folder: Path) -> str:
 
 
 def rows_of_an_epoch(options: TrainOptions, kind: str, folders: Sequence[Path]) -> list[int] | None:
-    """Rows per epoch, one number for each shard; ``None`` if the files don't determine it.
-
-    Raises:
-        DataError: a file is missing or has another format.
-    """
+    """Rows per epoch, one number for each shard; ``None`` if the files don't determine it."""
     split = options.value("--train-subset", "train")
     if kind == "classes":
         return [_index_counts(folders[0] / "input0" / f"{split}.idx")[0]]

@@ -22,9 +22,6 @@ def model_args(encoder: Path) -> list[str]:
     """The sizes of the encoder, as arguments for ``fairseq-train``, from its model_args.txt.
 
     The encoder may come from anyone, and other options of fairseq, such as ``--user-dir``, could run code.
-
-    Raises:
-        DataError: the file is missing, or contains anything but sizes.
     """
     path = encoder / "model_args.txt"
     if not path.is_file():

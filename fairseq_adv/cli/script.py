@@ -33,12 +33,7 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescript
 
 
 class VerbParser(argparse.ArgumentParser):
-    """Reads the options of a verb. ``type=float`` accepts only finite numbers.
-
-    Args:
-        verb: such as "score tags".
-        words: the arguments after it.
-    """
+    """Reads the options of a verb. ``type=float`` accepts only finite numbers."""
 
     def __init__(self, verb: str, words: Sequence[str]) -> None:
         super().__init__(prog=f"fairseq-adv {verb}", formatter_class=HelpFormatter)
@@ -83,8 +78,6 @@ def check_name(name: str, names: Sequence[str], problem: str, loosely: bool = Tr
     """Raises DataError if ``name`` is not one of ``names``.
 
     Args:
-        name: as the user typed it.
-        names: the known ones.
         problem: the message up to the list of names.
         loosely: ignore case and hyphens.
     """
@@ -106,7 +99,6 @@ def exit_status(work: Callable[[], int | None], stopped: str = "stopped") -> int
     is no error: see ``fairseq_adv/data/printable.py``.
 
     Args:
-        work: returns the exit status; None is 0.
         stopped: the message after Ctrl-C or SIGTERM.
 
     Returns:

@@ -74,13 +74,7 @@ def add_running(add: AddArgument) -> None:
 
 
 def add_columns(add: AddArgument, *, label: bool, required: bool = False) -> None:
-    """Adds the options that describe a table of texts.
-
-    Args:
-        add: of the parser or group.
-        label: add --label too.
-        required: --text and --label must be given.
-    """
+    """Adds the options that describe a table of texts."""
     add("--text", required=required, metavar="COLUMN", help="column with the text")
     add("--text-pair", metavar="COLUMN", help="column with the second text, for pairs")
     if label:
@@ -90,13 +84,7 @@ def add_columns(add: AddArgument, *, label: bool, required: bool = False) -> Non
 
 
 def add_tokenizer(parser: argparse.ArgumentParser, sentencepiece: bool = False, choice: bool = False) -> None:
-    """Adds the options that choose a tokenizer: an encoder's folder, or files.
-
-    Args:
-        parser: of the verb.
-        sentencepiece: the verb accepts plain SentencePiece too.
-        choice: also add ``--tokenizer``, which names one of them.
-    """
+    """Adds the options that choose a tokenizer: an encoder's folder, or files."""
     add = parser.add_argument_group("tokenizer").add_argument
     add(
         "--encoder",
@@ -121,11 +109,7 @@ def add_tokenizer(parser: argparse.ArgumentParser, sentencepiece: bool = False, 
 
 
 def tokenizer_of(args: argparse.Namespace) -> TokenToIds:
-    """The tokenizer that the options of :func:`add_tokenizer` ask for.
-
-    Raises:
-        DataError: options are missing or don't go together, or a file can't be read.
-    """
+    """The tokenizer that the options of :func:`add_tokenizer` ask for."""
     from fairseq_adv.data.errors import DataError
     from fairseq_adv.data.tokenizers import text_to_ids
 

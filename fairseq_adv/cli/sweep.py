@@ -163,16 +163,7 @@ def _spread(values: list[float], digits: int) -> str:
 
 
 def embedding_norm(data: Path, encoder: Path, sentences: int = 1000) -> float:
-    """Mean Frobenius norm of the word embeddings of a training sentence (input0 and input1 together).
-
-    Args:
-        data: binarised folder.
-        encoder: folder with ``model.pt``.
-        sentences: number of sentences to measure, the first ones.
-
-    Raises:
-        DataError: a file is missing.
-    """
+    """Mean Frobenius norm of the word embeddings of a training sentence (input0 and input1 together)."""
     import torch
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
     from fairseq.data import Dictionary, data_utils

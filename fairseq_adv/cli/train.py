@@ -128,12 +128,7 @@ def _save_tokenizer(data: Path, options: TrainOptions) -> None:
 
 
 def _run(command: list[str], log: Path) -> None:
-    """Runs ``fairseq-train`` in this process.
-
-    Raises:
-        DataError: a user error. If fairseq raised it, not one of this project's checks, its traceback is
-            written to the log.
-    """
+    """Runs ``fairseq-train`` in this process."""
     import fairseq_cli.train
 
     def refuse(parser: argparse.ArgumentParser, message: str) -> None:

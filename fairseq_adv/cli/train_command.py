@@ -34,9 +34,6 @@ ON_CPUS = {"--distributed-backend": "gloo", "--ddp-backend": "legacy_ddp"}
 class TrainOptions:
     """Options for ``fairseq-train``; the user's override ours.
 
-    Args:
-        own: the user's arguments.
-
     Attributes:
         given: the user's options by name; "" for a flag.
         filled: ours, in the same form.
@@ -63,11 +60,7 @@ class TrainOptions:
         return self.given.get(option, self.filled.get(option, default))
 
     def number(self, option: str, default: str = "") -> int:
-        """The value of an option that must be a whole number of 0 or more.
-
-        Raises:
-            DataError: it is not.
-        """
+        """The value of an option that must be a whole number of 0 or more."""
         return whole_number(option, self.value(option, default))
 
     def fill(self, options: Mapping[str, str], unless: Sequence[str] = ()) -> None:
@@ -94,13 +87,8 @@ def train_command(
     Imports the ``--user-dir``.
 
     Args:
-        data: folder, or several joined by colons.
         encoder: a folder written by ``fairseq-adv convert``; ``None``: the user's options define the model.
-        own: the user's options.
         environment: gives the number of workers under torchrun.
-
-    Raises:
-        DataError: something is missing or wrong; the message names it and the fix.
     """
     options, folders = TrainOptions(own), [Path(part) for part in data.split(":") if part]
     options.fill({"--user-dir": find_user_dir()})

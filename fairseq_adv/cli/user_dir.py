@@ -17,11 +17,7 @@ def find_user_dir() -> str:
 
 
 def load_user_dir(folder: str) -> None:
-    """Imports a ``--user-dir``, as fairseq does. fairseq ignores ours, whose package is imported already.
-
-    Raises:
-        DataError: there is no such folder.
-    """
+    """Imports a ``--user-dir``, as fairseq does. fairseq ignores ours, whose package is imported already."""
     ours, theirs = find_user_dir(), os.path.abspath(folder)
     if os.path.realpath(ours) == os.path.realpath(theirs):
         import fairseq_adv.plugin

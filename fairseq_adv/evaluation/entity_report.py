@@ -45,11 +45,7 @@ def entity_report(
 
 
 def score_columns(path: Path, strict: bool = False) -> dict[str, float]:
-    """The report of a file whose last two columns are the gold tag and the predicted tag.
-
-    Raises:
-        DataError: naming the line: missing columns, or an invalid tag.
-    """
+    """The report of a file whose last two columns are the gold tag and the predicted tag."""
     rows = read_rows(path)
     if len(rows[0][1][0]) < 3:
         raise DataError(

@@ -86,10 +86,5 @@ def let_autocast(model: nn.Module, precision: str) -> None:
 
 
 def autocast(device: torch.device, precision: str) -> ContextManager[object]:
-    """Forward passes in this context use the precision; weights stay in fp32.
-
-    Args:
-        device: where the model runs.
-        precision: one of :data:`PRECISIONS`; ``bf16`` is computed on every processor, by some slowly.
-    """
+    """Forward passes in this context use the precision; weights stay in fp32."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")

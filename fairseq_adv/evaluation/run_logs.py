@@ -19,18 +19,14 @@ _UPDATES = "num_updates"
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line of averages. fairseq writes a number with six significant digits.
+    """One line of averages. fairseq writes a number with six significant digits."""
 
-    Attributes:
-        kind: :data:`INNER` for lines of ``--log-interval``, :data:`TRAIN` for a training epoch's averages,
-            :data:`VALID` for a validation.
-        values: fairseq's names and numbers, without a prefix; includes ``epoch`` and ``num_updates``.
-        split: the validated split; "" for the other kinds.
-    """
-
+    # :data:`INNER` for lines of ``--log-interval``, :data:`TRAIN` for a training epoch's averages,
+    # :data:`VALID` for a validation
     kind: str
+    # fairseq's names and numbers, without a prefix; includes ``epoch`` and ``num_updates``
     values: dict[str, float]
-    split: str = ""
+    split: str = ""  # the validated split; "" for the other kinds
 
     @property
     def updates(self) -> int:
@@ -54,7 +50,6 @@ def log_lines(path: Path) -> list[LogLine]:
     fairseq adds a log handler with every progress bar: later epochs' lines are repeated.
 
     Raises:
-        DataError: the file has no such line, or is not text.
         FileNotFoundError: there is no such file.
     """
     if not path.is_file():
@@ -78,7 +73,6 @@ def logged_options(path: Path, section: str) -> dict[str, str]:
     """The options in a section of the configuration, as printed in the log's first lines; may be empty.
 
     Args:
-        path: a log.
         section: such as "criterion"; its ``_name`` is included. If the run was started several times, the
             last start is used.
     """
@@ -124,16 +118,12 @@ def json_object(line: str) -> dict[str, Any]:
 
 @dataclass
 class RunLog:
-    """The epochs of one run.
+    """The epochs of one run."""
 
-    Attributes:
-        train: fairseq's averages over each training epoch, by name (loss, adv_ratio, ups, …).
-        valid: fairseq's scores on the first validation set after each epoch.
-        inner: fairseq's averages since the previous line, for each line of ``--log-interval``.
-    """
-
+    # fairseq's averages over each training epoch, by name (loss, adv_ratio, ups, …)
     train: list[dict[str, float]]
-    valid: list[dict[str, float]]
+    valid: list[dict[str, float]]  # fairseq's scores on the first validation set after each epoch
+    # fairseq's averages since the previous line, for each line of ``--log-interval``
     inner: list[dict[str, float]]
 
     def best(self, name: str) -> float:
@@ -149,12 +139,10 @@ def read_log(path: Path, is_validated: bool = True, is_trained: bool = True) -> 
     """Reads a log written by ``fairseq-train --log-format json --log-file``.
 
     Args:
-        path: the log.
         is_validated: refuse a log without a validation.
         is_trained: refuse a log without a finished epoch.
 
     Raises:
-        DataError: it has no finished epoch, or another ``--log-format``.
         FileNotFoundError: there is no such file.
     """
     lines = log_lines(path)

@@ -58,13 +58,8 @@ def score_file(
     """The report of a file of predictions, and messages for the user.
 
     Args:
-        gold: SQuAD's JSON.
         predictions: an object from ids to answers.
         null_odds: an object from ids to numbers.
-        threshold: see :func:`span_report`.
-
-    Raises:
-        DataError: a file can't be read, or is not such a file.
     """
     golds = read_squad(gold).golds()
     answers = _values(predictions, str, "a text")

@@ -29,39 +29,24 @@ _LOWER = ("loss", "nll_loss", "loss_nats", "ppl")
 
 @dataclass
 class Summary:
-    """One row of a comparison. NaN, "" and ``None`` stand for values that the run does not provide.
+    """One row of a comparison. NaN, "" and ``None`` stand for values that the run does not provide."""
 
-    Attributes:
-        name: of the run's folder.
-        criterion: its name.
-        sizes: the options that determine the size of its perturbation, or its flood level.
-        updates: number of updates.
-        metric: the name of the score; "" if there is only a loss.
-        score: the best validation score, on the first validation set.
-        epoch: of that score.
-        loss: of the same validation, in nats; with attacks, of the first attack's clean passes.
-        attacked: (loss in nats, accuracy x 100) under each attack.
-        seconds_per_update: wall time, mean over the epochs.
-        ratio: mean ||delta||/||X|| of the last epoch; 0 for a run without perturbation.
-        train_losses: (updates, training loss in nats), as often as logged.
-        dev_losses: (updates, loss in nats) of each validation.
-        dev_scores: (updates, score) of each validation.
-    """
-
-    name: str
+    name: str  # of the run's folder
     criterion: str = ""
-    sizes: str = ""
+    sizes: str = ""  # the options that determine the size of its perturbation, or its flood level
     updates: int | None = None
-    metric: str = ""
-    score: float = math.nan
-    epoch: float = math.nan
+    metric: str = ""  # the name of the score; "" if there is only a loss
+    score: float = math.nan  # the best validation score, on the first validation set
+    epoch: float = math.nan  # of that score
+    # of the same validation, in nats; with attacks, of the first attack's clean passes
     loss: float = math.nan
-    seconds_per_update: float = math.nan
-    ratio: float = 0.0
-    attacked: list[Point] = field(default_factory=list)
+    seconds_per_update: float = math.nan  # wall time, mean over the epochs
+    ratio: float = 0.0  # mean ||delta||/||X|| of the last epoch; 0 for a run without perturbation
+    attacked: list[Point] = field(default_factory=list)  # (loss in nats, accuracy x 100) under each attack
+    # (updates, training loss in nats), as often as logged
     train_losses: list[Point] = field(default_factory=list)
-    dev_losses: list[Point] = field(default_factory=list)
-    dev_scores: list[Point] = field(default_factory=list)
+    dev_losses: list[Point] = field(default_factory=list)  # (updates, loss in nats) of each validation
+    dev_scores: list[Point] = field(default_factory=list)  # (updates, score) of each validation
 
 
 def summarise(
@@ -78,15 +63,10 @@ def summarise(
     attack on the same file.
 
     Args:
-        folder: has a train.log, written with ``--log-format json``, or a checkpoint.
         metric: the score; ``None``: the run's own ``--best-checkpoint-metric``, or one that it logged.
-        attacks: on checkpoint_best.pt.
-        data: the data folder for the attacks; ``None``: the one in the checkpoint.
         batches: attack only this many mini-batches of 32; ``None``: all.
-        precision: of the attacks, ``fp32`` or ``bf16``.
 
     Raises:
-        DataError: the folder has neither, or they can't be read.
         FileNotFoundError: there is no checkpoint to attack.
     """
     if (folder / LOG).is_file():
@@ -255,13 +235,7 @@ def cached(
     kept: Path, made_from: Mapping[str, Any], measure: Callable[[], dict[str, float]]
 ) -> dict[str, float]:
     """The contents of ``kept`` if they were made from the same input; otherwise the result of ``measure``,
-    stored.
-
-    Args:
-        kept: a JSON file, which need not exist.
-        made_from: everything that the values depend on; must be serialisable as JSON.
-        measure: computes the values.
-    """
+    stored."""
     found = json_object_or_none(kept) or {}
     if not differences(made_from, found.get("key")):
         with suppress(ValueError, KeyError, TypeError, AttributeError):  # another program's file
@@ -284,12 +258,7 @@ def stamp(file: Path) -> dict[str, int]:
 
 
 def table(rows: Sequence[Summary], attacks: Sequence[Attack] = ()) -> str:
-    """The rows as a table for a terminal, with a line that explains what was measured.
-
-    Args:
-        rows: one per run.
-        attacks: the attacks whose results the rows contain, in the same order.
-    """
+    """The rows as a table for a terminal, with a line that explains what was measured."""
     metrics = {row.metric for row in rows if row.metric}
     one = metrics.pop() if len(metrics) == 1 else ""
     head = ["run", "criterion", "updates", f"dev {one or 'score'}", "epoch", "dev loss", "s/update", "sizes"]

@@ -39,25 +39,15 @@ MAX_TOKENS, MAX_TOKENS_OF_CPU = 16384, 1024
 
 @dataclass(frozen=True)
 class Trained:
-    """An opened checkpoint.
-
-    Attributes:
-        path: the file.
-        cfg: its complete configuration.
-        task: set up with the model's dictionaries.
-        model: in evaluation mode, on its device.
-        objective: what it learned.
-        updates: number of updates it was trained for.
-        how: device, precision, and sizes of mini-batches.
-    """
+    """An opened checkpoint."""
 
     path: Path
     cfg: Any
-    task: FairseqTask
-    model: nn.Module
+    task: FairseqTask  # set up with the model's dictionaries
+    model: nn.Module  # in evaluation mode, on its device
     objective: Objective
     updates: int
-    how: InferenceConfig
+    how: InferenceConfig  # device, precision, and sizes of mini-batches
 
     def autocast(self) -> ContextManager[object]:
         """Forward passes in this context use the precision."""
@@ -71,14 +61,7 @@ class Trained:
     def batches(
         self, split: str, batch_size: int, most: int | None = None, doing: str = ""
     ) -> Iterator[Sample]:
-        """The mini-batches of a loaded split on the model's device, in fairseq's validation order.
-
-        Args:
-            split: its name.
-            batch_size: examples per mini-batch.
-            most: number of mini-batches; ``None``: all.
-            doing: text of the progress bar.
-        """
+        """The mini-batches of a loaded split on the model's device, in fairseq's validation order."""
         iterator = self.task.get_batch_iterator(
             dataset=self.task.dataset(split),
             max_sentences=batch_size,
@@ -95,14 +78,6 @@ class Trained:
         """The mini-batches of a data set and the objective's predictions for each, in fp32.
 
         Rows of similar length share a mini-batch, the longest first: if memory runs out, it does so at once.
-
-        Args:
-            dataset: at least one example.
-            names: of its examples, for messages.
-            progress: show a progress bar.
-
-        Raises:
-            DataError: an example has more tokens than a mini-batch, or memory runs out.
         """
         with (
             torch.no_grad(),
@@ -131,11 +106,7 @@ class Trained:
 
 
 def batches_by_length(dataset: Any, names: Sequence[str], how: InferenceConfig) -> list[Any]:
-    """Groups rows of similar length, longest first: if memory runs out, it does so at once.
-
-    Raises:
-        DataError: a row has more tokens than a mini-batch may have.
-    """
+    """Groups rows of similar length, longest first: if memory runs out, it does so at once."""
     tokens = np.array([dataset.num_tokens(i) for i in range(len(dataset))])
     most, on_cpu = how.max_tokens, how.device.type == "cpu"
     if not (most or how.batch_size):
@@ -150,15 +121,7 @@ def batches_by_length(dataset: Any, names: Sequence[str], how: InferenceConfig) 
 
 
 def read_checkpoint(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The contents of a checkpoint, to build a model from; no code in it is run.
-
-    Args:
-        path: the file.
-        overrides: options that replace those in it.
-
-    Raises:
-        DataError: the file is missing, is not a checkpoint of fairseq-train, or may run code.
-    """
+    """The contents of a checkpoint, to build a model from; no code in it is run."""
     if not path.is_file():
         raise DataError(f"{path}: no such checkpoint")
     try:
@@ -199,13 +162,7 @@ def load_model(path: Path, state: dict[str, Any], task: FairseqTask | None, how:
     """Builds the model in a checkpoint, and its objective.
 
     Args:
-        path: for messages.
-        state: from :func:`read_checkpoint`.
         task: with the dictionaries that belong to the model; ``None``: as in training, from its data folder.
-        how: device and precision.
-
-    Raises:
-        DataError: the model doesn't fit the task, or the task has no registered objective.
     """
     updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates", 0)
     with reported_as_data_error(path):
@@ -225,18 +182,7 @@ def load_model(path: Path, state: dict[str, Any], task: FairseqTask | None, how:
 def load(
     path: str, data: str | None, splits: Sequence[str], cpu: bool = False, precision: str = "fp32"
 ) -> Trained:
-    """Opens a checkpoint with splits of its data, to measure it.
-
-    Args:
-        path: the checkpoint.
-        data: data folder; ``None``: the one in the checkpoint.
-        splits: to load.
-        cpu: don't use a GPU.
-        precision: to compute in, ``fp32`` or ``bf16``.
-
-    Raises:
-        DataError: it is not a checkpoint, its task has no registered objective, or a split is missing.
-    """
+    """Opens a checkpoint with splits of its data, to measure it."""
     how = InferenceConfig(cpu=cpu, precision=precision)
     state = read_checkpoint(Path(path), {} if data is None else {"data": data})
     trained = load_model(Path(path), state, None, how)
@@ -283,11 +229,7 @@ def attack_checkpoint(
 
 
 def objective_options(cfg: Any) -> SimpleNamespace:
-    """The objective's options in a checkpoint; options that a stock criterion lacks have their defaults.
-
-    Args:
-        cfg: the checkpoint's complete configuration.
-    """
+    """The objective's options in a checkpoint; options that a stock criterion lacks have their defaults."""
     saved = cfg.criterion
     names = {field.name: field.default for field in fields(ObjectiveConfig) if not field.name.startswith("_")}
     found = {name: getattr(saved, name, None) for name in names}

@@ -66,12 +66,7 @@ def _leave_out(plain: Callable[..., Any], self: Trainer) -> dict[str, Any]:
 
 
 def is_inference_copy(name: str, weights: Mapping[str, Any]) -> bool:
-    """Whether a tensor of a model's ``state_dict`` is such a copy.
-
-    Args:
-        name: the tensor's name in ``weights``.
-        weights: the state, in which the copy's layer has its own weights too.
-    """
+    """Whether a tensor of a model's ``state_dict`` is such a copy."""
     layer, _, copy = name.rpartition(".")
     return copy in COPIES and f"{layer}.self_attn.q_proj.weight" in weights
 
@@ -205,12 +200,7 @@ def _restore(ema: EMA, average: dict[str, Tensor]) -> None:
 
 
 def tell_of_earlier_averages(state: dict[str, Any], trainer: Trainer) -> None:
-    """Logs what changes for a run whose checkpoint is of version 0.2.0.
-
-    Args:
-        state: the checkpoint's contents.
-        trainer: fairseq's trainer, of the run that resumes.
-    """
+    """Logs what changes for a run whose checkpoint is of version 0.2.0."""
     ema, weights = trainer.cfg.ema, trainer.get_model().state_dict()
     if not ema.store_ema or "ema" not in (state.get("extra_state") or {}) or not is_of_version_0_2_0(state):
         return

@@ -67,7 +67,6 @@ def _stop(trainer: Trainer, update: int, is_scale: bool = False) -> None:
     """Ends all workers together; rank 0 raises the reason.
 
     Raises:
-        DataError: on rank 0.
         SystemExit: on the others.
     """
     reason = getattr(trainer.get_criterion(), "reason_not_finite", None)

@@ -41,12 +41,7 @@ def train_in_mixed_precision() -> None:
 
 
 def autocast(optimizer: Any, device: torch.device) -> torch.autocast:
-    """The context of a training pass: fp16 on GPUs and bf16 on CPUs with ``--amp``, else without effect.
-
-    Args:
-        optimizer: the trainer's; that of ``--amp`` is fairseq's ``AMPOptimizer``.
-        device: the device of the weights.
-    """
+    """The context of a training pass: fp16 on GPUs and bf16 on CPUs with ``--amp``, else without effect."""
     return torch.autocast(device.type, enabled=isinstance(optimizer, AMPOptimizer))
 
 

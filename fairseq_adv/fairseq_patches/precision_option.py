@@ -40,9 +40,6 @@ class PrecisionOption:
 
     Args:
         value: one of :data:`PRECISIONS`; ``None``: fairseq's own options decide.
-
-    Raises:
-        DataError: it is none of these.
     """
 
     def __init__(self, value: str | None) -> None:
@@ -57,14 +54,7 @@ class PrecisionOption:
         return self._value == "auto"
 
     def begin(self, common: Any) -> None:
-        """Sets fairseq's options of a run that is about to be built.
-
-        Args:
-            common: fairseq's group of that name; changed in place.
-
-        Raises:
-            DataError: they ask for another precision.
-        """
+        """Sets fairseq's options of a run that is about to be built."""
         if self._value is None:
             return
         mine = ""
@@ -79,13 +69,7 @@ class PrecisionOption:
             setattr(common, mine, True)
 
     def follow(self, amp: bool, path: str, common: Any) -> None:
-        """The run resumes from a checkpoint, which decides. Called where it is read: on rank 0 at least.
-
-        Args:
-            amp: the checkpoint's ``--amp``.
-            path: of the checkpoint.
-            common: fairseq's group of that name; changed in place.
-        """
+        """The run resumes from a checkpoint, which decides. Called where it is read: on rank 0 at least."""
         common.amp = amp
         on_cpu = computes_on_the_cpu(common.cpu)
         told = f"{'fp32' if not amp else _AUTOCAST if on_cpu else '--amp'}, as in {path}"
@@ -94,11 +78,7 @@ class PrecisionOption:
         self._decided = (amp, told)
 
     def decide(self, trainer: Trainer) -> None:
-        """Rank 0 decides for all workers, unless it has been decided; all must call this.
-
-        Args:
-            trainer: fairseq's, before it builds its optimizer.
-        """
+        """Rank 0 decides for all workers, unless it has been decided; all must call this."""
         if not self.is_open:
             return
         amp, told = gathered(trainer, self._decided or _by_the_processor(trainer))[0]

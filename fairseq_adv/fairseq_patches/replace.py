@@ -19,8 +19,6 @@ def replace(owner: type | ModuleType, name: str, patch: Callable[..., Any]) -> N
     """Replaces ``owner.name``. Calling it again has no effect.
 
     Args:
-        owner: a class or module of fairseq.
-        name: the name of a method, static method or function.
         patch: is called in its place: with the replaced function, then with the function's own arguments.
     """
     plain = getattr(owner, name)

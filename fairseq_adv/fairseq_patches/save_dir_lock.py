@@ -56,7 +56,6 @@ def _locked_by_rank_0(folder: Path, trainer: Any) -> tuple[str, str]:
     """The name that rank 0 has given to the run, and its host; the same on all workers.
 
     Raises:
-        DataError: on rank 0, if another run has locked the folder.
         SystemExit: on the other workers, in the same case.
     """
     name, refused = uuid.uuid4().hex, ""

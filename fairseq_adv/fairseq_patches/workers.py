@@ -37,7 +37,6 @@ def end_together(refused: str, trainer: Any) -> None:
     """Ends all workers if one of them has a reason; all must call this.
 
     Raises:
-        DataError: on rank 0, with the reason.
         SystemExit: on the other workers.
     """
     end_all(next(filter(None, gathered(trainer, refused)), ""), trainer)

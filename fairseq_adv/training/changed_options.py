@@ -69,15 +69,10 @@ Options = dict[str, dict[str, Any]]  # values by group and option
 
 
 class Changes(NamedTuple):
-    """What differs, each as "option: there -> here".
+    """What differs, each as "option: there -> here"."""
 
-    Attributes:
-        refused: what the user has to agree to.
-        told: what may change, but belongs in the log.
-    """
-
-    refused: list[str]
-    told: list[str]
+    refused: list[str]  # what the user has to agree to
+    told: list[str]  # what may change, but belongs in the log
 
 
 def compare(there: Any, here: Any, is_over: bool = False) -> Changes:
@@ -87,8 +82,6 @@ def compare(there: Any, here: Any, is_over: bool = False) -> Changes:
     checkpoint has are ignored.
 
     Args:
-        there: a checkpoint's configuration.
-        here: this run's.
         is_over: the checkpoint has made all the updates that this run asks for, so that the length of the
             schedule no longer matters.
     """

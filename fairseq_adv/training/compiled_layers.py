@@ -48,12 +48,6 @@ def compile_layers(model: nn.Module) -> None:
 
     The layers are replaced on the instances and keep their names and weights. Compilation takes place in the
     first passes.
-
-    Args:
-        model: an encoder model; may be wrapped for distributed training.
-
-    Raises:
-        DataError: its layers are not fairseq's, or are run in a way that can't be compiled.
     """
     try:
         layers: list[Any] = list(find_layers(model))

@@ -16,12 +16,6 @@ AMPERE = 8  # the first compute capability with TF32
 
 def refuse_fp16_without_gpu(trainer: Trainer) -> None:
     """fairseq/optim/fp16_optimizer.py, line 38, asks for the current GPU; without one it ends in a traceback.
-
-    Args:
-        trainer: fairseq's, whose optimizer isn't built yet.
-
-    Raises:
-        DataError: ``--fp16`` without a GPU, in a form of fairseq's that needs one.
     """
     common = trainer.cfg.common
     elsewhere = trainer.cuda or trainer.tpu
@@ -38,9 +32,6 @@ def allow_tf32(trainer: Trainer) -> None:
     TF32 has fp32's range and 10 bits of mantissa, as fp16; sums, weights, optimizer and perturbation stay in
     fp32. torch leaves it off by default. It stays on for the rest of the process. Runs in half precision and
     ``--amp`` are left alone, since their products are not in fp32.
-
-    Args:
-        trainer: fairseq's; nothing changes if it trains on a CPU, or on a GPU older than :data:`AMPERE`.
     """
     common = trainer.cfg.common
     if not trainer.cuda or common.fp16 or common.bf16 or common.amp:

@@ -35,11 +35,6 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> 
     Args:
         state: the checkpoint's contents. If the batch size or the number of workers has changed, the position
             in the epoch is converted. A change that the user agreed to is recorded.
-        trainer: fairseq's trainer, of this run.
-        is_allowed: the user agrees to changes.
-
-    Raises:
-        DataError: lists the differences and what to do.
     """
     saving, there = trainer.cfg.checkpoint, state.get("cfg")
     asked = (saving.reset_optimizer, saving.reset_lr_scheduler, saving.reset_meters, saving.reset_dataloader)
@@ -69,13 +64,7 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> 
 
 
 def follow_precision(state: dict[str, Any], trainer: Trainer, option: PrecisionOption) -> None:
-    """With ``--precision auto``, the run goes on in the checkpoint's precision.
-
-    Args:
-        state: the checkpoint's contents.
-        trainer: fairseq's trainer, of this run.
-        option: of this run.
-    """
+    """With ``--precision auto``, the run goes on in the checkpoint's precision."""
     if option.is_open and _is_of_a_training(state, trainer):
         amp = bool(options_of(state["cfg"])["common"].get("amp"))
         option.follow(amp, _path(trainer), trainer.cfg.common)
@@ -85,8 +74,6 @@ def use_new_options(extra: dict[str, Any] | None, trainer: Trainer, overrides: d
     """If the user agreed to a change, the optimizer uses its options, not those that it was saved with.
 
     Args:
-        extra: what ``load_checkpoint`` returns.
-        trainer: fairseq's trainer, which has loaded the checkpoint.
         overrides: ``--optimizer-overrides``, which win.
     """
     if extra is not None and extra.pop(JUST_NOW, False):

@@ -13,19 +13,12 @@ from fairseq_adv.data.glue.layouts import TaskLayout, task_layout
 
 @dataclass(frozen=True)
 class PredictionTask:
-    """One value of ``--task``.
+    """One value of ``--task``."""
 
-    Attributes:
-        name: used in messages and file names.
-        trained_with: names of the fairseq tasks whose checkpoints can answer it.
-        glue: the layout of its files, for a GLUE task.
-        second: whether its rows are GLUE's mismatched ones (fairseq's test1 and valid1).
-    """
-
-    name: str
-    trained_with: tuple[str, ...]
-    glue: TaskLayout | None = None
-    second: bool = False
+    name: str  # used in messages and file names
+    trained_with: tuple[str, ...]  # names of the fairseq tasks whose checkpoints can answer it
+    glue: TaskLayout | None = None  # the layout of its files, for a GLUE task
+    second: bool = False  # whether its rows are GLUE's mismatched ones (fairseq's test1 and valid1)
 
     def split(self, split: str) -> str:
         """fairseq's name of a split."""
@@ -33,12 +26,7 @@ class PredictionTask:
 
     def file(self, split: str, ending: str) -> str:
         """The file name that the leaderboard expects; for splits other than test it includes the split's
-        name.
-
-        Args:
-            split: as the user typed it.
-            ending: of a file whose name is free.
-        """
+        name."""
         if self.glue is not None:
             name = f"{self.name}.tsv"
         elif self.name == "wsc":
@@ -86,11 +74,7 @@ OWN_DATA = PredictionTask(
 
 
 def prediction_task(name: str | None) -> PredictionTask:
-    """The task with this name, in any case and with or without hyphens; ``OWN_DATA`` if None.
-
-    Raises:
-        DataError: there is none.
-    """
+    """The task with this name, in any case and with or without hyphens; ``OWN_DATA`` if None."""
 
     if name is None:
         return OWN_DATA

@@ -31,11 +31,7 @@ class ChoiceKind:
         self.task = task
 
     def split(self, split: str, of: PredictionTask) -> ScoredRows:
-        """The questions of a split of the data folders.
-
-        Raises:
-            DataError: it is missing, or can't be read.
-        """
+        """The questions of a split of the data folders."""
         for folder in self.task.folders:  # in training, one of several data sets may lack a split
             find_split(folder, split)
         self.task.load_dataset(split)
@@ -54,11 +50,7 @@ class ChoiceKind:
         ]
 
     def examples(self, rows: Sequence[Question]) -> ScoredRows:
-        """A data set of questions.
-
-        Raises:
-            DataError: a question with its answer is longer than ``--max-positions``, or two have the same id.
-        """
+        """A data set of questions."""
         return self._scored(self.task.dataset_of(rows, np.zeros(len(rows), dtype=np.int64)), is_split=False)
 
     def _scored(self, dataset: Any, is_split: bool) -> ScoredRows:
@@ -119,11 +111,7 @@ def padded(rows: Sequence[Sequence[str]]) -> StringArray:
 
 
 def distinct_ids(examples: Sequence[Question] | Sequence[PronounExample]) -> StringArray:
-    """(n,) the ids.
-
-    Raises:
-        DataError: two are the same; names both places.
-    """
+    """(n,) the ids."""
     seen: dict[str, str] = {}
     for one in examples:
         if one.id in seen:

@@ -38,21 +38,13 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Decisions:
-    """The answers to rows with scores.
+    """The answers to rows with scores."""
 
-    Attributes:
-        scores: of one model, or the means over several.
-        answers: (n,) a label, "True" or "False", or a number as text.
-        tied: (n,) whether two columns were equally good, so that the first was chosen.
-        notes: messages for the user.
-        gold: (n,) the right answers, "" if unknown; ``None``: those of the scores.
-    """
-
-    scores: Scores
-    answers: list[str]
-    tied: BoolArray
+    scores: Scores  # of one model, or the means over several
+    answers: list[str]  # (n,) a label, "True" or "False", or a number as text
+    tied: BoolArray  # (n,) whether two columns were equally good, so that the first was chosen
     notes: list[str] = field(default_factory=list)
-    gold: Sequence[str] | None = None
+    gold: Sequence[str] | None = None  # (n,) the right answers, "" if unknown; ``None``: those of the scores
 
     ending = "tsv"
 
@@ -100,11 +92,7 @@ class Decisions:
 
 def decide(ensemble: Ensemble, vote: bool = False) -> Decisions:
     """Chooses the answer with the highest mean log-probability, or by majority vote, where the mean breaks
-    ties.
-
-    Raises:
-        DataError: a vote for a regression, or a sentence without a query.
-    """
+    ties."""
     first = ensemble.first
     if first.kind == "values":
         if vote:

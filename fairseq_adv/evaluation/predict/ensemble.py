@@ -33,31 +33,19 @@ _LARGEST = 2 << 30  # bytes of a file's arrays: those of QQP are some 30 MB
 
 @dataclass(frozen=True)
 class Scores:
-    """n examples with up to C columns.
+    """n examples with up to C columns."""
 
-    Attributes:
-        kind: one of ``KINDS``.
-        task: such as "RTE" or "arc".
-        split: fairseq's name of the split.
-        ids: (n,) the examples' names, which must be unique.
-        labels: (n, C) or, if all rows have the same, (1, C) names of the columns; "" for missing columns.
-        log_probs: (n, C) fp32, -inf for missing columns; for a regression the values.
-        raw: (n, C) fp32, the model's output before normalisation.
-        gold: (n,) the right label, "" if unknown.
-        made_from: the checkpoint, the data and the precision.
-        name: of the checkpoint or file, for messages.
-    """
-
-    kind: str
-    task: str
-    split: str
-    ids: StringArray
+    kind: str  # one of ``KINDS``
+    task: str  # such as "RTE" or "arc"
+    split: str  # fairseq's name of the split
+    ids: StringArray  # (n,) the examples' names, which must be unique
+    # (n, C) or, if all rows have the same, (1, C) names of the columns; "" for missing columns
     labels: StringArray
-    log_probs: FloatArray
-    raw: FloatArray
-    gold: StringArray
-    made_from: Mapping[str, Any] = field(default_factory=dict)
-    name: str = "scores"
+    log_probs: FloatArray  # (n, C) fp32, -inf for missing columns; for a regression the values
+    raw: FloatArray  # (n, C) fp32, the model's output before normalisation
+    gold: StringArray  # (n,) the right label, "" if unknown
+    made_from: Mapping[str, Any] = field(default_factory=dict)  # the checkpoint, the data and the precision
+    name: str = "scores"  # of the checkpoint or file, for messages
 
     def __post_init__(self) -> None:
         if not self._fits() or self.kind not in KINDS:
@@ -117,11 +105,7 @@ class Scores:
 
     @staticmethod
     def load(path: Path) -> Scores:
-        """Reads a file written by :meth:`save`.
-
-        Raises:
-            DataError: the file is missing, or is not such a file.
-        """
+        """Reads a file written by :meth:`save`."""
         if not path.is_file():
             raise DataError(f"{path}: no such file")
         try:
@@ -150,24 +134,18 @@ class ScoredRows:
     """Rows of input whose columns a model scores.
 
     Attributes:
-        dataset: item i is row i of the arrays, and ``sample["id"]`` contains such positions.
         kind, ids, labels, gold: as in :class:`Scores`.
-        digest: SHA-256 of everything that determines the model's input; "" if it isn't known.
     """
 
-    dataset: FairseqDataset
+    dataset: FairseqDataset  # item i is row i of the arrays, and ``sample["id"]`` contains such positions
     kind: str
     ids: StringArray
     labels: StringArray
     gold: StringArray
-    digest: str = ""
+    digest: str = ""  # SHA-256 of everything that determines the model's input; "" if it isn't known
 
     def decode(self, trained: Trained, progress: bool) -> Scores:
-        """Runs a model over the rows.
-
-        Raises:
-            DataError: a row has more tokens than a mini-batch, memory runs out, or a score is not finite.
-        """
+        """Runs a model over the rows."""
         n, columns = len(self.ids), self.labels.shape[1]
         log_probs = np.full((n, columns), -np.inf, dtype=np.float32)
         raw = log_probs.copy()
@@ -196,26 +174,15 @@ def digest_of(parts: Any) -> str:
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Members whose rows and columns have the same meaning.
+    """Members whose rows and columns have the same meaning."""
 
-    Attributes:
-        first: rows and columns of all; its ``log_probs`` and ``raw`` are averaged over the members.
-        log_probs: (members, n, C) fp32.
-        raw: (members, n, C) fp32.
-    """
-
-    first: Scores
-    log_probs: FloatArray
-    raw: FloatArray
+    first: Scores  # rows and columns of all; its ``log_probs`` and ``raw`` are averaged over the members
+    log_probs: FloatArray  # (members, n, C) fp32
+    raw: FloatArray  # (members, n, C) fp32
 
 
 def join(members: Sequence[Scores]) -> Ensemble:
-    """Reorders the members' rows and columns to match the first, and averages them.
-
-    Raises:
-        DataError: they belong to another task or split, or a row is missing, extra, or has different choices
-            or a different right answer; names the row.
-    """
+    """Reorders the members' rows and columns to match the first, and averages them."""
     first = members[0]
     aligned = [first] + [_aligned(first, member) for member in members[1:]]
     log_probs = np.stack([member.log_probs for member in aligned])

@@ -26,24 +26,18 @@ from fairseq_adv.objectives.base import Sample
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file to answer.
+    """A file to answer."""
 
-    Attributes:
-        path: texts: csv, tsv, jsonl, parquet, or .label or .all (a class, a space and a text per line), as in
-            :func:`fairseq_adv.data.tables.table_files.read_table`, or .txt: one text per line, with a tab
-            between the two of a pair. Questions with choices: a file that ``prepare choices`` reads. Tags:
-            words in columns. Questions about contexts: SQuAD's json.
-        text: the column, or the key, of the text; ``None`` for .txt and for other kinds.
-        text_pair: that of the second text; ``None``: single texts.
-        header: whether the first row of a csv or tsv names the columns; otherwise they are "1", "2", ….
-        encoding: of a csv, tsv or text file.
-    """
-
+    # texts: csv, tsv, jsonl, parquet, or .label or .all (a class, a space and a text per line), as in
+    # :func:`fairseq_adv.data.tables.table_files.read_table`, or .txt: one text per line, with a tab between
+    # the two of a pair. Questions with choices: a file that ``prepare choices`` reads. Tags: words in
+    # columns. Questions about contexts: SQuAD's json.
     path: Path
-    text: str | None = None
-    text_pair: str | None = None
+    text: str | None = None  # the column, or the key, of the text; ``None`` for .txt and for other kinds
+    text_pair: str | None = None  # that of the second text; ``None``: single texts
+    # whether the first row of a csv or tsv names the columns; otherwise they are "1", "2", …
     header: bool = True
-    encoding: str = "utf-8"
+    encoding: str = "utf-8"  # of a csv, tsv or text file
 
 
 def only_a_path(file: InputFile, takes: str) -> None:
@@ -56,19 +50,12 @@ def only_a_path(file: InputFile, takes: str) -> None:
 
 
 class Kind(Protocol):
-    """One kind of model, with a checkpoint's task.
+    """One kind of model, with a checkpoint's task."""
 
-    Attributes:
-        takes: what its rows are, for messages.
-        name: what the models of an ensemble must share.
-        labels: its classes in the model's order, if it has any.
-        task: with the dictionaries of the model.
-    """
-
-    takes: str
-    name: str
-    labels: Sequence[str]
-    task: FairseqTask
+    takes: str  # what its rows are, for messages
+    name: str  # what the models of an ensemble must share
+    labels: Sequence[str]  # its classes in the model's order, if it has any
+    task: FairseqTask  # with the dictionaries of the model
 
     def split(self, split: str, of: PredictionTask) -> Examples:
         """The examples of a split of the task's data, for one value of ``--task``."""
@@ -117,11 +104,7 @@ class Answers(Protocol):
 
 
 def predictions_at_tokens(trained: Trained, dataset: Any, progress: bool) -> Iterator[tuple[Sample, Tensor]]:
-    """The mini-batches of ``tagging`` or ``span_qa``, and the predictions for each.
-
-    Raises:
-        DataError: a score is not a number.
-    """
+    """The mini-batches of ``tagging`` or ``span_qa``, and the predictions for each."""
     names = [example.where for example in dataset.examples]
     for sample, predictions in trained.predictions(dataset, names, progress):
         if bool(predictions.isnan().any()):

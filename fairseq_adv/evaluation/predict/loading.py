@@ -91,14 +91,7 @@ def load(
 def kind_for_rows(path: Path, cfg: Any, data: str | None, how: InferenceConfig) -> Kind:
     """The kind of a checkpoint, for rows of a file or a program; its training data isn't needed.
 
-    Args:
-        path: for messages.
-        cfg: its complete configuration, which is changed.
-        data: the folder it was trained on, if it has moved.
-        how: ``tokenizer_dir``.
-
-    Raises:
-        DataError: its task can't answer rows, or its tokenizer or class names can't be found.
+    ``cfg``, the checkpoint's configuration, is changed; ``data``: the folder it was trained on, if it moved.
     """
     name = cfg.task._name
     task_class = TASK_REGISTRY.get(name, FairseqTask)
@@ -129,16 +122,6 @@ def kind_for_split(path: Path, cfg: Any, of: PredictionTask, data: Path, how: In
 
     GLUE's texts are truncated if they are too long, so that every row gets an answer; the other tasks
     truncate documents, and report a row whose question is too long.
-
-    Args:
-        path: for messages.
-        cfg: its complete configuration, which is changed.
-        of: the task to answer.
-        data: the data folder, or several joined by colons.
-        how: ``tokenizer_dir``.
-
-    Raises:
-        DataError: the checkpoint belongs to another task, or the folder is not one of its task's.
     """
     labels, name = known_labels(cfg), cfg.task._name
     overrides: dict[str, Any] = {

@@ -21,13 +21,7 @@ GLUE_HEADER = "index\tprediction"
 
 
 def benchmark_text(of: PredictionTask, decisions: Decisions, file: Path) -> str:
-    """The answers in a leaderboard's format.
-
-    Args:
-        of: the benchmark.
-        decisions: the answers.
-        file: where they will be written; the answers to other questions there are refused.
-    """
+    """The answers in a leaderboard's format."""
     ids, answers = decisions.scores.ids.tolist(), decisions.answers
     if of.name == "STS-B":
         return glue_lines([stsb_answer(float(answer)) for answer in answers])
@@ -72,11 +66,7 @@ def refuse_other_questions(path: Path, ids: Sequence[str]) -> None:
 
 
 def wsc_lines(ids: Sequence[str], answers: Sequence[str]) -> str:
-    """SuperGLUE's WSC.jsonl.
-
-    Raises:
-        DataError: an id is not a number, so the examples are not SuperGLUE's.
-    """
+    """SuperGLUE's WSC.jsonl."""
     wrong = next((one for one in ids if not one.isascii() or not one.isdigit()), None)
     if wrong is not None:
         raise DataError(f"row {wrong}: its idx is not a number. SuperGLUE's own files number their lines.")

@@ -24,10 +24,6 @@ def rows_from_ranking(ensemble: Ensemble, vote: bool = False) -> Decisions:
 
     The mean is taken over raw scores. For the choices of one question that gives the same order as the mean
     log-probabilities, and unlike those it is also meaningful for a single sentence.
-
-    Raises:
-        DataError: an index is missing or occurs twice (names it), or no question has two sentences but one
-            has a single sentence.
     """
     # In a tie the lower row of GLUE's file wins; sentences of other splits come last.
     ordered = _by_index(ensemble)

@@ -38,16 +38,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SpanAnswers:
-    """The best answers of each question, from all its windows.
-
-    Attributes:
-        squad: the questions.
-        found: spans by the question's id.
-        nulls: no answer, by the question's id; of the window where it scores lowest.
-    """
+    """The best answers of each question, from all its windows."""
 
     squad: Squad
-    found: dict[str, list[Candidate]] = field(default_factory=dict)
+    found: dict[str, list[Candidate]] = field(default_factory=dict)  # spans by the question's id
+    # no answer, by the question's id; of the window where it scores lowest
     nulls: dict[str, Candidate] = field(default_factory=dict)
 
     ending = "json"
@@ -123,12 +118,7 @@ class SpanAnswers:
 
 @dataclass(frozen=True)
 class SpanRows:
-    """The windows of questions.
-
-    Attributes:
-        dataset: the windows.
-        longest: maximum number of tokens in an answer.
-    """
+    """The windows of questions."""
 
     dataset: SpansDataset
     longest: int
@@ -186,11 +176,7 @@ class SpanKind:
         return squad
 
     def examples(self, rows: Squad) -> SpanRows:
-        """The windows of the questions.
-
-        Raises:
-            DataError: a question is too long.
-        """
+        """The windows of the questions."""
         return SpanRows(self.task.dataset_of(rows, "test"), int(self.task.cfg.max_answer_tokens))
 
 

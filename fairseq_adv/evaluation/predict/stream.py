@@ -19,12 +19,10 @@ def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
     Lines that have arrived are answered together, without waiting for more.
 
     Args:
-        model: answers.
         source: UTF-8, one text per line, a tab between the two of a pair.
         sink: flushed after each block of answers.
 
     Raises:
-        DataError: naming the line: it is not UTF-8, is above the limit, or has the wrong number of texts.
         BrokenPipeError: ``sink`` no longer has a reader.
     """
     if model.takes != "texts":

@@ -31,31 +31,15 @@ _SCORE = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 @dataclass
 class Submission:
-    """The result of :func:`make_submission`.
-
-    Attributes:
-        out: the zip.
-        rows: number of rows of each file in it.
-        missing: files that GLUE requires but are not in it.
-    """
+    """The result of :func:`make_submission`."""
 
     out: Path
     rows: dict[str, int] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)  # files that GLUE requires but are not in it
 
 
 def make_submission(folder: Path, out: Path, allow_missing: bool = False) -> Submission:
-    """Checks the prediction files in ``folder`` and zips them.
-
-    Args:
-        folder: where ``fairseq-adv predict`` wrote them.
-        out: the zip to make, atomically.
-        allow_missing: zip the files that exist.
-
-    Raises:
-        DataError: a file is missing, or has a wrong header, index, number of rows or answer; the message
-            names file and line.
-    """
+    """Checks the prediction files in ``folder`` and zips them."""
     if out.suffix != ".zip":
         raise DataError(f"{out}: GLUE requires a zip. Pass a name that ends in .zip.")
     result = Submission(out)
@@ -78,11 +62,7 @@ def make_submission(folder: Path, out: Path, allow_missing: bool = False) -> Sub
 
 
 def check_file(path: Path, content: bytes, rows: int, task: str) -> None:
-    """Checks one prediction file.
-
-    Raises:
-        DataError: naming file and line, and what is expected.
-    """
+    """Checks one prediction file."""
     try:
         lines = content.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:

@@ -22,17 +22,11 @@ from fairseq_adv.tasks.tagging import TaggingTask
 
 @dataclass(frozen=True)
 class TagAnswers:
-    """The tags of each sentence.
+    """The tags of each sentence."""
 
-    Attributes:
-        sentences: of one file, or of a program.
-        tags: of the words of each, in IOB2.
-        strict: see :func:`fairseq_adv.evaluation.entity_report.entity_report`.
-    """
-
-    sentences: Sequence[TaggedSentence]
-    tags: Sequence[Sequence[str]]
-    strict: bool
+    sentences: Sequence[TaggedSentence]  # of one file, or of a program
+    tags: Sequence[Sequence[str]]  # of the words of each, in IOB2
+    strict: bool  # see :func:`fairseq_adv.evaluation.entity_report.entity_report`
 
     ending = "tsv"
     notes: ClassVar[list[str]] = []
@@ -97,11 +91,7 @@ class TagKind:
         return TagRows(self.task, self.task.dataset(split))
 
     def read(self, file: InputFile) -> list[TaggedSentence]:
-        """The sentences of a file in columns, whose first is the words; the others don't matter.
-
-        Raises:
-            DataError: naming the line: it has more or fewer columns than the first.
-        """
+        """The sentences of a file in columns, whose first is the words; the others don't matter."""
         only_a_path(file, self.takes)
         return [
             TaggedSentence(tuple(cells[0] for cells in sentence), None, file.path, line)
@@ -117,9 +107,5 @@ class TagKind:
         return [TaggedSentence(tuple(words), None, Path("sentence"), n) for n, words in enumerate(values)]
 
     def examples(self, rows: Sequence[TaggedSentence]) -> TagRows:
-        """A data set of sentences.
-
-        Raises:
-            DataError: a sentence has more than ``--max-positions`` tokens; names its line.
-        """
+        """A data set of sentences."""
         return TagRows(self.task, self.task.dataset_of(list(rows), "test"))

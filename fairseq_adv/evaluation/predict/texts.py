@@ -42,8 +42,6 @@ class TextKind:
     """A row is a text, or a pair of texts.
 
     Args:
-        path: the checkpoint, for messages.
-        task: with the model's dictionary.
         labels: the classes that the model was trained with, in its order; empty for a regression, or if they
             are unknown.
         tokenizer: of the model; ``None`` if only splits are answered.
@@ -67,11 +65,7 @@ class TextKind:
         self._has_cut = False
 
     def split(self, split: str, of: PredictionTask) -> ScoredRows:
-        """The rows of prepared data.
-
-        Raises:
-            DataError: the split is missing, or its labels are not the task's or the model's.
-        """
+        """The rows of prepared data."""
         data = Path(self.task.cfg.data)
         if not (data / "input0" / f"{split}.idx").is_file():
             raise DataError(
@@ -114,9 +108,6 @@ class TextKind:
         A row is ``--init-token``, the text's tokens and ``</s>``; then ``--separator-token``, the second
         text's tokens and ``</s>``. Longer rows are truncated to the first ``--max-positions`` tokens, as by
         ``--shorten-method truncate``, with a single warning.
-
-        Raises:
-            DataError: pairs and single texts are mixed, or the model was trained on the others.
         """
         odd = next((number for number, row in enumerate(rows) if len(row) != len(rows[0])), None)
         if odd is not None:
@@ -170,9 +161,6 @@ def known_labels(cfg: Any) -> list[str]:
 
     ``text_classification`` stores them in the checkpoint; otherwise they come from the training data, if it
     still exists.
-
-    Args:
-        cfg: the checkpoint's complete configuration.
     """
     names = getattr(cfg.task, "class_names", None)
     if names:
@@ -192,11 +180,7 @@ def check_prepared(data: Path, is_regression: bool, of: PredictionTask) -> None:
 
 
 def read_texts(file: InputFile) -> list[Texts]:
-    """The texts, or pairs of texts, of a table or a .txt.
-
-    Raises:
-        DataError: naming file and line: the file can't be read, or has no such column.
-    """
+    """The texts, or pairs of texts, of a table or a .txt."""
     path, text, text_pair = file.path, file.text, file.text_pair
     if path.name.lower().endswith((".txt", ".txt.gz")):
         if text or text_pair:

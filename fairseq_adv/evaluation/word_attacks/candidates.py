@@ -22,8 +22,6 @@ def swapped_letters(word: str, numbers: random.Random, inside: bool = False) -> 
     """The word with two adjacent letters exchanged, at random.
 
     Args:
-        word: of two letters or more; a shorter one has no candidates.
-        numbers: random.
         inside: keep the first and the last letter.
     """
     places = range(1, len(word) - 2) if inside else range(len(word) - 1)
@@ -68,9 +66,6 @@ class Neighbours:
     Args:
         path: a JSON file; its words are lower case.
         most: number of neighbours to try; 0: all.
-
-    Raises:
-        DataError: it can't be read, or is not such a table.
     """
 
     def __init__(self, path: Path, most: int) -> None:

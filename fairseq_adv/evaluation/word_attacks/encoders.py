@@ -33,11 +33,7 @@ class TextEncoder:
 
     Args:
         path: a folder made by ``fairseq-adv convert`` or ``fetch``, or a pre-training checkpoint.
-        device: where it runs.
         tokenizer_dir: of a checkpoint's tokenizer, if it isn't next to it.
-
-    Raises:
-        DataError: it can't be read, or has no tokenizer.
     """
 
     def __init__(self, path: Path, device: torch.device, tokenizer_dir: Path | None = None) -> None:
@@ -96,13 +92,6 @@ class MaskedLMCandidates:
     BERT-Attack (Li et al., EMNLP 2020, Algorithm 1): the model reads the unmodified text once. A word of one
     token gets the most probable tokens at its position; a word of several tokens gets the most probable
     sequences, by the product of their tokens' probabilities, found without trying all of them.
-
-    Args:
-        encoder: with a trained masked-LM head.
-        path: its path, for messages.
-
-    Raises:
-        DataError: its head was not trained.
     """
 
     def __init__(self, encoder: TextEncoder, path: Path) -> None:

@@ -15,11 +15,6 @@ _Records = Sequence[Mapping[str, Any]]
 def summary(settings: Settings, made_from: Mapping[str, Any], records: _Records) -> dict[str, Any]:
     """The numbers of an attack, as TextAttack defines them, and the settings that they depend on.
 
-    Args:
-        settings: of the attack.
-        made_from: digests of the checkpoint, the file and the resources.
-        records: of the examples, at least one.
-
     Returns:
         ``clean``: accuracy x 100 before; ``aua``: accuracy under attack x 100, over all examples; ``suc``:
         percentage of attacked examples whose answer changed; ``queries``: mean over attacked examples;
@@ -105,12 +100,7 @@ _ORDER = {"succeeded": 0, "failed": 1, "skipped": 2}
 
 
 def page(found: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
-    """The page: the summary, then the examples, starting with those whose answer changed.
-
-    Args:
-        found: the summary.
-        records: of the examples.
-    """
+    """The page: the summary, then the examples, starting with those whose answer changed."""
     title = escape(f"{found['title']}: what changed")
     ordered = sorted(records, key=lambda record: _ORDER[record["status"]])
     body = "".join(map(_article, ordered))

@@ -69,11 +69,7 @@ class Resources:
 
 
 def build(settings: Settings, resources: Resources, victim: Service, device: torch.device) -> Parts:
-    """Builds an attack from resources that :func:`check` has accepted.
-
-    Raises:
-        DataError: something can't be read.
-    """
+    """Builds an attack from resources that :func:`check` has accepted."""
     sources = [_source(name, settings, resources) for name in settings.sources if name != "masked_lm"]
     encoder = masked_lm = None
     if resources.masked_lm is not None:

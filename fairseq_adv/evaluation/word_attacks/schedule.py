@@ -15,12 +15,7 @@ Search = Generator["Request", "list[Any]", Result]
 
 @dataclass(frozen=True)
 class Request:
-    """The questions of a search.
-
-    Attributes:
-        service: answers them.
-        questions: at least one.
-    """
+    """The questions of a search."""
 
     service: Service
     questions: Sequence[Any]
@@ -30,10 +25,6 @@ def run_together(searches: Iterable[tuple[int, Search[Result]]], most: int) -> I
     """Runs searches, ``most`` at once, and yields (number, result) of each as it ends.
 
     In each round every search gets its answers; questions to the same service are passed in one call.
-
-    Args:
-        searches: (number, search), begun one after the other.
-        most: 1 or more.
     """
     waiting = iter(searches)
     asking: dict[int, tuple[Search[Result], Request]] = {}

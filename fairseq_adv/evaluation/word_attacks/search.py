@@ -30,40 +30,25 @@ STATUS = SKIPPED, FAILED, SUCCEEDED = "skipped", "failed", "succeeded"
 
 @dataclass(frozen=True)
 class Example:
-    """An attacked example.
+    """An attacked example."""
 
-    Attributes:
-        id: its name; texts with different names get different random misspellings.
-        text: its words.
-        gold: the right answer's column in the victim's probabilities.
-    """
-
-    id: str
+    id: str  # its name; texts with different names get different random misspellings
     text: WordText
-    gold: int
+    gold: int  # the right answer's column in the victim's probabilities
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The components of an attack.
-
-    Attributes:
-        settings: its settings.
-        victim: maps (example's id, texts) to (C,) probabilities.
-        sources: of candidates for a word.
-        masked_lm: maps a :class:`WordText` and a number to at most that many candidates for each word.
-        encoder: maps a text to a vector.
-        tagger: finds the parts of speech of words.
-        stop_words: never changed.
-    """
+    """The components of an attack."""
 
     settings: Settings
-    victim: Service
-    sources: Sequence[Source] = ()
+    victim: Service  # maps (example's id, texts) to (C,) probabilities
+    sources: Sequence[Source] = ()  # of candidates for a word
+    # maps a :class:`WordText` and a number to at most that many candidates for each word
     masked_lm: Service | None = None
-    encoder: Service | None = None
+    encoder: Service | None = None  # maps a text to a vector
     tagger: Callable[[list[str]], list[str]] | None = None
-    stop_words: frozenset[str] = frozenset()
+    stop_words: frozenset[str] = frozenset()  # never changed
 
 
 @dataclass(frozen=True)
@@ -71,23 +56,17 @@ class Outcome:
     """The result of the attack on an example.
 
     Attributes:
-        status: skipped (the model was already wrong), failed or succeeded.
-        why: the reason, in words.
-        text: the final text.
         before, after: the right answer's probability.
-        predicted: column of the model's answer at the end.
-        queries: number of texts queried, as TextAttack counts them.
-        rows: how many of them the model had to compute.
     """
 
-    status: str
+    status: str  # skipped (the model was already wrong), failed or succeeded
     why: str
     text: WordText
     before: float
     after: float
-    predicted: int
-    queries: int
-    rows: int
+    predicted: int  # column of the model's answer at the end
+    queries: int  # number of texts queried, as TextAttack counts them
+    rows: int  # how many of them the model had to compute
 
 
 @dataclass
@@ -115,10 +94,6 @@ class _Scored:
 
 def search(example: Example, parts: Parts) -> Search:
     """Attacks one example.
-
-    Args:
-        example: the example to attack.
-        parts: the attack.
 
     Yields:
         requests to the models.

@@ -50,28 +50,16 @@ class AttackedFile:
 
 
 class Attacked(NamedTuple):
-    """An example of a file.
-
-    Attributes:
-        example: what is attacked.
-        row: builds the model's input from its texts.
-        answers: the names of the model's answers.
-        names: names of its texts, for readers.
-    """
+    """An example of a file."""
 
     example: Example
-    row: Row
-    answers: Sequence[str]
-    names: Sequence[str]
+    row: Row  # builds the model's input from its texts
+    answers: Sequence[str]  # the names of the model's answers
+    names: Sequence[str]  # names of its texts, for readers
 
 
 class Victim:
-    """Gives probabilities for (example's id, texts).
-
-    Args:
-        model: the attacked model.
-        attacked: the examples.
-    """
+    """Gives probabilities for (example's id, texts)."""
 
     def __init__(self, model: TextModel, attacked: Sequence[Attacked]) -> None:
         self._model, self._rows = model, {one.example.id: one.row for one in attacked}
@@ -87,12 +75,7 @@ class Victim:
 
 
 def read_examples(file: AttackedFile, model: TextModel) -> list[Attacked]:
-    """The examples of a file for a model, at least one.
-
-    Raises:
-        DataError: naming file and line: it can't be read, a label is not one of the model's, or an option is
-            for another kind of model.
-    """
+    """The examples of a file for a model, at least one."""
     if model.takes_questions:
         return _questions(file)
     if not model.labels:

@@ -30,9 +30,6 @@ class WordNet:
 
     Args:
         folder: such as that of Debian's package wordnet-base.
-
-    Raises:
-        DataError: a file is missing or damaged.
     """
 
     def __init__(self, folder: Path) -> None:

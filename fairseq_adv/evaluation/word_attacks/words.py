@@ -25,16 +25,11 @@ class WordText:
     """An example's texts, some of whose words may have been replaced.
 
     Words are counted in the original, even if one was replaced by nothing or by several.
-
-    Attributes:
-        originals: the original texts.
-        places: of the words in them, in order.
-        words: the current word at each place.
     """
 
     originals: tuple[str, ...]
-    places: tuple[Place, ...]
-    words: tuple[str, ...]
+    places: tuple[Place, ...]  # of the words in them, in order
+    words: tuple[str, ...]  # the current word at each place
 
     @classmethod
     def of(cls, texts: Sequence[str], attacked: Sequence[int] | None = None) -> WordText:
@@ -42,7 +37,6 @@ class WordText:
         Chinese, which it splits with jieba, and the characters in its homoglyph table, such as the backtick.
 
         Args:
-            texts: of one example.
             attacked: the texts whose words count; ``None``: all.
         """
         chosen = range(len(texts)) if attacked is None else attacked
@@ -133,13 +127,7 @@ def _places(text: str, number: int) -> list[Place]:
 
 def is_near(original: WordText, changed: WordText, most: int) -> bool:
     """Whether at most ``most`` insertions, deletions and replacements of letters turn one text into the
-    other.
-
-    Args:
-        original: the original example.
-        changed: the same with other words.
-        most: 0 or more.
-    """
+    other."""
     # The distances of the changed words sum to at least that of the texts, and are cheap.
     if (
         sum(distance(before, after, len(before) + len(after)) for _, before, after in changed.changed())
