@@ -12,7 +12,6 @@ from fairseq_adv.data.checked_json import json_lines
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.split_files import find_split_file
 from fairseq_adv.data.tags.columns import ENDINGS, read_rows
-from fairseq_adv.data.text.mmap_index import read_index
 from fairseq_adv.data.workspace import read_manifest
 
 if TYPE_CHECKING:
@@ -123,6 +122,8 @@ def rows_of_an_epoch(options: TrainOptions, kind: str, folders: Sequence[Path]) 
 
 def _index_counts(path: Path) -> tuple[int, int]:
     """The number of rows of a binarised split, and of their tokens."""
+    from fairseq_adv.data.text.indexed import read_index  # needs numpy
+
     index = read_index(path, "Prepare the data again, or pass --train-subset.")
     if index is None:
         raise DataError(f"{path}: not an index in fairseq's mmap format. Prepare the data again")

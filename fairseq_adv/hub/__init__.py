@@ -1,7 +1,7 @@
 """Converts between Hugging Face folders and fairseq checkpoints, in both directions.
 
 ``convert`` does the whole conversion: ``hf_folder`` reads a Hugging Face folder, ``vocabulary`` orders its
-tokens for fairseq, ``fairseq_state`` builds the checkpoint. ``export`` does the reverse:
+tokens for fairseq. ``export`` does the reverse:
 ``trained_checkpoint`` reads a checkpoint and determines what it was trained for, ``export_tokenizer`` and
 ``export_card`` write the tokenizer and the model card. Both use ``families``, the names of each kind of
 encoder, ``model_config``, its sizes and options, and ``tensors``, its weights.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import platform
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
@@ -14,29 +16,25 @@ from tqdm import tqdm
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_folder, sha256_of
-from fairseq_adv.hub.fairseq_state import (
-    HEAD_SEED,
-    add_fresh_head,
-    check_with_fairseq,
-    checkpoint_state,
-)
+from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK
 from fairseq_adv.hub.families import ALBERT, BERT, ROBERTA, Family, Sizes
 from fairseq_adv.hub.hf_folder import read_config, read_hf_folder, source_hashes
 from fairseq_adv.hub.model_config import fairseq_flags, fairseq_model_config, hydra_model, sizes_of
 from fairseq_adv.hub.tensors import Converted, to_fairseq
 from fairseq_adv.hub.vocabulary import (
-    FAIRSEQ_FIRST,
     Vocabulary,
     byte_level_vocabulary,
     spiece_vocabulary,
     wordpiece_vocabulary,
     write_json,
 )
+from fairseq_adv.models.albert import AlbertLMHead
 
 logger = logging.getLogger(__name__)
 
 # Incremented whenever the same folder would be converted differently, so that old results are not reused.
 FORMAT = 1
+_HEAD_SEED = 1
 
 _FAMILIES: dict[str, tuple[Family, Callable[[Path], Vocabulary]]] = {
     "albert": (ALBERT, spiece_vocabulary),
@@ -159,7 +157,7 @@ def _describe(
         "newly_initialised": (
             {}
             if converted.has_head
-            else {"encoder.lm_head": f"no masked-LM head in the source; seed {HEAD_SEED}"}
+            else {"encoder.lm_head": f"no masked-LM head in the source; seed {_HEAD_SEED}"}
         ),
         "notes": notes,
     }
@@ -206,3 +204,91 @@ def _tell(about: dict[str, Any]) -> None:
         logger.warning("newly initialised: %s (%s)", name, why)
     for note in about["notes"]:
         logger.info("note: %s", note)
+
+
+# ---- with fairseq
+
+
+def checkpoint_state(model: dict[str, torch.Tensor], model_config: dict[str, Any]) -> dict[str, Any]:
+    """What fairseq's trainer and ``load_model_ensemble_and_task`` read from a checkpoint.
+
+    It consists only of tensors, strings, numbers, lists and dicts, so ``torch.load(weights_only=True)``
+    accepts it without allow-listed classes. There is no optimizer state: training starts with a new one.
+    """
+    return {
+        "args": None,
+        "cfg": {**_default_config(model_config), "model": dict(model_config)},
+        "model": model,
+        # fairseq 0.12.2 reads the last entry; nothing in it is used without an optimizer state.
+        "optimizer_history": [
+            {"criterion_name": "none", "optimizer_name": "none", "lr_scheduler_state": {}, "num_updates": 0}
+        ],
+        "last_optimizer_state": None,
+        "task_state": {},
+        "extra_state": {
+            "train_iterator": {"version": 2, "epoch": 1, "iterations_in_epoch": 0, "shuffle": True}
+        },
+    }
+
+
+def _default_config(model_config: dict[str, Any]) -> dict[str, Any]:
+    """fairseq's configuration of a masked_lm run with no options given, as plain values."""
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from omegaconf import OmegaConf
+
+    # fairseq's hub replaces the data folder "." with the checkpoint's own folder, which has dict.txt.
+    words = [".", "--task", "masked_lm", "--criterion", "masked_lm", "--arch", str(model_config["arch"])]
+    words += ["--tokens-per-sample", str(model_config["max_positions"]), "--distributed-world-size", "1"]
+    parser = options.get_training_parser()
+    config = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, input_args=words))
+    # The model's part is a Namespace with all command-line options; the caller replaces it.
+    config.model = None
+    plain = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
+    assert isinstance(plain, dict)  # config is a mapping; the check is for the type checker
+    return {str(key): value for key, value in plain.items()}
+
+
+def add_fresh_head(converted: Converted, family: Family, sizes: Sizes, activation: str) -> None:
+    """Initialises the masked-LM head as fairseq does for a new model.
+
+    The seed is fixed, and the caller's random state is untouched.
+    """
+    from fairseq.models.roberta.model import RobertaLMHead
+    from fairseq.modules.transformer_sentence_encoder import init_bert_params
+
+    words = converted.model["encoder.sentence_encoder.embed_tokens.weight"]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_HEAD_SEED)
+        new = partial(AlbertLMHead, sizes.width) if family.shared else RobertaLMHead
+        head = new(sizes.input_width, sizes.vocabulary, activation, weight=torch.nn.Parameter(words))
+        head.apply(init_bert_params)
+    for name, tensor in head.state_dict().items():
+        converted.model[f"encoder.lm_head.{name}"] = (
+            words if name == "weight" and sizes.tied else tensor.clone()
+        )
+
+
+def check_with_fairseq(
+    dict_txt: Path, model: dict[str, torch.Tensor], vocabulary: Vocabulary, model_config: dict[str, Any]
+) -> None:
+    """Reads the dictionary and loads the weights (strictly) with fairseq itself.
+
+    Raises:
+        RuntimeError: fairseq reads something different, which is a bug in the converter.
+    """
+    from fairseq.data import Dictionary
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    dictionary = Dictionary.load(str(dict_txt))
+    dictionary.add_symbol(FAIRSEQ_MASK)
+    if tuple(dictionary.symbols[4:-1]) != vocabulary.symbols or len(dictionary) != len(vocabulary.rows):
+        raise RuntimeError("fairseq reads the written dict.txt differently; please report this vocabulary")
+
+    class _Task:
+        source_dictionary = dictionary
+
+    with torch.random.fork_rng(devices=[]):
+        model_class = ARCH_MODEL_REGISTRY[model_config["arch"]]
+        built = model_class.build_model(argparse.Namespace(**model_config), _Task())
+    built.load_state_dict(dict(model), strict=True)

@@ -15,19 +15,12 @@ from typing import Any, Optional, Sequence
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.saved_tokenizer import config_of
+from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK, ROLES, special_tokens
 from fairseq_adv.data.tokenizers.spiece import MODEL
 from fairseq_adv.data.tokenizers.text_to_ids import CompiledTokenizer, TokenToIds
 from fairseq_adv.hub.families import ALBERT, BERT, ROBERTA, Family
 from fairseq_adv.hub.trained_checkpoint import CHOICES, MASKED_LM, Trained
-from fairseq_adv.hub.vocabulary import (
-    FAIRSEQ_FIRST,
-    FAIRSEQ_MASK,
-    ROLES,
-    SPECIALS,
-    order_for_fairseq,
-    special_tokens,
-    write_json,
-)
+from fairseq_adv.hub.vocabulary import order_for_fairseq, write_json
 
 # What str.splitlines splits at; the multiple-choice tasks replace it with a space.
 _LINE_BREAKS = "\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
@@ -115,7 +108,7 @@ def _compiled(tokenizer: CompiledTokenizer, symbols: Sequence[str]) -> _Plain:
     engine = Tokenizer.from_str(tokenizer.engine.to_str())
     tokens = [str(engine.id_to_token(row)) for row in range(engine.get_vocab_size())]
     source = tokenizer.files["vocab" if tokenizer.kind == "wordpiece" else "spiece"]
-    specials = special_tokens(source.parent, tokenizer.kind)
+    specials = special_tokens(tokenizer.folder, tokenizer.kind)
     named, places = order_for_fairseq(tokens, specials, source)
     row_of = dict(zip((*FAIRSEQ_FIRST, *named, FAIRSEQ_MASK), places))
     if set(row_of) != set(symbols):
@@ -136,7 +129,9 @@ def _byte_level(tokenizer: TokenToIds, symbols: Sequence[str]) -> _Plain:
 
     theirs = get_encoder(str(tokenizer.files["encoder_json"]), str(tokenizer.files["vocab_bpe"]))
     token_of = {str(number): token for token, number in theirs.encoder.items()}
-    vocabulary = {token_of.get(symbol, symbol): row for row, symbol in enumerate(symbols)}
+    specials = special_tokens(tokenizer.folder, "gpt2")
+    names = {**token_of, **specials}
+    vocabulary = {names.get(symbol, symbol): row for row, symbol in enumerate(symbols)}
     merges = sorted(theirs.bpe_ranks, key=theirs.bpe_ranks.__getitem__)
     lacking = [token for pair in merges for token in (*pair, "".join(pair)) if token not in vocabulary]
     if lacking or len(vocabulary) != len(symbols):
@@ -145,7 +140,7 @@ def _byte_level(tokenizer: TokenToIds, symbols: Sequence[str]) -> _Plain:
             f"{tokenizer.files['vocab_bpe']}, or has one twice. Pass a folder whose files belong together "
             "as --tokenizer-dir."
         )
-    engine = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>"))
+    engine = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=specials["<unk>"]))
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     engine.decoder = decoders.ByteLevel()
     lines = "".join(f"{left} {right}\n" for left, right in merges)
@@ -153,8 +148,8 @@ def _byte_level(tokenizer: TokenToIds, symbols: Sequence[str]) -> _Plain:
         "vocab.json": (json.dumps(vocabulary, ensure_ascii=False) + "\n").encode("utf-8"),
         "merges.txt": f"#version: 0.2\n{lines}".encode(),
     }
-    settings = {"bos_token": "<s>", "eos_token": "</s>"}
-    return _Plain(ROBERTA, engine, tuple(range(len(symbols))), SPECIALS["gpt2"], settings, files)
+    settings = {"bos_token": specials["<s>"], "eos_token": specials["</s>"]}
+    return _Plain(ROBERTA, engine, tuple(range(len(symbols))), specials, settings, files)
 
 
 def _template(trained: Trained, rows: Sequence[int], specials: dict[str, str], symbols: Sequence[str]) -> Any:

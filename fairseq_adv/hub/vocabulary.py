@@ -7,7 +7,7 @@ append.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,12 @@ from typing import Any
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
+from fairseq_adv.data.tokenizers.special_tokens import (
+    FAIRSEQ_FIRST,
+    FAIRSEQ_MASK,
+    special_tokens,
+    unusual_names,
+)
 from fairseq_adv.data.tokenizers.spiece import MODEL, load_spiece, spiece_engine, spiece_settings
 from fairseq_adv.data.tokenizers.wordpiece import (
     engine_of_words,
@@ -24,22 +30,6 @@ from fairseq_adv.data.tokenizers.wordpiece import (
     wordpiece_options,
 )
 
-FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
-FAIRSEQ_MASK = "<mask>"
-# fairseq's special symbols -> their keys in the files of Hugging Face's tokenizers.
-ROLES = {
-    "<s>": "cls_token",
-    "<pad>": "pad_token",
-    "</s>": "sep_token",
-    "<unk>": "unk_token",
-    "<mask>": "mask_token",
-}
-# Kind of tokenizer -> the token for each of them, if the files name no other.
-SPECIALS = {
-    "gpt2": dict(zip(ROLES, ROLES)),
-    "wordpiece": dict(zip(ROLES, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"))),
-    "albert": dict(zip(ROLES, ("[CLS]", "<pad>", "[SEP]", "<unk>", "[MASK]"))),
-}
 END_OF_TEXT = "<|endoftext|>"
 
 
@@ -77,13 +67,12 @@ def wordpiece_vocabulary(folder: Path) -> Vocabulary:
         raise DataError(f"{folder}: needs vocab.txt, or a tokenizer.json of type WordPiece")
     tokens = _tokens_in_order(folder, ranks, fast, source)
     engine = engine_of_words({token: row for row, token in enumerate(tokens)}, source)
-    settings = wordpiece_config(wordpiece_options(engine))
     files = {
         "vocab.txt": "".join(f"{token}\n" for token in tokens).encode("utf-8"),
         "tokenizer.json": engine.to_str().encode("utf-8"),
-        "tokenizer_config.json": write_json(settings),
     }
-    return _vocabulary(folder, "wordpiece", tokens, source, files, settings)
+    settings = wordpiece_config(wordpiece_options(engine))
+    return _vocabulary(folder, "wordpiece", tokens, source, files, settings, settings)
 
 
 def spiece_vocabulary(folder: Path) -> Vocabulary:
@@ -96,8 +85,8 @@ def spiece_vocabulary(folder: Path) -> Vocabulary:
     loaded = load_spiece(source)
     ranks = {loaded.id_to_piece(row): row for row in range(loaded.get_piece_size())}
     tokens = _tokens_in_order(folder, ranks, read_fast_tokenizer(folder, "Unigram"), source)
-    files = {MODEL: source.read_bytes(), "tokenizer_config.json": write_json(dict(settings))}
-    return _vocabulary(folder, "albert", tokens, source, files, dict(settings))
+    files = {MODEL: source.read_bytes()}
+    return _vocabulary(folder, "albert", tokens, source, files, settings, settings)
 
 
 def byte_level_vocabulary(folder: Path) -> Vocabulary:
@@ -130,7 +119,7 @@ def byte_level_vocabulary(folder: Path) -> Vocabulary:
     bpe = "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in merges)
     # fairseq opens encoder.json with the system's default encoding, so it is written in ASCII, like GPT-2's.
     files = {"encoder.json": json.dumps(encoder).encode("ascii"), "vocab.bpe": bpe.encode("utf-8")}
-    return _vocabulary(folder, "gpt2", tokens, source, files, {"merges": len(merges)}, words)
+    return _vocabulary(folder, "gpt2", tokens, source, files, {}, {"merges": len(merges)}, words)
 
 
 def gpt2_numbers(merges: list[tuple[str, str]]) -> dict[str, int]:
@@ -177,10 +166,13 @@ def _check_belonging(encoder: dict[str, int], ranks: dict[str, Any], source: Pat
 
 def _vocabulary(
     folder: Path, kind: str, tokens: Sequence[str], source: Path, files: dict[str, bytes],
-    about: dict[str, Any], words: dict[str, str] | None = None,
+    settings: Mapping[str, Any], about: Mapping[str, Any], words: dict[str, str] | None = None,
 ) -> Vocabulary:  # fmt: skip
     specials = special_tokens(folder, kind)
     symbols, rows = order_for_fairseq(tokens, specials, source, words)
+    config = {**settings, **unusual_names(folder, kind)}
+    if config:
+        files["tokenizer_config.json"] = write_json(config)
     return Vocabulary(symbols, rows, kind, files, {"specials": specials, **about})
 
 
@@ -230,25 +222,6 @@ def _check_symbols(symbols: Sequence[str], rows: Sequence[int], source: Path) ->
                 "one of fairseq's special symbols" if seen[symbol] < 0 else f"the word of row {seen[symbol]}"
             )
             raise DataError(f"{source}: row {row} would be {symbol!r} in dict.txt, which is already {other}")
-
-
-def special_tokens(folder: Path, kind: str) -> dict[str, str]:
-    """fairseq's special symbols -> the source's tokens, as in the tokenizer's files, else as usual.
-
-    Args:
-        kind: a key of ``SPECIALS``.
-    """
-    named: dict[str, Any] = {}
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        if (folder / name).is_file():
-            named.update(json_object(folder / name))
-    found: dict[str, str] = {}
-    for symbol, key in ROLES.items():
-        value = named.get(key)
-        # Hugging Face writes a token as a string or as {"content": string, …}.
-        value = value.get("content") if isinstance(value, dict) else value
-        found[symbol] = value if isinstance(value, str) else SPECIALS[kind][symbol]
-    return found
 
 
 def _tokens_in_order(folder: Path, ranks: dict[str, Any], fast: dict[str, Any], source: Path) -> list[str]:

@@ -11,7 +11,7 @@ from support import build, command, run_command, train_args, write_task
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.folder_check import check_folder
-from fairseq_adv.data.text.mmap_index import LENGTHS_AT
+from fairseq_adv.data.text.indexed import LENGTHS_AT
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,8 @@ from fairseq_adv.data.glue.layouts import task_layout
 from fairseq_adv.data.glue.tsv import read_split
 from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.tables.table_files import read_table
-from fairseq_adv.data.text.binarize import class_dictionary, class_names, write_indexed
+from fairseq_adv.data.text.indexed import write_indexed
+from fairseq_adv.data.text.labelled_rows import class_dictionary, class_names
 from fairseq_adv.evaluation.predict.decisions import Decisions
 from fairseq_adv.evaluation.predict.ensemble import Scores
 from fairseq_adv.retrieval.sentences import survey

@@ -16,8 +16,7 @@ from fairseq.models.roberta import RobertaModel
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
-from fairseq_adv.hub import fairseq_state
-from fairseq_adv.hub.convert import convert_hf_checkpoint
+from fairseq_adv.hub.convert import checkpoint_state, convert_hf_checkpoint
 from fairseq_adv.hub.vocabulary import wordpiece_vocabulary
 
 
@@ -263,7 +262,7 @@ def test_fairseq_train_starts_from_it(bert: Path, tmp_path: Path, start: str) ->
 def test_state_has_what_the_trainer_reads() -> None:
     """fairseq 0.12.2 looks these up without a default."""
     config = {"_name": "roberta_base", "arch": "roberta_base", "max_positions": 12}
-    state = fairseq_state.checkpoint_state({}, config)
+    state = checkpoint_state({}, config)
     assert state["cfg"]["task"]["_name"] == "masked_lm"
     assert state["cfg"]["task"]["data"] == "."
     assert state["cfg"]["task"]["tokens_per_sample"] == 12

@@ -17,6 +17,8 @@ from fairseq.models.roberta import RobertaModel
 from safetensors.torch import load_file
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv.hub.export import export_checkpoint
 
@@ -77,6 +79,33 @@ def scores_of(answer: list[dict[str, Any]], classes: list[str]) -> list[float]:
 def largest(ours: list[float], theirs: list[float]) -> float:
     assert len(ours) == len(theirs)
     return max(abs(a - b) for a, b in zip(ours, theirs))
+
+
+# ---- the tokenizer
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_unusual_names_of_special_tokens_are_kept(kind: str, tmp_path: Path) -> None:
+    """From Hugging Face's folder through the converted encoder and prepared data back to such a folder."""
+    save = {"bert": lambda folder: hf_models.save_bert(folder, head=True), "roberta": hf_models.save_roberta}
+    save[kind](tmp_path / "hf")
+    usual = ("[CLS]", "[UNK]", "[MASK]") if kind == "bert" else ("<s>", "<unk>", "<mask>")
+    names = {"cls_token": "[START]", "unk_token": "[ODD]", "mask_token": "<blank>"}
+    vocabulary = tmp_path / "hf" / ("vocab.txt" if kind == "bert" else "vocab.json")
+    text = vocabulary.read_text(encoding="utf-8")
+    for before, now in zip(usual, names.values()):
+        text = text.replace(before, now)
+    vocabulary.write_text(text, encoding="utf-8")
+    (tmp_path / "hf" / "special_tokens_map.json").write_text(json.dumps(names))
+    convert_hf_checkpoint(tmp_path / "hf", tmp_path / "encoder")
+    (tmp_path / "encoder" / "tokenizer").mkdir()  # as prepared data have it
+    save_tokenizer(tmp_path / "encoder" / "tokenizer", tokenizer_for_encoder(tmp_path / "encoder"))
+    export_checkpoint(tmp_path / "encoder" / "model.pt", tmp_path / "out")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert {role: getattr(tokenizer, role) for role in names} == names
+    first, *_, odd, blank, _ = tokenizer("the film 中文 <blank>")["input_ids"]
+    assert tokenizer.convert_ids_to_tokens([first, blank]) == ["[START]", "<blank>"]
+    assert kind == "roberta" or tokenizer.convert_ids_to_tokens(odd) == "[ODD]"
 
 
 # ---- classes, and numbers

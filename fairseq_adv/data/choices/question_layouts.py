@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from fairseq_adv.data.checked_json import json_lines, json_object, require_field, text_of
+from fairseq_adv.data.checked_json import check_text, json_lines, json_object, require_field, text_of
 from fairseq_adv.data.choices.questions import Choice, Question, question_of, read_questions
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.split_files import is_split, only_file, split_files
@@ -96,6 +96,7 @@ def _article(path: Path) -> Iterator[Question]:
 def _race_question(name: str, stem: Any, texts: Any, answer: Any, article: str, where: str) -> Question:
     if not isinstance(stem, str) or not stem.strip():
         raise DataError(f"{where} is empty. Fill it in, or remove it.")
+    check_text(stem, where)
     if not isinstance(texts, list) or not 1 <= len(texts) <= len(_RACE_LABELS):
         raise DataError(
             f"{where}: options must be a JSON array of 1 to {len(_RACE_LABELS)} strings, not {texts!r}"
@@ -103,6 +104,7 @@ def _race_question(name: str, stem: Any, texts: Any, answer: Any, article: str, 
     for label, text in zip(_RACE_LABELS, texts):
         if not isinstance(text, str) or not text.strip():
             raise DataError(f"{where}: option {label} is empty. Fill it in, or remove the question.")
+        check_text(text, f"{where}: option {label}")
     labels = _RACE_LABELS[: len(texts)]
     if answer is not None and (not isinstance(answer, str) or answer == "" or answer not in labels):
         raise DataError(f"{where}: the answer {answer!r} is not one of {', '.join(labels)}. Correct it.")

@@ -13,9 +13,10 @@ from fairseq_adv.data.io import breaks_a_line
 from fairseq_adv.data.tables.table_files import PlacedRow, no_column, text_cell
 from fairseq_adv.data.text.folder_check import is_float32
 from fairseq_adv.data.text.labelled_rows import LabelledRows
+from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK
 
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
-_RESERVED = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+_RESERVED = (*FAIRSEQ_FIRST, FAIRSEQ_MASK)
 
 
 @dataclass(frozen=True)

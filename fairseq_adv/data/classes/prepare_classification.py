@@ -13,8 +13,7 @@ from typing import Any, Optional
 from fairseq_adv.data.classes.labelled_texts import check_classes
 from fairseq_adv.data.tables.row_checks import CheckedRows, check_rows
 from fairseq_adv.data.tables.split_files import held_out
-from fairseq_adv.data.text.binarize import class_dictionary, class_names
-from fairseq_adv.data.text.labelled_rows import LabelledRows, write_folder
+from fairseq_adv.data.text.labelled_rows import LabelledRows, class_dictionary, class_names, write_folder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import Prepared, finished, workspace
 
@@ -56,9 +55,8 @@ def prepare_classification(
 ) -> Prepared:
     """Tokenises and binarises splits into ``out/{input0,input1,label,tokenizer}``.
 
-    ``label/dict.txt`` has the classes in the order of :func:`fairseq_adv.data.text.binarize.class_order`.
-    ``out`` is written atomically. An interrupted run leaves no ``out``, and an ``out`` made from the
-    same rows is kept.
+    ``label/dict.txt`` has the classes ordered by value if all are numbers, else by name. ``out`` is written
+    atomically. An interrupted run leaves no ``out``, and an ``out`` made from the same rows is kept.
 
     Args:
         splits: "train" first, then any others.

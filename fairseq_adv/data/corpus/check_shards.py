@@ -9,7 +9,7 @@ from typing import Sequence
 from fairseq import utils
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.mmap_index import read_index
+from fairseq_adv.data.text.indexed import read_index
 
 AGAIN = "Make it again with fairseq-adv corpus; its --check checks the whole corpus."
 

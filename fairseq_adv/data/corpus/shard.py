@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Iterator, List
 
 import numpy as np
-import numpy.typing as npt
 from fairseq.data.indexed_dataset import best_fitting_int_dtype
 
 from fairseq_adv.data.checked_json import COUNT, checked_object
@@ -19,8 +18,7 @@ from fairseq_adv.data.corpus.reader import Reading
 from fairseq_adv.data.corpus.words import WordCache
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, decoded, flush
-from fairseq_adv.data.text.binarize import IndexedWriter
-from fairseq_adv.data.text.mmap_index import LENGTHS_AT, read_index
+from fairseq_adv.data.text.indexed import IndexedWriter, read_index
 
 
 @dataclass
@@ -96,22 +94,9 @@ def faults(folder: Path, split: str, vocabulary_size: int) -> List[str]:
         return [f"{folder}: {split} can't be read ({error})"]
     if index is None or index.rows != counts.rows:
         return [f"{path}: has {index.rows if index else 'other'} rows, but {counts.rows} were written"]
-    sizes = np.memmap(path, np.int32, "r", LENGTHS_AT, (index.rows,))
-    places = np.memmap(path, np.int64, "r", index.starts_at, (index.rows,))
-    if not _places_fit(sizes, places, index.itemsize):
+    if not index.is_contiguous():
         return [f"{path}: the rows' offsets do not fit their lengths"]
     itemsize = np.dtype(best_fitting_int_dtype(vocabulary_size)).itemsize
     if path.with_suffix(".bin").stat().st_size != counts.tokens * itemsize:
         return [f"{path.with_suffix('.bin')}: does not have the {counts.tokens} tokens that were written"]
     return []
-
-
-def _places_fit(sizes: npt.NDArray[np.int32], places: npt.NDArray[np.int64], itemsize: int) -> bool:
-    """Whether each row begins where the previous one ends; reads in parts, because the index may be large."""
-    address, step = 0, 1 << 20
-    for begin in range(0, len(sizes), step):
-        ends = address + np.cumsum(sizes[begin : begin + step], dtype=np.int64) * itemsize
-        if int(places[begin]) != address or not np.array_equal(places[begin + 1 : begin + step], ends[:-1]):
-            return False
-        address = int(ends[-1])
-    return True

@@ -13,8 +13,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.layouts import TASKS, SplitLayout, TaskLayout, task_layout
 from fairseq_adv.data.glue.tsv import read_split
 from fairseq_adv.data.io import sha256_of
-from fairseq_adv.data.text.binarize import label_dictionary
-from fairseq_adv.data.text.labelled_rows import LabelledRows, write_folder
+from fairseq_adv.data.text.labelled_rows import LabelledRows, label_dictionary, write_folder
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import Prepared, finished, workspace

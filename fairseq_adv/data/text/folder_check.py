@@ -13,7 +13,7 @@ import numpy as np
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
-from fairseq_adv.data.text.mmap_index import LENGTHS_AT, read_index
+from fairseq_adv.data.text.indexed import read_index
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 
 _AGAIN = "Was the folder copied only in part? Prepare it again."
@@ -63,9 +63,7 @@ def check_indexed(index: Path, words: int) -> int | None:
     head = read_index(index, _AGAIN)
     if head is None:
         return None
-    ends = np.fromfile(index, np.int32, head.rows, offset=LENGTHS_AT).cumsum(dtype=np.int64) * head.itemsize
-    starts = np.fromfile(index, np.int64, head.rows, offset=head.starts_at)
-    if not np.array_equal(starts[1:], ends[:-1]):
+    if not head.is_contiguous():
         raise DataError(f"{index}: a row does not begin where the one before it ends. {_AGAIN}")
     tokens = index.with_suffix(".bin")
     is_empty = tokens.stat().st_size == 0

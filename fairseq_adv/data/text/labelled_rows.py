@@ -1,24 +1,27 @@
-"""Writes texts with classes or numbers to the folder that ``sentence_prediction`` and ``text_classification``
-read: ``input0``, optionally ``input1``, ``label``, and the tokenizer.
+"""Texts with classes or numbers, their label dictionaries, and the folder that ``sentence_prediction`` and
+``text_classification`` read: ``input0``, optionally ``input1``, ``label``, and the tokenizer.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 from fairseq.data import Dictionary
 from tqdm import tqdm
 
-from fairseq_adv.data.text.binarize import write_indexed
+from fairseq_adv.data.text.indexed import write_indexed
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds
 from fairseq_adv.data.workspace import Prepared
 
 _CHUNK_ROWS = 1000
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -96,3 +99,39 @@ def _encoded(
         result.unknown_tokens += int((ids == tokenizer.dictionary.unk()).sum())
         yield ids, lengths
         bar.update(len(chunk))
+
+
+def label_dictionary(labels: Sequence[str]) -> Dictionary:
+    """The dictionary that ``fairseq-preprocess`` builds from a label file: most frequent first, then by name.
+
+    It is padded with "madeupword" entries to a multiple of 8 types, fairseq's default.
+    """
+    dictionary = Dictionary()
+    for label, count in Counter(labels).items():
+        dictionary.add_symbol(label, n=count)
+    dictionary.finalize(padding_factor=8)
+    return dictionary
+
+
+def class_dictionary(labels: Sequence[str]) -> Dictionary:
+    """A dictionary of the classes in :func:`class_order`, without padding.
+
+    fairseq splits a line of such a file at the last space, so class names may contain spaces.
+    """
+    counts = Counter(labels)
+    dictionary = Dictionary()
+    for name in class_order(counts):
+        dictionary.add_symbol(name, n=counts[name])
+    return dictionary
+
+
+def class_order(names: Iterable[str]) -> List[str]:
+    """Orders classes by value if all are numbers, else by name."""
+    names = sorted(names)
+    return sorted(names, key=float) if all(map(_NUMBER.fullmatch, names)) else names
+
+
+def class_names(dictionary: Dictionary) -> List[str]:
+    """The classes in a label dictionary, without the special and padding symbols that fairseq adds."""
+    symbols = [str(dictionary[i]) for i in range(dictionary.nspecial, len(dictionary))]
+    return [one for one in symbols if one != "<mask>" and not one.startswith("madeupword")]

@@ -16,6 +16,7 @@ from typing import Any, Optional
 from fairseq.data.encoders import register_bpe
 from fairseq.dataclass import FairseqDataclass
 
+from fairseq_adv.data.checked_json import check_text
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.spiece import spiece_engine, spiece_settings
 from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine
@@ -29,6 +30,7 @@ class _EngineBPE:
 
     def encode(self, x: str) -> str:
         """Converts text to space-separated tokens."""
+        check_text(x, f"the text {x!r:.60}")
         return " ".join(self._engine.encode(x, add_special_tokens=False).tokens)
 
     def decode(self, x: str) -> str:

@@ -13,9 +13,9 @@ from typing import Any, Optional
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers import FOLDER
+from fairseq_adv.data.tokenizers.special_tokens import unusual_names
 from fairseq_adv.data.tokenizers.spiece import MODEL
 from fairseq_adv.data.tokenizers.text_to_ids import (
-    CompiledTokenizer,
     TokenToIds,
     WordPieceTokenizer,
     tokenizer_for_encoder,
@@ -29,8 +29,10 @@ _NAMES = {
 
 
 def config_of(tokenizer: TokenToIds) -> dict[str, Any]:
-    """The options of a WordPiece or ALBERT tokenizer under their names in tokenizer_config.json."""
-    return wordpiece_config(tokenizer.options) if tokenizer.kind == "wordpiece" else tokenizer.options
+    """What tokenizer_config.json says: the options, and the special tokens that have unusual names."""
+    options = tokenizer.options
+    settings = wordpiece_config(options) if tokenizer.kind == "wordpiece" else options
+    return {**settings, **unusual_names(tokenizer.folder, tokenizer.kind)}
 
 
 def save_tokenizer(folder: Path, tokenizer: TokenToIds) -> None:
@@ -39,9 +41,9 @@ def save_tokenizer(folder: Path, tokenizer: TokenToIds) -> None:
     """
     for role, path in tokenizer.files.items():
         shutil.copyfile(path, folder / _NAMES[role])
-    if isinstance(tokenizer, CompiledTokenizer):
-        config = json.dumps(config_of(tokenizer), indent=2) + "\n"
-        (folder / "tokenizer_config.json").write_text(config, encoding="utf-8")
+    if config := config_of(tokenizer):
+        text = json.dumps(config, indent=2) + "\n"
+        (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
     if isinstance(tokenizer, WordPieceTokenizer):
         (folder / "tokenizer.json").write_text(tokenizer.engine.to_str(), encoding="utf-8")
 

@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from fairseq.data import Dictionary
 
+from fairseq_adv.data.checked_json import check_text
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Engine
+from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK
 from fairseq_adv.data.tokenizers.spiece import MODEL, load_spiece, spiece_engine, spiece_settings
 from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine, wordpiece_options
 
@@ -75,6 +77,11 @@ class TokenToIds(ABC):
                 f"{files['dictionary']}: has only {known} of the tokenizer's {len(words)} tokens, so it "
                 "belongs to another tokenizer. Pass the dict.txt that the encoder was trained with."
             )
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its files."""
+        return next(iter(self.files.values())).parent
 
     @abstractmethod
     def pieces(self, rows: Sequence[str]) -> List[List[int]]:
@@ -164,17 +171,25 @@ class CompiledTokenizer(TokenToIds):
         self.engine = engine
         words = [engine.id_to_token(number) for number in range(engine.get_vocab_size())]
         # A text can't write fairseq's control symbols, whatever splits it into words.
-        words = ["<unk>" if word in ("<s>", "<pad>", "</s>", "<mask>") else word for word in words]
+        words = ["<unk>" if word in (*FAIRSEQ_FIRST, FAIRSEQ_MASK) else word for word in words]
         super().__init__(words, load_dictionary(dictionary), {**files, "dictionary": dictionary}, options)
 
     def pieces(self, rows: Sequence[str]) -> List[List[int]]:
         fast = getattr(self.engine, "encode_batch_fast", self.engine.encode_batch)  # without offsets
-        return [encoding.ids for encoding in fast(list(rows), add_special_tokens=False)]
+        return [encoding.ids for encoding in self._encodings(fast, rows)]
 
     def encode_spans(self, rows: Sequence[str]) -> Iterator[Tuple[List[int], Offsets, Offsets]]:
-        for encoding in self.engine.encode_batch(list(rows), add_special_tokens=False):
+        for encoding in self._encodings(self.engine.encode_batch, rows):
             offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
             yield encoding.ids, offsets[:, 0], offsets[:, 1]
+
+    def _encodings(self, encode_batch: Any, rows: Sequence[str]) -> Any:
+        try:
+            return encode_batch(list(rows), add_special_tokens=False)
+        except TypeError:  # it takes no text that UTF-8 can't hold
+            for row in rows:
+                check_text(row, f"the text {row!r:.60}")
+            raise
 
     def dictionary_pieces(self) -> List[Piece]:
         found = [_NO_TEXT] * len(self.dictionary.symbols)
@@ -232,6 +247,7 @@ class Gpt2Tokenizer(TokenToIds):
                 continue
             ends = np.cumsum(self._byte_lengths[ids], dtype=np.int32)
             starts = np.concatenate([np.zeros(1, np.int32), ends[:-1]])
+            check_text(text, f"the text {text!r:.60}")
             raw = np.frombuffer(text.encode("utf-8"), np.uint8)
             starts = starts + (raw[starts] == 32)  # skips the space at the start of a token
             if len(raw) != len(text):

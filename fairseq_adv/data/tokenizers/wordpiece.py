@@ -9,6 +9,7 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
+from fairseq_adv.data.tokenizers.special_tokens import special_tokens
 
 # Key in tokenizer_config.json -> (key of the normalizer in tokenizer.json, transformers' default for BERT).
 _SETTINGS: Dict[str, Tuple[str, Optional[bool]]] = {
@@ -55,8 +56,8 @@ def engine_of_words(ids: Mapping[str, int], vocab: Path, cased: Optional[bool] =
     path = vocab.parent / "tokenizer.json"
     fast = read_fast_tokenizer(vocab.parent, "WordPiece")
     model = {
-        "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
-        **fast.get("model", {}), "vocab": dict(ids), "type": "WordPiece",
+        "unk_token": special_tokens(vocab.parent, "wordpiece")["<unk>"], "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 100, **fast.get("model", {}), "vocab": dict(ids), "type": "WordPiece",
     }  # fmt: skip
     if model["unk_token"] not in ids:
         raise DataError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
 
-from fairseq_adv.data.checked_json import json_lines, require_field, text_of
+from fairseq_adv.data.checked_json import check_text, json_lines, require_field, text_of
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.wsc.noun_phrases import MODEL, noun_phrases, other_phrases, parse
 
@@ -168,4 +168,5 @@ def _candidates(row: dict[str, Any], where: str) -> tuple[str, ...]:
     for candidate in candidates:
         if not isinstance(candidate, str) or not candidate.strip():
             raise DataError(f"{where}: candidates must be non-empty texts, not {candidate!r}")
+        check_text(candidate, f"{where}: candidates")
     return tuple(candidates)

@@ -204,7 +204,9 @@ def test_race_takes_the_article_as_the_context(tmp_path: Path) -> None:
      ({"answers": ["B"]}, "2 questions, 2 lists of options and 1 answers"),
      ({"answers": ["B", "E"]}, "question 2: the answer 'E' is not one of A, B, C, D"),
      ({"options": [["a", "", "c", "d"], ["e", "f"]]}, "question 1: option B is empty"),
-     ({"questions": ["", "x"]}, "question 1 is empty")],
+     ({"questions": ["", "x"]}, "question 1 is empty"),
+     ({"questions": ["x", "\ud800"]}, "question 2 has half a surrogate pair"),
+     ({"options": [["a"], ["e", "\ud800"]], "answers": None}, "option B has half a surrogate pair")],
 )  # fmt: skip
 def test_a_bad_article_is_named(tmp_path: Path, parts: dict[str, Any], message: str) -> None:
     folder = race(tmp_path, **parts)

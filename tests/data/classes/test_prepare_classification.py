@@ -18,7 +18,7 @@ from fairseq_adv.data.classes.labelled_texts import Columns, read_texts
 from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.table_files import PlacedRow
-from fairseq_adv.data.text.binarize import class_dictionary, class_names, class_order
+from fairseq_adv.data.text.labelled_rows import class_dictionary, class_names, class_order
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
 from fairseq_adv.data.workspace import Prepared
 

@@ -22,7 +22,7 @@ from fairseq_adv.data.corpus import reader, shard
 from fairseq_adv.data.corpus.corpus import Corpus, CorpusOptions
 from fairseq_adv.data.corpus.reader import Reading
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text import binarize
+from fairseq_adv.data.text import indexed
 from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer
 
 FILES = ("train.bin", "train.idx", "dict.txt")
@@ -58,7 +58,7 @@ def test_shards_equal_fairseqs_two_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(reader, "BLOCK", 1 << 10)
-    monkeypatch.setattr(binarize, "_INDEX_BYTES", 64)
+    monkeypatch.setattr(indexed, "_TOGETHER", 16)
     texts = [awkward_corpus(tmp_path / name, seed, 300, ends) for seed, name in enumerate("ab")]
     expected = fairseq_steps(texts, bpe, tmp_path / "fairseq", keep_empty=not drop_empty)
     _, (one,) = made(CorpusOptions(texts, tmp_path / "one", 1, drop_empty=drop_empty), tokenizer)

@@ -11,6 +11,7 @@ import pytest
 from glue_samples import small_spiece
 from support import write_encoder
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.offsets import covering, encode_aligned
 from fairseq_adv.data.tokenizers.text_to_ids import (
     Gpt2Tokenizer,
@@ -51,6 +52,14 @@ def test_the_ids_are_those_of_encode(tokenizer: TokenToIds) -> None:
             aligned.of(number)[0].tolist() == ids[ends[number] - lengths[number] : ends[number] - 1].tolist()
         )
     assert aligned.lengths.tolist() == (lengths - 1).tolist()
+
+
+def test_half_a_surrogate_pair_is_refused(tokenizer: TokenToIds) -> None:
+    with pytest.raises(DataError, match=r"the text 'b \\ud800' has half a surrogate pair"):
+        encode_aligned(tokenizer, ["a", "b \ud800"])
+    if tokenizer.kind != "gpt2":  # tiktoken reads it as U+FFFD
+        with pytest.raises(DataError, match="half a surrogate pair"):
+            tokenizer.encode(["a", "b \ud800"])
 
 
 def test_each_token_covers_its_characters(tokenizer: TokenToIds) -> None:

@@ -82,8 +82,9 @@ def test_no_row_is_left_out(tmp_path: Path) -> None:
         (line(query=None, label=True), "has a label, but target.span1_text is missing"),
         (line(candidates=["a", ""]), "candidates must be non-empty texts, not ''"),
         (line(candidates="a"), "candidates must be a JSON array"),
+        (line(candidates=["a", "\ud800"]), "candidates has half a surrogate pair"),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_bad_lines_are_named(row: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:

@@ -15,7 +15,8 @@ from glue_recipe import written
 from glue_samples import rte, small_wordpiece, write
 
 from fairseq_adv.data.glue.prepare_glue import prepare
-from fairseq_adv.data.text.binarize import label_dictionary, write_indexed
+from fairseq_adv.data.text.indexed import write_indexed
+from fairseq_adv.data.text.labelled_rows import label_dictionary
 from fairseq_adv.data.tokenizers.registered_bpe import WordPieceBPE, WordPieceBPEConfig
 from fairseq_adv.data.tokenizers.text_to_ids import WordPieceTokenizer
 

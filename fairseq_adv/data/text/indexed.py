@@ -1,0 +1,172 @@
+"""fairseq's mmap data sets, ``PREFIX.bin`` and ``PREFIX.idx``: writes them row by row, and checks them.
+
+The index, from fairseq 0.12.2's ``data/indexed_dataset.py``: magic, version, type of the ids, number of rows;
+then an int32 length for each row, then an int64 start of each row in the ``.bin``, in bytes. Importing this
+imports neither torch nor fairseq.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Iterable, Iterator, Tuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fairseq_adv.data.errors import DataError
+
+_MAGIC = b"MMIDIDX\x00\x00"
+_OLDER = (b"TNTIDX\x00\x00", b"HUFFIDX\x00")  # the first bytes of fairseq's other formats
+_HEAD = "<QBQ"
+_ITEMSIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 8, 8: 2, 9: 4, 10: 8}  # bytes, by code of the type
+LENGTHS_AT = len(_MAGIC) + struct.calcsize(_HEAD)  # bytes from the file's start
+_TOGETHER = 1 << 20  # lengths in memory at a time
+
+
+class IndexedWriter:
+    """Writes the two files row by row; memory use does not grow with the number of rows.
+
+    The lengths are stored in ``prefix.sizes`` until :meth:`finish`, since the index begins with their number.
+
+    Args:
+        vocabulary_size: of the dictionary; it determines the integer type, as in fairseq (uint16 below
+            65500).
+    """
+
+    def __init__(self, prefix: Path, vocabulary_size: int) -> None:
+        from fairseq.data.indexed_dataset import best_fitting_int_dtype
+
+        self._prefix, self._dtype = prefix, best_fitting_int_dtype(vocabulary_size)
+        self.rows = self.tokens = 0
+        self._data = open(f"{prefix}.bin", "wb")  # noqa: SIM115
+        self._sizes = open(f"{prefix}.sizes", "w+b")  # noqa: SIM115
+
+    def add(self, ids: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
+        """Appends rows: their ids, concatenated, and the length of each."""
+        self._data.write(ids.astype(self._dtype, copy=False).data)
+        self._sizes.write(lengths.astype(np.int32).tobytes())
+        self.rows += len(lengths)
+        self.tokens += len(ids)
+
+    def finish(self) -> None:
+        """Writes the index; afterwards the rows can be read."""
+        from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+        self._data.close()
+        with MMapIndexedDataset.Index.writer(f"{self._prefix}.idx", self._dtype):
+            pass  # writes the header
+        with open(f"{self._prefix}.idx", "ab") as index:
+            index.write(np.array(self.rows, dtype="<u8").tobytes())
+            for sizes in self._all_sizes():
+                index.write(sizes.tobytes())
+            address = 0
+            for sizes in self._all_sizes():
+                ends = address + np.cumsum(sizes, dtype=np.int64) * np.dtype(self._dtype).itemsize
+                index.write(np.concatenate([[address], ends[:-1]]).astype(np.int64).tobytes())
+                address = int(ends[-1])
+        self.close()
+
+    def close(self) -> None:
+        """Closes the files, finished or not. On a full disk, closing fails too."""
+        try:
+            self._data.close()
+        finally:
+            Path(f"{self._prefix}.sizes").unlink(missing_ok=True)
+            self._sizes.close()
+
+    def _all_sizes(self) -> Iterator[npt.NDArray[np.int32]]:
+        self._sizes.seek(0)
+        while data := self._sizes.read(4 * _TOGETHER):
+            yield np.frombuffer(data, np.int32)
+
+
+def write_indexed(
+    prefix: Path, chunks: Iterable[Tuple[npt.NDArray[Any], npt.NDArray[Any]]], vocabulary_size: int
+) -> None:
+    """Writes the two files; ``chunks`` are ids of some rows, concatenated, and the length of each row."""
+    writer = IndexedWriter(prefix, vocabulary_size)
+    try:
+        for ids, lengths in chunks:
+            writer.add(ids, lengths)
+        writer.finish()
+    finally:
+        writer.close()
+
+
+@dataclass(frozen=True)
+class MmapIndex:
+    """The header of an index."""
+
+    path: Path
+    rows: int
+    itemsize: int  # bytes per id in the ``.bin``
+
+    @property
+    def starts_at(self) -> int:
+        """Offset of the rows' starts in the file, in bytes."""
+        return LENGTHS_AT + 4 * self.rows
+
+    @property
+    def size(self) -> int:
+        """Size that the whole file must have, in bytes."""
+        return self.starts_at + 8 * self.rows
+
+    def is_contiguous(self) -> bool:
+        """Whether each row begins where the one before it ends; reads all lengths and starts."""
+        if not self.rows:
+            return True
+        sizes = np.memmap(self.path, np.int32, "r", LENGTHS_AT, (self.rows,))
+        starts = np.memmap(self.path, np.int64, "r", self.starts_at, (self.rows,))
+        address = 0
+        for begin in range(0, self.rows, _TOGETHER):
+            part = slice(begin, begin + _TOGETHER)
+            ends = address + np.cumsum(sizes[part], dtype=np.int64) * self.itemsize
+            if not np.array_equal(starts[part], np.concatenate([[address], ends[:-1]])):
+                return False
+            address = int(ends[-1])
+        return True
+
+
+def read_index(path: Path, fix: str) -> MmapIndex | None:
+    """The header of ``PREFIX.idx``, which must be as long as its rows need, and ``PREFIX.bin`` too.
+
+    Takes no longer for more rows: the length of the ``.bin`` is where the last row ends.
+
+    Returns:
+        ``None`` if the file has one of fairseq's older formats, which are not checked.
+    """
+    data = path.with_suffix(".bin")
+    for file in (path, data):
+        if not file.is_file():
+            raise DataError(f"{file}: no such file. {fix}")
+    with path.open("rb") as stream:
+        head = stream.read(LENGTHS_AT)
+        if head[:8] in _OLDER:
+            return None
+        index = _parsed(path, head)
+        if index is None or path.stat().st_size != index.size:
+            raise DataError(f"{path}: truncated, or not a fairseq index. {fix}")
+        told = _end_of_last_row(stream, index) if index.rows else 0
+    found = data.stat().st_size
+    if found != told:
+        raise DataError(
+            f"{data}: has {found} bytes, but {path.name} gives {told}; one is truncated or stale. {fix}"
+        )
+    return index
+
+
+def _parsed(path: Path, head: bytes) -> MmapIndex | None:
+    if len(head) < LENGTHS_AT or not head.startswith(_MAGIC):
+        return None
+    _, code, rows = struct.unpack(_HEAD, head[len(_MAGIC) :])
+    return MmapIndex(path, rows, _ITEMSIZES[code]) if code in _ITEMSIZES else None
+
+
+def _end_of_last_row(stream: BinaryIO, index: MmapIndex) -> int:
+    stream.seek(index.starts_at - 4)
+    (length,) = struct.unpack("<i", stream.read(4))
+    stream.seek(index.size - 8)
+    (start,) = struct.unpack("<q", stream.read(8))
+    return int(start + length * index.itemsize)

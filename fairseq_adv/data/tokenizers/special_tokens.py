@@ -1,0 +1,47 @@
+"""The special tokens of encoders: fairseq's five symbols, and their names in Hugging Face's tokenizers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict
+
+from fairseq_adv.data.checked_json import json_object
+
+FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
+"""The first entries of every dictionary."""
+FAIRSEQ_MASK = "<mask>"
+"""The last one, which tasks append."""
+ROLES = {
+    "<s>": "cls_token",
+    "<pad>": "pad_token",
+    "</s>": "sep_token",
+    "<unk>": "unk_token",
+    "<mask>": "mask_token",
+}
+"""fairseq's symbols -> their keys in the files of Hugging Face's tokenizers."""
+_USUAL = {
+    "gpt2": dict(zip(ROLES, ROLES)),
+    "wordpiece": dict(zip(ROLES, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"))),
+    "albert": dict(zip(ROLES, ("[CLS]", "<pad>", "[SEP]", "<unk>", "[MASK]"))),
+}
+
+
+def special_tokens(folder: Path, kind: str) -> Dict[str, str]:
+    """fairseq's symbols -> the encoder's tokens, as in the tokenizer's files in ``folder``, else as usual."""
+    named: Dict[str, Any] = {}
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        if (folder / name).is_file():
+            named.update(json_object(folder / name))
+    found: Dict[str, str] = {}
+    for symbol, key in ROLES.items():
+        value = named.get(key)
+        # Hugging Face writes a token as a string or as {"content": string, …}.
+        value = value.get("content") if isinstance(value, dict) else value
+        found[symbol] = value if isinstance(value, str) else _USUAL[kind][symbol]
+    return found
+
+
+def unusual_names(folder: Path, kind: str) -> Dict[str, str]:
+    """What tokenizer_config.json must say for :func:`special_tokens` to find the same ones again."""
+    tokens = special_tokens(folder, kind)
+    return {ROLES[symbol]: token for symbol, token in tokens.items() if token != _USUAL[kind][symbol]}
