@@ -63,9 +63,10 @@ def corpus_options(parser: VerbParser) -> None:
 
 
 def corpus(args: argparse.Namespace) -> int:
-    from fairseq_adv.data.corpus.corpus import Corpus, CorpusOptions
+    from fairseq_adv.data.corpus.corpus import Corpus
 
-    options = CorpusOptions(
+    text = Corpus(
+        tokenizer_of(args),
         texts=args.texts,
         out=args.out,
         shards=args.shards,
@@ -76,7 +77,6 @@ def corpus(args: argparse.Namespace) -> int:
         replace_invalid=args.encoding_errors == "replace",
         max_line=args.max_line_mb << 20,
     )
-    text = Corpus(options, tokenizer_of(args))
     return _check(text) if args.check else _make(args, text)
 
 
@@ -96,7 +96,7 @@ def _shards(args: argparse.Namespace) -> list[int]:
 
 
 def _make(args: argparse.Namespace, corpus: Corpus) -> int:
-    from fairseq_adv.data.corpus.workers import make
+    from fairseq_adv.data.corpus.make_shards import make
 
     shards = _shards(args)
     if args.workers > len(shards):
@@ -146,6 +146,6 @@ def _check(corpus: Corpus) -> int:
     if faults:
         print("to make what is missing, run the command without --check", file=sys.stderr)
         return 1
-    _tell_counts(corpus, list(range(corpus.options.shards)))
+    _tell_counts(corpus, list(range(corpus.shards)))
     print(corpus.data_argument())
     return 0

@@ -266,9 +266,9 @@ def test_the_bar_in_a_log_file(
     encoder: Path, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    from fairseq_adv.data.corpus import workers
+    from fairseq_adv.data.corpus import make_shards
 
-    monkeypatch.setattr(workers.make, "__defaults__", (False, 0.02))
+    monkeypatch.setattr(make_shards.make, "__defaults__", (False, 0.02))
     assert run(large, tmp_path / "out", "--shards", 2, "--encoder", encoder) == 0
     lines = [line for line in capfd.readouterr().err.splitlines() if "B/s]" in line]
     assert len(lines) > 2 and "100%" in lines[-1] and not any("\r" in line for line in lines)

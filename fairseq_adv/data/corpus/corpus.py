@@ -2,7 +2,7 @@
 
 The output is byte-identical to that of fairseq's two steps, ``examples/roberta/multiprocessing_bpe_encoder.py
 --keep-empty`` and ``fairseq-preprocess --only-source``, on the concatenated files. Each shard is a separate
-folder, made by one process from its own range of bytes; see :mod:`fairseq_adv.data.corpus.workers`.
+folder, made by one process from its own range of bytes; see :mod:`fairseq_adv.data.corpus.make_shards`.
 """
 
 from __future__ import annotations
@@ -23,56 +23,48 @@ from fairseq_adv.data.workspace import finished, workspace
 FORMAT_VERSION = 1
 
 
-@dataclass(frozen=True)
-class CorpusOptions:
-    """What to make."""
+@dataclass
+class Corpus:
+    """The requested shards. Construction reads a little of each file, to find where to cut."""
 
+    tokenizer: TokenToIds
     texts: Sequence[Path]  # the files, in order; ``.gz`` and ``.zst`` are decompressed while reading
     out: Path  # the folder to create, for ``shard0`` and so on
-    shards: int  # number of shards
+    shards: int
     documents: str = BLANK_LINE  # "blank-line": a document ends at a blank line; "line": every line is one
     drop_empty: bool = False  # leave out empty rows; see :func:`fairseq_adv.data.corpus.shard.shaped`
     valid: Sequence[Path] = ()  # files that become the first shard's valid split
     test: Sequence[Path] = ()  # files that become its test split
     replace_invalid: bool = False  # replace text that is not UTF-8 with U+FFFD; otherwise stop there
     max_line: int = MAX_LINE_MB << 20  # the largest number of bytes in a line
-
-
-@dataclass
-class Corpus:
-    """The requested shards. Construction reads a little of each file, to find where to cut."""
-
-    options: CorpusOptions  # what to make
-    tokenizer: TokenToIds  # gives the dictionary ids
     ranges: List[List[Piece]] = field(init=False)  # the bytes of each shard's train split
 
     def __post_init__(self) -> None:
-        options = self.options
-        if options.shards < 1:
-            raise DataError(f"--shards {options.shards}: pass 1 or more")
-        if options.max_line < 1:
+        if self.shards < 1:
+            raise DataError(f"--shards {self.shards}: pass 1 or more")
+        if self.max_line < 1:
             raise DataError("--max-line-mb: pass 1 or more")
-        if ":" in str(options.out):
+        if ":" in str(self.out):
             raise DataError(
-                f"{options.out}: contains a colon, which separates shards in fairseq's data argument. Pass "
+                f"{self.out}: contains a colon, which separates shards in fairseq's data argument. Pass "
                 "another output folder."
             )
-        if options.out.exists() and not options.out.is_dir():
-            raise DataError(f"{options.out}: not a directory. Pass another output folder.")
-        texts = inputs(options.texts)
+        if self.out.exists() and not self.out.is_dir():
+            raise DataError(f"{self.out}: not a directory. Pass another output folder.")
+        texts = inputs(self.texts)
         self._others = {
             split: inputs(paths)
-            for split, paths in (("valid", options.valid), ("test", options.test))
+            for split, paths in (("valid", self.valid), ("test", self.test))
             if paths
         }
-        self.ranges = plan(texts, options.shards, options.documents)
+        self.ranges = plan(texts, self.shards, self.documents)
         self._made_from = {
             "format": FORMAT_VERSION,
             "tokenizer": self.tokenizer.fingerprint(),
             "input files": fingerprint(texts),
-            "documents": options.documents,
-            "drop-empty": options.drop_empty,
-            "shards": options.shards,
+            "documents": self.documents,
+            "drop-empty": self.drop_empty,
+            "shards": self.shards,
         }
         self._others_made_from = {
             split: fingerprint(self._others.get(split, [])) for split in ("valid", "test")
@@ -80,7 +72,7 @@ class Corpus:
 
     def folder(self, shard: int) -> Path:
         """The folder of a shard."""
-        return self.options.out / f"shard{shard}"
+        return self.out / f"shard{shard}"
 
     def splits(self, shard: int) -> Dict[str, List[Piece]]:
         """The input of each split of a shard; fairseq reads valid and test from the first one."""
@@ -100,7 +92,7 @@ class Corpus:
         folder = self.folder(shard)
         try:
             found = finished(folder, self.made_from(shard), overwrite=False)
-            if found and not self.options.replace_invalid and self._replaced(shard):
+            if found and not self.replace_invalid and self._replaced(shard):
                 raise DataError(
                     f"{folder}: was made with --encoding-errors replace, and bytes were replaced. Pass "
                     "--encoding-errors replace again, or --overwrite."
@@ -116,17 +108,17 @@ class Corpus:
 
     def check_out(self) -> None:
         """Refuses an output folder with more shards than requested."""
-        for path in self.options.out.glob("shard*"):
+        for path in self.out.glob("shard*"):
             number = path.name[len("shard") :].split(".")[0]
-            if number.isdecimal() and int(number) >= self.options.shards:
+            if number.isdecimal() and int(number) >= self.shards:
                 raise DataError(
-                    f"{path}: is not one of the {self.options.shards} requested shards. Remove it, or pass "
+                    f"{path}: is not one of the {self.shards} requested shards. Remove it, or pass "
                     "another output folder."
                 )
 
     def write(self, shard: int, reading: Reading) -> None:
         """Makes a shard, atomically: the files of every split, and dict.txt. Finished splits are kept."""
-        options, folder = self.options, self.folder(shard)
+        folder = self.folder(shard)
         cache = WordCache(self.tokenizer)
         with workspace(folder, self.made_from(shard), resumes=True) as space:
             self.tokenizer.dictionary.save(str(space / "dict.txt"))
@@ -135,7 +127,7 @@ class Corpus:
                     reading.progress(sum(piece.end - piece.start for piece in pieces))
                     continue
                 blocks = (block for piece in pieces for block in rows_of(piece, reading))
-                rows = shaped(blocks, options.documents, options.drop_empty)
+                rows = shaped(blocks, self.documents, self.drop_empty)
                 if not write_split(space / split, rows, cache, reading).rows:
                     names = ", ".join(str(piece.path) for piece in pieces)
                     raise DataError(f"{folder}: {split} has no rows: {names} has only blank lines. Add text.")
@@ -143,7 +135,7 @@ class Corpus:
     def faults(self) -> List[str]:
         """What is wrong with the shards, one message each; empty if fairseq can train on them."""
         found: List[str] = []
-        for shard in range(self.options.shards):
+        for shard in range(self.shards):
             try:
                 if not self.done(shard):
                     found.append(f"{self.folder(shard)}: missing")
@@ -167,4 +159,4 @@ class Corpus:
 
     def data_argument(self) -> str:
         """The data argument of ``fairseq-train``: the folders, joined by colons."""
-        return ":".join(str(self.folder(shard)) for shard in range(self.options.shards))
+        return ":".join(str(self.folder(shard)) for shard in range(self.shards))

@@ -6,6 +6,7 @@ import dataclasses
 import multiprocessing
 import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 from corpus_samples import (
@@ -19,7 +20,7 @@ from corpus_samples import (
 from glue_samples import AWKWARD, small_bpe
 
 from fairseq_adv.data.corpus import reader, shard
-from fairseq_adv.data.corpus.corpus import Corpus, CorpusOptions
+from fairseq_adv.data.corpus.corpus import Corpus
 from fairseq_adv.data.corpus.reader import Reading
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text import indexed
@@ -42,13 +43,13 @@ def gpt2(bpe: Path) -> Gpt2Tokenizer:
     return Gpt2Tokenizer(bpe / "encoder.json", bpe / "vocab.bpe", bpe / "dict.txt")
 
 
-def made(options: CorpusOptions, tokenizer: Gpt2Tokenizer) -> tuple[Corpus, list[Path]]:
+def made(*words: Any, **options: Any) -> tuple[Corpus, list[Path]]:
     """Makes all shards in this process."""
-    corpus = Corpus(options, tokenizer)
-    for number in range(options.shards):
-        corpus.write(number, Reading(options.replace_invalid, options.max_line))
+    corpus = Corpus(*words, **options)
+    for number in range(corpus.shards):
+        corpus.write(number, Reading(corpus.replace_invalid, corpus.max_line))
     assert corpus.faults() == []
-    return corpus, [corpus.folder(number) for number in range(options.shards)]
+    return corpus, [corpus.folder(number) for number in range(corpus.shards)]
 
 
 @pytest.mark.parametrize("ends", [("\n",), ("\r\n",), ("\n", "\r", "\r\n")], ids=["LF", "CRLF", "all"])
@@ -61,12 +62,11 @@ def test_shards_equal_fairseqs_two_steps(
     monkeypatch.setattr(indexed, "_TOGETHER", 16)
     texts = [awkward_corpus(tmp_path / name, seed, 300, ends) for seed, name in enumerate("ab")]
     expected = fairseq_steps(texts, bpe, tmp_path / "fairseq", keep_empty=not drop_empty)
-    _, (one,) = made(CorpusOptions(texts, tmp_path / "one", 1, drop_empty=drop_empty), tokenizer)
+    _, (one,) = made(tokenizer, texts, tmp_path / "one", 1, drop_empty=drop_empty)
     for name in FILES:
         assert (one / name).read_bytes() == (expected / name).read_bytes(), name
     for count in (2, 5):
-        options = CorpusOptions(texts, tmp_path / f"{count}", count, drop_empty=drop_empty)
-        _, folders = made(options, tokenizer)
+        _, folders = made(tokenizer, texts, tmp_path / f"{count}", count, drop_empty=drop_empty)
         assert split_bytes(folders) == split_bytes([expected])
         assert row_lengths(folders) == row_lengths([expected])
         assert all(row_lengths([folder]) for folder in folders)
@@ -80,8 +80,7 @@ def test_a_document_a_line(drop_empty: bool, bpe: Path, tokenizer: Gpt2Tokenizer
         lines = [line for line in lines if line.decode().strip()]
     (tmp_path / "spaced").write_bytes(b"".join(line + b"\n\n" for line in lines))
     expected = fairseq_steps([tmp_path / "spaced"], bpe, tmp_path / "fairseq")
-    options = CorpusOptions([text], tmp_path / "out", 3, documents="line", drop_empty=drop_empty)
-    _, folders = made(options, tokenizer)
+    _, folders = made(tokenizer, [text], tmp_path / "out", 3, documents="line", drop_empty=drop_empty)
     assert split_bytes(folders) == split_bytes([expected])
     assert row_lengths(folders) == row_lengths([expected])
 
@@ -91,7 +90,7 @@ def test_compressed_files_give_the_same_bytes(bpe: Path, tokenizer: Gpt2Tokenize
     texts = [plain[0], gzipped(plain[1]), zstandard_file(plain[2])]
     expected = fairseq_steps(plain, bpe, tmp_path / "fairseq")
     for count in (1, 3):
-        _, folders = made(CorpusOptions(texts, tmp_path / f"{count}", count), tokenizer)
+        _, folders = made(tokenizer, texts, tmp_path / f"{count}", count)
         assert split_bytes(folders) == split_bytes([expected])
 
 
@@ -106,22 +105,21 @@ def test_invalid_bytes_stop_or_equal_fairseq_on_the_replaced_text(
     with pytest.raises(UnicodeDecodeError):  # what fairseq does
         fairseq_steps([text], bpe, tmp_path / "dies")
     with pytest.raises(DataError, match=r"text:51: not UTF-8 at byte"):
-        made(CorpusOptions([text], tmp_path / "out", 1), tokenizer)
+        made(tokenizer, [text], tmp_path / "out", 1)
     assert not (tmp_path / "out" / "shard0").exists()
     (tmp_path / "replaced").write_bytes(text.read_bytes().decode(errors="replace").encode())
     expected = fairseq_steps([tmp_path / "replaced"], bpe, tmp_path / "fairseq")
-    corpus, (folder,) = made(CorpusOptions([text], tmp_path / "out", 1, replace_invalid=True), tokenizer)
+    corpus, (folder,) = made(tokenizer, [text], tmp_path / "out", 1, replace_invalid=True)
     assert split_bytes([folder]) == split_bytes([expected])
     assert corpus.counts([0])["train"].replaced == 4
     with pytest.raises(DataError, match=r"was made with --encoding-errors replace, and bytes were replaced"):
-        Corpus(CorpusOptions([text], tmp_path / "out", 1), tokenizer).done(0)
+        Corpus(tokenizer, [text], tmp_path / "out", 1).done(0)
 
 
 def test_real_text_with_the_real_bpe(shared_data: Path, tmp_path: Path) -> None:
     text, bpe = shared_data / "text" / "valid.txt", shared_data / "gpt2_bpe"
     expected = fairseq_steps([text], bpe, tmp_path / "fairseq")
-    options = CorpusOptions([text], tmp_path / "out", 4, valid=[text])
-    corpus, folders = made(options, gpt2(bpe))
+    corpus, folders = made(gpt2(bpe), [text], tmp_path / "out", 4, valid=[text])
     assert split_bytes(folders) == split_bytes([expected])
     assert row_lengths(folders) == row_lengths([expected])
     for ending in ("bin", "idx"):
@@ -136,7 +134,7 @@ def test_fairseq_trains_on_the_shards(tokenizer: Gpt2Tokenizer, tmp_path: Path) 
 
     texts = [awkward_corpus(tmp_path / "text", 7, 300)]
     valid = [awkward_corpus(tmp_path / "valid", 8, 60)]
-    corpus, _ = made(CorpusOptions(texts, tmp_path / "out", 3, "line", True, valid), tokenizer)
+    corpus, _ = made(tokenizer, texts, tmp_path / "out", 3, "line", True, valid)
     done = fairseq_train(
         corpus.data_argument(), "--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base",
         "--encoder-layers", "1", "--encoder-embed-dim", "8", "--encoder-ffn-embed-dim", "8",
@@ -152,7 +150,7 @@ def test_fairseq_trains_on_the_shards(tokenizer: Gpt2Tokenizer, tmp_path: Path) 
 
 def test_damage_is_found(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
     texts = [awkward_corpus(tmp_path / "text", 3)]
-    corpus, folders = made(CorpusOptions(texts, tmp_path / "out", 3), tokenizer)
+    corpus, folders = made(tokenizer, texts, tmp_path / "out", 3)
     index = folders[1] / "train.idx"
     whole = index.read_bytes()
     rows = int.from_bytes(whole[18:26], "little")
@@ -181,34 +179,33 @@ def test_damage_is_found(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
 
 def test_what_was_made_from_something_else_is_refused(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
     text = awkward_corpus(tmp_path / "text", 4)
-    options = CorpusOptions([text], tmp_path / "out", 2)
-    made(options, tokenizer)
+    corpus, _ = made(tokenizer, [text], tmp_path / "out", 2)
     for change, word in (
         ({"documents": "line"}, "documents"),
         ({"drop_empty": True}, "drop-empty"),
         ({"valid": [text]}, "valid"),
     ):
-        other = Corpus(dataclasses.replace(options, **change), tokenizer)
+        other = dataclasses.replace(corpus, **change)
         with pytest.raises(DataError, match=rf"shard0: was made from other files or options \({word}\)"):
             other.done(0)
         assert not other.done(0, overwrite=True)
     # More shards than are asked for now would be trained on by nobody, or by mistake.
     (tmp_path / "out" / "shard1").rename(tmp_path / "out" / "shard2")
     with pytest.raises(DataError, match=r"shard2: is not one of the 2 requested shards"):
-        Corpus(options, tokenizer).check_out()
+        corpus.check_out()
     text.write_bytes(text.read_bytes()[:-5] + b"more\n")
     with pytest.raises(DataError, match=r"\(input files\)"):
-        Corpus(options, tokenizer).done(0)
+        dataclasses.replace(corpus).done(0)
     (tmp_path / "out" / "shard1").mkdir()
     (tmp_path / "out" / "shard1" / "precious").write_text("")
     with pytest.raises(DataError, match=r"shard1: exists and was not made by this program"):
-        Corpus(options, tokenizer).done(1, overwrite=True)
+        corpus.done(1, overwrite=True)
 
 
 def test_a_failed_write_leaves_nothing_behind(
     tokenizer: Gpt2Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    corpus = Corpus(CorpusOptions([awkward_corpus(tmp_path / "text", 6)], tmp_path / "out", 1), tokenizer)
+    corpus = Corpus(tokenizer, [awkward_corpus(tmp_path / "text", 6)], tmp_path / "out", 1)
 
     def fails(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -245,9 +242,7 @@ def test_memory_does_not_grow_with_the_corpus(tokenizer: Gpt2Tokenizer, tmp_path
         text = tmp_path / f"{megabytes}"
         data = "".join(rows).encode()
         text.write_bytes(data * (megabytes * 1_000_000 // len(data)))
-        peaks.append(
-            peak_of_a_worker(Corpus(CorpusOptions([text], tmp_path / f"out{megabytes}", 1), tokenizer))
-        )
+        peaks.append(peak_of_a_worker(Corpus(tokenizer, [text], tmp_path / f"out{megabytes}", 1)))
     # The ids of the larger one alone would be 30 MB.
     assert 1 < peaks[1] < peaks[0] + 16, f"{peaks} MiB for 4 and 40 MB"
 
@@ -265,12 +260,12 @@ def test_memory_does_not_grow_with_the_corpus(tokenizer: Gpt2Tokenizer, tmp_path
 def test_bad_corpus_options(
     change: dict[str, object], message: str, tokenizer: Gpt2Tokenizer, tmp_path: Path
 ) -> None:
-    options = CorpusOptions([awkward_corpus(tmp_path / "text")], tmp_path / "out", 2)
+    corpus = Corpus(tokenizer, [awkward_corpus(tmp_path / "text")], tmp_path / "out", 2)
     with pytest.raises(DataError, match=message):
-        Corpus(dataclasses.replace(options, **change), tokenizer)
+        dataclasses.replace(corpus, **change)
 
 
 def test_a_split_of_blank_lines_is_refused(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(b"\n  \n\n")
     with pytest.raises(DataError, match=r"shard0: train has no rows: .*text has only blank lines"):
-        made(CorpusOptions([tmp_path / "text"], tmp_path / "out", 1, drop_empty=True), tokenizer)
+        made(tokenizer, [tmp_path / "text"], tmp_path / "out", 1, drop_empty=True)

@@ -147,7 +147,7 @@ def _work(corpus: Corpus, shard: int, counter: Any, sender: Connection) -> None:
         if os.getppid() != parent:
             os._exit(1)  # nobody is left to report to; another run may want this shard
 
-    reading = Reading(corpus.options.replace_invalid, corpus.options.max_line, progress)
+    reading = Reading(corpus.replace_invalid, corpus.max_line, progress)
     try:
         corpus.write(shard, reading)
     except DataError as error:
