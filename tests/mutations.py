@@ -348,8 +348,8 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/data/text/rows_dataset.py",
-        "(self._sizes * self._counts)[indices]",
-        "self._sizes[indices]",
+        "= sizes, sizes * counts",
+        "= sizes, sizes",
         "tests/data/choices/test_ranking_dataset.py::test_max_tokens_counts_all_rows_at_the_longest",
         "--max-tokens counts one row of each example",
     ),

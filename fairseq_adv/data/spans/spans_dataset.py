@@ -132,7 +132,7 @@ class SpansDataset(RowsDataset):
         begin, count = windows.begin[index], windows.count[index]
         ends = np.array([self.bos]), np.array([self.eos])
         row = [ends[0], asked, ends[1], ends[1], context[begin : begin + count], ends[1]]
-        allowed = torch.zeros(int(self._sizes[index]), dtype=torch.bool)
+        allowed = torch.zeros(int(self.lengths[index]), dtype=torch.bool)
         allowed[0] = True
         allowed[int(self._offset[index]) : -1] = True
         return {

@@ -22,7 +22,52 @@ from fairseq_adv.data.text.segments import IntArray
 POOL, LEAST_POOLS = 50, 4
 
 
-class RowsDataset(FairseqDataset):
+class _ShuffledByLength:
+    """The order and the mini-batches of a data set whose examples have ``lengths`` and ``tokens``."""
+
+    lengths: IntArray  # (examples,) what to sort by
+    tokens: IntArray  # (examples,) what each adds to ``--max-tokens``
+    seed: int | None  # for the order; ``None``: not a training split, ordered by length
+    shuffle = True  # false keeps the order of the file
+    groups = True  # mini-batches of a shuffled training split have examples of similar length
+    epoch = 1
+
+    def set_epoch(self, epoch: int) -> None:
+        super().set_epoch(epoch)  # type: ignore[misc]
+        self.epoch = epoch
+
+    def ordered_indices(self) -> IntArray:
+        if not self.shuffle:
+            return np.arange(len(self.lengths), dtype=np.int64)
+        if self.seed is None:
+            by_length: IntArray = np.argsort(self.lengths, kind="stable")
+            return by_length
+        return np.random.default_rng([self.seed, self.epoch]).permutation(len(self.lengths))
+
+    def batch_by_size(
+        self, indices: IntArray, max_tokens: int | None = None, max_sentences: int | None = None,
+        **others: Any,
+    ) -> Any:  # fmt: skip
+        if self.groups and self.shuffle and self.seed is not None:
+            indices = in_pools_by_length(indices, self.lengths, self.tokens, max_tokens, max_sentences)
+        return super().batch_by_size(indices, max_tokens, max_sentences, **others)  # type: ignore[misc]
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self) -> bool:
+        """A training split is shuffled again in each epoch."""
+        return self.seed is None
+
+
+class GroupedByLength(_ShuffledByLength, BaseWrapperDataset):
+    """A data set in mini-batches of similar ``lengths`` (examples,); its own ``sizes`` are ignored."""
+
+    def __init__(self, dataset: FairseqDataset, lengths: IntArray, seed: int | None) -> None:
+        super().__init__(dataset)
+        self.lengths = self.tokens = np.asarray(lengths)
+        self.seed = seed
+
+
+class RowsDataset(_ShuffledByLength, FairseqDataset):
     """Examples that enter a batch with all their rows.
 
     Args:
@@ -42,10 +87,8 @@ class RowsDataset(FairseqDataset):
         shuffle: bool = True, group_by_length: bool = True,
     ) -> None:  # fmt: skip
         self.examples = list(examples)
-        self._counts, self._sizes = counts, sizes
-        self.pad, self.seed, self.shuffle = padding_idx, seed, shuffle
-        self._group_by_length = group_by_length and shuffle and seed is not None
-        self.epoch = 1
+        self.lengths, self.tokens = sizes, sizes * counts  # a row is padded to the longest of its example
+        self.pad, self.seed, self.shuffle, self.groups = padding_idx, seed, shuffle, group_by_length
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -53,34 +96,17 @@ class RowsDataset(FairseqDataset):
     @property
     def sizes(self) -> IntArray:
         """(examples,) number of tokens of the longest row of each; compared with ``--max-positions``."""
-        return self._sizes
+        return self.lengths
 
     def size(self, index: int) -> int:
-        return int(self._sizes[index])
+        return int(self.lengths[index])
 
     def num_tokens(self, index: int) -> int:
-        """What an example adds to ``--max-tokens``: all its rows, padded to the longest."""
-        return int(self._sizes[index] * self._counts[index])
+        return int(self.tokens[index])
 
     def num_tokens_vec(self, indices: IntArray) -> IntArray:
-        tokens: IntArray = (self._sizes * self._counts)[indices]
+        tokens: IntArray = self.tokens[indices]
         return tokens
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def ordered_indices(self) -> IntArray:
-        if not self.shuffle:
-            return np.arange(len(self), dtype=np.int64)
-        if self.seed is None:
-            by_length: IntArray = np.argsort(self._sizes, kind="stable")
-            return by_length
-        return np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
-
-    @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """A training split is shuffled again in each epoch."""
-        return self.seed is None
 
     def collate_rows(self, samples: Sequence[dict[str, Any]], rows: Sequence[Tensor]) -> dict[str, Any]:
         """The part of a mini-batch of S examples with R rows of at most T tokens that all tasks share.
@@ -99,14 +125,11 @@ class RowsDataset(FairseqDataset):
         }
 
     def batch_by_size(
-        self,
-        indices: IntArray,
-        max_tokens: int | None = None,
-        max_sentences: int | None = None,
+        self, indices: IntArray, max_tokens: int | None = None, max_sentences: int | None = None,
         **others: Any,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Like fairseq's, but names an example that is too large for any batch."""
-        tokens = self.num_tokens_vec(np.asarray(indices))
+        tokens = self.tokens[np.asarray(indices)]
         if max_tokens and len(tokens) and tokens.max() > max_tokens:
             example = self.examples[int(indices[int(tokens.argmax())])]
             raise DataError(
@@ -114,51 +137,7 @@ class RowsDataset(FairseqDataset):
                 f"--max-tokens {max_tokens}, and can't be split. Pass --max-tokens {tokens.max()} or more, "
                 "or --batch-size."
             )
-        if self._group_by_length:
-            numbers = self._sizes * self._counts
-            indices = in_pools_by_length(indices, self._sizes, numbers, max_tokens, max_sentences)
         return super().batch_by_size(indices, max_tokens, max_sentences, **others)
-
-
-class GroupedByLength(BaseWrapperDataset):
-    """A data set in mini-batches of similar length.
-
-    Args:
-        dataset: its ``sizes`` are ignored.
-        lengths: (examples,) tokens of each.
-        seed: for the order, which is drawn again in each epoch; ``None``: not a training split, ordered by
-            length.
-    """
-
-    def __init__(self, dataset: FairseqDataset, lengths: IntArray, seed: int | None) -> None:
-        super().__init__(dataset)
-        self.lengths, self.seed, self.epoch = np.asarray(lengths), seed, 1
-
-    def set_epoch(self, epoch: int) -> None:
-        super().set_epoch(epoch)
-        self.epoch = epoch
-
-    def ordered_indices(self) -> IntArray:
-        if self.seed is None:
-            by_length: IntArray = np.argsort(self.lengths, kind="stable")
-            return by_length
-        return np.random.default_rng([self.seed, self.epoch]).permutation(len(self))
-
-    def batch_by_size(
-        self,
-        indices: IntArray,
-        max_tokens: int | None = None,
-        max_sentences: int | None = None,
-        **others: Any,
-    ) -> Any:
-        if self.seed is not None:
-            indices = in_pools_by_length(indices, self.lengths, self.lengths, max_tokens, max_sentences)
-        return super().batch_by_size(indices, max_tokens, max_sentences, **others)
-
-    @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """A training split is shuffled again in each epoch."""
-        return self.seed is None
 
 
 def in_pools_by_length(
