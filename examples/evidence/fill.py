@@ -44,7 +44,7 @@ from fairseq_adv.data.checked_json import json_lines, json_object
 from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, locked
-from fairseq_adv.data.text.labelled_rows import LabelledRows
+from fairseq_adv.data.tables.labelled_rows import LabelledRows
 from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
 from fairseq_adv.evaluation.run_logs import read_log
 

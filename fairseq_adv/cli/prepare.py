@@ -13,7 +13,7 @@ from .shared_options import add_columns, add_shared, add_tokenizer, tokenizer_of
 
 if TYPE_CHECKING:
     from fairseq_adv.data.classes.prepare_classification import PrepareConfig
-    from fairseq_adv.data.text.labelled_rows import LabelledRows
+    from fairseq_adv.data.tables.labelled_rows import LabelledRows
 from fairseq_adv.data.workspace import Prepared
 
 CLASSIFICATION = """\
@@ -56,9 +56,9 @@ def classification(args: argparse.Namespace) -> None:
 
 
 def _splits(args: argparse.Namespace) -> list[LabelledRows]:
-    from fairseq_adv.data.classes.labelled_texts import Columns, read_texts
     from fairseq_adv.data.errors import DataError
     from fairseq_adv.data.tables.hf_datasets import load_splits
+    from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
     from fairseq_adv.data.tables.table_files import read_table
 
     texts = (args.text, args.text_pair) if args.text_pair else (args.text,)
@@ -180,7 +180,7 @@ def glue_options(parser: VerbParser) -> None:
 
 
 def _check_glue_task(args: argparse.Namespace) -> None:
-    from fairseq_adv.data.glue.layouts import TASKS
+    from fairseq_adv.data.glue.glue_files import TASKS
 
     problem = (
         f"{args.task}: no such GLUE task (for your own data use fairseq-adv prepare classification). "

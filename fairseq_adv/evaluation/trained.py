@@ -24,7 +24,7 @@ from tqdm import tqdm
 import fairseq_adv.registration  # noqa: F401 - what checkpoints name
 from fairseq_adv.criterions.method_options import ObjectiveConfig
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.folder_check import check_labels
+from fairseq_adv.data.text.labelled_folder import check_labels
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.evaluation.inference import InferenceConfig, autocast, let_autocast
 from fairseq_adv.objectives import Objective, build_objective

@@ -11,7 +11,7 @@ from typing import Optional
 import torch
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.labelled_rows import class_names
+from fairseq_adv.data.text.labelled_folder import class_names
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 from fairseq_adv.data.workspace import finished, workspace

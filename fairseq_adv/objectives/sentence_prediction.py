@@ -21,8 +21,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import Tensor, nn
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.folder_check import check_folder, check_labels
-from fairseq_adv.data.text.labelled_rows import class_names
+from fairseq_adv.data.text.labelled_folder import check_folder, check_labels, class_names
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample, check_classification_head, register_objective
 from fairseq_adv.objectives.divergence import squared_difference

@@ -12,7 +12,7 @@ from fairseq.data import FairseqDataset
 from fairseq.tasks import register_task
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
 
-from fairseq_adv.data.text.labelled_rows import class_names
+from fairseq_adv.data.text.labelled_folder import class_names
 from fairseq_adv.data.text.rows_dataset import GroupedByLength
 from fairseq_adv.tasks.class_names import keep_class_names
 

@@ -20,7 +20,7 @@ import fairseq_adv.cli
 from fairseq_adv.cli import doctor
 from fairseq_adv.cli.script import check_name
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.layouts import TASKS
+from fairseq_adv.data.glue.glue_files import TASKS
 from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS
 
 ROOT = Path(__file__).resolve().parents[2]

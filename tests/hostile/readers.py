@@ -20,18 +20,17 @@ from support import question, write_json_lines, write_task, wsc_line
 from token_data import span_question, write_squad
 
 from fairseq_adv.data.choices.question_layouts import read_any_questions, read_race, read_regents
-from fairseq_adv.data.classes.labelled_texts import Columns, read_texts
 from fairseq_adv.data.classes.prepare_nli import NliFile, read_nli
 from fairseq_adv.data.corpus.cuts import fingerprint, inputs, plan
 from fairseq_adv.data.corpus.reader import Reading, rows_of
-from fairseq_adv.data.glue.layouts import TASKS, task_layout
-from fairseq_adv.data.glue.tsv import read_split
+from fairseq_adv.data.glue.glue_files import TASKS, read_split, task_layout
 from fairseq_adv.data.io import text_lines
 from fairseq_adv.data.reviews import unpack_reviews
 from fairseq_adv.data.spans.squad import read_squad
+from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.data.tags.columns import read_columns
-from fairseq_adv.data.text.folder_check import check_folder
+from fairseq_adv.data.text.labelled_folder import check_folder
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary, tokenizer_for_encoder
 from fairseq_adv.data.workspace import finished
 from fairseq_adv.data.wsc.superglue import detokenised, read_wsc

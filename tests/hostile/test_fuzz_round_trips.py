@@ -18,17 +18,16 @@ from support import slow, write_json_lines
 
 from fairseq_adv.data.choices.question_layouts import read_any_questions
 from fairseq_adv.data.choices.questions import question_of, row_of
-from fairseq_adv.data.classes.labelled_texts import Columns, read_texts
 from fairseq_adv.data.classes.prepare_nli import NliFile, read_nli
 from fairseq_adv.data.corpus.cuts import BLANK_LINE, LINE, inputs, plan
 from fairseq_adv.data.corpus.reader import Reading, rows_of
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.layouts import task_layout
-from fairseq_adv.data.glue.tsv import read_split
+from fairseq_adv.data.glue.glue_files import read_split, task_layout
 from fairseq_adv.data.io import atomic_write
+from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.data.text.indexed import write_indexed
-from fairseq_adv.data.text.labelled_rows import class_dictionary, class_names
+from fairseq_adv.data.text.labelled_folder import class_dictionary, class_names
 from fairseq_adv.evaluation.predict.decisions import Decisions
 from fairseq_adv.evaluation.predict.ensemble import Scores
 from fairseq_adv.retrieval.sentences import survey

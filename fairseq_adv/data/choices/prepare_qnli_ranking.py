@@ -15,8 +15,7 @@ from typing import Any, Optional
 
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.layouts import SplitLayout, task_layout
-from fairseq_adv.data.glue.tsv import read_split
+from fairseq_adv.data.glue.glue_files import SplitLayout, read_split, task_layout
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.workspace import finished, workspace
 

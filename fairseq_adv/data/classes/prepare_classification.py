@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from fairseq_adv.data.classes.labelled_texts import check_classes
+from fairseq_adv.data.tables.labelled_rows import LabelledRows, check_classes
 from fairseq_adv.data.tables.row_checks import CheckedRows, check_rows
 from fairseq_adv.data.tables.split_files import held_out
-from fairseq_adv.data.text.labelled_rows import LabelledRows, class_dictionary, class_names, write_folder
+from fairseq_adv.data.text.labelled_folder import class_dictionary, class_names, write_folder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import Prepared, finished, workspace
 

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.checked_json import json_lines, json_object
-from fairseq_adv.data.classes.labelled_texts import Columns, joined, read_texts
 from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.lines import opened
+from fairseq_adv.data.tables.labelled_rows import Columns, LabelledRows, joined, read_texts
 from fairseq_adv.data.tables.split_files import split_named
 from fairseq_adv.data.tables.table_files import PlacedRow, tab_separated
-from fairseq_adv.data.text.labelled_rows import LabelledRows
 from fairseq_adv.data.workspace import Prepared
 
 ROUNDS = ("R1", "R2", "R3")

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence, Tuple
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.layouts import TASKS, SplitLayout, TaskLayout, task_layout
-from fairseq_adv.data.glue.tsv import read_split
+from fairseq_adv.data.glue.glue_files import TASKS, SplitLayout, TaskLayout, read_split, task_layout
 from fairseq_adv.data.io import sha256_of
-from fairseq_adv.data.text.labelled_rows import LabelledRows, label_dictionary, write_folder
+from fairseq_adv.data.tables.labelled_rows import LabelledRows
+from fairseq_adv.data.text.labelled_folder import label_dictionary, write_folder
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import Prepared, finished, workspace

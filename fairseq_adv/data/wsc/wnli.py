@@ -16,8 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.layouts import task_layout
-from fairseq_adv.data.glue.tsv import read_split
+from fairseq_adv.data.glue.glue_files import read_split, task_layout
 from fairseq_adv.data.lines import lines_of
 from fairseq_adv.data.wsc.superglue import PronounExample
 from fairseq_adv.data.wsc.wnli_alignment import (

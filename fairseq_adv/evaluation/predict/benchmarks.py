@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.layouts import TaskLayout, task_layout
+from fairseq_adv.data.glue.glue_files import TaskLayout, task_layout
 
 
 @dataclass(frozen=True)

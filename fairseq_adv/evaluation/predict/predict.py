@@ -10,8 +10,7 @@ from typing import Any
 
 from fairseq_adv.data.choices.question_layouts import find_split
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.layouts import task_layout
-from fairseq_adv.data.glue.tsv import read_split
+from fairseq_adv.data.glue.glue_files import read_split, task_layout
 from fairseq_adv.data.io import atomic_write, sha256_of
 from fairseq_adv.data.workspace import differences
 from fairseq_adv.data.wsc.superglue import read_wsc

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.layouts import task_layout
+from fairseq_adv.data.glue.glue_files import task_layout
 from fairseq_adv.data.io import atomic_open
 from fairseq_adv.evaluation.predict.output import GLUE_HEADER
 

@@ -26,8 +26,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.lines import lines_of
 from fairseq_adv.data.tables.table_files import read_table, text_cell
-from fairseq_adv.data.text.folder_check import check_folder
-from fairseq_adv.data.text.labelled_rows import class_names
+from fairseq_adv.data.text.labelled_folder import check_folder, class_names
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask
 from fairseq_adv.evaluation.predict.ensemble import ScoredRows, StringArray, digest_of

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from fairseq_adv.data.choices.question_layouts import read_any_questions
 from fairseq_adv.data.choices.questions import Question
-from fairseq_adv.data.classes.labelled_texts import Columns, read_texts
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.evaluation.predict.text_model import TextModel
 from fairseq_adv.evaluation.word_attacks.search import Example, Texts

@@ -14,11 +14,11 @@ from fairseq.data import Dictionary, data_utils
 from glue_recipe import written
 from glue_samples import AWKWARD, pairs, small_bpe, small_wordpiece
 
-from fairseq_adv.data.classes.labelled_texts import Columns, read_texts
 from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.table_files import PlacedRow
-from fairseq_adv.data.text.labelled_rows import class_dictionary, class_names, class_order
+from fairseq_adv.data.text.labelled_folder import class_dictionary, class_names, class_order
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
 from fairseq_adv.data.workspace import Prepared
 

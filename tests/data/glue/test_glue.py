@@ -10,7 +10,7 @@ from glue_recipe import run_recipe, written
 from glue_samples import AWKWARD, WRITERS, ax, mnli, rte, small_bpe, sst2, stsb, write
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.layouts import TASKS, task_layout
+from fairseq_adv.data.glue.glue_files import TASKS, task_layout
 from fairseq_adv.data.glue.prepare_glue import prepare, tasks_in
 from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer, TokenToIds
 

@@ -16,7 +16,7 @@ from glue_samples import rte, small_wordpiece, write
 
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.text.indexed import write_indexed
-from fairseq_adv.data.text.labelled_rows import label_dictionary
+from fairseq_adv.data.text.labelled_folder import label_dictionary
 from fairseq_adv.data.tokenizers.registered_bpe import WordPieceBPE, WordPieceBPEConfig
 from fairseq_adv.data.tokenizers.text_to_ids import WordPieceTokenizer
 

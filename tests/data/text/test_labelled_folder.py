@@ -10,8 +10,8 @@ import pytest
 from support import build, command, run_command, train_args, write_task
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.folder_check import check_folder
 from fairseq_adv.data.text.indexed import LENGTHS_AT
+from fairseq_adv.data.text.labelled_folder import check_folder
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,14 @@
-"""Texts with classes or numbers, their label dictionaries, and the folder that ``sentence_prediction`` and
-``text_classification`` read: ``input0``, optionally ``input1``, ``label``, and the tokenizer.
+"""Writes and checks the folder that ``sentence_prediction`` and ``text_classification`` read: ``input0``,
+optionally ``input1``, ``label``, and the tokenizer.
+
+fairseq reads it without checks. A truncated file causes an error deep in numpy, or wrong rows. A split
+without an index of labels has no labels, which only shows in the first update.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple
 
@@ -14,31 +16,21 @@ import numpy as np
 from fairseq.data import Dictionary
 from tqdm import tqdm
 
-from fairseq_adv.data.text.indexed import write_indexed
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import text_lines
+from fairseq_adv.data.tables.labelled_rows import LabelledRows, is_float32
+from fairseq_adv.data.text.indexed import read_index, write_indexed
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer
-from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds
+from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds, load_dictionary
 from fairseq_adv.data.workspace import Prepared
 
 _CHUNK_ROWS = 1000
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?")
+_AGAIN = "Was the folder copied only in part? Prepare it again."
 
 
-@dataclass(frozen=True)
-class LabelledRows:
-    """A split."""
-
-    name: str  # the split's name in fairseq
-    inputs: Tuple[List[str], ...]  # for each input, the list of its texts
-    labels: List[str]  # one label per row, as written; empty if there are none
-    where: List[str]  # the place of each row, "file:line"
-    dropped: int = 0  # number of rows of the file that were left out
-
-    def picked(self, name: str, rows: Sequence[int]) -> LabelledRows:
-        """These rows, as a split with another name."""
-        inputs = tuple([texts[row] for row in rows] for texts in self.inputs)
-        labels = [self.labels[row] for row in rows] if self.labels else []
-        return LabelledRows(name, inputs, labels, [self.where[row] for row in rows])
+# ---- writing
 
 
 def write_folder(
@@ -49,7 +41,7 @@ def write_folder(
     result: Prepared,
     progress: bool,
 ) -> None:
-    """Writes all parts.
+    """Writes all parts into an empty folder.
 
     Args:
         classes: has every label; ``None``: the labels are numbers, which are written unchanged.
@@ -135,3 +127,86 @@ def class_names(dictionary: Dictionary) -> List[str]:
     """The classes in a label dictionary, without the special and padding symbols that fairseq adds."""
     symbols = [str(dictionary[i]) for i in range(dictionary.nspecial, len(dictionary))]
     return [one for one in symbols if one != "<mask>" and not one.startswith("madeupword")]
+
+
+# ---- checking
+
+
+def check_folder(folder: Path, is_regression: bool) -> None:
+    """Checks all splits that exist, with or without labels.
+
+    Files in fairseq's older formats are only checked for existence.
+
+    Args:
+        folder: with ``input0``, optionally ``input1``, and ``label``; a folder that doesn't exist is not
+            checked.
+    """
+    inputs = [part for part in (folder / "input0", folder / "input1") if part.is_dir()]
+    if not inputs:
+        return
+    words = [len(load_dictionary(part / "dict.txt")) for part in inputs]
+    classes = 0 if is_regression else len(load_dictionary(folder / "label" / "dict.txt"))
+    for index in sorted(inputs[0].glob("*.idx")):
+        rows = check_indexed(index, words[0])
+        for part, size in zip(inputs[1:], words[1:]):
+            _same(index, rows, part / index.name, check_indexed(part / index.name, size))
+        labels = _labels_of(folder, index.stem, is_regression)
+        if labels.is_file():
+            found = _check_numbers(labels) if is_regression else check_indexed(labels, classes)
+            _same(index, rows, labels, found)
+
+
+def check_labels(folder: Path, splits: Iterable[str], is_regression: bool) -> None:
+    """Checks that existing splits have labels, for training and evaluation."""
+    for split in splits:
+        labels = _labels_of(folder, split, is_regression)
+        if (folder / "input0" / f"{split}.idx").is_file() and not labels.is_file():
+            raise DataError(
+                f"{labels}: no such file: the split {split!r} has no labels. {_AGAIN} Or choose another "
+                "split."
+            )
+
+
+def check_indexed(index: Path, words: int) -> int | None:
+    """Checks an ``.idx`` and its ``.bin``. Returns the number of rows; ``None`` for an older format.
+
+    Args:
+        words: the size of the dictionary, including fairseq's special symbols (``<mask>`` is one more).
+    """
+    head = read_index(index, _AGAIN)
+    if head is None:
+        return None
+    if not head.is_contiguous():
+        raise DataError(f"{index}: a row does not begin where the one before it ends. {_AGAIN}")
+    tokens = index.with_suffix(".bin")
+    is_empty = tokens.stat().st_size == 0
+    ids = np.zeros(1) if is_empty else np.memmap(tokens, np.dtype(f"u{head.itemsize}"), "r")
+    if int(ids.max()) > words:
+        raise DataError(
+            f"{tokens}: contains the token {int(ids.max())}, but {index.parent / 'dict.txt'} has only "
+            f"{words}. Do they belong together?"
+        )
+    return head.rows
+
+
+def _check_numbers(labels: Path) -> int:
+    """The number of rows of a regression's labels, one or more numbers in each."""
+    lines = text_lines(labels)
+    for number, line in enumerate(lines, 1):
+        try:
+            is_good = bool(line.split()) and all(is_float32(float(word)) for word in line.split())
+        except ValueError:
+            is_good = False
+        if not is_good:
+            raise DataError(f"{labels}:{number}: {line!r:.40} is not a finite number of float32. Correct it.")
+    return len(lines)
+
+
+def _labels_of(folder: Path, split: str, is_regression: bool) -> Path:
+    """The file whose existence shows whether a split has labels."""
+    return folder / "label" / (f"{split}.label" if is_regression else f"{split}.idx")
+
+
+def _same(index: Path, rows: int | None, other: Path, found: int | None) -> None:
+    if rows is not None and found is not None and rows != found:
+        raise DataError(f"{other}: has {found} rows, but {index} has {rows}. {_AGAIN}")

@@ -1,9 +1,9 @@
-"""Turns table rows into checked texts and labels, and remembers where each row is for error messages."""
+"""Texts with labels, and where each row is for error messages: read from the rows of a table, and checked."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Optional
@@ -11,12 +11,28 @@ from typing import Any, Optional
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import breaks_a_line
 from fairseq_adv.data.tables.table_files import PlacedRow, no_column, text_cell
-from fairseq_adv.data.text.folder_check import is_float32
-from fairseq_adv.data.text.labelled_rows import LabelledRows
 from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK
 
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _RESERVED = (*FAIRSEQ_FIRST, FAIRSEQ_MASK)
+_LARGEST_FLOAT32 = 3.4028234663852886e38
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """A split: texts with labels."""
+
+    name: str  # the split's name in fairseq
+    inputs: tuple[list[str], ...]  # for each input, the list of its texts
+    labels: list[str]  # one label per row, as written; empty if there are none
+    where: list[str]  # the place of each row, "file:line"
+    dropped: int = 0  # number of rows of the file that were left out
+
+    def picked(self, name: str, rows: Sequence[int]) -> LabelledRows:
+        """These rows, as a split with another name."""
+        inputs = tuple([texts[row] for row in rows] for texts in self.inputs)
+        labels = [self.labels[row] for row in rows] if self.labels else []
+        return LabelledRows(name, inputs, labels, [self.where[row] for row in rows])
 
 
 @dataclass(frozen=True)
@@ -84,6 +100,11 @@ def _number(label: str, where: str) -> str:
     if not is_float32(value):
         raise DataError(f"{where}: label {label!r:.40} is outside float32 (±3.4e38). Scale the labels.")
     return str(value)
+
+
+def is_float32(value: float) -> bool:
+    """Whether fairseq can store it: a finite number in the range of float32."""
+    return abs(value) <= _LARGEST_FLOAT32
 
 
 def _class_name(label: str, where: str) -> str:
