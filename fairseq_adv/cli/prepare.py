@@ -235,18 +235,7 @@ def qnli_ranking_options(parser: VerbParser) -> None:
 def qnli_ranking(args: argparse.Namespace) -> None:
     from fairseq_adv.data.choices.prepare_qnli_ranking import prepare_pairs
 
-    result = prepare_pairs(args.qnli_dir, args.out, args.seed, args.overwrite)
-    _wrote(result.out, result.reused)
-    for split, counts in result.report.items():
-        print(f"{split}: {counts['questions']} questions from {counts['rows']} rows")
-        for what in ("rows paired with a row used before", "rows paired with a row of another split"):
-            if counts[what]:
-                print(f"  {what}: {counts[what]}")
-        if counts["rows alone"]:
-            left_out = split in ("train", "valid")
-            fate = "left out" if left_out else "questions with one choice"
-            print(f"  rows without a partner: {counts['rows alone']}, {fate} (report.json names them)")
-    _notes(result.notes)
+    _report_details(prepare_pairs(args.qnli_dir, args.out, args.seed, args.overwrite))
 
 
 WSC = """\
@@ -289,11 +278,9 @@ def wsc_options(parser: VerbParser) -> None:
 def wsc(args: argparse.Namespace) -> None:
     from fairseq_adv.data.wsc.prepare_wsc import prepare_wsc
 
-    result = prepare_wsc(args.input, args.out, args.candidates, args.spacy_model, args.overwrite)
-    _wrote(result.out, result.reused)
-    for split, rows in result.rows.items():
-        mean = result.candidates[split] / rows
-        print(f"  {split}: {rows} examples, {mean:.1f} candidates each, {result.bare[split]} without any")
+    _report_details(
+        prepare_wsc(args.input, args.out, args.candidates, args.spacy_model, args.overwrite)
+    )
 
 
 def _add_checks(parser: argparse.ArgumentParser) -> None:
@@ -333,8 +320,12 @@ def _report(result: Prepared) -> None:
     _notes(result.notes)
 
 
-def _wrote(out: Path, reused: bool) -> None:
-    print(f"{out} is already there and made from these files; nothing to do" if reused else f"wrote {out}")
+def _report_details(result: Prepared) -> None:
+    done = f"{result.out} is already there and made from these files; nothing to do"
+    print(done if result.reused else f"wrote {result.out}")
+    for line in result.details:
+        print(line)
+    _notes(result.notes)
 
 
 def _counts(rows: Mapping[str, int]) -> str:

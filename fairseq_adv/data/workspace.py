@@ -33,6 +33,7 @@ class Prepared:
     unknown_tokens: int = 0  # number of ``<unk>`` among them
     # messages for the user, such as on missing test files, or rows left out
     notes: List[str] = field(default_factory=list)
+    details: List[str] = field(default_factory=list)  # lines about each split, if there is more than its rows
 
 
 def differences(made_from: Mapping[str, Any], before: object) -> List[str]:

@@ -18,7 +18,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_folder, sha256_of
 from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK
 from fairseq_adv.hub.families import ALBERT, BERT, ROBERTA, Family, Sizes
-from fairseq_adv.hub.hf_folder import read_config, read_hf_folder, source_hashes
+from fairseq_adv.hub.hf_folder import read_config, read_weights, source_hashes
 from fairseq_adv.hub.model_config import fairseq_flags, fairseq_model_config, hydra_model, sizes_of
 from fairseq_adv.hub.tensors import Converted, to_fairseq
 from fairseq_adv.hub.vocabulary import (
@@ -80,17 +80,17 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
         _check_rows(vocabulary, sizes, family, folder)
         bar.update()
         bar.set_postfix_str("weights")
-        source = read_hf_folder(folder, config)
+        weights, hashes = read_weights(folder), source_hashes(folder)
         bar.update()
         bar.set_postfix_str("rename")
-        converted = to_fairseq(source, family, sizes, vocabulary.rows)
+        converted = to_fairseq(weights, folder, family, sizes, vocabulary.rows)
         model_config = fairseq_model_config(config, sizes, family)
         if not converted.has_head:
             add_fresh_head(converted, family, sizes, model_config["activation_fn"])
         bar.update()
         bar.set_postfix_str("write")
         flags = fairseq_flags(model_config)
-        about = _describe(config, family, source.sha256, converted, vocabulary, flags)
+        about = _describe(config, family, hashes, converted, vocabulary, flags)
         with atomic_folder(out) as scratch:
             _write(scratch, converted, vocabulary, model_config, flags, about)
         bar.update()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,60 +15,35 @@ from fairseq_adv_compat import checkpoints
 
 # In order of preference: safetensors can't contain code.
 WEIGHT_FILES = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
+    "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
+)  # fmt: skip
 
 TOKENIZER_FILES = (
-    "vocab.txt",
-    "spiece.model",
-    "vocab.json",
-    "merges.txt",
-    "added_tokens.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-)
+    "vocab.txt", "spiece.model", "vocab.json", "merges.txt", "added_tokens.json", "tokenizer.json",
+    "tokenizer_config.json", "special_tokens_map.json",
+)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class HfFolder:
-    """A folder's config and weights, as read."""
-
-    path: Path
-    config: dict[str, Any]  # ``config.json``
-    tensors: dict[str, torch.Tensor]  # name in the file -> tensor, in the file's dtype, on the CPU
-    sha256: dict[str, str]  # name of each file that was read -> its SHA-256
-
-
-def read_hf_folder(path: Path, config: dict[str, Any] | None = None) -> HfFolder:
-    """Reads ``config.json`` and the weights of the folder ``path``.
-
-    Args:
-        config: its ``config.json``, if it was already read and checked.
-    """
-    config = read_config(path) if config is None else config
+def read_weights(path: Path) -> dict[str, torch.Tensor]:
+    """The weights of a folder: name in the file -> tensor, in the file's dtype, on the CPU."""
     tensors: dict[str, torch.Tensor] = {}
-    names = _weight_files(path)
-    for name in names:
+    for name in _weight_files(path):
         part = _read_tensors(path / name)
         twice = sorted(set(part) & set(tensors))
         if twice:
             raise DataError(f"{path / name}: tensor {twice[0]!r} is also in another file of the folder")
         tensors.update(part)
-    return HfFolder(path, config, tensors, source_hashes(path))
+    return tensors
 
 
 def source_hashes(path: Path) -> dict[str, str]:
-    """Returns name -> SHA-256 of the files that a conversion of ``path`` depends on."""
+    """Name -> SHA-256 of the files that a conversion of ``path`` depends on."""
     present = [name for name in ("config.json", *TOKENIZER_FILES) if (path / name).is_file()]
     return {name: sha256_of(path / name) for name in present + _weight_files(path)}
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Returns ``config.json`` of the folder ``path`` as a dict."""
+    """``config.json`` of the folder ``path`` as a dict."""
     if not path.is_dir():
         raise DataError(f"{path}: no such folder. Pass a folder with config.json and the weights")
     if not (path / "config.json").is_file():

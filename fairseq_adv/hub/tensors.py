@@ -30,7 +30,6 @@ from torch import Tensor
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.extra_weights import COPIES
 from fairseq_adv.hub.families import FIRST_POSITION, PROJECTION, ROBERTA, Family, Sizes, layer_shape
-from fairseq_adv.hub.hf_folder import HfFolder
 from fairseq_adv.hub.trained_checkpoint import AT_TOKENS, CHOICES, MASKED_LM, SPANS, Trained
 
 _ENCODER = "encoder.sentence_encoder."
@@ -125,11 +124,14 @@ def _lm_head_modules(family: Family, sizes: Sizes) -> _Modules:
 # ---- from Hugging Face
 
 
-def to_fairseq(folder: HfFolder, family: Family, sizes: Sizes, rows: Sequence[int]) -> Converted:
+def to_fairseq(
+    tensors: Mapping[str, Tensor], path: Path, family: Family, sizes: Sizes, rows: Sequence[int]
+) -> Converted:
     """Renames and rearranges a source's tensors.
 
     Args:
-        folder: the source, with tensors of any float dtype.
+        tensors: the source's, of any float dtype.
+        path: the source, for messages.
         family: how the source names them.
         sizes: the shapes to expect.
         rows: source row per fairseq index, length ``sizes.vocabulary``.
@@ -137,7 +139,7 @@ def to_fairseq(folder: HfFolder, family: Family, sizes: Sizes, rows: Sequence[in
     Raises:
         DataError: tensors are missing, unknown or have the wrong shape; all are listed.
     """
-    source = _Source({_short(name, family): value.float() for name, value in folder.tensors.items()})
+    source = _Source({_short(name, family): value.float() for name, value in tensors.items()})
     order = torch.tensor(rows, dtype=torch.long)
     words = source.take("embeddings.word_embeddings.weight", (sizes.vocabulary, sizes.input_width))
     model = {
@@ -164,7 +166,7 @@ def to_fairseq(folder: HfFolder, family: Family, sizes: Sizes, rows: Sequence[in
             source.problems.append(f"unknown: {name} {tuple(tensor.shape)}")
         else:
             left_out[name] = reason
-    source.check(f"{folder.path}: the weights do not fit config.json:\n  ", "\n  ")
+    source.check(f"{path}: the weights do not fit config.json:\n  ", "\n  ")
     return Converted(model, has_head, left_out)
 
 

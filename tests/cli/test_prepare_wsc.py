@@ -58,7 +58,7 @@ def test_spans(wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_noun_phrases(wsc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # No model can be had everywhere; what a model finds is replaced, what is made of it is not.
-    import fairseq_adv.data.wsc.prepare_wsc as module
+    import fairseq_adv.data.wsc.noun_phrases as module
 
     monkeypatch.setattr(module, "parse", lambda texts, model: iter(f"{model} {text}" for text in texts))
     monkeypatch.setattr(module, "noun_phrases", lambda doc: doc.split()[:4])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fairseq_adv.data.choices.question_layouts import read_any_questions
-from fairseq_adv.data.choices.questions import Question, row_of
+from fairseq_adv.data.choices.questions import Question, jsonl_of
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.row_checks import CheckedRows, check_rows
 from fairseq_adv.data.tables.split_files import SPLITS, held_out
@@ -61,7 +60,7 @@ def prepare_choices(
         )
     checked = [_checked(split, splits[split]) for split in SPLITS if split in splits]
     result.notes += check_rows(checked, has_classes=False, refuse=refuse_suspicious)
-    texts = {f"{split}.jsonl": _lines(splits[split]) for split in SPLITS if split in splits}
+    texts = {f"{split}.jsonl": jsonl_of(splits[split]) for split in SPLITS if split in splits}
     result.rows = {split: len(splits[split]) for split in SPLITS if split in splits}
     digests = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
     made_from = {"format": FORMAT_VERSION, "questions (sha256)": digests}
@@ -82,8 +81,3 @@ def _checked(split: str, questions: Sequence[Question]) -> CheckedRows:
     )
     labels = ["" if one.answer is None else one.choices[one.answer].text for one in questions]
     return CheckedRows(split, texts, labels, [one.where for one in questions])
-
-
-def _lines(questions: Sequence[Question]) -> bytes:
-    rows = [json.dumps(row_of(question), ensure_ascii=False) + "\n" for question in questions]
-    return "".join(rows).encode("utf-8")

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Optional
 
 from fairseq_adv.data.checked_json import json_object
+from fairseq_adv.data.choices.questions import Choice, Question, jsonl_of
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import SplitLayout, read_split, task_layout
 from fairseq_adv.data.io import sha256_of
-from fairseq_adv.data.workspace import finished, workspace
+from fairseq_adv.data.workspace import Prepared, finished, workspace
 
 FORMAT_VERSION = 1
 ENTAILED = "entailment"
@@ -27,18 +28,7 @@ REPORT = "report.json"
 DEV_ROWS = "test-dev"
 
 
-@dataclass
-class PreparedPairs:
-    """The result of :func:`prepare_pairs`."""
-
-    out: Path
-    # counts of each split, and the indices of rows without a partner; as in ``report.json``
-    report: dict[str, dict[str, Any]]
-    reused: bool = False  # nothing was done, because ``out`` was complete and made from the same input
-    notes: list[str] = field(default_factory=list)  # missing files
-
-
-def prepare_pairs(folder: Path, out: Path, seed: int = 1, overwrite: bool = False) -> PreparedPairs:
+def prepare_pairs(folder: Path, out: Path, seed: int = 1, overwrite: bool = False) -> Prepared:
     """Writes ``out/{train,valid,test-dev,test}.jsonl`` and ``report.json`` from GLUE's QNLI, atomically.
 
     ``train`` and ``valid`` have pairs with their answers. ``test`` has every row of test.tsv, for prediction,
@@ -55,9 +45,9 @@ def prepare_pairs(folder: Path, out: Path, seed: int = 1, overwrite: bool = Fals
     present = [name for name, split in files.items() if (folder / split.file).is_file()]
     hashes = {files[name].file: sha256_of(folder / files[name].file) for name in present}
     made_from = {"format": FORMAT_VERSION, "seed": seed, "input files (sha256)": hashes}
-    result = PreparedPairs(out, {}, notes=[f"no {n}.tsv" for n in files if n not in present])
+    result = Prepared("QNLI", out, notes=[f"no {n}.tsv" for n in files if n not in present])
     if finished(out, made_from, overwrite):
-        result.report, result.reused = json_object(out / REPORT), True
+        result.reused, result.details = True, _details(json_object(out / REPORT))
         return result
     rows = {name: _read(folder, name, files[name]) for name in present}
     train, dev = _as_partners("train", rows["train"]), _as_partners("dev", rows["dev"])
@@ -75,13 +65,12 @@ def prepare_pairs(folder: Path, out: Path, seed: int = 1, overwrite: bool = Fals
                 "no pairs. Is the file only a part of the original?"
             )
     sources = {"train": "train", "valid": "dev", DEV_ROWS: "dev", "test": "test"}
-    result.report = {name: _summary(len(rows[sources[name]]), pairs) for name, pairs in splits.items()}
+    report = {name: _summary(len(rows[sources[name]]), pairs) for name, pairs in splits.items()}
     with workspace(out, made_from) as space:
-        texts = {f"{name}.jsonl": _lines(name, pairs) for name, pairs in splits.items()}
-        texts[REPORT] = [json.dumps(result.report)]
-        for file, lines in texts.items():
-            # Only line feeds end a line: a sentence may contain U+2028 and the like.
-            (space / file).write_bytes("".join(line + "\n" for line in lines).encode("utf-8"))
+        for name, pairs in splits.items():
+            (space / f"{name}.jsonl").write_bytes(jsonl_of(_questions(name, pairs)))
+        (space / REPORT).write_bytes(json.dumps(report).encode() + b"\n")
+    result.details = _details(report)
     return result
 
 
@@ -120,18 +109,27 @@ def _summary(rows: int, pairs: Pairs) -> dict[str, Any]:
     }
 
 
-def _lines(name: str, pairs: Pairs) -> list[str]:
-    lines = []
-    for number, (rows, answer) in enumerate(pairs.questions):
-        choices = [{"label": row.label, "text": row.sentence} for row in rows]
-        entry: dict[str, Any] = {
-            "id": f"{name}-{number}",
-            "question": {"stem": rows[0].question, "choices": choices},
-        }
-        if answer is not None:
-            entry["answerKey"] = rows[answer].label
-        lines.append(json.dumps(entry, ensure_ascii=False))
-    return lines
+def _details(report: dict[str, dict[str, Any]]) -> list[str]:
+    found = []
+    for split, counts in report.items():
+        found.append(f"{split}: {counts['questions']} questions from {counts['rows']} rows")
+        for what in ("rows paired with a row used before", "rows paired with a row of another split"):
+            if counts[what]:
+                found.append(f"  {what}: {counts[what]}")
+        if counts["rows alone"]:
+            fate = "left out" if split in ("train", "valid") else "questions with one choice"
+            found.append(f"  rows without a partner: {counts['rows alone']}, {fate} (report.json names them)")
+    return found
+
+
+def _questions(name: str, pairs: Pairs) -> list[Question]:
+    return [
+        Question(
+            f"{name}-{number}", rows[0].question, tuple(Choice(row.label, row.sentence) for row in rows),
+            answer, "",
+        )
+        for number, (rows, answer) in enumerate(pairs.questions)
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)

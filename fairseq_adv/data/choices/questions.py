@@ -8,6 +8,8 @@ retrieved for a choice, or a context that the choice continues; then the stem ma
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
@@ -86,6 +88,12 @@ def row_of(question: Question) -> dict[str, Any]:
     if question.answer is not None:
         row["answerKey"] = question.choices[question.answer].label
     return row
+
+
+def jsonl_of(questions: Iterable[Question]) -> bytes:
+    """The file that :func:`read_questions` reads as these questions; only line feeds end its lines."""
+    rows = [json.dumps(row_of(question), ensure_ascii=False) + "\n" for question in questions]
+    return "".join(rows).encode("utf-8")
 
 
 def _choice(entry: Any, where: str) -> Choice:

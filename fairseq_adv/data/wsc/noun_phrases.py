@@ -1,4 +1,4 @@
-"""Finds the noun phrases of a text with spaCy: the other phrases that a pronoun could refer to.
+"""Finds candidates, the other phrases that a pronoun could refer to: noun phrases, with spaCy.
 
 Like fairseq's ``examples/roberta/wsc/wsc_utils.py`` (``extended_noun_chunks``, ``filter_noun_chunks``), but
 for spaCy 3, which no longer has the lemma ``-PRON-``; pronouns are found by their part of speech. spaCy and
@@ -8,12 +8,17 @@ its model are optional and loaded when the first text is parsed.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairseq_adv.data.errors import DataError
+
+if TYPE_CHECKING:
+    from fairseq_adv.data.wsc.superglue import PronounExample
 
 MODEL = "en_core_web_lg"  # fairseq's
 _ELSEWHERE = (
@@ -21,6 +26,38 @@ _ELSEWHERE = (
     "and need no spaCy. Without a model, --candidates spans uses the phrases that the data itself lists "
     "for the same text."
 )
+
+
+def candidates_for(
+    examples: Sequence[PronounExample], source: str = "noun-phrases", model: str = MODEL
+) -> Iterator[tuple[str, ...]]:
+    """The candidates of each example, in order; none overlaps its own query.
+
+    Args:
+        source: ``noun-phrases``: spaCy, as in fairseq. ``spans``: the queries that other examples list for
+            the same text; labels are not used. ``both``: first noun phrases, then spans.
+        model: the spaCy pipeline; not needed for ``spans``.
+    """
+    parsed = parse((example.text for example in examples), model) if source != "spans" else None
+    spans = _spans(examples) if source != "noun-phrases" else {}
+    for example in examples:
+        phrases = noun_phrases(next(parsed)) if parsed is not None else []
+        phrases += spans.get(_words(example.text), [])
+        yield other_phrases(phrases, example.query)
+
+
+def _spans(examples: Sequence[PronounExample]) -> dict[str, list[str]]:
+    """All queries of each text."""
+    spans: dict[str, list[str]] = defaultdict(list)
+    for example in examples:
+        if example.query is not None:
+            spans[_words(example.text)].append(example.query)
+    return spans
+
+
+def _words(text: str) -> str:
+    # The same text is "Adam , who" in some lines and "Adam, who" in others.
+    return " ".join(re.findall(r"\w+", text.casefold()))
 
 
 @lru_cache(maxsize=2)

@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from fairseq_adv.data.checked_json import check_text, json_lines, require_field, text_of
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.wsc.noun_phrases import MODEL, noun_phrases, other_phrases, parse
+from fairseq_adv.data.wsc.noun_phrases import MODEL, candidates_for
 
 # What may be attached to a pronoun between two spaces: "him," · ("he · it's · they'll · his)
 _WORD = re.compile(r"^(\W*)(.*?)((?:['’](?:s|m|d|re|ve|ll)?)?\W*)$", re.DOTALL | re.IGNORECASE)
@@ -60,9 +60,9 @@ def read_wsc(path: Path, with_candidates: bool = True, spacy_model: str = MODEL)
             bare.append(number)
     if bare and with_candidates:
         try:
-            for number, doc in zip(bare, parse((examples[number].text for number in bare), spacy_model)):
-                found = other_phrases(noun_phrases(doc), examples[number].query)
-                examples[number] = replace(examples[number], candidates=found)
+            found = candidates_for([examples[number] for number in bare], model=spacy_model)
+            for number, candidates in zip(bare, found):
+                examples[number] = replace(examples[number], candidates=candidates)
         except DataError as error:
             raise DataError(f"{examples[bare[0]].where}: no candidates, and {error}") from error
     return examples
