@@ -53,9 +53,7 @@ class Corpus:
             raise DataError(f"{self.out}: not a directory. Pass another output folder.")
         texts = inputs(self.texts)
         self._others = {
-            split: inputs(paths)
-            for split, paths in (("valid", self.valid), ("test", self.test))
-            if paths
+            split: inputs(paths) for split, paths in (("valid", self.valid), ("test", self.test)) if paths
         }
         self.ranges = plan(texts, self.shards, self.documents)
         self._made_from = {
@@ -87,8 +85,7 @@ class Corpus:
         return sum(piece.end - piece.start for pieces in self.splits(shard).values() for piece in pieces)
 
     def done(self, shard: int, overwrite: bool = False) -> bool:
-        """Whether a shard is complete and made from the same input; with ``overwrite`` any other is remade.
-        """
+        """Whether a shard is complete and made from the same input; with ``overwrite`` any other is remade."""
         folder = self.folder(shard)
         try:
             found = finished(folder, self.made_from(shard), overwrite=False)
