@@ -105,7 +105,7 @@ def write_data(folder: Path, encoder: Path, texts: list[tuple[str, ...]]) -> Non
     import numpy as np
     import torch
 
-    from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+    from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 
     tokenizer = tokenizer_for_encoder(encoder)
     for column in range(len(texts[0])):

@@ -102,7 +102,7 @@ def main() -> int:
     args = parser().parse_args()
     from transformers import PreTrainedTokenizerFast
 
-    from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer
+    from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
 
     files = [args.bpe / name for name in ("encoder.json", "vocab.bpe", "dict.txt")]
     mine = Gpt2Tokenizer(*files)

@@ -8,8 +8,7 @@ import glue_samples
 from support import fairseq_train, train_args
 
 from fairseq_adv.data.glue.prepare_glue import prepare
-from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer
-from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
 
 
 def train_films(folder: Path, task: str = "sentence_prediction") -> Path:

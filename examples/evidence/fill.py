@@ -45,7 +45,7 @@ from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepa
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, locked
 from fairseq_adv.data.tables.labelled_rows import LabelledRows
-from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.run_logs import read_log
 
 HERE = Path(__file__).resolve().parent

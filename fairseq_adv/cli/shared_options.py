@@ -111,7 +111,10 @@ def add_tokenizer(parser: argparse.ArgumentParser, sentencepiece: bool = False, 
 def tokenizer_of(args: argparse.Namespace) -> TokenToIds:
     """The tokenizer that the options of :func:`add_tokenizer` ask for."""
     from fairseq_adv.data.errors import DataError
-    from fairseq_adv.data.tokenizers import text_to_ids
+    from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
+    from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
+    from fairseq_adv.data.tokenizers.spiece import SentencePieceTokenizer
+    from fairseq_adv.data.tokenizers.wordpiece import WordPieceTokenizer
 
     kinds = {
         "wordpiece": ("wordpiece_vocab", "srcdict"),
@@ -125,7 +128,7 @@ def tokenizer_of(args: argparse.Namespace) -> TokenToIds:
     if args.encoder:
         if given or named:
             raise DataError(f"{_option([*given, 'tokenizer'][0])} and --encoder: pass only one of them")
-        return text_to_ids.tokenizer_for_encoder(args.encoder, cased)
+        return tokenizer_for_encoder(args.encoder, cased)
     kind = named or next((kind for kind in kinds if kinds[kind][0] in given), "gpt2")
     for name in kinds[kind]:
         if name not in given:
@@ -134,12 +137,12 @@ def tokenizer_of(args: argparse.Namespace) -> TokenToIds:
         if name not in kinds[kind]:
             raise DataError(f"{_option(name)} is not for the tokenizer {kind}. Leave it out.")
     if kind == "wordpiece":
-        return text_to_ids.WordPieceTokenizer(args.wordpiece_vocab, args.srcdict, cased)
+        return WordPieceTokenizer(args.wordpiece_vocab, args.srcdict, cased)
     if cased:
         raise DataError("--cased is for WordPiece; the other tokenizers always keep case. Leave it out.")
     if kind == "sentencepiece":
-        return text_to_ids.SentencePieceTokenizer(args.sentencepiece, args.srcdict)
-    return text_to_ids.Gpt2Tokenizer(args.encoder_json, args.vocab_bpe, args.srcdict)
+        return SentencePieceTokenizer(args.sentencepiece, args.srcdict)
+    return Gpt2Tokenizer(args.encoder_json, args.vocab_bpe, args.srcdict)
 
 
 def _option(name: str) -> str:

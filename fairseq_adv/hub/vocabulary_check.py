@@ -86,7 +86,7 @@ def _symbols(path: Path, like: Dictionary) -> list[str] | None:
 
 
 def embedding_rows(path: Path) -> int | None:
-    """The number of words that a checkpoint has embeddings for; ``None`` if it has none with RoBERTa's names."""
+    """The number of words that a checkpoint has embeddings for; ``None``: none with RoBERTa's names."""
     try:
         with path.open("rb") as stream:
             state = _read_shapes(stream)

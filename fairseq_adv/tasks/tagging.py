@@ -15,7 +15,8 @@ from fairseq_adv.data.tables.split_files import find_split_file
 from fairseq_adv.data.tags.columns import ENDINGS, TaggedSentence, read_columns
 from fairseq_adv.data.tags.schemes import tag_names, types_of
 from fairseq_adv.data.tags.tags_dataset import TagsDataset, tokenised
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
+from fairseq_adv.data.tokenizers.saved_tokenizer import load_tokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.tasks.class_names import keep_class_names
 from fairseq_adv.tasks.token_task import TokenTask, TokenTaskConfig
 

@@ -12,7 +12,8 @@ from omegaconf import II, MISSING
 from torch import nn
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_tokenizer
+from fairseq_adv.data.tokenizers.saved_tokenizer import load_tokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 
 
 @dataclass

@@ -460,7 +460,7 @@ def test_an_alberts_tokenizer_is_kept(tmp_path: Path) -> None:
     from glue_samples import small_spiece
 
     from fairseq_adv.cli.train import _save_tokenizer
-    from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+    from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 
     encoder = small_spiece(tmp_path / "encoder")
     (encoder / "tokenizer_config.json").write_text('{"do_lower_case": false}')

@@ -31,7 +31,8 @@ from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.data.tags.columns import read_columns
 from fairseq_adv.data.text.labelled_folder import check_folder
-from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary, tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 from fairseq_adv.data.workspace import finished
 from fairseq_adv.data.wsc.superglue import detokenised, read_wsc
 from fairseq_adv.data.wsc.wnli import read_wnli

@@ -11,8 +11,7 @@ import support
 import torch
 
 from fairseq_adv.data.glue.prepare_glue import prepare
-from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer
-from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
 from fairseq_adv.evaluation.trained import load
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv_compat import checkpoints

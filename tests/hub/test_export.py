@@ -17,8 +17,7 @@ from fairseq.models.roberta import RobertaModel
 from safetensors.torch import load_file
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer
-from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv.hub.export import export_checkpoint
 

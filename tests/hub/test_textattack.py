@@ -18,7 +18,7 @@ from tiny import save
 
 import fairseq_adv
 from fairseq_adv.data.glue.prepare_glue import prepare
-from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 
 PYTHON = os.environ.get("FAIRSEQ_ADV_TEXTATTACK", "")
 needs_textattack = pytest.mark.skipif(

@@ -13,7 +13,9 @@ from token_data import write_tags
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tags.columns import read_columns
 from fairseq_adv.data.tags.tags_dataset import TagsDataset, tokenised
-from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer, TokenToIds, WordPieceTokenizer
+from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.tokenizers.wordpiece import WordPieceTokenizer
 from fairseq_adv.evaluation.trained import load
 
 

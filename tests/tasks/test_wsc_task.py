@@ -12,7 +12,8 @@ from glue_samples import small_spiece
 from support import batch, build, train_args, write_encoder, write_json_lines, write_wsc
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer, tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.data.wsc.superglue import PronounExample
 from fairseq_adv.tasks.wsc import WSCTask
 

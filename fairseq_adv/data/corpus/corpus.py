@@ -85,7 +85,7 @@ class Corpus:
         return sum(piece.end - piece.start for pieces in self.splits(shard).values() for piece in pieces)
 
     def done(self, shard: int, overwrite: bool = False) -> bool:
-        """Whether a shard is complete and made from the same input; with ``overwrite`` any other is remade."""
+        """Whether a shard is complete and made from the same input; ``overwrite``: any other is remade."""
         folder = self.folder(shard)
         try:
             found = finished(folder, self.made_from(shard), overwrite=False)

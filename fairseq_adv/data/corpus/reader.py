@@ -23,7 +23,7 @@ _STEP = 256  # bytes of Zstandard that are unpacked together: up to 8 MiB
 
 @dataclass(frozen=True)
 class Piece:
-    """A range of bytes in a file that starts and ends at line boundaries; for a compressed file, all of it."""
+    """A range of bytes in a file that starts and ends at line boundaries; all of a compressed file."""
 
     path: Path
     start: int  # its first byte

@@ -6,15 +6,60 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from pathlib import Path
-from typing import Any, List, Sequence
+from typing import Any, Iterator, List, Sequence, Tuple
 
+import numpy as np
 from fairseq.data.encoders.gpt2_bpe_utils import Encoder, bytes_to_unicode
 
-from fairseq_adv.data.checked_json import json_object
+from fairseq_adv.data.checked_json import check_text, json_object
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers.text_to_ids import NO_TEXT, Offsets, Piece, TokenToIds, load_dictionary
 
 # SHA-256 of OpenAI's 50000 merges, one "left right" per line. All RoBERTa models use them.
 GPT2_MERGES = "04e3597d7996f292ca9b8b7285ca4d58a6ae171ac47d73fc7140ceb0c7a6bbc0"
+
+
+class Gpt2Tokenizer(TokenToIds):
+    """GPT-2's byte-level BPE, as RoBERTa uses it, from encoder.json, vocab.bpe and RoBERTa's dict.txt."""
+
+    kind = "gpt2"
+    splits_at_spaces = True
+
+    def __init__(self, encoder_json: Path, vocab_bpe: Path, dictionary: Path) -> None:
+        self._engine = Gpt2Engine(encoder_json, vocab_bpe)
+        self._byte_lengths: Offsets = np.array([*map(len, self._engine.bytes)], dtype=np.int32)
+        files = {"encoder_json": encoder_json, "vocab_bpe": vocab_bpe, "dictionary": dictionary}
+        # fairseq writes a token's number as text and looks this word up.
+        words = [str(number) for number in self._engine.numbers]
+        super().__init__(words, load_dictionary(dictionary), files, {})
+
+    def pieces(self, rows: Sequence[str]) -> List[List[int]]:
+        return self._engine.encode_batch(rows)
+
+    def encode_spans(self, rows: Sequence[str]) -> Iterator[Tuple[List[int], Offsets, Offsets]]:
+        nothing = np.zeros(0, np.int32)
+        for text, ids in zip(rows, self.pieces(rows)):
+            if not ids:
+                yield ids, nothing, nothing
+                continue
+            ends = np.cumsum(self._byte_lengths[ids], dtype=np.int32)
+            starts = np.concatenate([np.zeros(1, np.int32), ends[:-1]])
+            check_text(text, f"the text {text!r:.60}")
+            raw = np.frombuffer(text.encode("utf-8"), np.uint8)
+            starts = starts + (raw[starts] == 32)  # skips the space at the start of a token
+            if len(raw) != len(text):
+                character = np.cumsum((raw & 0xC0) != 0x80, dtype=np.int32)  # characters begun at each byte
+                of_start = np.append(character - 1, len(text)).astype(np.int32)
+                starts, ends = of_start[starts], character[ends - 1]
+            yield ids, starts, ends
+
+    def dictionary_pieces(self) -> List[Piece]:
+        found = [NO_TEXT] * len(self.dictionary.symbols)
+        for number, raw in zip(self.table.tolist(), self._engine.bytes):
+            text = raw.decode("utf-8", "replace")
+            found[number] = Piece(text[text.startswith(" ") :], text.startswith(" "))
+        found[self.dictionary.unk()] = NO_TEXT
+        return found
 
 
 class Gpt2Engine:

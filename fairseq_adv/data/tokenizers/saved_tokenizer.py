@@ -13,14 +13,11 @@ from typing import Any, Optional
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers import FOLDER
+from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
 from fairseq_adv.data.tokenizers.special_tokens import unusual_names
-from fairseq_adv.data.tokenizers.spiece import MODEL
-from fairseq_adv.data.tokenizers.text_to_ids import (
-    TokenToIds,
-    WordPieceTokenizer,
-    tokenizer_for_encoder,
-)
-from fairseq_adv.data.tokenizers.wordpiece import wordpiece_config
+from fairseq_adv.data.tokenizers.spiece import MODEL, AlbertTokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.tokenizers.wordpiece import WordPieceTokenizer, wordpiece_config
 
 _NAMES = {
     "vocab": "vocab.txt", "encoder_json": "encoder.json", "vocab_bpe": "vocab.bpe", "spiece": MODEL,
@@ -85,3 +82,39 @@ def saved_tokenizer(
 ) -> TokenToIds:
     """The tokenizer in :func:`saved_tokenizer_folder`."""
     return tokenizer_for_encoder(saved_tokenizer_folder(checkpoint, data, tokenizer_dir, named))
+
+
+def tokenizer_for_encoder(folder: Path, cased: Optional[bool] = None) -> TokenToIds:
+    """The tokenizer of an encoder made by ``fairseq-adv convert``, from its folder."""
+    if (folder / "vocab.txt").is_file():
+        return WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt", cased)
+    if cased:
+        raise DataError(
+            "--cased is for WordPiece; GPT-2 BPE always keeps case, and ALBERT's tokenizer_config.json "
+            "determines whether it does. Leave --cased out."
+        )
+    if (folder / MODEL).is_file():
+        return AlbertTokenizer(folder / MODEL, folder / "dict.txt")
+    if (folder / "encoder.json").is_file() and (folder / "vocab.bpe").is_file():
+        return Gpt2Tokenizer(folder / "encoder.json", folder / "vocab.bpe", folder / "dict.txt")
+    raise DataError(
+        f"{folder}: neither vocab.txt (WordPiece), nor encoder.json and vocab.bpe (GPT-2 BPE), nor {MODEL} "
+        "(ALBERT) found. Pass a folder written by fairseq-adv convert."
+    )
+
+
+def load_tokenizer(tokenizer_dir: Optional[str], data: str) -> TokenToIds:
+    """The tokenizer in ``--tokenizer-dir``, or in the first data folder.
+
+    Raises:
+        DataError: there is no tokenizer.
+    """
+    if tokenizer_dir:
+        return tokenizer_for_encoder(Path(tokenizer_dir))
+    folder = Path(data.split(":")[0])
+    if not (folder / "dict.txt").is_file():
+        raise DataError(
+            f"{folder}: no dict.txt found. Pass the encoder's folder, with dict.txt and its vocab.txt, "
+            "encoder.json and vocab.bpe, or spiece.model, as --tokenizer-dir."
+        )
+    return tokenizer_for_encoder(folder)

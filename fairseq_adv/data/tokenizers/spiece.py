@@ -1,7 +1,8 @@
-"""ALBERT's tokenizer from a SentencePiece model, through the compiled ``tokenizers`` library.
+"""Tokenizers with a SentencePiece model: ALBERT's, and the plain one.
 
-Like transformers' ``AlbertTokenizerFast``: quotes, accents and case are normalised, the text is split at
-white space, and each word, with a space before it, is split into the most likely pieces of a unigram model.
+ALBERT's works through the compiled ``tokenizers`` library, like transformers' ``AlbertTokenizerFast``:
+quotes, accents and case are normalised, the text is split at white space, and each word, with a space before
+it, is split into the most likely pieces of a unigram model.
 """
 
 from __future__ import annotations
@@ -9,16 +10,63 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Mapping, Union
+from typing import Any, List, Mapping, Sequence, Union
+
+import numpy as np
 
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers.text_to_ids import CompiledTokenizer, TokenToIds, load_dictionary
 
 MODEL = "spiece.model"
 SETTINGS = {"do_lower_case": True, "keep_accents": False}  # keys of tokenizer_config.json, and their defaults
 _UNIGRAM = 1
 # Field numbers in sentencepiece_model.proto: of the model, its trainer_spec and its normalizer_spec.
 _TRAINER, _NORMALIZER, _MODEL_TYPE, _CHARSMAP = 2, 3, 3, 2
+
+
+class AlbertTokenizer(CompiledTokenizer):
+    """ALBERT's tokenizer, from the encoder's spiece.model, tokenizer_config.json next to it, and dict.txt."""
+
+    kind = "albert"
+    mark = "▁"
+    mark_begins_word = True
+
+    def __init__(self, model: Path, dictionary: Path) -> None:
+        settings = spiece_settings(model.parent)
+        super().__init__(spiece_engine(model, settings), dictionary, {"spiece": model}, settings)
+
+
+class SentencePieceTokenizer(TokenToIds):
+    """A SentencePiece model and the dict.txt with its pieces.
+
+    Gives the same ids as writing the pieces as text (``spm_encode``) and looking them up
+    (``fairseq-preprocess``): characters that the model lacks are looked up too, and become ``<unk>`` unless
+    the dictionary has them.
+    """
+
+    kind = "sentencepiece"
+
+    def __init__(self, model: Path, dictionary: Path) -> None:
+        self._engine = load_spiece(model)
+        words = [self._engine.id_to_piece(number) for number in range(self._engine.get_piece_size())]
+        files = {"model": model, "dictionary": dictionary}
+        super().__init__(words, load_dictionary(dictionary), files, {})
+        # After the model's own ids come the dictionary's, for pieces that must be looked up as text.
+        entries = np.arange(len(self.dictionary), dtype=np.int64)
+        self._first_entry = len(words)
+        self.table = np.concatenate([self.table[:-1], entries, self.table[-1:]])
+        # <unk> stands for any text, and fairseq splits a piece that contains white space.
+        odd = {number for number, word in enumerate(words) if word.split() != [word]}
+        self._odd = odd | {self._engine.unk_id()}
+
+    def pieces(self, rows: Sequence[str]) -> List[List[int]]:
+        found: List[List[int]] = self._engine.encode(list(rows), out_type=int, num_threads=1)
+        for number, ids in enumerate(found):
+            if not self._odd.isdisjoint(ids):
+                words = " ".join(self._engine.encode(rows[number], out_type=str)).split()
+                found[number] = [self._first_entry + self.dictionary.index(word) for word in words]
+        return found
 
 
 def spiece_settings(folder: Path) -> dict[str, bool]:

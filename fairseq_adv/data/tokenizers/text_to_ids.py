@@ -1,14 +1,18 @@
 """Turns text into fairseq dictionary ids, at the speed of a compiled tokenizer.
 
+Each tokenizer is a file: ``gpt2_bpe``, ``wordpiece``, ``spiece``. ``saved_tokenizer`` finds the one of an
+encoder, a task or a checkpoint.
+
 fairseq's recipe writes the tokenizer's ids as text and looks each up as a word in a dictionary. Here the
 tokenizer's own id indexes a table of dictionary ids, built once; the ids are the same.
 """
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +21,7 @@ from fairseq.data import Dictionary
 from fairseq_adv.data.checked_json import check_text
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
-from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Engine
 from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK
-from fairseq_adv.data.tokenizers.spiece import MODEL, load_spiece, spiece_engine, spiece_settings
-from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine, wordpiece_options
 
 Ids = npt.NDArray[np.int64]
 Offsets = npt.NDArray[np.int32]
@@ -34,7 +35,7 @@ class Piece(NamedTuple):
     begins_word: bool
 
 
-_NO_TEXT = Piece("", False)
+NO_TEXT = Piece("", False)
 
 
 class TokenToIds(ABC):
@@ -192,7 +193,7 @@ class CompiledTokenizer(TokenToIds):
             raise
 
     def dictionary_pieces(self) -> List[Piece]:
-        found = [_NO_TEXT] * len(self.dictionary.symbols)
+        found = [NO_TEXT] * len(self.dictionary.symbols)
         for number in set(self.table.tolist()) - {self.dictionary.eos(), self.dictionary.unk()}:
             symbol = self.dictionary.symbols[number]
             is_marked = symbol.startswith(self.mark)
@@ -200,134 +201,11 @@ class CompiledTokenizer(TokenToIds):
         return found
 
 
-class WordPieceTokenizer(CompiledTokenizer):
-    """BERT's WordPiece, from the encoder's own vocab.txt and the dict.txt of its fairseq checkpoint."""
+def __getattr__(name: str) -> Any:
+    if name == "load_tokenizer":  # documented here in 0.2
+        from fairseq_adv.data.tokenizers import saved_tokenizer
 
-    kind = "wordpiece"
-
-    def __init__(self, vocab: Path, dictionary: Path, cased: Optional[bool] = None) -> None:
-        engine = wordpiece_engine(vocab, cased)
-        super().__init__(engine, dictionary, {"vocab": vocab}, wordpiece_options(engine))
-
-
-class AlbertTokenizer(CompiledTokenizer):
-    """ALBERT's tokenizer, from the encoder's spiece.model, tokenizer_config.json next to it, and dict.txt."""
-
-    kind = "albert"
-    mark = "▁"
-    mark_begins_word = True
-
-    def __init__(self, model: Path, dictionary: Path) -> None:
-        settings = spiece_settings(model.parent)
-        super().__init__(spiece_engine(model, settings), dictionary, {"spiece": model}, settings)
-
-
-class Gpt2Tokenizer(TokenToIds):
-    """GPT-2's byte-level BPE, as RoBERTa uses it, from encoder.json, vocab.bpe and RoBERTa's dict.txt."""
-
-    kind = "gpt2"
-    splits_at_spaces = True
-
-    def __init__(self, encoder_json: Path, vocab_bpe: Path, dictionary: Path) -> None:
-        self._engine = Gpt2Engine(encoder_json, vocab_bpe)
-        self._byte_lengths: Offsets = np.array([*map(len, self._engine.bytes)], dtype=np.int32)
-        files = {"encoder_json": encoder_json, "vocab_bpe": vocab_bpe, "dictionary": dictionary}
-        # fairseq writes a token's number as text and looks this word up.
-        words = [str(number) for number in self._engine.numbers]
-        super().__init__(words, load_dictionary(dictionary), files, {})
-
-    def pieces(self, rows: Sequence[str]) -> List[List[int]]:
-        return self._engine.encode_batch(rows)
-
-    def encode_spans(self, rows: Sequence[str]) -> Iterator[Tuple[List[int], Offsets, Offsets]]:
-        nothing = np.zeros(0, np.int32)
-        for text, ids in zip(rows, self.pieces(rows)):
-            if not ids:
-                yield ids, nothing, nothing
-                continue
-            ends = np.cumsum(self._byte_lengths[ids], dtype=np.int32)
-            starts = np.concatenate([np.zeros(1, np.int32), ends[:-1]])
-            check_text(text, f"the text {text!r:.60}")
-            raw = np.frombuffer(text.encode("utf-8"), np.uint8)
-            starts = starts + (raw[starts] == 32)  # skips the space at the start of a token
-            if len(raw) != len(text):
-                character = np.cumsum((raw & 0xC0) != 0x80, dtype=np.int32)  # characters begun at each byte
-                of_start = np.append(character - 1, len(text)).astype(np.int32)
-                starts, ends = of_start[starts], character[ends - 1]
-            yield ids, starts, ends
-
-    def dictionary_pieces(self) -> List[Piece]:
-        found = [_NO_TEXT] * len(self.dictionary.symbols)
-        for number, raw in zip(self.table.tolist(), self._engine.bytes):
-            text = raw.decode("utf-8", "replace")
-            found[number] = Piece(text[text.startswith(" ") :], text.startswith(" "))
-        found[self.dictionary.unk()] = _NO_TEXT
-        return found
-
-
-class SentencePieceTokenizer(TokenToIds):
-    """A SentencePiece model and the dict.txt with its pieces.
-
-    Gives the same ids as writing the pieces as text (``spm_encode``) and looking them up
-    (``fairseq-preprocess``): characters that the model lacks are looked up too, and become ``<unk>`` unless
-    the dictionary has them.
-    """
-
-    kind = "sentencepiece"
-
-    def __init__(self, model: Path, dictionary: Path) -> None:
-        self._engine = load_spiece(model)
-        words = [self._engine.id_to_piece(number) for number in range(self._engine.get_piece_size())]
-        files = {"model": model, "dictionary": dictionary}
-        super().__init__(words, load_dictionary(dictionary), files, {})
-        # After the model's own ids come the dictionary's, for pieces that must be looked up as text.
-        entries = np.arange(len(self.dictionary), dtype=np.int64)
-        self._first_entry = len(words)
-        self.table = np.concatenate([self.table[:-1], entries, self.table[-1:]])
-        # <unk> stands for any text, and fairseq splits a piece that contains white space.
-        odd = {number for number, word in enumerate(words) if word.split() != [word]}
-        self._odd = odd | {self._engine.unk_id()}
-
-    def pieces(self, rows: Sequence[str]) -> List[List[int]]:
-        found: List[List[int]] = self._engine.encode(list(rows), out_type=int, num_threads=1)
-        for number, ids in enumerate(found):
-            if not self._odd.isdisjoint(ids):
-                words = " ".join(self._engine.encode(rows[number], out_type=str)).split()
-                found[number] = [self._first_entry + self.dictionary.index(word) for word in words]
-        return found
-
-
-def tokenizer_for_encoder(folder: Path, cased: Optional[bool] = None) -> TokenToIds:
-    """The tokenizer of an encoder made by ``fairseq-adv convert``, from its folder."""
-    if (folder / "vocab.txt").is_file():
-        return WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt", cased)
-    if cased:
-        raise DataError(
-            "--cased is for WordPiece; GPT-2 BPE always keeps case, and ALBERT's tokenizer_config.json "
-            "determines whether it does. Leave --cased out."
-        )
-    if (folder / MODEL).is_file():
-        return AlbertTokenizer(folder / MODEL, folder / "dict.txt")
-    if (folder / "encoder.json").is_file() and (folder / "vocab.bpe").is_file():
-        return Gpt2Tokenizer(folder / "encoder.json", folder / "vocab.bpe", folder / "dict.txt")
-    raise DataError(
-        f"{folder}: neither vocab.txt (WordPiece), nor encoder.json and vocab.bpe (GPT-2 BPE), nor {MODEL} "
-        "(ALBERT) found. Pass a folder written by fairseq-adv convert."
-    )
-
-
-def load_tokenizer(tokenizer_dir: Optional[str], data: str) -> TokenToIds:
-    """The tokenizer in ``--tokenizer-dir``, or in the first data folder.
-
-    Raises:
-        DataError: there is no tokenizer.
-    """
-    if tokenizer_dir:
-        return tokenizer_for_encoder(Path(tokenizer_dir))
-    folder = Path(data.split(":")[0])
-    if not (folder / "dict.txt").is_file():
-        raise DataError(
-            f"{folder}: no dict.txt found. Pass the encoder's folder, with dict.txt and its vocab.txt, "
-            "encoder.json and vocab.bpe, or spiece.model, as --tokenizer-dir."
-        )
-    return tokenizer_for_encoder(folder)
+        place = "fairseq_adv.data.tokenizers.saved_tokenizer"
+        warnings.warn(f"load_tokenizer is in {place} now, and only there from 0.4 on", DeprecationWarning, 2)
+        return saved_tokenizer.load_tokenizer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,6 +10,7 @@ from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
 from fairseq_adv.data.tokenizers.special_tokens import special_tokens
+from fairseq_adv.data.tokenizers.text_to_ids import CompiledTokenizer
 
 # Key in tokenizer_config.json -> (key of the normalizer in tokenizer.json, transformers' default for BERT).
 _SETTINGS: Dict[str, Tuple[str, Optional[bool]]] = {
@@ -18,6 +19,16 @@ _SETTINGS: Dict[str, Tuple[str, Optional[bool]]] = {
     "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
 _FIX = "Correct it, or remove the file and pass --cased if needed."
+
+
+class WordPieceTokenizer(CompiledTokenizer):
+    """BERT's WordPiece, from the encoder's own vocab.txt and the dict.txt of its fairseq checkpoint."""
+
+    kind = "wordpiece"
+
+    def __init__(self, vocab: Path, dictionary: Path, cased: Optional[bool] = None) -> None:
+        engine = wordpiece_engine(vocab, cased)
+        super().__init__(engine, dictionary, {"vocab": vocab}, wordpiece_options(engine))
 
 
 def wordpiece_engine(vocab: Path, cased: Optional[bool] = None) -> Any:

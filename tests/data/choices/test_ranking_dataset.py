@@ -12,7 +12,8 @@ from fairseq_adv.data.choices.questions import Choice, Question
 from fairseq_adv.data.choices.ranking_dataset import RankingDataset, epoch_indices
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.segments import SegmentTable
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 
 pytestmark = pytest.mark.fast
 

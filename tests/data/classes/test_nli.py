@@ -14,7 +14,8 @@ from glue_samples import small_wordpiece
 from fairseq_adv.data.classes.prepare_classification import PrepareConfig
 from fairseq_adv.data.classes.prepare_nli import prepare_nli
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import Prepared
 
 pytestmark = pytest.mark.fast

@@ -19,7 +19,8 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.table_files import PlacedRow
 from fairseq_adv.data.text.labelled_folder import class_dictionary, class_names, class_order
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import Prepared
 
 pytestmark = pytest.mark.fast

@@ -24,7 +24,7 @@ from fairseq_adv.data.corpus.corpus import Corpus
 from fairseq_adv.data.corpus.reader import Reading
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text import indexed
-from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer
+from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
 
 FILES = ("train.bin", "train.idx", "dict.txt")
 

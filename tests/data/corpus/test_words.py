@@ -14,7 +14,9 @@ from glue_samples import AWKWARD, small_bpe, small_wordpiece, write
 
 from fairseq_adv.data.corpus.words import WHITE_SPACE, WordCache
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer, SentencePieceTokenizer, WordPieceTokenizer
+from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
+from fairseq_adv.data.tokenizers.spiece import SentencePieceTokenizer
+from fairseq_adv.data.tokenizers.wordpiece import WordPieceTokenizer
 
 pytestmark = pytest.mark.fast
 

@@ -12,7 +12,8 @@ from glue_samples import AWKWARD, WRITERS, ax, mnli, rte, small_bpe, sst2, stsb,
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TASKS, task_layout
 from fairseq_adv.data.glue.prepare_glue import prepare, tasks_in
-from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer, TokenToIds
+from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,9 @@ from token_data import span_question, write_squad
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.spans.spans_dataset import SpansDataset, cut_into_windows, targets_of
 from fairseq_adv.data.spans.squad import Squad, read_squad
-from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer, TokenToIds, WordPieceTokenizer
+from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.tokenizers.wordpiece import WordPieceTokenizer
 
 CONTEXT = "w0 w1 w2 w3 w4 w5 w6 w7 w8 w9"
 

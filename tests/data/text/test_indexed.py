@@ -18,7 +18,7 @@ from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.text.indexed import write_indexed
 from fairseq_adv.data.text.labelled_folder import label_dictionary
 from fairseq_adv.data.tokenizers.registered_bpe import WordPieceBPE, WordPieceBPEConfig
-from fairseq_adv.data.tokenizers.text_to_ids import WordPieceTokenizer
+from fairseq_adv.data.tokenizers.wordpiece import WordPieceTokenizer
 
 pytestmark = pytest.mark.fast
 

@@ -10,8 +10,9 @@ from glue_samples import AWKWARD, small_bpe, small_spiece, small_wordpiece, sst2
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.tokenizers import FOLDER
-from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, saved_tokenizer
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, tokenizer_for_encoder
+from fairseq_adv.data.tokenizers import saved_tokenizer as saved_tokenizer_module
+from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, saved_tokenizer, tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 
 pytestmark = pytest.mark.fast
 
@@ -52,6 +53,12 @@ def test_the_options_matter(tmp_path: Path) -> None:
     """What the test above would not see if they did not."""
     folder = small_wordpiece(tmp_path / "encoder")
     assert ids(tokenizer_for_encoder(folder, True)) != ids(tokenizer_for_encoder(folder, None))
+
+
+def test_it_was_found_elsewhere_in_0_2() -> None:
+    with pytest.warns(DeprecationWarning, match=r"load_tokenizer is in .*saved_tokenizer now"):
+        from fairseq_adv.data.tokenizers.text_to_ids import load_tokenizer
+    assert load_tokenizer is saved_tokenizer_module.load_tokenizer
 
 
 def test_prepared_data_has_one(tokenizer: TokenToIds, tmp_path: Path) -> None:

@@ -13,8 +13,14 @@ from glue_samples import AWKWARD, small_spiece
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.registered_bpe import AlbertBPE
-from fairseq_adv.data.tokenizers.spiece import MODEL, load_spiece, spiece_engine, spiece_settings
-from fairseq_adv.data.tokenizers.text_to_ids import AlbertTokenizer, tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.spiece import (
+    MODEL,
+    AlbertTokenizer,
+    load_spiece,
+    spiece_engine,
+    spiece_settings,
+)
 
 pytestmark = pytest.mark.fast
 

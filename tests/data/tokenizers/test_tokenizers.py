@@ -14,9 +14,9 @@ from glue_samples import AWKWARD, small_bpe, small_wordpiece, write
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers import gpt2_bpe, registered_bpe
-from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Engine
-from fairseq_adv.data.tokenizers.text_to_ids import Gpt2Tokenizer, WordPieceTokenizer, tokenizer_for_encoder
-from fairseq_adv.data.tokenizers.wordpiece import wordpiece_engine
+from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Engine, Gpt2Tokenizer
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.wordpiece import WordPieceTokenizer, wordpiece_engine
 
 
 @pytest.fixture(scope="module")

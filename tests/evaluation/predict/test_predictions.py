@@ -17,7 +17,7 @@ from tiny import kept, qnli, rename_labels, save, tsv, with_test_splits
 
 from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.ensemble import ScoredRows, Scores
 from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict

@@ -18,7 +18,7 @@ from fairseq_adv import load
 from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.prepare_glue import prepare
-from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.predict import Request, predict
 from fairseq_adv.tasks.text_classification import TextClassificationConfig

@@ -20,7 +20,7 @@ from fairseq_adv import load
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.spans.spans_dataset import SpansDataset, cut_into_windows
 from fairseq_adv.data.spans.squad import read_squad
-from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.kinds import InputFile
 from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict

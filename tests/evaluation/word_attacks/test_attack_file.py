@@ -21,7 +21,7 @@ from tiny import save
 
 from fairseq_adv import load
 from fairseq_adv.data.glue.prepare_glue import prepare
-from fairseq_adv.data.tokenizers.text_to_ids import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.word_attacks.resources import Resources
 from fairseq_adv.evaluation.word_attacks.victim import AttackedFile, Victim, read_examples
 from fairseq_adv.evaluation.word_attacks.words import words_of
