@@ -134,7 +134,7 @@ def test_the_evidence_run_as_an_array(cluster: Cluster, submit: Submit, tmp_path
     (tmp_path / "fill.py").write_text(GRID)
     line = f"{sys.executable} {tmp_path}/fill.py {data} {out} --records {tmp_path}/records"
     job = submit("--array=0-1", f"--wrap={line}")
-    assert set(job.end().split()) == {"COMPLETED"}
+    assert set(job.end(600).split()) == {"COMPLETED"}
     lines = (tmp_path / "records" / "movie-reviews.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     names = [record["name"] for record in records]
