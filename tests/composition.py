@@ -16,6 +16,7 @@ from unittest import mock
 
 from fairseq.dataclass import utils
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental import compose as compose_from_scratch
@@ -64,19 +65,19 @@ def compose(config_name: str, overrides: list[str], strict: bool) -> DictConfig:
 
 
 def _base(config_name: str, groups: tuple[str, ...]) -> DictConfig:
-    """The parts that groups choose are independent: each choice is composed once, and put beside others."""
+    """The parts that groups choose are independent: what fairseq has stored for each is put beside others."""
     if groups not in _bases:
-        if len(groups) < 2:
-            with mock.patch.object(ConfigLoaderImpl, "_load_primary_config", load_primary):
-                _bases[groups] = compose_from_scratch(config_name, overrides=list(groups), strict=False)
-        else:
+        if groups:
             made = copy.deepcopy(_base(config_name, ()))
             for line in groups:
-                name = line.partition("=")[0]
-                part = copy.deepcopy(_base(config_name, (line,))._get_node(name))
+                name, _, choice = line.partition("=")
+                part = copy.deepcopy(ConfigStore.instance().load(f"{name}/{choice}.yaml").node)
                 made.__dict__["_content"][name] = part
                 part._set_parent(made)
-            _bases[groups] = made
+        else:
+            with mock.patch.object(ConfigLoaderImpl, "_load_primary_config", load_primary):
+                made = compose_from_scratch(config_name, overrides=[], strict=False)
+        _bases[groups] = made
     return _bases[groups]
 
 

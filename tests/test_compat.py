@@ -105,8 +105,8 @@ def test_a_failure_of_the_pth_is_told_when_fairseq_is_imported_and_once(tmp_path
 SPAWN = """
 if __name__ == "__main__":
     import multiprocessing
-    from fairseq.utils import get_activation_fn
-    worker = multiprocessing.get_context("spawn").Process(target=get_activation_fn, args=("relu",))
+    from importlib import import_module
+    worker = multiprocessing.get_context("spawn").Process(target=import_module, args=("fairseq.utils",))
     worker.start()
     worker.join()
     sys.exit(worker.exitcode)
@@ -222,7 +222,7 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, count in (("train", 24), ("valid", 8)):
         lines = [" ".join(f"w{(i * 7 + j) % 20}" for j in range(5 + i % 5)) for i in range(count)]
         (folder / name).write_text("\n".join(lines) + "\n")
-    done = run_from_scratch(
+    done = run_command(
         command("fairseq-preprocess"), "--only-source", "--trainpref", str(folder / "train"),
         "--validpref", str(folder / "valid"), "--destdir", str(folder / "data"), "--workers", "2",
     )  # fmt: skip
@@ -258,6 +258,7 @@ def sentence_args(data: Path, save: Path, updates: int) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed")
 def test_two_workers_train_and_resume(tmp_path: Path) -> None:
     """On resuming, rank 0 reads the checkpoint and sends it to the other."""
@@ -328,6 +329,7 @@ def test_hydra_shows_the_real_message_of_a_failing_criterion(tmp_path: Path) -> 
     assert "raising_plugin" in done.stderr and "HYDRA_FULL_ERROR=1" in done.stderr
 
 
+@pytest.mark.slow  # the default lane: integration/test_divergence.py
 def test_hydra_shows_what_the_project_reports_in_one_line(tmp_path: Path) -> None:
     done = hydra_train(tmp_path, criterion="flooding")
     assert done.returncode == 1

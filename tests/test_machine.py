@@ -57,7 +57,9 @@ KERNEL = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 SIZE = 64 * 2**20
 PAGE_FAULTS = f"""
 import resource
-import fairseq_adv.plugin, torch
+from fairseq_adv_compat.machine import ask_for_huge_pages
+ask_for_huge_pages()
+import torch
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 tensor = torch.zeros({SIZE // 4})
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
@@ -72,7 +74,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     tuple(map(int, torch.__version__.split(".")[:2])) < (2, 2),
     reason="torch's allocator doesn't ask before 2.2",
 )
-def test_the_plugin_asks_for_huge_pages_unless_the_user_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_asks_for_huge_pages_unless_the_user_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("THP_MEM_ALLOC_ENABLE", raising=False)
     faults = []
     for chosen in ({"THP_MEM_ALLOC_ENABLE": "0"}, {}):

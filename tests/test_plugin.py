@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from fairseq.distributed import utils
 from support import (
     ADVERSARIAL,
     PLUGIN,
     VOCABULARY,
+    build,
     fairseq_train,
     run_from_scratch,
     slow,
@@ -40,11 +43,14 @@ def ask(code: str, *words: str, **changed: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
-def test_importing_the_package_or_load_changes_nothing() -> None:
-    code = (
-        STATE + "before = state()\nfrom fairseq_adv import load\nimport fairseq_adv\nprint(before == state())"
+def test_importing_the_package_or_load_changes_nothing_and_the_plugin_registers_and_patches() -> None:
+    code = STATE + (
+        "before = state()\nfrom fairseq_adv import load\nimport fairseq_adv\nsame = before == state()\n"
+        "import fairseq_adv.plugin\nfrom fairseq.tasks import TASK_REGISTRY\n"
+        "from fairseq.criterions import CRITERION_REGISTRY\n"
+        "print(same, 'wsc' in TASK_REGISTRY, 'freelb' in CRITERION_REGISTRY, before[:3] != state()[:3])"
     )
-    assert ask(code) == "True"
+    assert ask(code) == "True True True True"
 
 
 def test_importing_the_package_imports_neither_torch_nor_fairseq() -> None:
@@ -65,20 +71,11 @@ def test_a_loaded_model_leaves_the_process_as_it_was(tmp_path: Path) -> None:
     assert ask(code, str(tmp_path / "out" / "checkpoint_last.pt")) == "True False"
 
 
-def test_the_plugin_registers_and_patches() -> None:
-    code = STATE + (
-        "before = state()\nimport fairseq_adv.plugin\nfrom fairseq.tasks import TASK_REGISTRY\n"
-        "from fairseq.criterions import CRITERION_REGISTRY\n"
-        "print('wsc' in TASK_REGISTRY, 'freelb' in CRITERION_REGISTRY, before[:3] != state()[:3])"
-    )
-    assert ask(code) == "True True True"
-
-
 @pytest.mark.parametrize(
     ("name", "module"),
     [
-        ("criterions", "criterions"), ("wordpiece_bpe", "registered_bpe"),
-        *(slow(name, name) for name in ("tasks", "models", "optim")), slow("albert_bpe", "registered_bpe"),
+        ("criterions", "criterions"), *(slow(name, name) for name in ("tasks", "models", "optim")),
+        slow("wordpiece_bpe", "registered_bpe"), slow("albert_bpe", "registered_bpe"),
     ],
 )  # fmt: skip
 def test_former_attributes_work_with_a_warning(name: str, module: str) -> None:
@@ -119,7 +116,25 @@ STARTS = {  # what the installed command's file imports, which every worker runs
 }
 
 
-@pytest.mark.parametrize("start", ["fairseq-train", slow("fairseq-adv train")])
+def not_run(cfg: object) -> None:
+    """What fairseq would train with; a worker finds it by its name."""
+
+
+def test_workers_that_fairseq_starts_are_told_to_import_the_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bytes] = []
+    monkeypatch.setattr(
+        torch.multiprocessing, "spawn", lambda fn, args, **_: told.append(pickle.dumps(args[0]))
+    )
+    run = build(train_args(write_task(tmp_path), None, "freelb"))
+    run.cfg.distributed_training.distributed_init_method = "tcp://127.0.0.1:1"
+    utils.call_main(run.cfg, not_run)
+    assert len(told) == 1 and b"fairseq_adv.plugin" in told[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", STARTS)
 def test_workers_that_fairseq_starts_have_the_plugin(tmp_path: Path, start: str) -> None:
     """As on several GPUs: each worker is a new process, here from a file like the installed command's."""
     data = write_task(tmp_path / "data")
@@ -142,7 +157,8 @@ def test_workers_that_fairseq_starts_have_the_plugin(tmp_path: Path, start: str)
         assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[1])
 
 
-@pytest.mark.parametrize("spelling", ["link", slow("relative")])
+@pytest.mark.slow
+@pytest.mark.parametrize("spelling", ["link", "relative"])
 def test_train_takes_the_plugin_by_any_path(tmp_path: Path, spelling: str) -> None:
     data = write_task(tmp_path / "data")
     (tmp_path / "fairseq_adv").symlink_to(PLUGIN)

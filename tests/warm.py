@@ -195,6 +195,7 @@ def prepare(tell: Callable[[list[str]], None]) -> None:
     plugin = Path(__file__).resolve().parent.parent / "fairseq_adv"
     utils.import_user_module(argparse.Namespace(user_dir=str(plugin)))
     composition.remember(tell)
+    composition.compose_ahead([])  # fairseq's own defaults
     logging.getLogger().handlers.clear()  # an import wrote a line; a command sets up its own log
     gc.collect()
     gc.freeze()  # a fork that collects garbage would copy all of it

@@ -116,6 +116,7 @@ def test_a_part_that_may_not_end_in_time_is_left_for_the_next_call(day: Day) -> 
     assert ran(day()) == ["modes-single", "peers-large-bf16", "peers-large-fp16"]
 
 
+@pytest.mark.slow
 def test_a_part_is_ended_when_time_is_up_and_begins_again(day: Day) -> None:
     done = day("--minutes", "9", "--tiny", SECONDS="538", SLOW="peers.py")  # two seconds
     assert (done.returncode, ran(done)) == (1, ["peers-tiny"])

@@ -45,6 +45,7 @@ def row(text: str, *begin: str) -> list[str]:
     return [field.strip() for field in lines[0].split("|")[3:-1]]
 
 
+@pytest.mark.slow  # test_cells_on_the_pretended_gpu runs and compares two
 def test_cells_run_once_and_a_broken_method_fails(
     tmp_path: Path, main: ScriptMain, monkeypatch: pytest.MonkeyPatch
 ) -> None:

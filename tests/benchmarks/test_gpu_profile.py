@@ -45,6 +45,7 @@ def test_the_name_of_the_time_before_torch_2_4(main: ScriptMain) -> None:
     assert main.module.gpu_ms(old) == 2.0
 
 
+@pytest.mark.slow
 def test_an_update_on_this_machine_and_its_trace(main: ScriptMain, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     words = ["random:6", "--side", "standard", "--sentences", "2", "--updates", "1", "--lines", "4"]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from corpus_samples import awkward_corpus, row_lengths, split_bytes
 from glue_samples import AWKWARD, small_bpe, small_wordpiece
-from support import handle_interrupts, run_command, start_command, verb
+from support import handle_interrupts, run_command, slow, start_command, verb
 
 import fairseq_adv.cli
 
@@ -146,6 +146,7 @@ def test_killed_for_real_and_run_again(encoder: Path, large: Path, tmp_path: Pat
     assert sorted(path.name for path in out.iterdir()) == [f"shard{i}" for i in range(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_a_killed_worker_costs_its_own_shard_only(encoder: Path, large: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
@@ -166,7 +167,7 @@ def test_a_killed_worker_costs_its_own_shard_only(encoder: Path, large: Path, tm
     assert kept == {i: identity(out / f"shard{i}") for i in (0, 2, 3)}
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [slow(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.timing
 def test_interrupted(encoder: Path, large: Path, tmp_path: Path, number: signal.Signals, status: int) -> None:
     out = tmp_path / "out"
@@ -190,6 +191,7 @@ def test_interrupted(encoder: Path, large: Path, tmp_path: Path, number: signal.
     assert faults == [f"error: {out}/shard{i}: missing" for i in range(6) if i not in made]
 
 
+@pytest.mark.slow  # the default lane: hostile/test_full_disk.py
 def test_a_full_disk(encoder: Path, large: Path, tmp_path: Path) -> None:
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))

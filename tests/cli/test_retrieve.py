@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import environment, handle_interrupts, run_command, verb, warmed
+from support import environment, handle_interrupts, run_command, slow, verb, warmed
 
 pytest.importorskip("tantivy", reason="needs tantivy: pip install 'fairseq_adv[retrieval]'")
 
@@ -159,7 +159,7 @@ def test_without_tantivy(
     assert "pip install 'fairseq_adv[retrieval]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGKILL, slow(signal.SIGINT), slow(signal.SIGTERM)])
 @pytest.mark.timing
 def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals) -> None:
     source = questions(tmp_path / "in.jsonl", 300)

@@ -364,7 +364,7 @@ def test_the_generators_stand_where_a_plain_update_leaves_them(data: Path, metho
 
 @pytest.mark.parametrize(
     ("method", "mode"),
-    [(m, mode) if mode == LAYERDROP or m in FEW else slow(m, mode)
+    [(m, mode) if m in FEW else slow(m, mode)
      for m in METHODS for mode in (LAYERDROP, ["--amp"], [FP16])],
     ids=lambda value: value if isinstance(value, str) else value[0],
 )  # fmt: skip
@@ -492,8 +492,11 @@ def test_a_dummy_batch_changes_nothing_and_does_not_move_delta(data: Path, metho
         assert all(torch.equal(delta, deltas[0]) for delta in deltas)
 
 
-@pytest.mark.parametrize("precision", [[], HALF], ids=["fp32", "fp16"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "precision"),
+    [*((m, []) for m in METHODS), *((m, HALF) if m in FEW else slow(m, HALF) for m in METHODS)],
+    ids=lambda value: value if isinstance(value, str) else "fp16" if value else "fp32",
+)  # fmt: skip
 def test_an_error_in_the_middle_leaves_the_model_as_it_was(
     data: Path, method: str, precision: list[str]
 ) -> None:

@@ -19,6 +19,7 @@ from support import (
     build,
     fairseq_train,
     logged,
+    slow,
     train_args,
 )
 
@@ -27,6 +28,7 @@ from criterions.restated import flat, run_of
 # One replay of freeat is one update.
 BASES = {name: [*words, *(["--adv-steps", "1"] if name == "freeat" else [])]
          for name, words in OPTIONS.items() if name != "flooding"}  # fmt: skip
+KINDS = ("freelb", "freeat", "pgd", "tavat", "alum_vat", "smart")  # of updates
 DESCENT = ["--optimizer", "sgd", "--lr", "1.0", "--clip-norm", "0"]  # an update is minus the gradient
 # fairseq's half precision takes no SGD: Adam without memory, whose eps is far above |g|, is the same to 1e-3.
 FP16 = [
@@ -115,7 +117,7 @@ def test_the_scope_decides_where_micro_batches_lie_on_both_sides(data: Path, sco
     assert (ours - other).norm() > 0.1 * other.norm()
 
 
-@pytest.mark.parametrize("base", [*BASES])
+@pytest.mark.parametrize("base", [base if base in KINDS else slow(base) for base in BASES])
 def test_below_b_an_update_is_that_of_the_base_method_backwards(data: Path, base: str) -> None:
     run = build(train_args(data, None, base, *DESCENT, *BASES[base]))
     plain = update(run, [batch(run, [0, 1, 2, 3, 4])])
@@ -124,7 +126,10 @@ def test_below_b_an_update_is_that_of_the_base_method_backwards(data: Path, base
         assert_equal_vectors(update(run, [batch(run, [0, 1, 2, 3, 4])]), sign * plain, 2e-5)
 
 
-@pytest.mark.parametrize("base", [m for m in BASES if METHODS[m].backwards == 1 or m == "freeat"])
+@pytest.mark.parametrize(
+    "base",
+    [m if m in KINDS else slow(m) for m in BASES if METHODS[m].backwards == 1 or m == "freeat"],
+)
 def test_a_loss_with_one_backward_is_flooded_per_micro_batch(data: Path, base: str) -> None:
     run = build(train_args(data, None, base, *DESCENT, *BASES[base]))
     plain = update(run, [batch(run, [0, 1, 2, 3, 4])])
@@ -143,6 +148,7 @@ def test_other_objectives_are_flooded(folders: dict[str, Path], objective: str) 
     assert_equal_vectors(updates[1], -updates[0], 2e-5)
 
 
+@pytest.mark.slow  # both are the restated loss, above
 def test_both_scopes_are_equal_with_one_process_and_no_accumulation(data: Path) -> None:
     """Two epochs around b, with dropout, clipping and Adam: the same weights to the bit."""
     words = ["--dropout", "0.1", "--clip-norm", "0.5", "--optimizer", "adam", "--lr", "0.01"]

@@ -37,7 +37,6 @@ def _no_search_for_cycles() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("_no_search_for_cycles")

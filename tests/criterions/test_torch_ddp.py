@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from fairseq.distributed.distributed_timeout_wrapper import DistributedTimeoutWrapper
 from fairseq.distributed.module_proxy_wrapper import ModuleProxyWrapper
@@ -75,6 +76,7 @@ def test_the_passes_of_a_loss_may_drop_different_layers(tmp_path: Path) -> None:
         assert (2 * first - expected).norm() <= 3e-6 * expected.norm(), method
 
 
+@pytest.mark.slow
 def test_the_wrapper_of_heartbeat_timeout_costs_no_reductions(tmp_path: Path) -> None:
     """One for each bucket of gradients, as without it."""
     data = write_task(tmp_path / "data", classes=3)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from glue_recipe import written
+from support import slow
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.workspace import check_files, differences, finished, read_manifest, workspace
@@ -140,7 +141,7 @@ def make_and_die(out: Path, at: int, resumes: bool) -> bool:
         os._exit(1)
 
 
-@pytest.mark.parametrize("resumes", [False, True])
+@pytest.mark.parametrize("resumes", [slow(False), True])
 def test_killed_at_any_step_and_run_again_gives_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resumes: bool
 ) -> None:

@@ -177,6 +177,7 @@ def test_what_is_broken_fails(
     assert any(named in record.getMessage() for record in caplog.records if record.levelname == "WARNING")
 
 
+@pytest.mark.slow
 def test_the_script_reports_what_is_broken(small: Path, tmp_path: Path) -> None:
     (small / "scripts").mkdir()
     shutil.copy(ROOT / "scripts" / "docs.sh", small / "scripts")

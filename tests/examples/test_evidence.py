@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from evidence_samples import wait_for, write_evidence_data, write_small_encoder
-from support import PLUGIN, build, handle_interrupts, run_command, start_command, write_task
+from support import PLUGIN, build, handle_interrupts, run_command, slow, start_command, write_task
 
 from fairseq_adv.criterions import methods
 from fairseq_adv.data.errors import DataError
@@ -104,7 +104,7 @@ def test_the_grid_is_fair_and_in_order() -> None:
     assert longer[longer.index("--max-update") + 1] == "576"
 
 
-@pytest.mark.parametrize("name", GRID["methods"])
+@pytest.mark.parametrize("name", [name if name == "smart" else slow(name) for name in GRID["methods"]])
 def test_every_cell_is_a_command_that_fairseq_accepts(name: str, tmp_path: Path) -> None:
     """Options are checked when the criterion is built; a misspelt one ends the parser."""
     tiny = "--arch roberta_base --encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32"
@@ -443,6 +443,7 @@ def test_missing_data_are_named(tmp_path: Path) -> None:
     assert done.returncode == 2 and "nowhere/attack/counterfitted_neighbors.json: no such file" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_project_s_own_command_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """By which the encoder and the reviews are fetched."""
     fill.run_verb("user-dir")

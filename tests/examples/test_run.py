@@ -13,7 +13,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from recipes import EXAMPLES, SMOOTH, TINY, composed, launcher, numbers, recipe, run_py, tiny_data
-from support import PLUGIN, command, launched, run_command, run_from_scratch, weights
+from support import PLUGIN, command, launched, run_command, run_from_scratch, slow, weights
 
 Encoder = Callable[[str], Path]
 SMALL = [*TINY, "task.max_positions=16"]
@@ -224,6 +224,7 @@ def test_a_stopped_run_goes_on_from_its_last_checkpoint(tmp_path: Path, encoder:
     assert steps == {9}, "freeat: three steps of Adam count as one update"
 
 
+@pytest.mark.slow  # a head that goes on: tasks/test_multiple_choice_tasks.py
 def test_a_stage_of_arc_goes_on_with_weights_and_head_of_the_one_before(
     tmp_path: Path, encoder: Encoder
 ) -> None:
@@ -262,7 +263,7 @@ def test_albert_trains_from_a_converted_encoder_s_sizes(tmp_path: Path, encoder:
     assert model["encoder.sentence_encoder.input_projection.weight"].shape == (16, 128)
 
 
-@pytest.mark.parametrize("name", ["squad", "ner"])
+@pytest.mark.parametrize("name", ["squad", slow("ner")])
 def test_spans_and_tags_are_chosen_by_f1(tmp_path: Path, encoder: Encoder, name: str) -> None:
     """The command trains with the perturbation's shares, validates, and keeps the best checkpoint by F1."""
     small = ["task.window_overlap=2", "task.max_answer_tokens=4"] if name == "squad" else []
@@ -282,6 +283,7 @@ def test_spans_and_tags_are_chosen_by_f1(tmp_path: Path, encoder: Encoder, name:
     assert "classification_heads.token_head.out_proj.weight" in best["model"]
 
 
+@pytest.mark.slow  # the same curriculum by fairseq-train: integration/test_pretraining_resume.py
 def test_bert_from_scratch_changes_rate_and_method_in_one_run(tmp_path: Path) -> None:
     """Ten epochs, five rates; VAT from the middle on."""
     done = run_py(

@@ -18,6 +18,7 @@ Encoder = Callable[[str], Path]
 SMALL = [*TINY, "task.max_positions=16"]
 
 
+@pytest.mark.slow  # what jobs of a process share: test_fairseq_patches.py
 def test_the_sweep_of_the_readme_gives_the_weights_of_separate_runs(tmp_path: Path, encoder: Encoder) -> None:
     """Bit for bit, and the best checkpoint of each run is its own; each log has its own lines."""
     readme = (EXAMPLES / "glue" / "README.md").read_text(encoding="utf-8")
@@ -45,6 +46,7 @@ def test_the_sweep_of_the_readme_gives_the_weights_of_separate_runs(tmp_path: Pa
         assert len([line for line in lines if line.kind == TRAIN]) == 1
 
 
+@pytest.mark.slow  # refused for that reason: integration/test_changed_options.py
 def test_jobs_that_share_a_folder_are_refused(tmp_path: Path, encoder: Encoder) -> None:
     """fairseq-hydra-train as its users call it: without run.py the second job would continue the first."""
     start = f"checkpoint.finetune_from_model={encoder('glue')}/model.pt"

@@ -18,7 +18,7 @@ from updates import OBJECTIVES, UPDATES, train
 pytestmark = pytest.mark.skipif(not POSSIBLE, reason="needs torch 2.4 or newer, and no GPU")
 HAS_CLASSES = ("classes", "tagging")  # whose gradients have an accordance
 # Operations of an update with 12 layers, by method and precision; each starts a kernel.
-OPERATIONS = [("freelb", "fp16", 3850), ("freelb", "bf16", 3850), ("smart", "fp16", 5100)]
+OPERATIONS = [("freelb", "fp16", 3850), slow("freelb", "bf16", 3850), slow("smart", "fp16", 5100)]
 
 
 @pytest.fixture

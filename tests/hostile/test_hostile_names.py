@@ -191,6 +191,7 @@ def test_an_ascii_locale(encoder: Path, tmp_path: Path) -> None:
     assert b"Error" not in done.stderr
 
 
+@pytest.mark.slow  # the log's file: below
 def test_a_training_s_log(films: Path, tmp_path: Path) -> None:
     """Also in an ASCII locale, where Python's logs contain tracebacks instead of such lines."""
     data = shutil.copytree(films / "data", tmp_path / f"é{NAME}")

@@ -19,6 +19,7 @@ from fairseq.dataclass import FairseqDataclass
 from hostile_configurations import State
 from omegaconf import OmegaConf
 from omegaconf.nodes import AnyNode
+from support import slow
 
 from fairseq_adv_compat import checkpoints
 from fairseq_adv_compat.allow_list import _subclasses, fairseq_globals, plain_globals
@@ -158,7 +159,7 @@ def vehicles(options: Iterator[str]) -> Iterator[tuple[str, State]]:
         yield f"{name} {place.__name__} {option}", place(carrier(kind, option), option)
 
 
-@pytest.mark.parametrize("native", NATIVE)
+@pytest.mark.parametrize("native", [checkpoints.NATIVE, *([slow(False)] if checkpoints.NATIVE else [])])
 def test_nothing_carries_a_payload(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each allowed class in each place, with the evaluated options in turn."""
     monkeypatch.setattr(checkpoints, "NATIVE", native)

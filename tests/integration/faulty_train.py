@@ -4,7 +4,7 @@ FAULT      oom: a forward pass of the last worker raises; nan: it gives NaN; idl
            mini-batch in an update; save, copy: the process is killed with SIGKILL when it has written half of
            a checkpoint, or of the copy of one; INT, TERM, USR1: that signal comes to the last worker and to
            the processes that load its data; twice: Ctrl-C, and again; elsewhere: that worker is in another
-           folder, FAULT_OUT's neighbour
+           folder, FAULT_OUT's neighbour; impatient: none, but it waits a second for another run to end
 FAULT_AT   the number of that pass, update or file, from 1
 FAULT_OUT  gets RANK.pt: the weights at the end, and how many hooks are left
 """
@@ -26,7 +26,7 @@ from fairseq.models.roberta import RobertaEncoder
 from fairseq.trainer import Trainer
 from fairseq_cli.train import cli_main
 
-from fairseq_adv.fairseq_patches import save_dir_lock
+from fairseq_adv.fairseq_patches import save_dir_lock, workers
 from fairseq_adv.fairseq_patches.extra_weights import inference_copies
 
 SIGNALS = {"INT": ["INT"], "TERM": ["TERM"], "USR1": ["USR1"], "twice": ["INT", "INT"]}
@@ -130,11 +130,14 @@ def main() -> None:
         trainers.append(self)
 
     Trainer.__init__ = init
+    workers.HEAD_START = 2.0
     if FAULT in ("save", "copy"):
         be_killed_in_a_save()
     elif FAULT == "elsewhere":
         save_dir_lock.PATIENCE_WITH_FILES = 1.0
         os.chdir(Path(os.environ["FAULT_OUT"]).parent / ("elsewhere" if IS_LAST else ""))
+    elif FAULT == "impatient":
+        save_dir_lock.PATIENCE = 1.0
     elif FAULT in SIGNALS:
         be_signalled_in_an_update()
     elif FAULT == "idle":

@@ -79,7 +79,8 @@ def test_more_epochs_go_on_to_the_end_of_a_longer_run(data: Path, save: Path, tm
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-@pytest.mark.parametrize("after", [slow("1"), "3"])
+@pytest.mark.slow
+@pytest.mark.parametrize("after", ["1", "3"])
 def test_other_workers_with_the_same_product_see_the_same_examples(
     data: Path, tmp_path: Path, after: str
 ) -> None:

@@ -58,7 +58,7 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
 @pytest.mark.parametrize(
     ("method", "extra", "told"),
     [
-        ("standard", HIGH, LOSS),
+        slow("standard", HIGH, LOSS),
         slow("standard", [*HIGH, "--amp"], LOSS),
         ("freelb", [*ADVERSARIAL, *HIGH, "--update-freq", "2", "--amp"], LOSS),
         ("standard", [*HIGH, "--clip-norm", "1"], r"update 2: the loss .* lower --lr than 1e\+20\. The"),
@@ -68,7 +68,8 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
         slow("freeat", ["--adv-lr", "1e38"], r"update 2: the loss is not finite\. "),
         ("r3f", NOISED, r"update 1: r3f_divergence is not finite, but task_loss is\. Try a smaller "
          r"perturbation \(--r3f-lambda 3, --r3f-epsilon 1e\+38\)\. "),
-        ("alum_vat", ["--vat-alpha", "1e45"], r"update 1: the loss .* but task_loss is\. .*--vat-alpha 1e"),
+        slow("alum_vat", ["--vat-alpha", "1e45"],
+             r"update 1: the loss .* but task_loss is\. .*--vat-alpha 1e"),
         slow("smart", [*HIGH, "--store-ema"], LOSS),
         ("standard", [*HALF, *HIGH], r"update 2: the loss is not finite, even at the smallest loss scale "
          r"\(--min-loss-scale 3\)\. .*lower --lr .*, or fp32 or --bf16"),
@@ -103,6 +104,7 @@ def test_what_was_saved_stays_and_resumes(data: Path, tmp_path: Path) -> None:
     assert "@ 12 updates)" in done.stdout and 'num_updates": "12"' not in done.stdout
 
 
+@pytest.mark.slow  # that both end, and that rank 0 says why: test_faults.py
 def test_every_worker_ends(data: Path, tmp_path: Path) -> None:
     args = train_args(data, tmp_path, "standard", *HIGH)
     done = run_command(*launched([command("fairseq-train"), *args], 2))
@@ -224,7 +226,7 @@ def test_a_run_that_has_learned_nothing_says_so_last(data: Path, tmp_path: Path,
     assert len(re.findall(told, done.stdout + done.stderr)) == 1
 
 
-@pytest.mark.parametrize("method", ["freelb", slow("standard"), slow("smart"), slow("alum_vat")])
+@pytest.mark.parametrize("method", ["freelb", slow("smart"), slow("alum_vat")])
 def test_a_run_that_learns_says_nothing(data: Path, method: str) -> None:
     words = {"smart": ["--store-ema", "--smart-mu", "0.01"], "freelb": ["--adv-lr", "0.001"]}.get(method, [])
     done = fairseq_train(*train_args(data, None, method, "--max-epoch", "4", *words))

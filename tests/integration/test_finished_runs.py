@@ -33,7 +33,8 @@ def test_it_makes_no_further_update(tmp_path: Path, workers: int, updates: int) 
     ("more", "told"),
     [
         slow([], "--max-epoch 2 is reached. The best loss: "),
-        (["--max-epoch", "9", "--patience", "1", "--lr", "1e-9"], "--patience 1 is used up. The best loss: "),
+        slow(["--max-epoch", "9", "--patience", "1", "--lr", "1e-9"],
+             "--patience 1 is used up. The best loss: "),
         (["--lr-scheduler", "polynomial_decay", "--total-num-update", "4", "--stop-min-lr", "0",
           "--disable-validation"], "--stop-min-lr 0 is reached. The last checkpoint: "),
         slow(["--stop-time-hours", "1e-9"], "--stop-time-hours 1e-09 have passed. The best loss: "),

@@ -56,7 +56,7 @@ def test_whole_equals_update_freq_equals_two_processes(tmp_path: Path, base: str
 
 
 @pytest.mark.parametrize(
-    "dropout", [slow([]), ["--accordance-dropout"]], ids=["probe-without-dropout", "with"]
+    "dropout", [slow([]), slow(["--accordance-dropout"])], ids=["probe-without-dropout", "with"]
 )
 def test_probing_changes_nothing(tmp_path: Path, dropout: list[str]) -> None:
     """52 updates with dropout and Adam: weights and logged losses are those of plain training, to the bit."""
@@ -92,6 +92,7 @@ def test_a_measurement_is_logged_with_the_loss_since_the_one_before(tmp_path: Pa
         assert line["accordance_loss_nats"] == pytest.approx(mean, abs=2e-6)
 
 
+@pytest.mark.slow  # the default lane: accordance/test_accordance_workers.py
 def test_two_workers_measure_what_one_does(tmp_path: Path) -> None:
     data = write_task(tmp_path / "data")
     words = [*SGD, "--max-epoch", "6", "--flood-level", "0", *PROBE, "--accordance-interval", "2"]

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from support import command, fairseq_train, run_command, start_command, train_args, write_task
+from support import command, fairseq_train, start_command, train_args, write_task
 
 from integration.test_faults import train_with
 
@@ -27,7 +27,7 @@ def test_the_second_of_two_runs_refuses(tmp_path: Path, args: list[str]) -> None
             if b"train_inner" in line:
                 break
         before = (tmp_path / "save" / ".running").read_text()
-        done = run_command(command("fairseq-train"), *args)
+        done, _ = train_with("impatient", 1, tmp_path / "out", args, workers=1)
         first.stdout.close()
         assert done.returncode == 1
         who = f"process {json.loads(before)['process']} on {socket.gethostname()}"

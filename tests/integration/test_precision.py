@@ -61,7 +61,8 @@ def straight(data: Path, machines: list[str], tmp_path_factory: pytest.TempPathF
     return {name: folder / name for name in TOLD}
 
 
-@pytest.mark.parametrize("first", ["bf16", slow("none")])
+@pytest.mark.slow  # stopped and restarted on the other machine: test_rank_0_decides_for_all_workers
+@pytest.mark.parametrize("first", ["bf16", "none"])
 @pytest.mark.timing
 def test_killed_and_restarted_on_the_other_machine(
     data: Path, machines: list[str], straight: dict[str, Path], tmp_path: Path,

@@ -26,7 +26,7 @@ WORDS = [
         # With a buffer a thread makes the processes, and then torch does not watch over them.
         ("freelb", 1, "TERM", 3, ["--num-workers", "2", "--data-buffer-size", "0"]),
         ("alum_vat", 2, "USR1", 2, []),  # one of the two workers gets it
-        ("standard", 1, "INT", 5, ["--num-workers", "1", "--save-interval-updates", "2"]),
+        slow("standard", 1, "INT", 5, ["--num-workers", "1", "--save-interval-updates", "2"]),
         slow("freeat", 2, "TERM", 6, ["--num-workers", "1"]),
         slow("freelb", 2, "INT", 3, ["--update-freq", "2", "--num-workers", "1"]),
         slow("alum_vat", 1, "USR1", 11, ["--save-interval", "2"]),

@@ -17,15 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import (
-    ADVERSARIAL,
-    VIRTUAL,
-    fairseq_train,
-    slow,
-    train_args,
-    weights,
-    write_task,
-)  # fmt: skip
+from support import ADVERSARIAL, VIRTUAL, fairseq_train, train_args, weights, write_task
 
 from integration.watched_run import Run, kill
 
@@ -35,20 +27,9 @@ MOMENTS = {"update": "", "write": r"checkpoint_\d+_\d+\.pt\.tmp", "copy": r"chec
 # Who is killed, and when. "training" is fairseq-train alone, without the process that loads its data; of
 # several workers rank 0 writes the checkpoints.
 Shot = tuple[str, str]
-ALL: dict[int, list[Shot]] = {
+SHOTS: dict[int, list[Shot]] = {
     1: list(itertools.product(["all", "training"], MOMENTS)),
     2: list(itertools.product(["all", "rank 0", "rank 1", "launcher"], MOMENTS)),
-}
-# The launcher alone and "training" need processes that start from scratch: seconds each.
-FEW: dict[int, list[Shot]] = {
-    1: [("all", "update"), ("all", "write"), ("all", "copy"), ("all", "update"), ("all", "write")],
-    2: [
-        ("all", "write"),
-        ("rank 0", "copy"),
-        ("rank 0", "update"),
-        ("rank 1", "update"),
-        ("launcher", "update"),
-    ],
 }
 TRIES = 6  # of a shot into a save, which lasts milliseconds
 BATCHES = 64 // 4  # of an epoch
@@ -140,26 +121,20 @@ def assert_same(found: Any, expected: Any, where: str) -> None:
         assert found == expected, where
 
 
-@pytest.mark.parametrize(
-    ("method", "workers", "shots"),
-    [
-        ("freelb", 2, FEW[2]), slow("alum_vat", 1, FEW[1]),
-        *(slow(method, workers, ALL[workers]) for method in OPTIONS for workers in ALL),
-    ],
-)  # fmt: skip
+@pytest.mark.slow  # test_equal_updates.py kills once, test_faults.py within a save
+@pytest.mark.parametrize(("method", "workers"), [*itertools.product(OPTIONS, SHOTS)])
 @pytest.mark.timing
 def test_killed_again_and_again_it_ends_as_if_it_had_not_been(
-    tmp_path: Path, method: str, workers: int, shots: list[Shot]
+    tmp_path: Path, method: str, workers: int
 ) -> None:
-    """In the slow lane each victim is hit at each moment; the default lane shoots once, hit or not."""
-    chance = random.Random(f"{SEED} {method} {workers}")
-    is_complete = shots is ALL[workers]
-    data, updates = write_task(tmp_path / "data", train=64), (15 if is_complete else 10) * len(shots)
+    """Each victim is hit at each moment."""
+    chance, shots = random.Random(f"{SEED} {method} {workers}"), SHOTS[workers]
+    data, updates = write_task(tmp_path / "data", train=64), 15 * len(shots)
     words = [
         *OPTIONS[method], "--dropout", "0.1", "--attention-dropout", "0.1", "--lr", "0.001",
         "--lr-scheduler", "polynomial_decay", "--total-num-update", str(2 * updates), "--max-epoch", "1000",
         "--max-update", str(updates), "--save-interval-updates", "3", "--keep-interval-updates", "1",
-        "--no-epoch-checkpoints", "--encoder-ffn-embed-dim", "8192" if is_complete else "4096",  # 10 MB, 5 MB
+        "--no-epoch-checkpoints", "--encoder-ffn-embed-dim", "8192",  # 10 MB
         # With one worker a process that loads data; with two, validations and best checkpoints.
         *(["--num-workers", "1", "--disable-validation"] if workers == 1 else []),
     ]  # fmt: skip
@@ -167,12 +142,12 @@ def test_killed_again_and_again_it_ends_as_if_it_had_not_been(
     save, lives = tmp_path / "killed", []
     args = train_args(data, save, method, *words)
     for shot in chance.sample(shots, len(shots)):
-        for _ in range(TRIES if is_complete else 1):
+        for _ in range(TRIES):
             lives.append(live(args, workers, save, Life(*shot), chance))
             print(SEED, lives[-1])  # shown if the test fails
             if lives[-1].is_hit:
                 break
-        assert lives[-1].is_hit or not is_complete, f"{shot} was never hit"
+        assert lives[-1].is_hit, f"{shot} was never hit"
     fairseq_train(*args, workers=workers)
     assert_same(end(save), end(tmp_path / "straight"), "")
     assert sorted(os.listdir(save)) == sorted(os.listdir(tmp_path / "straight"))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from retrieval_samples import many_sentences, question, write_questions
+from support import slow
 
 from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
@@ -111,7 +112,7 @@ def test_workers_change_nothing(large_index: TantivyIndex, many_questions: Path,
     assert len(lengths) == 1600 and min(lengths) > 100
 
 
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("workers", [slow(1), 3])
 def test_interrupted_and_continued(
     large_index: TantivyIndex, many_questions: Path, tmp_path: Path, workers: int
 ) -> None:

@@ -115,17 +115,6 @@ def test_slices() -> None:
     assert len(slice_ends(14_300_000)) == 8 and len(slice_ends(90_000_000)) == 10
 
 
-def test_one_segment_and_again(
-    large_corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    corpus = survey([str(large_corpus)])
-    done = build(corpus, tmp_path / "index")
-    assert (done.sentences, done.segments, done.reused, done.continued_at) == (240_000, 1, False, 0)
-    assert "index: 100%" in capsys.readouterr().err
-    assert build(corpus, tmp_path / "index").reused
-    assert not (tmp_path / "index.partial").exists()
-
-
 def test_other_files_need_overwrite(corpus_file: Path, tmp_path: Path) -> None:
     build(survey([str(corpus_file)]), tmp_path / "index")
     corpus_file.write_text("Only this one sentence.\n")
@@ -164,7 +153,9 @@ def killed_build(large_corpus: Path, out: Path, after: int) -> int:
 
 @pytest.mark.parametrize("after", [slow(0), 3, slow(8)])
 @pytest.mark.timing
-def test_killed_and_continued(large_corpus: Path, tmp_path: Path, after: int) -> None:
+def test_killed_and_continued(
+    large_corpus: Path, tmp_path: Path, after: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "index"
     committed = killed_build(large_corpus, out, after)
     assert committed % 30_000 == 0 and committed >= 30_000 * after
@@ -173,7 +164,9 @@ def test_killed_and_continued(large_corpus: Path, tmp_path: Path, after: int) ->
         open_index(out)
     corpus = survey([str(large_corpus)])
     done = build(corpus, out)
-    assert (done.sentences, done.segments, done.continued_at) == (240_000, 1, committed)
+    assert (done.sentences, done.segments, done.reused, done.continued_at) == (240_000, 1, False, committed)
+    assert "index: 100%" in capsys.readouterr().err
+    assert build(corpus, out).reused and not (tmp_path / "index.partial").exists()
     index = open_index(out)
     whole = built(large_corpus, tmp_path / "whole")
     rng = random.Random(3)

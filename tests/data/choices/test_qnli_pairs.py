@@ -181,6 +181,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
         prepare_pairs(folder, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_real_files(shared_data: Path, tmp_path: Path) -> None:
     prepare_pairs(shared_data / "glue" / "QNLI", tmp_path / "out")
     report = json.loads((tmp_path / "out" / "report.json").read_text())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from glue_recipe import run_recipe, written
 from glue_samples import AWKWARD, WRITERS, ax, mnli, rte, small_bpe, sst2, stsb, write
+from support import slow
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TASKS, task_layout
@@ -53,7 +54,7 @@ def test_equal_to_the_recipe_with_windows_line_ends(bpe_files: Path, tmp_path: P
     assert_equal_to_recipe(tmp_path / "glue", "RTE", bpe_files, tmp_path)
 
 
-@pytest.mark.parametrize("task", ["CoLA", "MRPC", "QNLI", "RTE", "WNLI"])
+@pytest.mark.parametrize("task", ["MRPC", *map(slow, ("CoLA", "QNLI", "RTE", "WNLI"))])
 def test_equal_to_the_recipe_on_real_files(task: str, shared_data: Path, tmp_path: Path) -> None:
     # Whole rows, spread over the file; the shortest file whole.
     for source in (shared_data / "glue" / task).glob("*.tsv"):

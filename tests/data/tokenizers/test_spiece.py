@@ -10,6 +10,7 @@ import hf_models
 import pytest
 from fairseq.data import encoders
 from glue_samples import AWKWARD, small_spiece
+from support import slow
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.registered_bpe import AlbertBPE
@@ -98,7 +99,8 @@ def test_a_model_that_makes_no_characters_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["sentence/ag_news_5000.csv", "sentence/subj.all", "science_text/sentences.txt"]
+    "name",
+    [slow("sentence/ag_news_5000.csv"), "sentence/subj.all", slow("science_text/sentences.txt")],
 )
 def test_equal_to_transformers_on_real_sentences(name: str, shared_data: Path, tmp_path: Path) -> None:
     """A vocabulary of 2000 pieces learned from other lines than those compared."""
