@@ -45,7 +45,7 @@ MUTATIONS = [
         "a restart on another processor does not keep the precision",
     ),
     Mutation(
-        "fairseq_adv/evaluation/inference.py",
+        "fairseq_adv/evaluation/trained.py",
         "        use_differentiable_layers(model)\n",
         "        pass\n",
         "tests/evaluation/test_autocast.py::test_every_product_is_in_bf16_and_the_weights_are_not",

@@ -13,7 +13,7 @@ from fairseq_adv.evaluation.word_attacks.settings import AGAINST, ATTACKS, IMPOR
 
 from .number_types import count, not_negative, positive, whole
 from .script import RESUMABLE, VerbParser
-from .shared_options import add_columns, add_running, add_shared
+from .shared_options import add_columns, add_running, add_shared, inference_config
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.word_attacks.attack_file import Request
@@ -176,7 +176,6 @@ def _attack_words(args: argparse.Namespace) -> None:
 
 def _request(args: argparse.Namespace) -> Request:
     """Raises DataError if a number is out of range."""
-    from fairseq_adv.evaluation.inference import InferenceConfig
     from fairseq_adv.evaluation.word_attacks.attack_file import Request
     from fairseq_adv.evaluation.word_attacks.resources import Resources
     from fairseq_adv.evaluation.word_attacks.victim import AttackedFile
@@ -200,10 +199,7 @@ def _request(args: argparse.Namespace) -> Request:
         args.neighbours, args.wordnet, args.masked_lm, args.similarity_encoder, args.tagger,
         args.stop_words,
     )  # fmt: skip
-    how = InferenceConfig(
-        None, args.max_tokens, args.cpu, args.fp16, args.tokenizer_dir,
-        precision=args.precision,
-    )  # fmt: skip
     return Request(
-        args.checkpoint, file, args.out, settings, resources, args.at_once, args.training_data, how
-    )
+        args.checkpoint, file, args.out, settings, resources, args.at_once, args.training_data,
+        inference_config(args),
+    )  # fmt: skip

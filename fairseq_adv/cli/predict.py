@@ -31,17 +31,12 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS
 
 from .script import RESUMABLE, VerbParser, check_name, data_output
-from .shared_options import add_columns, add_running, add_shared
-
-if TYPE_CHECKING:
-    from fairseq_adv.evaluation.inference import InferenceConfig
-    from fairseq_adv.evaluation.predict.predict import Predicted
+from .shared_options import add_columns, add_running, add_shared, inference_config
 
 _TASKS = (
     "a benchmark: CoLA, SST-2, MRPC, STS-B, QQP, MNLI-m, MNLI-mm, RTE, AX (with an MNLI model), QNLI (with a "
@@ -84,12 +79,51 @@ def predict_options(parser: VerbParser) -> None:
 
 
 def predict(args: argparse.Namespace) -> None:
-    from fairseq_adv.evaluation.inference import InferenceConfig
+    if args.stdin or args.input:
+        _answer_texts(args)
+    else:
+        _answer_split(args)
 
-    config = InferenceConfig(
-        args.batch_size, args.max_tokens, args.cpu, args.fp16, args.tokenizer_dir, precision=args.precision
-    )
-    (_predict_texts if args.stdin or args.input else _predict_folder)(args, config)
+
+def _answer_texts(args: argparse.Namespace) -> None:
+    from fairseq_adv.data.io import atomic_write
+    from fairseq_adv.evaluation.predict.kinds import InputFile
+    from fairseq_adv.evaluation.predict.loading import load
+    from fairseq_adv.evaluation.predict.text_model import answer_lines
+
+    if args.input and not args.input.is_file():
+        raise DataError(f"{args.input}: no such file")
+    model = load(args.checkpoints, data=args.data, how=inference_config(args, args.batch_size))
+    if args.stdin:
+        answer_lines(model, sys.stdin.buffer, data_output())
+        return
+    header, encoding = not args.no_header, args.encoding or "utf-8"
+    answers = model.answer_file(InputFile(args.input, args.text, args.text_pair, header, encoding))
+    file = (args.out or Path()) / f"predictions-{args.input.stem}.{answers.ending}"
+    contents = answers.files(file)
+    if args.out is None:
+        data_output().write(contents[file])
+        return
+    for path, text in contents.items():
+        atomic_write(path, text)
+    print(f"wrote {file} ({answers.rows} rows)")
+
+
+def _answer_split(args: argparse.Namespace) -> None:
+    from fairseq_adv.evaluation.predict.predict import Request, predict
+
+    result = predict(
+        Request(
+            args.task, args.out, args.checkpoints, args.scores, args.data, args.split or "test", args.vote,
+            args.wnli_test, args.gold, inference_config(args, args.batch_size),
+        )
+    )  # fmt: skip
+    models = f"{result.members} model{'s' if result.members > 1 else ''}"
+    print(f"wrote {result.file} ({result.rows} rows, {models})")
+    for name, value in result.measured.items():
+        print(f"  {name}: {value:.2f}")
+    for note in result.notes:
+        print(f"  note: {note}")
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -120,46 +154,3 @@ def _check(args: argparse.Namespace) -> None:
         raise DataError("--out is missing: pass a folder for the answers")
     if not (args.stdin or args.input):
         args.stopped = RESUMABLE
-
-
-def _predict_folder(args: argparse.Namespace, config: InferenceConfig) -> None:
-    from fairseq_adv.evaluation.predict.predict import Request, predict
-
-    request = Request(
-        args.task, args.out, args.checkpoints, args.scores, args.data, args.split or "test", args.vote,
-        args.wnli_test, args.gold, config,
-    )  # fmt: skip
-    _report(predict(request))
-
-
-def _predict_texts(args: argparse.Namespace, config: InferenceConfig) -> None:
-    from fairseq_adv.data.io import atomic_write
-    from fairseq_adv.evaluation.predict.kinds import InputFile
-    from fairseq_adv.evaluation.predict.loading import load
-    from fairseq_adv.evaluation.predict.stream import answer_lines
-
-    if args.input and not args.input.is_file():
-        raise DataError(f"{args.input}: no such file")
-    model = load(args.checkpoints, data=args.data, how=config)
-    if args.stdin:
-        answer_lines(model, sys.stdin.buffer, data_output())
-        return
-    header, encoding = not args.no_header, args.encoding or "utf-8"
-    answers = model.answer_file(InputFile(args.input, args.text, args.text_pair, header, encoding))
-    file = (args.out or Path()) / f"predictions-{args.input.stem}.{answers.ending}"
-    contents = answers.files(file)
-    if args.out is None:
-        data_output().write(contents[file])
-        return
-    for path, text in contents.items():
-        atomic_write(path, text)
-    print(f"wrote {file} ({answers.rows} rows)")
-
-
-def _report(result: Predicted) -> None:
-    models = f"{result.members} model{'s' if result.members > 1 else ''}"
-    print(f"wrote {result.file} ({result.rows} rows, {models})")
-    for name, value in result.measured.items():
-        print(f"  {name}: {value:.2f}")
-    for note in result.notes:
-        print(f"  note: {note}")

@@ -104,7 +104,7 @@ def submission_options(parser: VerbParser) -> None:
 def submission(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.predict.submission import make_submission
 
-    result = make_submission(args.dir, args.out, args.allow_missing)
-    print(f"wrote {result.out}: {', '.join(f'{name} {rows}' for name, rows in result.rows.items())}")
-    if result.missing:
-        print(f"  note: missing, so GLUE's server will refuse the zip: {', '.join(result.missing)}")
+    rows, missing = make_submission(args.dir, args.out, args.allow_missing)
+    print(f"wrote {args.out}: {', '.join(f'{name} {count}' for name, count in rows.items())}")
+    if missing:
+        print(f"  note: missing, so GLUE's server will refuse the zip: {', '.join(missing)}")

@@ -13,6 +13,7 @@ from .number_types import count
 
 if TYPE_CHECKING:
     from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+    from fairseq_adv.evaluation.inference import InferenceConfig
 
 AddArgument = Callable[..., argparse.Action]  # ``add_argument`` of a parser or of a group
 SHARED: dict[str, dict[str, Any]] = {
@@ -71,6 +72,15 @@ def add_running(add: AddArgument) -> None:
     add_shared(add, "--cpu")
     add("--fp16", action="store_true", help="compute in half precision; needs a GPU")
     add_shared(add, "--precision", "--tokenizer-dir")
+
+
+def inference_config(args: argparse.Namespace, batch_size: int | None = None) -> InferenceConfig:
+    """What the options of :func:`add_running` ask for."""
+    from fairseq_adv.evaluation.inference import InferenceConfig
+
+    return InferenceConfig(
+        batch_size, args.max_tokens, args.cpu, args.fp16, args.tokenizer_dir, precision=args.precision
+    )
 
 
 def add_columns(add: AddArgument, *, label: bool, required: bool = False) -> None:

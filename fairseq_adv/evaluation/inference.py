@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ContextManager
 
 import torch
-from torch import nn
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.perturbation.passes import use_differentiable_layers
 
 PRECISIONS = ("fp32", "bf16")
 
@@ -45,7 +42,8 @@ class InferenceConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise DataError(f"--{name.replace('_', '-')} {value}: pass 1 or more")
-        check_precision(self.precision)
+        if self.precision not in PRECISIONS:
+            raise DataError(f"--precision {self.precision}: pass one of {', '.join(PRECISIONS)}")
         if self.fp16 and self.precision != "fp32":
             raise DataError(f"--fp16 with --precision {self.precision}: pass only one of them")
         if self.device_name is not None:
@@ -68,23 +66,3 @@ class InferenceConfig:
     def half(self) -> str:
         """``fp16``, ``bf16``, or "" for fp32."""
         return "fp16" if self.fp16 else "" if self.precision == "fp32" else self.precision
-
-
-def check_precision(precision: str) -> None:
-    """Raises DataError if it is none of :data:`PRECISIONS`."""
-    if precision not in PRECISIONS:
-        raise DataError(f"--precision {precision}: pass one of {', '.join(PRECISIONS)}")
-
-
-def let_autocast(model: nn.Module, precision: str) -> None:
-    """Prepares a model for :func:`autocast`.
-
-    An encoder with relu has fairseq's fused inference layers, which torch doesn't autocast.
-    """
-    if precision == "bf16":
-        use_differentiable_layers(model)
-
-
-def autocast(device: torch.device, precision: str) -> ContextManager[object]:
-    """Forward passes in this context use the precision; weights stay in fp32."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")

@@ -26,9 +26,10 @@ from fairseq_adv.criterions.method_options import ObjectiveConfig
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.labelled_folder import check_labels
 from fairseq_adv.evaluation.attack import Attack, attack
-from fairseq_adv.evaluation.inference import InferenceConfig, autocast, let_autocast
+from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
+from fairseq_adv.perturbation.passes import use_differentiable_layers
 from fairseq_adv_compat import checkpoints
 
 # Most tokens per mini-batch, if neither rows nor tokens are given. On a CPU smaller batches stay in the
@@ -50,8 +51,9 @@ class Trained:
     how: InferenceConfig  # device, precision, and sizes of mini-batches
 
     def autocast(self) -> ContextManager[object]:
-        """Forward passes in this context use the precision."""
-        return autocast(self.how.device, self.how.precision)
+        """Forward passes in this context use the precision; weights stay in fp32."""
+        is_bf16 = self.how.precision == "bf16"
+        return torch.autocast(self.how.device.type, dtype=torch.bfloat16, enabled=is_bf16)
 
     @property
     def longest(self) -> Any:
@@ -174,7 +176,9 @@ def load_model(path: Path, state: dict[str, Any], task: FairseqTask | None, how:
             objective.check_model(model)
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
-    let_autocast(model.eval(), how.precision)
+    model.eval()
+    if how.precision == "bf16":  # fairseq's fused inference layers, of encoders with relu, don't autocast
+        use_differentiable_layers(model)
     model = (model.half() if how.fp16 else model).to(how.device)
     return Trained(path, cfg, task, model, objective, int(updates), how)
 

@@ -1,14 +1,25 @@
-"""The values of ``fairseq-adv predict --task``: which checkpoints can answer them, and their file names.
+"""The values of ``fairseq-adv predict --task``: which checkpoints can answer them, and their files.
+
+GLUE: ``index<TAB>prediction`` under a header. ARC and CommonsenseQA: ``id,label`` without a header, as in the
+sample predictions of AI2's evaluator. SuperGLUE's WSC: one JSON object per line, with the label "True" or
+"False".
 
 Imports neither torch nor fairseq, for the command's help.
 """
 
 from __future__ import annotations
 
+import csv
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TaskLayout, task_layout
+from fairseq_adv.data.tables.table_text import plain_cell, table_text
+
+GLUE_HEADER = "index\tprediction"
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,44 @@ class PredictionTask:
         else:
             name = f"predictions.{ending}"
         return name if split == "test" else name.replace(".", f"-{split}.")
+
+    def text(self, ids: Sequence[str], answers: Sequence[str], file: Path) -> str:
+        """The contents of its file.
+
+        Args:
+            ids: names of the rows.
+            answers: a label each; for STS-B the model's output, a fifth of the similarity, since fairseq's
+                recipe divides the scores by 5.
+            file: where they will be written; the answers to other questions there are refused.
+        """
+        if self.name == "STS-B":
+            answers = [f"{min(max(float(answer) * 5.0, 0.0), 5.0):.3f}" for answer in answers]
+        if self.glue is not None:
+            rows = (f"{index}\t{answer}\n" for index, answer in enumerate(answers))
+            return "".join([f"{GLUE_HEADER}\n", *rows])
+        if self.name == "wsc":
+            return "".join(_wsc_line(name, answer) for name, answer in zip(ids, answers))
+        _refuse_other_questions(file, ids)
+        return table_text(zip(ids, answers))
+
+
+def _wsc_line(name: str, answer: str) -> str:
+    if not name.isascii() or not name.isdigit():
+        raise DataError(f"row {name}: its idx is not a number. SuperGLUE's own files number their lines.")
+    return json.dumps({"idx": int(name), "label": answer}) + "\n"
+
+
+def _refuse_other_questions(path: Path, ids: Sequence[str]) -> None:
+    """They would be lost."""
+    if not path.is_file():
+        return
+    with open(path, encoding="utf-8", newline="") as file:
+        there = [plain_cell(row[0]) for row in csv.reader(file) if row]
+    if sorted(there) != sorted(ids):
+        raise DataError(
+            f"{path}: has the answers to other questions ({len(there)}, such as "
+            f"{there[0] if there else '-'}). Pass another --out, or remove the file."
+        )
 
 
 def _glue(name: str, layout: str = "", *more: str, second: bool = False) -> PredictionTask:

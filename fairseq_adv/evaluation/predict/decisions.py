@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.table_text import table_text
-from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray, Scores, probabilities
+from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray, Scores, join, probabilities
 from fairseq_adv.objectives import scores as metrics
+
+if TYPE_CHECKING:
+    from fairseq_adv.evaluation.predict.kinds import Answers
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -88,6 +92,12 @@ class Decisions:
         gold = self.scores.gold.tolist() if self.gold is None else self.gold
         scale = "STS-B" if self.scores.kind == "values" else task
         return measure(scale, self.answers, gold, self.tied & (self.scores.kind == "choices"))
+
+
+def combine(members: Sequence[Any], vote: bool = False) -> Answers:
+    """The answers of one model, or to the scores of several together."""
+    answers: Answers = decide(join(members), vote) if isinstance(members[0], Scores) else members[0]
+    return answers
 
 
 def decide(ensemble: Ensemble, vote: bool = False) -> Decisions:

@@ -10,18 +10,14 @@ from typing import Any
 
 from fairseq_adv.data.choices.question_layouts import find_split
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.glue_files import read_split, task_layout
 from fairseq_adv.data.io import atomic_write, sha256_of
 from fairseq_adv.data.workspace import differences
-from fairseq_adv.data.wsc.superglue import read_wsc
-from fairseq_adv.data.wsc.wnli import match_wnli, read_wnli
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask, prediction_task
-from fairseq_adv.evaluation.predict.decisions import Decisions, decide
-from fairseq_adv.evaluation.predict.ensemble import Ensemble, ScoredRows, Scores, join
+from fairseq_adv.evaluation.predict.decisions import Decisions, combine
+from fairseq_adv.evaluation.predict.ensemble import ScoredRows, Scores, join
+from fairseq_adv.evaluation.predict.glue_rows import qnli_rows, wnli_rows
 from fairseq_adv.evaluation.predict.loading import kind_for_split
-from fairseq_adv.evaluation.predict.output import benchmark_text
-from fairseq_adv.evaluation.predict.qnli_rows import rows_from_ranking
 from fairseq_adv.evaluation.trained import load_model, read_checkpoint, reported_as_data_error
 
 logger = logging.getLogger(__name__)
@@ -92,7 +88,7 @@ def predict(request: Request) -> Predicted:
     answers = _combined(members, of, request)
     if of is not OWN_DATA and isinstance(answers, Decisions):
         file = request.out / of.file(request.split, "csv")
-        contents = {file: benchmark_text(of, answers, file)}
+        contents = {file: of.text(answers.scores.ids.tolist(), answers.answers, file)}
     else:
         file = request.out / of.file(request.split, answers.ending)
         contents = answers.files(file)
@@ -132,20 +128,23 @@ def _answer_split(path: Path, of: PredictionTask, request: Request) -> Any:
 
 def _combined(members: Sequence[Any], of: PredictionTask, request: Request) -> Any:
     """The answers of all members together."""
-    if not isinstance(members[0], Scores):
-        return members[0]
-    _refuse_repeated(members)
-    ensemble = join(members)
-    kind = ensemble.first.kind
+    kind = members[0].kind if isinstance(members[0], Scores) else ""
+    if kind:
+        _refuse_repeated(members)
     if request.wnli is not None and kind != "phrases":
         raise DataError("--wnli-test is for a wsc model; this one answers WNLI's rows itself. Leave it out.")
     if request.gold is not None and kind != "choices":
         raise DataError("--gold is for a qnli_ranking model; this one reads its own labels. Leave it out.")
     if of.name == "QNLI" and kind == "choices":
-        return _qnli(ensemble, request)
+        return qnli_rows(join(members), request.vote, request.gold)
     if of.name == "WNLI" and kind == "phrases":
-        return _wnli(ensemble, request)
-    return decide(ensemble, request.vote)
+        if request.wnli is None:
+            raise DataError("--wnli-test is missing: pass GLUE's WNLI file, whose rows are answered as WSC")
+        if request.data is None:
+            raise DataError("--data is missing: pass the WSC folder, whose sentences match WNLI's rows")
+        sentences = find_split(request.data, request.split)
+        return wnli_rows(join(members), request.vote, request.wnli, sentences)
+    return combine(members, request.vote)
 
 
 def _check(request: Request, task: PredictionTask) -> None:
@@ -179,40 +178,3 @@ def _refuse_repeated(members: Sequence[Scores]) -> None:
         if key in seen:
             raise DataError(f"{member.name}: is the same model as {seen[key]}. Pass each only once.")
         seen[key] = member.name
-
-
-def _qnli(ensemble: Ensemble, request: Request) -> Decisions:
-    """QNLI's rows, from a ranking of each question's sentences."""
-    decisions = rows_from_ranking(ensemble, request.vote)
-    if request.gold is None:
-        return decisions
-    if not request.gold.is_file():
-        raise DataError(f"{request.gold}: no such file")
-    layout = task_layout("QNLI")
-    gold = read_split(request.gold, layout, layout.splits[1]).labels
-    if len(gold) != len(decisions.answers):
-        raise DataError(
-            f"{request.gold}: has {len(gold)} rows, but {len(decisions.answers)} were predicted. Is it the "
-            "file that the questions were made from?"
-        )
-    return replace(decisions, gold=gold)
-
-
-def _wnli(ensemble: Ensemble, request: Request) -> Decisions:
-    """WNLI's rows: 1 if the WSC sentence that asks the same question is answered with True."""
-    if request.wnli is None:
-        raise DataError("--wnli-test is missing: pass GLUE's WNLI file, whose rows are answered as WSC")
-    if request.data is None:
-        raise DataError("--data is missing: pass the WSC folder, whose sentences match WNLI's rows")
-    examples = read_wsc(find_split(request.data, request.split), with_candidates=False)
-    decisions = decide(ensemble, request.vote)
-    answers = dict(zip(ensemble.first.ids.tolist(), decisions.answers))
-    queries = dict(zip(ensemble.first.ids.tolist(), ensemble.first.labels_of_rows[:, 0].tolist()))
-    for example in examples:
-        # Two files can have the same ids for different sentences.
-        if example.id not in answers or queries[example.id] != (example.query or ""):
-            raise DataError(f"{example.where}: no scores for it (idx {example.id}). Predict on this file.")
-    matched = match_wnli(request.wnli, examples)
-    found = [str(int(answers[examples[position].id] == "True")) for position in matched]
-    gold = ["" if row.label is None else str(int(row.label)) for row in read_wnli(request.wnli)]
-    return replace(decisions, answers=found, gold=gold)

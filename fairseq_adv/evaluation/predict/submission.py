@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import zipfile
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import task_layout
 from fairseq_adv.data.io import atomic_open
-from fairseq_adv.evaluation.predict.output import GLUE_HEADER
+from fairseq_adv.evaluation.predict.benchmarks import GLUE_HEADER
 
 # File -> (rows of the test set, task whose labels it has).
 FILES: dict[str, tuple[int, str]] = {
@@ -29,36 +28,28 @@ FILES: dict[str, tuple[int, str]] = {
 _SCORE = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
-@dataclass
-class Submission:
-    """The result of :func:`make_submission`."""
-
-    out: Path
-    rows: dict[str, int] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)  # files that GLUE requires but are not in it
-
-
-def make_submission(folder: Path, out: Path, allow_missing: bool = False) -> Submission:
+def make_submission(folder: Path, out: Path, allow_missing: bool = False) -> tuple[dict[str, int], list[str]]:
     """Checks the prediction files in ``folder`` and zips them."""
     if out.suffix != ".zip":
         raise DataError(f"{out}: GLUE requires a zip. Pass a name that ends in .zip.")
-    result = Submission(out)
+    counts: dict[str, int] = {}
+    missing: list[str] = []
     contents: dict[str, bytes] = {}
     for name, (rows, task) in FILES.items():
         path = folder / name
         if not path.is_file():
-            result.missing.append(name)
+            missing.append(name)
             continue
         contents[name] = path.read_bytes()
         check_file(path, contents[name], rows, task)
-        result.rows[name] = rows
-    if not contents or (result.missing and not allow_missing):
+        counts[name] = rows
+    if not contents or (missing and not allow_missing):
         raise DataError(
-            f"{folder}: {', '.join(result.missing)} missing. Make them with fairseq-adv predict"
+            f"{folder}: {', '.join(missing)} missing. Make them with fairseq-adv predict"
             + (", or pass --allow-missing." if contents else ".")
         )
     _zip(out, contents)
-    return result
+    return counts, missing
 
 
 def check_file(path: Path, content: bytes, rows: int, task: str) -> None:

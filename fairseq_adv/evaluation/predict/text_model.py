@@ -1,20 +1,24 @@
-"""Trained models that answer rows of a file or a program: ``load(checkpoint).predict(["a text"])``."""
+"""Trained models that answer rows of a file, a program or a stream, as ``load(path).predict(["a text"])``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Union
+from typing import Any, BinaryIO, NamedTuple, TextIO, Union
 
 from fairseq_adv.data.choices.questions import Question
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.lines import max_line, too_long
 from fairseq_adv.evaluation.inference import InferenceConfig
-from fairseq_adv.evaluation.predict.decisions import Prediction, decide
-from fairseq_adv.evaluation.predict.ensemble import Ensemble, Scores, join
+from fairseq_adv.evaluation.predict.decisions import Prediction, combine
+from fairseq_adv.evaluation.predict.ensemble import Ensemble, join
 from fairseq_adv.evaluation.predict.kinds import Answers, InputFile, Kind
+from fairseq_adv.evaluation.predict.texts import split_at_tab
 from fairseq_adv.evaluation.trained import Trained
 
-__all__ = ["Member", "Prediction", "Row", "TextModel", "combine"]
+__all__ = ["Member", "Prediction", "Row", "TextModel", "answer_lines"]
+
+_BLOCK = 1 << 16  # most bytes of a stream that are answered together
 
 # A text; a pair of texts; a question with its choices, each a text or a text with its document; the words of
 # a sentence; a question and its context.
@@ -107,9 +111,53 @@ class TextModel:
         return found
 
 
-def combine(members: Sequence[Any]) -> Answers:
-    """The answers of a model, or of several models' scores together."""
-    if not isinstance(members[0], Scores):
-        answers: Answers = members[0]
-        return answers
-    return decide(join(members))
+def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
+    """Writes a line for each line of a stream: label and probability, or the number of a regression.
+
+    Lines that have arrived are answered together, without waiting for more.
+
+    Args:
+        source: UTF-8, one text per line, a tab between the two of a pair.
+        sink: flushed after each block of answers.
+
+    Raises:
+        BrokenPipeError: ``sink`` no longer has a reader.
+    """
+    if model.takes != "texts":
+        raise DataError(f"this model takes {model.takes}: pass them as a file, with --input")
+    number, width = 0, 0
+    for lines in _arriving(source):
+        rows = []
+        for line in lines:
+            number += 1
+            where = f"standard input:{number}"
+            try:
+                rows.append(split_at_tab(line.rstrip(b"\r").decode("utf-8"), where))
+            except UnicodeDecodeError as error:
+                raise DataError(f"{where}: not UTF-8. Convert the text to UTF-8") from error
+            width = width or len(rows[0])
+            if len(rows[-1]) != width:
+                raise DataError(f"{where}: pairs (with a tab) and single texts can't be mixed")
+        for found in model.predict(rows):  # type: ignore[arg-type]
+            if found.value is None:
+                print(f"{found.label}\t{found.probabilities[found.label]:.4f}", file=sink)
+            else:
+                print(f"{found.value:.6f}", file=sink)
+        sink.flush()
+
+
+def _arriving(source: BinaryIO) -> Iterator[list[bytes]]:
+    """Yields the complete lines that have arrived; the last one needs no line feed."""
+    parts: list[bytes] = []  # of the line that is still arriving
+    number, held = 1, 0
+    while block := source.read1(_BLOCK):  # type: ignore[attr-defined]
+        first, *others = block.split(b"\n")
+        parts.append(first)
+        held += len(first)
+        if held > max_line():
+            raise too_long(f"standard input:{number}")
+        if others:
+            yield [b"".join(parts), *others[:-1]]
+            parts, held, number = others[-1:], len(others[-1]), number + len(others)
+    if held:
+        yield [b"".join(parts)]

@@ -85,8 +85,21 @@ class TextKind:
         gold = _gold_labels(dataset, labels, data / "label", split)
         return self._scored(dataset, labels, gold, digest_of([digest, labels]))
 
-    def read(self, file: InputFile) -> list[Texts]:
-        return read_texts(file)
+    @staticmethod
+    def read(file: InputFile) -> list[Texts]:
+        """The texts, or pairs of texts, of a table or a .txt."""
+        path, text, text_pair = file.path, file.text, file.text_pair
+        if path.name.lower().endswith((".txt", ".txt.gz")):
+            if text or text_pair:
+                raise DataError(f"{path}: a .txt file has no columns. Leave --text and --text-pair out.")
+            return _read_txt(path, file.encoding)
+        if text is None:
+            raise DataError(f"{path}: --text is missing: pass the column with the text")
+        columns = [text] if text_pair is None else [text, text_pair]
+        return [
+            tuple(text_cell(row, column, where) for column in columns)
+            for where, row in read_table(path, file.header, file.encoding)
+        ]
 
     def rows(self, values: Sequence[Any]) -> list[Texts]:
         """The texts of a program, or pairs as (first, second)."""
@@ -176,22 +189,6 @@ def check_prepared(data: Path, is_regression: bool, of: PredictionTask) -> None:
         verb = "classification" if of is OWN_DATA else "glue"
         raise DataError(f"{missing}: no such file. Make the folder with fairseq-adv prepare {verb}.")
     check_folder(data, is_regression)
-
-
-def read_texts(file: InputFile) -> list[Texts]:
-    """The texts, or pairs of texts, of a table or a .txt."""
-    path, text, text_pair = file.path, file.text, file.text_pair
-    if path.name.lower().endswith((".txt", ".txt.gz")):
-        if text or text_pair:
-            raise DataError(f"{path}: a .txt file has no columns. Leave --text and --text-pair out.")
-        return _read_txt(path, file.encoding)
-    if text is None:
-        raise DataError(f"{path}: --text is missing: pass the column with the text")
-    columns = [text] if text_pair is None else [text, text_pair]
-    return [
-        tuple(text_cell(row, column, where) for column in columns)
-        for where, row in read_table(path, file.header, file.encoding)
-    ]
 
 
 def encoded(tokenizer: TokenToIds, column: Sequence[str], start: int | None) -> list[Any]:

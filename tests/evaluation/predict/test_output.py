@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.predict import output
 from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS, prediction_task
 from fairseq_adv.evaluation.predict.submission import FILES
 
@@ -16,23 +14,24 @@ pytestmark = pytest.mark.fast
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.5, "2.500"), (0.0, "0.000"), (1.0, "5.000"), (-0.1, "0.000"), (1.2, "5.000"), (0.12345, "0.617")],
-)
-def test_a_similarity_is_from_0_to_5(value: float, text: str) -> None:
-    assert output.stsb_answer(value) == text
+    ("task", "ids", "answers", "text"),
+    [
+        ("RTE", ["b", "a"], ["1", "0"], "index\tprediction\n0\t1\n1\t0\n"),
+        ("arc", ["Mercury_1", "CSZ,2"], ["A", "4"], 'Mercury_1,A\n"CSZ,2",4\n'),
+        ("wsc", ["0", "12"], ["True", "no"], '{"idx": 0, "label": "True"}\n{"idx": 12, "label": "no"}\n'),
+        (  # a similarity is from 0 to 5
+            "STS-B", "abcdef", ["0.5", "0.0", "1.0", "-0.1", "1.2", "0.12345"],
+            "index\tprediction\n0\t2.500\n1\t0.000\n2\t5.000\n3\t0.000\n4\t5.000\n5\t0.617\n",
+        ),
+    ],
+)  # fmt: skip
+def test_files(task: str, ids: list[str], answers: list[str], text: str, tmp_path: Path) -> None:
+    assert prediction_task(task).text(ids, answers, tmp_path / "new") == text
 
 
-def test_files() -> None:
-    assert output.glue_lines(["1", "0"]) == "index\tprediction\n0\t1\n1\t0\n"
-    assert output.choice_lines(["Mercury_1", "CSZ,2"], ["A", "4"]) == 'Mercury_1,A\n"CSZ,2",4\n'
-    lines = output.wsc_lines(["0", "12"], ["True", "False"]).splitlines()
-    assert [json.loads(line) for line in lines] == [
-        {"idx": 0, "label": "True"},
-        {"idx": 12, "label": "False"},
-    ]
+def test_a_sentence_of_wsc_has_a_number(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="row a-1: its idx is not a number"):
-        output.wsc_lines(["a-1"], ["True"])
+        prediction_task("wsc").text(["a-1"], ["True"], tmp_path / "new")
 
 
 def test_glue_files_are_those_of_the_submission() -> None:
@@ -43,9 +42,8 @@ def test_glue_files_are_those_of_the_submission() -> None:
 
 
 def test_answers_to_other_questions_are_not_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "predictions.csv"
-    output.refuse_other_questions(path, ["a"])
-    path.write_text(output.choice_lines(["a", 'b,"'], ["A", "B"]), encoding="utf-8")
-    output.refuse_other_questions(path, ['b,"', "a"])
+    path, arc = tmp_path / "predictions.csv", prediction_task("arc")
+    path.write_text(arc.text(["a", 'b,"'], ["A", "B"], path), encoding="utf-8")
+    arc.text(['b,"', "a"], ["A", "B"], path)
     with pytest.raises(DataError, match=r"has the answers to other questions \(2, such as a\)"):
-        output.refuse_other_questions(path, ["a", "c"])
+        arc.text(["a", "c"], ["A", "B"], path)

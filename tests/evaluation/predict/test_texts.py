@@ -10,9 +10,8 @@ import pytest
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.predict.kinds import InputFile
-from fairseq_adv.evaluation.predict.stream import answer_lines
-from fairseq_adv.evaluation.predict.text_model import Prediction
-from fairseq_adv.evaluation.predict.texts import read_texts
+from fairseq_adv.evaluation.predict.text_model import Prediction, answer_lines
+from fairseq_adv.evaluation.predict.texts import TextKind
 
 
 @pytest.mark.parametrize(
@@ -31,7 +30,7 @@ from fairseq_adv.evaluation.predict.texts import read_texts
 def test_rows(name: str, content: str, columns: list[Any], expected: list[Any], tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(content.encode())
-    assert read_texts(InputFile(path, *columns)) == expected
+    assert TextKind.read(InputFile(path, *columns)) == expected
 
 
 @pytest.mark.parametrize(
@@ -66,10 +65,10 @@ def test_mistakes_name_file_and_line(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as error:
-        read_texts(InputFile(tmp_path / name, *columns))
+        TextKind.read(InputFile(tmp_path / name, *columns))
     assert f"{tmp_path}/{message}" in str(error.value)
     with pytest.raises(DataError, match="no such file"):
-        read_texts(InputFile(tmp_path / "none.csv", "text"))
+        TextKind.read(InputFile(tmp_path / "none.csv", "text"))
 
 
 class Echo:

@@ -1,24 +1,30 @@
-"""Answers QNLI's rows by ranking each question's sentences: the best one is "entailment", the others not.
+"""GLUE's rows, answered by models of another form: QNLI's by a ranking, WNLI's by a model of WSC.
 
-A row whose question occurs once has nothing to compare with. It is "entailment" if its score is above the
-midpoint between the mean score of the winners and that of the losers among this split's other questions.
+The best sentence of each question in QNLI is "entailment", the others are not. A row whose question occurs
+once has nothing to compare with. It is "entailment" if its score is above the midpoint between the mean score
+of the winners and that of the losers among this split's other questions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from fairseq_adv.data.choices.prepare_qnli_ranking import DEV_ROWS
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.predict.decisions import BoolArray, Decisions, best_columns, majority
+from fairseq_adv.data.glue.glue_files import read_split, task_layout
+from fairseq_adv.data.wsc.superglue import read_wsc
+from fairseq_adv.data.wsc.wnli import match_wnli, read_wnli
+from fairseq_adv.evaluation.predict.decisions import BoolArray, Decisions, best_columns, decide, majority
 from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray
 
 ANSWERS = {True: "entailment", False: "not_entailment"}
 
 
-def rows_from_ranking(ensemble: Ensemble, vote: bool = False) -> Decisions:
+def qnli_rows(ensemble: Ensemble, vote: bool = False, gold: Path | None = None) -> Decisions:
     """Answers for the rows named by the choices' labels, in GLUE's order: "entailment" or "not_entailment".
     Rows mined from other splits are left out.
 
@@ -57,7 +63,22 @@ def rows_from_ranking(ensemble: Ensemble, vote: bool = False) -> Decisions:
         notes.append(f"{int(alone.sum())} rows without a partner were answered by the midpoint of the scores")
     indices = range(len(found))
     answers, ties = [ANSWERS[found[i]] for i in indices], np.array([of_tie[i] for i in indices])
-    return Decisions(scores, answers, ties, notes)
+    right = None if gold is None else _labels(gold, len(answers))
+    return Decisions(scores, answers, ties, notes, right)
+
+
+def _labels(path: Path, rows: int) -> Sequence[str]:
+    """The right answers in GLUE's file."""
+    if not path.is_file():
+        raise DataError(f"{path}: no such file")
+    layout = task_layout("QNLI")
+    labels: Sequence[str] = read_split(path, layout, layout.splits[1]).labels
+    if len(labels) != rows:
+        raise DataError(
+            f"{path}: has {len(labels)} rows, but {rows} were predicted. Is it the file that the questions "
+            "were made from?"
+        )
+    return labels
 
 
 def _above_midpoint(ensemble: Ensemble, alone: BoolArray, vote: bool) -> BoolArray:
@@ -107,3 +128,24 @@ def _by_index(ensemble: Ensemble) -> Ensemble:
 def _index(label: str) -> int | None:
     """The row of GLUE's file; None for a row of another split ("dev-17")."""
     return int(label) if label.isascii() and label.isdigit() else None
+
+
+def wnli_rows(ensemble: Ensemble, vote: bool, wnli: Path, sentences: Path) -> Decisions:
+    """WNLI's rows: 1 if the WSC sentence that asks the same question is answered with True.
+
+    Args:
+        wnli: GLUE's file.
+        sentences: WSC's file, which was predicted.
+    """
+    examples = read_wsc(sentences, with_candidates=False)
+    decisions = decide(ensemble, vote)
+    answers = dict(zip(ensemble.first.ids.tolist(), decisions.answers))
+    queries = dict(zip(ensemble.first.ids.tolist(), ensemble.first.labels_of_rows[:, 0].tolist()))
+    for example in examples:
+        # Two files can have the same ids for different sentences.
+        if example.id not in answers or queries[example.id] != (example.query or ""):
+            raise DataError(f"{example.where}: no scores for it (idx {example.id}). Predict on this file.")
+    matched = match_wnli(wnli, examples)
+    found = [str(int(answers[examples[position].id] == "True")) for position in matched]
+    gold = ["" if row.label is None else str(int(row.label)) for row in read_wnli(wnli)]
+    return replace(decisions, answers=found, gold=gold)

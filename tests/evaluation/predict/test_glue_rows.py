@@ -12,23 +12,23 @@ from fairseq_adv.data.choices.prepare_qnli_ranking import DEV_ROWS, prepare_pair
 from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.predict.ensemble import join
-from fairseq_adv.evaluation.predict.qnli_rows import rows_from_ranking
+from fairseq_adv.evaluation.predict.glue_rows import qnli_rows
 
 YES, NO = "entailment", "not_entailment"
 
 
 def test_the_best_of_a_question_is_entailed_whatever_its_place() -> None:
-    found = rows_from_ranking(join([choices([["3", "0"], ["1", "2"]], [[2, 1], [5, 6]])]))
+    found = qnli_rows(join([choices([["3", "0"], ["1", "2"]], [[2, 1], [5, 6]])]))
     assert found.answers == [NO, NO, YES, YES] and found.notes == []
 
 
 def test_three_rows_of_one_question() -> None:
-    found = rows_from_ranking(join([choices([["2", "0", "1"]], [[1, 3, 2]])]))
+    found = qnli_rows(join([choices([["2", "0", "1"]], [[1, 3, 2]])]))
     assert found.answers == [YES, NO, NO]
 
 
 def test_a_partner_of_another_split_takes_part_and_is_left_out() -> None:
-    found = rows_from_ranking(join([choices([["dev-7", "0"], ["1", "train-0"]], [[2, 1], [2, 1]])]))
+    found = qnli_rows(join([choices([["dev-7", "0"], ["1", "train-0"]], [[2, 1], [2, 1]])]))
     assert found.answers == [NO, YES]
 
 
@@ -36,7 +36,7 @@ def test_a_tie_goes_to_the_lower_row_and_is_told() -> None:
     scores = choices(
         [["10", "9"], ["dev-1", "0"]] + [[str(i), str(i + 1)] for i in (1, 3, 5, 7)], [[1, 1]] * 6
     )
-    found = rows_from_ranking(join([scores]))
+    found = qnli_rows(join([scores]))
     assert found.answers[9:] == [YES, NO]  # by number, not by text
     assert found.answers[0] == YES  # a row of the file before one of another split
     assert found.notes == ["6 of 6 questions are tied; the lower row was chosen"]
@@ -44,7 +44,7 @@ def test_a_tie_goes_to_the_lower_row_and_is_told() -> None:
 
 
 def test_only_the_rows_of_tied_questions_are_marked() -> None:
-    found = rows_from_ranking(
+    found = qnli_rows(
         join([choices([["3", "0"], ["1", "2"], ["4", ""]], [[2, 2], [5, 6], [1, NONE]])])
     )
     assert found.tied.tolist() == [True, False, False, True, False]
@@ -53,7 +53,7 @@ def test_only_the_rows_of_tied_questions_are_marked() -> None:
 def test_a_single_row_is_compared_with_the_midpoint_of_the_split() -> None:
     # Winners 4 and 6 (mean 5), losers 0 and 2 (mean 1): the midpoint is 3.
     labels = [["0", "1"], ["2", "3"], ["4", ""], ["5", ""]]
-    found = rows_from_ranking(join([choices(labels, [[4, 0], [2, 6], [3.1, NONE], [2.9, NONE]])]))
+    found = qnli_rows(join([choices(labels, [[4, 0], [2, 6], [3.1, NONE], [2.9, NONE]])]))
     assert found.answers == [YES, NO, NO, YES, YES, NO]
     assert found.notes == ["2 rows without a partner were answered by the midpoint of the scores"]
 
@@ -66,22 +66,22 @@ def test_an_ensemble_adds_raw_scores_and_a_vote_counts_models() -> None:
         choices(labels, [[0, 9], [0, NONE]], "c"),
     ]
     # Mean scores 2/3 and 3 with the midpoint 11/6; the single row's mean is 4/3.
-    assert rows_from_ranking(join(members)).answers == [NO, YES, NO]
-    assert rows_from_ranking(join(members), vote=True).answers == [YES, NO, YES]
+    assert qnli_rows(join(members)).answers == [NO, YES, NO]
+    assert qnli_rows(join(members), vote=True).answers == [YES, NO, YES]
 
 
 def test_members_with_choices_in_another_order() -> None:
     a, b = choices([["1", "0"]], [[1, 0]], "a"), choices([["0", "1"]], [[5, 0]], "b")
-    assert rows_from_ranking(join([a, b])).answers == [YES, NO]
+    assert qnli_rows(join([a, b])).answers == [YES, NO]
 
 
 def test_missing_repeated_and_incomparable_rows() -> None:
     with pytest.raises(DataError, match="row 1 of QNLI is in no question"):
-        rows_from_ranking(join([choices([["0", "2"]], [[1, 2]])]))
+        qnli_rows(join([choices([["0", "2"]], [[1, 2]])]))
     with pytest.raises(DataError, match="question q1: row 0 is already in another question"):
-        rows_from_ranking(join([choices([["0", "1"], ["0", "2"]], [[1, 2], [1, 2]])]))
+        qnli_rows(join([choices([["0", "1"], ["0", "2"]], [[1, 2], [1, 2]])]))
     with pytest.raises(DataError, match="no question has two sentences"):
-        rows_from_ranking(join([choices([["0"], ["1"]], [[1], [2]])]))
+        qnli_rows(join([choices([["0"], ["1"]], [[1], [2]])]))
 
 
 def test_every_row_of_the_real_files_gets_an_answer(shared_data: Path, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_every_row_of_the_real_files_gets_an_answer(shared_data: Path, tmp_path:
         width = max(len(q.choices) for q in questions)
         labels = [[c.label for c in q.choices] + [""] * (width - len(q.choices)) for q in questions]
         values = [[rng.normal() if label else NONE for label in row] for row in labels]
-        found = rows_from_ranking(join([choices(labels, values)]))
+        found = qnli_rows(join([choices(labels, values)]))
         assert len(found.answers) == 5463
         own = [[label for label in row if label.isdigit()] for row in labels]
         entailed = [sum(found.answers[int(label)] == YES for label in row) for row in own if len(row) == 2]
