@@ -31,7 +31,7 @@ class Mutation:
 MUTATIONS = [
     # --- precision ----------------------------------------------------------------------------------
     Mutation(
-        "fairseq_adv/fairseq_patches/precision_option.py",
+        "fairseq_adv/training/precision_option.py",
         "self._decided or _by_the_processor(trainer))[0]",
         "self._decided or _by_the_processor(trainer))[-1]",
         "tests/integration/test_precision.py::test_rank_0_decides_for_all_workers",
@@ -288,7 +288,7 @@ MUTATIONS = [
         "a restart keeps the learning rate and betas that the user has changed",
     ),
     Mutation(
-        "fairseq_adv/training/gpu_precision.py",
+        "fairseq_adv/training/precision_option.py",
         "torch.cuda.get_device_capability()[0] < AMPERE or",
         "",
         "tests/criterions/test_gpu_precision.py::test_products_stay_as_torch_has_them",

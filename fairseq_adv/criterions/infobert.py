@@ -22,7 +22,6 @@ from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.method_options import option, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.data.errors import DataError, as_data_error
-from fairseq_adv.fairseq_patches.extra_weights import let_criterions_see_the_model
 from fairseq_adv.fairseq_patches.mixed_precision import loss_scale
 from fairseq_adv.objectives.encoder_states import EncoderStates
 from fairseq_adv.perturbation import Perturbation, find_layers, geometry
@@ -76,10 +75,10 @@ class InfoBERTCriterion(AdversarialMethod):
         super().__init__(cfg, task)
         words = task.source_dictionary
         self.special = (words.bos(), words.eos(), words.pad())
-        let_criterions_see_the_model()
 
-    def see_model(self, model: nn.Module) -> None:
+    def begin_run(self, cfg: Any, model: nn.Module) -> None:
         """Builds the network that compares two states, with weights that depend only on the seed."""
+        super().begin_run(cfg, model)
         with as_data_error():
             width = getattr(find_layers(model)[0], "embed_dim", None)
         if width is None:

@@ -27,20 +27,20 @@ from fairseq_adv.fairseq_patches.data_loading import seed_one_thread_at_a_time
 from fairseq_adv.fairseq_patches.extra_weights import (
     average_tied_weights_once,
     freeze_inference_copies,
+    leave_out_inference_copies,
     tell_of_earlier_averages,
 )
 from fairseq_adv.fairseq_patches.failed_updates import log_zeros_after_out_of_memory, stop_when_not_finite
 from fairseq_adv.fairseq_patches.gpu_waits import spare_gpu_waits
 from fairseq_adv.fairseq_patches.optimizer import handle_gradients_together
-from fairseq_adv.fairseq_patches.precision_option import PrecisionOption, apply_precision_option
-from fairseq_adv.fairseq_patches.training_loop import remark_in_the_last_line
+from fairseq_adv.fairseq_patches.training_loop import let_criterions_begin_runs, remark_in_the_last_line
 from fairseq_adv.fairseq_patches.workers import end_no_sync_after_an_error
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import workers
 from fairseq_adv.perturbation import DropoutReplay
 from fairseq_adv.training.compiled_layers import check_compile, compile_layers
-from fairseq_adv.training.gpu_precision import allow_tf32, refuse_fp16_without_gpu
+from fairseq_adv.training.precision_option import PrecisionOption, allow_tf32, refuse_fp16_without_gpu
 from fairseq_adv.training.restart import RECORD, check_restart, follow_precision, use_new_options
 
 StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as in fairseq
@@ -78,7 +78,7 @@ class Method(FairseqCriterion):
         keeps_host_copies: see :mod:`fairseq_adv.fairseq_patches.gpu_waits`.
         handles_gradients_together: see :mod:`fairseq_adv.fairseq_patches.optimizer`.
         flood: flooding, an option of every method; ``None``: nothing is flooded or measured.
-        precision: see :mod:`fairseq_adv.fairseq_patches.precision_option`.
+        precision: see :mod:`fairseq_adv.training.precision_option`.
 
     Raises:
         DataError: an option is out of range, no objective is registered for the task, or the task has its
@@ -129,7 +129,8 @@ class Method(FairseqCriterion):
         self._parts: list[ModelParts] = []
         self.shares_dropout = self.dropout_option != "" and self._has_shared_dropout()
         self._bind(task)
-        freeze_inference_copies()
+        let_criterions_begin_runs()
+        leave_out_inference_copies()
         average_tied_weights_once()
         spare_gpu_waits()
         handle_gradients_together()
@@ -139,7 +140,6 @@ class Method(FairseqCriterion):
         end_no_sync_after_an_error()
         log_zeros_after_out_of_memory()
         seed_one_thread_at_a_time()
-        apply_precision_option()
 
     def step(self, batch: MiniBatch) -> Log:
         """The method: accumulates the gradient of one mini-batch. The default is standard training.
@@ -237,6 +237,16 @@ class Method(FairseqCriterion):
         """See :func:`fairseq_adv.criterions.diverged.above_the_start`; ``meters`` are the last epoch's."""
         constant, first = self.objective.constant_loss(meters), metrics.get_meters(FIRST_UPDATE)
         return diverged.above_the_start(meters, constant, first or MetersDict(), trainer.cfg)
+
+    def begin_run(self, cfg: Any, model: nn.Module) -> None:
+        """Called before the trainer is built, with the run's configuration."""
+        self.precision.begin(cfg.common)
+        if self.freezes_inference_copies:
+            freeze_inference_copies(model)
+
+    def begin_optimizer(self, trainer: Trainer) -> None:
+        """Called on every worker before the optimizer is built, after a checkpoint has been read."""
+        self.precision.decide(trainer)
 
     def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
         """Changes a checkpoint's state after ``trainer`` has read it and before it is used.

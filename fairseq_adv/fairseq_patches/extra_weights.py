@@ -24,34 +24,28 @@ COPIES = (
 )  # fmt: skip
 
 
-def freeze_inference_copies() -> None:
-    """Freezes the weights that fairseq's layers keep only for inference, and leaves them out of checkpoints.
+def leave_out_inference_copies() -> None:
+    """Leaves the weights that fairseq's layers keep only for inference out of checkpoints.
 
     fairseq/modules/transformer_layer.py, line 75: an encoder layer has copies of its weights in the layout of
-    torch's fused inference. They are made when a checkpoint is loaded, and training doesn't use them, but
-    they are trainable: in RoBERTa-large 302M parameters in addition to 355M, each with an fp32 copy and two
-    moments of Adam, and zeros for them in every all-reduce of ``legacy_ddp``. fairseq/trainer.py, line 47:
-    the trainer receives the model before it wraps it for distributed training and builds the optimizer, so
-    they are frozen here.
-
-    Training doesn't update them, so what a checkpoint holds in them depends on when the run last loaded one:
-    the files of a restarted and an uninterrupted run differed. Loading makes them from the layer's weights
-    whether or not the file has them (transformer_layer.py, ``_load_from_state_dict``).
+    torch's fused inference. They are made when a checkpoint is loaded, whether or not the file has them
+    (``_load_from_state_dict``), and training doesn't use them. So what a checkpoint holds in them depends on
+    when the run last loaded one: the files of a restarted and an uninterrupted run differed.
 
     A criterion asks for this with ``freezes_inference_copies = True``; for all others nothing changes.
     """
-    replace(Trainer, "__init__", _freeze)
     replace(Trainer, "state_dict", _leave_out)
 
 
-def _freeze(
-    plain: Callable[..., Any], self: Trainer, cfg: Any, task: Any, model: nn.Module, criterion: Any,
-    *rest: Any, **more: Any,
-) -> None:  # fmt: skip
-    if getattr(criterion, "freezes_inference_copies", False):
-        for copy in inference_copies(model):
-            copy.requires_grad_(False)
-    plain(self, cfg, task, model, criterion, *rest, **more)
+def freeze_inference_copies(model: nn.Module) -> None:
+    """Freezes these copies, before the trainer wraps the model and builds the optimizer.
+
+    They are trainable although training doesn't update them: in RoBERTa-large 302M parameters in addition to
+    355M, each with an fp32 copy and two moments of Adam, and zeros for them in every all-reduce of
+    ``legacy_ddp``.
+    """
+    for copy in inference_copies(model):
+        copy.requires_grad_(False)
 
 
 def _leave_out(plain: Callable[..., Any], self: Trainer) -> dict[str, Any]:
@@ -100,26 +94,6 @@ def copies_and_sources(weights: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, 
             yield from zip(
                 copy.chunk(len(sources)), (weights[f"{layer}.{source}.{leaf}"] for source in sources)
             )
-
-
-def let_criterions_see_the_model() -> None:
-    """Lets a criterion have weights of its own, whose sizes depend on the model.
-
-    fairseq/trainer.py, line 47: the trainer receives model and criterion before it casts and wraps them and
-    builds the optimizer. fairseq has no hook in which a criterion sees the model before that. A criterion
-    that needs one has a method ``see_model``; for all others nothing changes.
-    """
-    replace(Trainer, "__init__", _show_model)
-
-
-def _show_model(
-    plain: Callable[..., Any], self: Trainer, cfg: Any, task: Any, model: nn.Module, criterion: Any,
-    *rest: Any, **more: Any,
-) -> None:  # fmt: skip
-    see = getattr(criterion, "see_model", None)
-    if see is not None:
-        see(model)
-    plain(self, cfg, task, model, criterion, *rest, **more)
 
 
 def average_tied_weights_once() -> None:

@@ -16,6 +16,7 @@ from fairseq.logging import metrics
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
+from torch import nn
 
 from fairseq_adv.fairseq_patches.replace import TRAIN, replace, replace_in_training
 
@@ -63,6 +64,33 @@ def _forget_earlier_runs() -> None:
             if isinstance(handler, logging.FileHandler):
                 logger.removeHandler(handler)
                 handler.close()
+
+
+def let_criterions_begin_runs() -> None:
+    """Lets a criterion change a run before its trainer is built, and again before its optimizer is.
+
+    fairseq/trainer.py, line 47: the trainer receives options, model and criterion, reads the options (line
+    99), and casts and wraps the others. Line 308: it builds the optimizer, after it has read the checkpoint.
+    fairseq has no hook before either. A criterion that needs one has the methods ``begin_run`` and
+    ``begin_optimizer``; for all others nothing changes.
+    """
+    replace(Trainer, "__init__", _begin_run)
+    replace(Trainer, "_build_optimizer", _begin_optimizer)
+
+
+def _begin_run(
+    plain: Callable[..., None], self: Trainer, cfg: Any, task: Any, model: nn.Module, criterion: Any,
+    *rest: Any, **more: Any,
+) -> None:  # fmt: skip
+    if hasattr(criterion, "begin_run"):
+        criterion.begin_run(cfg, model)
+    plain(self, cfg, task, model, criterion, *rest, **more)
+
+
+def _begin_optimizer(plain: Callable[..., None], self: Trainer) -> None:
+    if hasattr(self.get_criterion(), "begin_optimizer"):
+        self.get_criterion().begin_optimizer(self)
+    plain(self)
 
 
 def leave_finished_runs_alone() -> None:

@@ -16,8 +16,8 @@ from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.fairseq_patches.precision_option import PrecisionOption
 from fairseq_adv.training.changed_options import compare, factors, options_of
+from fairseq_adv.training.precision_option import PrecisionOption
 
 logger = logging.getLogger(__name__)
 

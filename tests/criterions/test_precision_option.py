@@ -14,8 +14,8 @@ from fairseq.optim.amp_optimizer import AMPOptimizer
 from processors import BF16, NONE
 from support import ADVERSARIAL, batch, build, train_args
 
-from fairseq_adv.fairseq_patches import precision_option
-from fairseq_adv.fairseq_patches.precision_option import PrecisionOption
+from fairseq_adv.training import precision_option
+from fairseq_adv.training.precision_option import PrecisionOption
 from fairseq_adv_compat import machine
 
 HALVES = ("fp16", "memory_efficient_fp16", "bf16", "memory_efficient_bf16", "amp")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 IMPORTANCE = ("delete", "unknown", "weighted-saliency")
@@ -59,7 +59,7 @@ class Settings:
         """A copy with the values of ``options`` that are not ``None``."""
         known = {field.name for field in fields(self)}
         given = {name: value for name, value in options.items() if name in known and value is not None}
-        return Settings(**{**{f.name: getattr(self, f.name) for f in fields(self)}, **given})
+        return replace(self, **given)
 
     def as_json(self) -> dict[str, Any]:
         """The settings as JSON values."""
