@@ -63,25 +63,24 @@ class Decisions:
         if scores.kind == "values":
             return [Prediction("", {}, float(value)) for value in scores.log_probs[:, 0]]
         shares = probabilities(scores.log_probs).tolist()
-        found = []
-        for row, answer in enumerate(self.answers):
-            names = scores.row_labels(row).tolist()
-            found.append(Prediction(answer, {name: share for name, share in zip(names, shares[row]) if name}))
-        return found
+        return [
+            Prediction(answer, {name: share for name, share in zip(names, row) if name})
+            for answer, names, row in zip(self.answers, scores.labels_of_rows.tolist(), shares)
+        ]
 
     def files(self, file: Path) -> dict[Path, str]:
         """A TSV: index, prediction, and the probability of each class or choice; a regression has no such
         columns."""
         scores = self.scores
-        head, names = ["index", "prediction"], scores.labels[0].tolist()
+        head, first = ["index", "prediction"], scores.labels[0].tolist()
         if scores.kind == "values":
             rows = [[name, f"{float(answer):.6f}"] for name, answer in zip(scores.ids.tolist(), self.answers)]
         else:
             alike = bool((scores.labels == scores.labels[:1]).all())
-            head += names if alike else [f"choice {k}" for k in range(1, len(names) + 1)]
+            head += first if alike else [f"choice {k}" for k in range(1, len(first) + 1)]
             shares = [
-                [f"{share:.6f}" if name else "" for share, name in zip(row, scores.row_labels(number))]
-                for number, row in enumerate(probabilities(scores.log_probs).tolist())
+                [f"{share:.6f}" if name else "" for share, name in zip(row, names)]
+                for row, names in zip(probabilities(scores.log_probs).tolist(), scores.labels_of_rows)
             ]
             answers = zip(scores.ids.tolist(), self.answers, shares)
             rows = [[name, answer, *row] for name, answer, row in answers]

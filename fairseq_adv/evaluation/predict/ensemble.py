@@ -80,11 +80,6 @@ class Scores:
             if odd is not None:
                 raise DataError(f"{self.name}: {odd!r:.60} can't be written as a label. Rename it.")
 
-    def row_labels(self, row: int) -> StringArray:
-        """The names of a row's columns."""
-        names: StringArray = self.labels[row if len(self.labels) > 1 else 0]
-        return names
-
     @property
     def labels_of_rows(self) -> StringArray:
         """(n, C) the columns' names, row by row."""
@@ -149,16 +144,10 @@ class ScoredRows:
         n, columns = len(self.ids), self.labels.shape[1]
         log_probs = np.full((n, columns), -np.inf, dtype=np.float32)
         raw = log_probs.copy()
-        seen = np.zeros(n, dtype=np.int64)
         for sample, predictions in trained.predictions(self.dataset, self.ids.tolist(), progress):
             at, width = sample["id"].cpu().numpy(), predictions.shape[1]
             log_probs[at, :width] = trained.objective.log_probabilities(predictions).cpu().numpy()
             raw[at, :width] = predictions.cpu().numpy()
-            seen[at] += 1
-        if (seen != 1).any():
-            raise DataError(
-                f"{trained.path}: row {self.ids[int((seen != 1).argmax())]} was not predicted once"
-            )
         bad = ~np.isfinite(np.where(self.labels != "", log_probs, 0)).all(axis=1)
         if bad.any():
             raise trained.not_finite(f"row {self.ids[int(bad.argmax())]}: ")
@@ -292,7 +281,7 @@ def _order(first: Scores, other: Scores, row: int) -> list[int]:
 
 def _names(scores: Scores, row: int) -> list[str]:
     """A row's labels without the padding after them."""
-    names: list[str] = scores.row_labels(row).tolist()
+    names: list[str] = scores.labels_of_rows[row].tolist()
     while names and not names[-1]:
         names.pop()
     return names

@@ -40,8 +40,9 @@ def qnli_rows(ensemble: Ensemble, vote: bool = False, gold: Path | None = None) 
     tied &= ~alone
     found: dict[int, bool] = {}
     of_tie: dict[int, bool] = {}
+    labels = scores.labels_of_rows.tolist()
     for row, name in enumerate(scores.ids.tolist()):
-        for column, label in enumerate(scores.row_labels(row).tolist()):
+        for column, label in enumerate(labels[row]):
             index = _index(label)
             if index is None:
                 continue
