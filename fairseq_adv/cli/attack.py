@@ -119,12 +119,9 @@ def _word_options(parser: VerbParser) -> None:
     add = parser.add_argument_group("data").add_argument
     add_columns(add, label=True)
     add("--label-map", nargs="+", default=[], metavar="FILE=MODEL", help="such as 0=neg 1=pos")
-    add(
-        "--side",
-        choices=SIDES,
+    add("--side", choices=SIDES,
         help="which words may change: first text of a pair, second text, or both; for questions: the "
-        "question, the documents or the choices (default: second; question)",
-    )
+        "question, the documents or the choices (default: second; question)")  # fmt: skip
     add("--examples", type=count, metavar="N", help="attack only the first N rows")
 
     add = parser.add_argument_group("resources of the attack").add_argument
@@ -143,12 +140,8 @@ def _word_options(parser: VerbParser) -> None:
     add("--similarity-metric", choices=METRICS, help="1 - angle / pi, or the cosine")
     add("--similarity-against", choices=AGAINST, help="text to compare a change with")
     add("--similarity-window", type=whole, metavar="WORDS", help="words to compare; 0: the whole text")
-    add(
-        "--check-short-texts",
-        action="store_true",
-        default=None,
-        help="also compare texts shorter than the window, which TextFooler's recipe skips",
-    )
+    add("--check-short-texts", action="store_true", default=None,
+        help="also compare texts shorter than the window, which TextFooler's recipe skips")  # fmt: skip
     add("--max-changed-share", type=positive, metavar="S", help="most words changed, as a fraction; 1: all")
     add("--max-edits", type=whole, metavar="N", help="most letters changed per example; 0: no limit")
     add("--query-budget", type=whole, metavar="N", help="most queries per example; 0: no limit")

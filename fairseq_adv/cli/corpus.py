@@ -40,19 +40,12 @@ def corpus_options(parser: VerbParser) -> None:
     add("--workers", type=count, default=1, metavar="N", help="number of processes")
     add("--valid", type=Path, nargs="+", default=[], metavar="FILE", help="validation text, goes to shard0")
     add("--test", type=Path, nargs="+", default=[], metavar="FILE", help="test text, goes to shard0")
-    add(
-        "--documents",
-        choices=["blank-line", "line"],
-        default="blank-line",
+    add("--documents", choices=["blank-line", "line"], default="blank-line",
         help="what ends a document: a blank line, or every line, after which an empty row is added. A file "
-        "that doesn't end in a blank line continues in the next one, as with cat",
-    )
-    add(
-        "--drop-empty",
-        action="store_true",
+        "that doesn't end in a blank line continues in the next one, as with cat")  # fmt: skip
+    add("--drop-empty", action="store_true",
         help="drop blank lines (like fairseq's encoder without --keep-empty); this also drops document "
-        "boundaries, except with --documents line",
-    )
+        "boundaries, except with --documents line")  # fmt: skip
     add_shared(add, "--encoding-errors", "--max-line-mb")
     add_tokenizer(parser, sentencepiece=True)
     add = parser.add_argument_group("several nodes, checking, starting over").add_argument

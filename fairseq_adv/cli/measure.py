@@ -70,14 +70,8 @@ def compare_options(parser: VerbParser) -> None:
     add("runs", nargs="+", type=Path, metavar="RUN", help="the --save-dir of a training run")
     add("--metric", help="validation metric to show (default: each run's own)")
     add("--curves", type=Path, metavar="FILE", help="write learning curves to this .png")
-    add(
-        "--epsilon",
-        type=positive,
-        nargs="+",
-        default=[],
-        metavar="E",
-        help="attack with these radii of the L2 ball around each example",
-    )
+    add("--epsilon", type=positive, nargs="+", default=[], metavar="E",
+        help="attack with these radii of the L2 ball around each example")  # fmt: skip
     add_shared(add, "--relative")
     add("--batches", type=count, metavar="N", help="attack only N mini-batches of 32")
     add("--steps", type=count, help="number of ascent steps of the attack (default: 5)")

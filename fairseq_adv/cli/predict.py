@@ -65,12 +65,8 @@ def predict_options(parser: VerbParser) -> None:
     add("--vote", action="store_true", help="take the majority vote, not the mean of log-probabilities")
     add("--scores", type=Path, nargs="+", default=[], metavar="FILE", help="add the scores of earlier runs")
     add("--wnli-test", type=Path, metavar="FILE", help="WNLI as WSC: GLUE's WNLI/test.tsv (or dev.tsv)")
-    add(
-        "--gold",
-        type=Path,
-        metavar="FILE",
-        help="QNLI as ranking, split test-dev: GLUE's QNLI/dev.tsv, to compute the score",
-    )
+    add("--gold", type=Path, metavar="FILE",
+        help="QNLI as ranking, split test-dev: GLUE's QNLI/dev.tsv, to compute the score")  # fmt: skip
     add_columns(parser.add_argument_group("columns of --input").add_argument, label=False)
     add = parser.add_argument_group("running the models").add_argument
     add_shared(add, "--batch-size")

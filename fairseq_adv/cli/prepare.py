@@ -100,10 +100,8 @@ def nli_options(parser: VerbParser) -> None:
     add = parser.add_argument
     add("folder", type=Path, metavar="FOLDER", help="folder with the data set's files")
     add("out", type=Path, metavar="OUT", help="output folder")
-    add(
-        "--round", action="append", default=[], choices=["R1", "R2", "R3"],
-        help="use only this round of ANLI; can be repeated (default: all)",
-    )  # fmt: skip
+    add("--round", action="append", default=[], choices=["R1", "R2", "R3"],
+        help="use only this round of ANLI; can be repeated (default: all)")  # fmt: skip
     _add_checks(parser)
     add_tokenizer(parser)
     add_shared(add, "--max-line-mb", "--overwrite")
@@ -257,20 +255,11 @@ Examples:
 def wsc_options(parser: VerbParser) -> None:
     parser.describe(WSC, STARTS_OVER)
     add = parser.add_argument
-    add(
-        "input",
-        type=Path,
-        nargs="+",
-        metavar="INPUT",
-        help="train.jsonl, val.jsonl, test.jsonl (or WNLI's .tsv), SPLIT=FILE, or their folder",
-    )
+    add("input", type=Path, nargs="+", metavar="INPUT",
+        help="train.jsonl, val.jsonl, test.jsonl (or WNLI's .tsv), SPLIT=FILE, or their folder")  # fmt: skip
     add("out", type=Path, metavar="OUT", help="output folder: train.jsonl, valid.jsonl, test.jsonl")
-    add(
-        "--candidates",
-        choices=["noun-phrases", "spans", "both"],
-        default="noun-phrases",
-        help="where the candidates come from",
-    )
+    add("--candidates", choices=["noun-phrases", "spans", "both"], default="noun-phrases",
+        help="where the candidates come from")  # fmt: skip
     add("--spacy-model", default="en_core_web_lg", metavar="NAME", help="spaCy model: a package or a folder")
     add_shared(add, "--max-line-mb", "--overwrite")
 
@@ -286,21 +275,13 @@ def wsc(args: argparse.Namespace) -> None:
 def _add_checks(parser: argparse.ArgumentParser) -> None:
     """The options of your own data: a validation split, and rows that look like mistakes."""
     add = parser.add_argument_group("if the data has no validation split").add_argument
-    add(
-        "--valid-share",
-        type=positive,
-        default=0.1,
-        metavar="S",
-        help="hold out this fraction of the training rows",
-    )
+    add("--valid-share", type=positive, default=0.1, metavar="S",
+        help="hold out this fraction of the training rows")  # fmt: skip
     add("--seed", type=whole, default=1, help="seed for choosing those rows")
-    parser.add_argument(
-        "--refuse-suspicious",
-        action="store_true",
+    parser.add_argument("--refuse-suspicious", action="store_true",
         help="write nothing if texts are empty, only white space or have NUL characters, classes look alike, "
         "the same text has different labels, or rows of train are also in valid or test (default: count and "
-        "tell them)",
-    )
+        "tell them)")  # fmt: skip
 
 
 def _config(args: argparse.Namespace, regression: bool = False) -> PrepareConfig:

@@ -75,13 +75,8 @@ def documents_options(parser: VerbParser) -> None:
         help="a sentence must contain any of the choice's words, or all of them if some sentence does",
     )
     add("--longest", type=count, default=300, metavar="N", help="most characters per document")
-    add(
-        "--workers",
-        type=count,
-        default=os.cpu_count() or 1,
-        metavar="N",
-        help="number of threads (default: one per core)",
-    )
+    add("--workers", type=count, default=os.cpu_count() or 1, metavar="N",
+        help="number of threads (default: one per core)")  # fmt: skip
     _add_engine(parser)
     add_shared(add, "--overwrite")
 

@@ -94,11 +94,8 @@ def submission_options(parser: VerbParser) -> None:
     add = parser.add_argument
     add("dir", type=Path, metavar="DIR", help="folder with CoLA.tsv, SST-2.tsv, …, AX.tsv")
     add("out", type=Path, metavar="OUT", help="output zip file")
-    add(
-        "--allow-missing",
-        action="store_true",
-        help="zip the files that exist; GLUE's server requires all eleven",
-    )
+    add("--allow-missing", action="store_true",
+        help="zip the files that exist; GLUE's server requires all eleven")  # fmt: skip
 
 
 def submission(args: argparse.Namespace) -> None:

@@ -96,23 +96,16 @@ def add_columns(add: AddArgument, *, label: bool, required: bool = False) -> Non
 def add_tokenizer(parser: argparse.ArgumentParser, sentencepiece: bool = False, choice: bool = False) -> None:
     """Adds the options that choose a tokenizer: an encoder's folder, or files."""
     add = parser.add_argument_group("tokenizer").add_argument
-    add(
-        "--encoder",
-        type=Path,
-        metavar="DIR",
-        help="written by fairseq-adv convert; replaces the options below",
-    )
+    add("--encoder", type=Path, metavar="DIR",
+        help="written by fairseq-adv convert; replaces the options below")  # fmt: skip
     if choice:
         names = ["gpt2", "wordpiece", *(["sentencepiece"] if sentencepiece else [])]
         add("--tokenizer", choices=names, help="default: the one that the given files belong to")
     add("--encoder-json", type=Path, metavar="FILE", help="GPT-2 BPE: encoder.json")
     add("--vocab-bpe", type=Path, metavar="FILE", help="GPT-2 BPE: vocab.bpe")
     add("--wordpiece-vocab", type=Path, metavar="FILE", help="WordPiece: vocab.txt")
-    add(
-        "--cased",
-        action="store_true",
-        help="WordPiece: keep case (default: as in tokenizer_config.json next to vocab.txt)",
-    )
+    add("--cased", action="store_true",
+        help="WordPiece: keep case (default: as in tokenizer_config.json next to vocab.txt)")  # fmt: skip
     if sentencepiece:
         add("--sentencepiece", type=Path, metavar="FILE", help="SentencePiece: the .model file")
     add("--srcdict", type=Path, metavar="FILE", help="the encoder's fairseq dictionary, dict.txt")

@@ -37,23 +37,17 @@ def sweep_options(parser: VerbParser) -> None:
     add("--ratios", type=with_commas, default=[0.005, 0.01, 0.02, 0.04, 0.08], help="epsilon / ||X||")
     add("--alphas", type=with_commas, default=[0.33], help="alpha / epsilon")
     add("--starts", type=with_commas, default=[0.5], help="m / epsilon")
-    add(
-        "--attack-ratio",
-        type=positive,
-        help="epsilon / ||X|| of the attack on the results (default: the median of --ratios)",
-    )
+    add("--attack-ratio", type=positive,
+        help="epsilon / ||X|| of the attack on the results (default: the median of --ratios)")  # fmt: skip
     add("--seeds", type=count, default=2, help="runs per setting, with seeds 1, 2, …")
     add("--criterion", default="freelb", help="criterion to train with")
     add("--adv-steps", type=count, default=3, help="passes of the criterion, K")
     add("--num-classes", type=count, default=2, help="number of classes")
     add("--max-epoch", type=count, default=3, help="training epochs")
     add("--batch-size", type=count, default=16, metavar="N", help="examples per mini-batch")
-    add(
-        "--precision",
-        choices=("auto", "fp32", "bf16"),
+    add("--precision", choices=("auto", "fp32", "bf16"),
         help="of the trainings, as for fairseq-adv train; the runs without perturbation are then made with "
-        "--criterion standard (default: fp32, with fairseq's own criterion)",
-    )
+        "--criterion standard (default: fp32, with fairseq's own criterion)")  # fmt: skip
     add("--lr", type=positive, default=5e-5, help="learning rate")
     add("--metric", default="accuracy", help="validation metric that selects the best checkpoint")
 

@@ -239,8 +239,6 @@ def _rows_of(first: Scores, other: Scores) -> list[int]:
 
 
 def _take_rows(scores: Scores, rows: list[int]) -> Scores:
-    if rows == list(range(len(rows))):
-        return scores
     return replace(
         scores,
         ids=scores.ids[rows],
@@ -256,9 +254,6 @@ def _with_columns_of(first: Scores, other: Scores) -> Scores:
     differ."""
     if first.labels.shape == other.labels.shape and (first.labels == other.labels).all():
         return other
-    if len(first.labels) == len(other.labels) == 1:
-        at = _order(first, other, 0)
-        return replace(other, labels=first.labels, log_probs=other.log_probs[:, at], raw=other.raw[:, at])
     log_probs = np.full(first.log_probs.shape, -np.inf, dtype=np.float32)
     raw = log_probs.copy()
     for row in range(len(first.ids)):
