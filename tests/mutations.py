@@ -477,7 +477,7 @@ MUTATIONS = [
         "a word of several tokens gets the first sequences instead of the most probable",
     ),
     Mutation(
-        "fairseq_adv/evaluation/word_attacks/words.py",
+        "fairseq_adv/evaluation/word_attacks/word_text.py",
         'before.removesuffix(" ") + after',
         "before + after",
         "tests/evaluation/word_attacks/test_word_texts.py::test_a_removed_word_takes_one_blank_along",

@@ -207,7 +207,15 @@ def _aligned(first: Scores, other: Scores) -> Scores:
                 f"{other.name}: its {what} is {theirs!r}, but that of {first.name} is {ours!r}. The members "
                 "of an ensemble must agree."
             )
-    other = _take_rows(other, _rows_of(first, other))
+    rows = _rows_of(first, other)
+    other = replace(
+        other,
+        ids=other.ids[rows],
+        labels=other.labels[rows] if len(other.labels) > 1 else other.labels,
+        log_probs=other.log_probs[rows],
+        raw=other.raw[rows],
+        gold=other.gold[rows],
+    )
     other = _with_columns_of(first, other)
     differ = (first.gold != other.gold) & (first.gold != "") & (other.gold != "")
     if differ.any():
@@ -236,17 +244,6 @@ def _rows_of(first: Scores, other: Scores) -> list[int]:
             "both on the same data."
         )
     return [where[name] for name in first.ids.tolist()]
-
-
-def _take_rows(scores: Scores, rows: list[int]) -> Scores:
-    return replace(
-        scores,
-        ids=scores.ids[rows],
-        labels=scores.labels[rows] if len(scores.labels) > 1 else scores.labels,
-        log_probs=scores.log_probs[rows],
-        raw=scores.raw[rows],
-        gold=scores.gold[rows],
-    )
 
 
 def _with_columns_of(first: Scores, other: Scores) -> Scores:

@@ -13,7 +13,7 @@ from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.decisions import Prediction, combine
 from fairseq_adv.evaluation.predict.ensemble import Ensemble, join
 from fairseq_adv.evaluation.predict.kinds import Answers, InputFile, Kind
-from fairseq_adv.evaluation.predict.texts import split_at_tab
+from fairseq_adv.evaluation.predict.text_kind import split_at_tab
 from fairseq_adv.evaluation.trained import Trained
 
 __all__ = ["Member", "Prediction", "Row", "TextModel", "answer_lines"]

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from fairseq_adv.evaluation.word_attacks.candidates import Source
 from fairseq_adv.evaluation.word_attacks.schedule import Request, Service
 from fairseq_adv.evaluation.word_attacks.settings import Settings
-from fairseq_adv.evaluation.word_attacks.words import WordText, is_near, words_of
+from fairseq_adv.evaluation.word_attacks.word_text import WordText, is_near, words_of
 
 Texts = tuple[str, ...]
 Search = Generator[Request, "list[Any]", "Outcome"]

@@ -18,7 +18,7 @@ from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.evaluation.predict.text_model import TextModel
 from fairseq_adv.evaluation.word_attacks.search import Example, Texts
-from fairseq_adv.evaluation.word_attacks.words import WordText
+from fairseq_adv.evaluation.word_attacks.word_text import WordText
 
 _NAMES = {1: ["text"], 2: ["first text", "second text"]}
 Row = Callable[[Texts], Any]

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.word_attacks.words import is_one_word
+from fairseq_adv.evaluation.word_attacks.word_text import is_one_word
 
 _PARTS = ("noun", "verb", "adj", "adv")
 _ENDINGS = {  # morphy(7WN): a word's ending -> that of its base form

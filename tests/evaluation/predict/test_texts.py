@@ -10,8 +10,8 @@ import pytest
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.predict.kinds import InputFile
+from fairseq_adv.evaluation.predict.text_kind import TextKind
 from fairseq_adv.evaluation.predict.text_model import Prediction, answer_lines
-from fairseq_adv.evaluation.predict.texts import TextKind
 
 
 @pytest.mark.parametrize(

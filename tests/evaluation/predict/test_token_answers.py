@@ -24,7 +24,7 @@ from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.kinds import InputFile
 from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict
-from fairseq_adv.evaluation.predict.spans import SpanAnswers, SpanRows
+from fairseq_adv.evaluation.predict.span_kind import SpanAnswers, SpanRows
 from fairseq_adv.evaluation.predict.text_model import answer_lines
 from fairseq_adv.evaluation.trained import Trained
 from fairseq_adv.evaluation.validate import validate

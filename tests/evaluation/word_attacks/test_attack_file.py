@@ -24,7 +24,7 @@ from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.word_attacks.resources import Resources
 from fairseq_adv.evaluation.word_attacks.victim import AttackedFile, Victim, read_examples
-from fairseq_adv.evaluation.word_attacks.words import words_of
+from fairseq_adv.evaluation.word_attacks.word_text import words_of
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 
 pytest.importorskip("nltk")

@@ -13,7 +13,7 @@ from hf_models import SENTENCES, bert_vocabulary, save_albert, save_bert, save_r
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.word_attacks.encoders import MaskedLMCandidates, SentenceVectors, TextEncoder
-from fairseq_adv.evaluation.word_attacks.words import WordText
+from fairseq_adv.evaluation.word_attacks.word_text import WordText
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 
 pytest.importorskip("transformers")

@@ -16,8 +16,8 @@ from support import load_script
 from fairseq_adv.evaluation.word_attacks.resources import LETTERS
 from fairseq_adv.evaluation.word_attacks.search import Outcome, Parts, Texts
 from fairseq_adv.evaluation.word_attacks.settings import ATTACKS
+from fairseq_adv.evaluation.word_attacks.word_text import WordText
 from fairseq_adv.evaluation.word_attacks.wordnet import WordNet
-from fairseq_adv.evaluation.word_attacks.words import WordText
 
 REFERENCES = Path(__file__).parents[2] / "references" / "textattack"
 VICTIM = load_script(REFERENCES / "victim.py")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_adv.evaluation.word_attacks.words import WordText, is_one_word, words_of
+from fairseq_adv.evaluation.word_attacks.word_text import WordText, is_one_word, words_of
 
 
 @pytest.mark.parametrize(
