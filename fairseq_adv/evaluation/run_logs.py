@@ -83,7 +83,7 @@ def logged_options(path: Path, section: str) -> dict[str, str]:
 
 
 def _log_line(line: str) -> LogLine | None:
-    values = json_object(line)
+    values = json_at_end(line)
     key = next((key for key in values if key.endswith(_UPDATES)), None)
     if key is None:
         return None
@@ -107,7 +107,7 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def json_object(line: str) -> dict[str, Any]:
+def json_at_end(line: str) -> dict[str, Any]:
     """The JSON object at the end of a line; empty if there is none."""
     try:
         found = json.loads(line[line.index("{") :])
@@ -125,14 +125,6 @@ class RunLog:
     valid: list[dict[str, float]]  # fairseq's scores on the first validation set after each epoch
     # fairseq's averages since the previous line, for each line of ``--log-interval``
     inner: list[dict[str, float]]
-
-    def best(self, name: str) -> float:
-        """The highest value of a validation score over the epochs."""
-        return max(epoch[name] for epoch in self.valid)
-
-    def seconds_per_update(self) -> float:
-        """Mean wall time of an update over the epochs; fairseq ignores the first ten updates."""
-        return sum(1 / epoch["ups"] for epoch in self.train) / len(self.train)
 
 
 def read_log(path: Path, is_validated: bool = True, is_trained: bool = True) -> RunLog:

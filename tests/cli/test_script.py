@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from support import run_from_scratch
 
 from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
 from fairseq_adv.data.errors import DataError
@@ -113,11 +112,3 @@ def test_the_help_shows_defaults_and_keeps_line_breaks() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="turns")
     shown = parser.format_help()
     assert "\nOne.\n  two three\n" in shown and "turns (default: 7)" in shown
-
-
-def test_nothing_heavy_is_imported_for_the_help() -> None:
-    code = (
-        "import sys, fairseq_adv.cli.script, fairseq_adv.cli.shared_options\n"
-        "print(sorted({'torch', 'numpy', 'fairseq'} & set(sys.modules)))"
-    )
-    assert run_from_scratch(sys.executable, "-c", code).stdout == "[]\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_adv.evaluation.run_logs import INNER, TRAIN, VALID, LogLine, json_object, log_lines, read_log
+from fairseq_adv.evaluation.run_logs import INNER, TRAIN, VALID, LogLine, json_at_end, log_lines, read_log
 
 pytestmark = pytest.mark.fast
 
@@ -77,4 +77,4 @@ def test_a_log_that_is_none_or_has_another_format(tmp_path: Path) -> None:
     [('a | {"x": 1}', {"x": 1}), ("a | {'x': 1}", {}), ('a | {"x": 1', {}), ("a", {}), ("a | {1}", {})],
 )
 def test_the_object_at_the_end_of_a_line(line: str, found: dict[str, int]) -> None:
-    assert json_object(line) == found
+    assert json_at_end(line) == found

