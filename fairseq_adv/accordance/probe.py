@@ -128,7 +128,7 @@ class AccordanceProbe:
                     (seed,) = row_seeds(self.seed, batch.number, [index])
                     seed_random_numbers(seed, device)
                     totals += self._pass(model, _moved(sample, device), loss_scale, autocast)
-                    sums.add(index, gradients.take(), last=index == batch.classes[-1][0])
+                    sums.add(index, gradients.take())
                 sums.end_batch()
         return self._result(sums, totals)
 

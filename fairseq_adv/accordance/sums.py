@@ -45,23 +45,22 @@ class AccordanceSums:
         self._pairs_within = 0
         self._batches_with = [0] * classes
 
-    def add(self, index: int, gradients: Gradients, norm: float, last: bool = False) -> None:
+    def add(self, index: int, gradients: Gradients, norm: float) -> None:
         """Adds the direction of one class of the current batch.
 
         Args:
             index: the class, from 0; at most once per batch.
             gradients: g; not modified, but may be kept until the batch ends.
             norm: ||g|| over the group, above 0 and finite.
-            last: this is the last class of the batch; saves adding g to the batch's sum.
         """
         weight = 1 / norm
         if self._in_batch:
             self._within += dot(self._batch, gradients) * weight * self._batch_weight
         self._pairs_within += self._in_batch
         self._add_to(self._sums[index], gradients, weight)
-        if not last and len(self._sums) == 2:
+        if len(self._sums) == 2:
             self._batch, self._batch_weight = list(gradients), weight  # with two classes no sum is needed
-        elif not last:
+        else:
             self._add_to(self._batch, gradients, weight, replace=not self._in_batch)
         self._in_batch += 1
         self._batches_with[index] += 1
@@ -141,13 +140,12 @@ class GroupedSums:
             for group, members in self._members.items()
         }
 
-    def add(self, index: int, gradients: Gradients, last: bool = False) -> None:
+    def add(self, index: int, gradients: Gradients) -> None:
         """Adds the gradient of one class of the current batch, unless it is zero or not finite.
 
         Args:
             index: the class, from 0; at most once per batch.
             gradients: of all parameters; not modified. A common factor, such as a loss scale, has no effect.
-            last: this is the last class of the batch.
         """
         squared = products(gradients, gradients)
         if not math.isfinite(sum(squared)):
@@ -156,7 +154,7 @@ class GroupedSums:
         for group, members in self._members.items():
             norm = math.sqrt(sum(squared[i] for i in members))
             if norm > 0:
-                self._sums[group].add(index, [gradients[i] for i in members], norm, last)
+                self._sums[group].add(index, [gradients[i] for i in members], norm)
 
     def end_batch(self) -> None:
         """Ends the current batch: the next gradient belongs to another one."""

@@ -47,26 +47,25 @@ def over_all_pairs(batches: list[Batch]) -> tuple[float, int]:
     return (sum(cosines) / len(cosines) if cosines else math.nan), len(cosines)
 
 
-def summed(batches: list[Batch], classes: int, with_last: bool = True) -> AccordanceSums:
+def summed(batches: list[Batch], classes: int) -> AccordanceSums:
     parameters = next(gradient for batch in batches for gradient in batch.values())
     sums = AccordanceSums(classes, parameters)
     for batch in batches:
         for index, gradient in batch.items():
             norm = math.sqrt(dot(gradient, gradient))
-            sums.add(index, gradient, norm, last=with_last and index == max(batch))
+            sums.add(index, gradient, norm)
         sums.end_batch()
     return sums
 
 
 @pytest.mark.parametrize("classes", [2, 3, 5])
 @pytest.mark.parametrize("missing", [0.0, 0.4])
-@pytest.mark.parametrize("with_last", [True, False])
-def test_equals_the_sum_over_all_pairs(classes: int, missing: float, with_last: bool) -> None:
+def test_equals_the_sum_over_all_pairs(classes: int, missing: float) -> None:
     """In fp64 to 1e-12, also where batches lack classes, or have one only, or none."""
     batches = random_batches(12, classes, missing, seed=classes)
     assert missing == 0.0 or len({len(batch) for batch in batches}) > 1
     expected, pairs = over_all_pairs(batches)
-    sums = summed(batches, classes, with_last)
+    sums = summed(batches, classes)
     assert sums.pairs == pairs > 0
     assert sums.mean_cosine() == pytest.approx(expected, abs=1e-12)
 
@@ -140,7 +139,7 @@ def test_memory_is_k_plus_1_vectors_for_any_number_of_batches(classes: int, coun
     most = 0
     for _ in range(count):
         for index in range(classes):
-            sums.add(index, [torch.ones(shape) for shape in SHAPES], size**0.5, last=index == classes - 1)
+            sums.add(index, [torch.ones(shape) for shape in SHAPES], size**0.5)
             most = max(most, live_floats() - before)
         sums.end_batch()
     assert most == (classes + 1) * size
@@ -181,7 +180,7 @@ def grouped(batches: list[Batch], classes: int, *groups: str) -> GroupedSums:
     sums = GroupedSums(named, classes, groups)
     for batch in batches:
         for index, gradient in batch.items():
-            sums.add(index, gradient, last=index == max(batch))
+            sums.add(index, gradient)
         sums.end_batch()
     return sums
 
