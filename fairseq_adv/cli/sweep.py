@@ -156,8 +156,11 @@ def _spread(values: list[float], digits: int) -> str:
     return mean if len(values) == 1 else f"{mean} ({min(values):.{digits}f}–{max(values):.{digits}f})"
 
 
-def embedding_norm(data: Path, encoder: Path, sentences: int = 1000) -> float:
-    """Mean Frobenius norm of the word embeddings of a training sentence (input0 and input1 together)."""
+def embedding_norm(data: Path, encoder: Path) -> float:
+    """Mean Frobenius norm of the word embeddings of a training sentence (input0 and input1 together).
+
+    It is the mean of the first 1000.
+    """
     import torch
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
     from fairseq.data import Dictionary, data_utils
@@ -173,7 +176,7 @@ def embedding_norm(data: Path, encoder: Path, sentences: int = 1000) -> float:
             inputs.append(data_utils.load_indexed_dataset(str(data / name / "train"), dictionary))
     if inputs[0] is None:
         raise DataError(f"{data}: no input0/train.idx. Prepare the data with fairseq-adv prepare glue")
-    total = torch.zeros(min(sentences, len(inputs[0])))
+    total = torch.zeros(min(1000, len(inputs[0])))
     for rows in inputs:
         for i in range(len(total)):
             total[i] += squares[rows[i].long()].sum()

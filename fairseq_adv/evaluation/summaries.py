@@ -53,7 +53,6 @@ def summarise(
     folder: Path,
     metric: str | None = None,
     attacks: Sequence[Attack] = (),
-    data: str | None = None,
     batches: int | None = None,
     precision: str = "fp32",
 ) -> Summary:
@@ -74,7 +73,7 @@ def summarise(
     else:
         with reported_as_data_error(folder):
             summary = _from_checkpoints(folder, metric)
-    found = [_attack_once(folder, how, data, batches, precision) for how in attacks]
+    found = [_attack_once(folder, how, batches, precision) for how in attacks]
     summary.attacked = [(means["perturbed_loss"], means["perturbed_accuracy"]) for means in found]
     if found:
         summary.loss = found[0]["loss"]
@@ -216,18 +215,16 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _attack_once(
-    folder: Path, how: Attack, data: str | None, batches: int | None, precision: str
-) -> dict[str, float]:
+def _attack_once(folder: Path, how: Attack, batches: int | None, precision: str) -> dict[str, float]:
     checkpoint = folder / BEST
-    made_from = {"attack": asdict(how), "data": data, "batches": batches, **stamp(checkpoint)}
+    made_from = {"attack": asdict(how), "data": None, "batches": batches, **stamp(checkpoint)}
     name = f"attack-{how.epsilon:g}{'-relative' if how.relative else ''}"
-    if precision != "fp32":  # without it, as earlier versions wrote it
+    if precision != "fp32":  # without it, and with "data", as earlier versions wrote it
         made_from["precision"], name = precision, f"{name}-{precision}"
     return cached(
         folder / f"{name}.json",
         made_from,
-        lambda: attack_checkpoint(str(checkpoint), how, data, batches=batches, precision=precision),
+        lambda: attack_checkpoint(str(checkpoint), how, batches=batches, precision=precision),
     )
 
 
