@@ -217,7 +217,7 @@ def _is_number(text: str) -> bool:
 
 def _attack_once(folder: Path, how: Attack, batches: int | None, precision: str) -> dict[str, float]:
     checkpoint = folder / BEST
-    made_from = {"attack": asdict(how), "data": None, "batches": batches, **stamp(checkpoint)}
+    made_from: dict[str, Any] = {"attack": asdict(how), "data": None, "batches": batches, **stamp(checkpoint)}
     name = f"attack-{how.epsilon:g}{'-relative' if how.relative else ''}"
     if precision != "fp32":  # without it, and with "data", as earlier versions wrote it
         made_from["precision"], name = precision, f"{name}-{precision}"
