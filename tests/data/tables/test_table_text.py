@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_adv.data.tables.table_text import plain_cell, table_text
-from fairseq_adv.evaluation.predict.output import choice_lines, refuse_other_questions
+from fairseq_adv.evaluation.predict.benchmarks import prediction_task
 
 pytestmark = pytest.mark.fast
 
@@ -40,6 +40,7 @@ def test_cells(delimiter: str) -> None:
 
 
 def test_answers_of_the_same_questions_are_replaced(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(choice_lines(["=1", "'=2"], ["A", "B"]))
-    assert (tmp_path / "a.csv").read_text() == "'=1,A\n''=2,B\n"
-    refuse_other_questions(tmp_path / "a.csv", ["'=2", "=1"])
+    path, arc = tmp_path / "a.csv", prediction_task("arc")
+    path.write_text(arc.text(["=1", "'=2"], ["A", "B"], path))
+    assert path.read_text() == "'=1,A\n''=2,B\n"
+    arc.text(["'=2", "=1"], ["A", "B"], path)
