@@ -152,17 +152,14 @@ def test_what_an_index_may_answer(
     ("name", "value", "message"),
     [
         ("PIP_INDEX_URL", "http://127.0.0.1:9/simple", "/simple: "),
-        (
-            "PIP_INDEX_URL",
-            "http://index.invalid/simple",
-            "http URL refused; use https, or pip's trusted-host",
-        ),
+        ("PIP_INDEX_URL", "http://index.invalid/simple",
+         "http URL refused; use https, or pip's trusted-host"),
         ("PIP_INDEX_URL", "no url", "no URL refused"),
         ("PIP_NO_INDEX", "1", "pip is configured to use no index"),
         ("PIP_CERT", "/gone.pem", "pip's settings can't be used (see `pip config list`)"),
         ("PIP_CONFIG_FILE", "{tmp}", "`pip config list` failed"),
     ],
-)
+)  # fmt: skip
 def test_no_network_and_odd_settings(
     index: Index, package: bytes, fetch: CommandMain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     name: str, value: str, message: str,

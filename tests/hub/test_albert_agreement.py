@@ -145,11 +145,8 @@ def test_an_encoder_without_a_head_gets_a_new_one(tmp_path: Path) -> None:
     [
         ({"num_hidden_groups": 2}, "config.json: num_hidden_groups is 2; only an ALBERT whose layers"),
         ({"inner_group_num": 2}, "config.json: inner_group_num is 2; only an ALBERT whose layers"),
-        ({"hidden_act": "silu"}, "hidden_act is 'silu'.*supported: gelu, gelu_new, relu"),
         ({"embedding_size": 11}, r"word_embeddings.weight has the shape \(\d+, 10\).*needs \(\d+, 11\)"),
         ({"embedding_size": None}, "embedding_size is None, expected a whole number from 1"),
-        ({"num_hidden_layers": 2000}, "num_hidden_layers 2000; at most 1000 are supported"),
-        ({"vocab_size": 7}, r"the tokenizer has \d+ tokens but config.json has vocab_size 7"),
     ],
 )  # fmt: skip
 def test_what_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:

@@ -16,7 +16,7 @@ from fairseq.models.roberta import RobertaModel
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
-from fairseq_adv.hub.convert import checkpoint_state, convert_hf_checkpoint
+from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv.hub.vocabulary import wordpiece_vocabulary
 
 
@@ -257,16 +257,3 @@ def test_fairseq_train_starts_from_it(bert: Path, tmp_path: Path, start: str) ->
     # 0.0021; a model that started afresh would be about 0.3 away, the deviation of the random weights.
     assert max(moved.values()) < 0.0021
     assert moved["encoder.sentence_encoder.layers.0.fc1.weight"] > 0.0005
-
-
-def test_state_has_what_the_trainer_reads() -> None:
-    """fairseq 0.12.2 looks these up without a default."""
-    config = {"_name": "roberta_base", "arch": "roberta_base", "max_positions": 12}
-    state = checkpoint_state({}, config)
-    assert state["cfg"]["task"]["_name"] == "masked_lm"
-    assert state["cfg"]["task"]["data"] == "."
-    assert state["cfg"]["task"]["tokens_per_sample"] == 12
-    assert state["optimizer_history"][-1]["num_updates"] == 0
-    assert state["extra_state"]["train_iterator"] == {
-        "version": 2, "epoch": 1, "iterations_in_epoch": 0, "shuffle": True,
-    }  # fmt: skip

@@ -216,13 +216,10 @@ def test_a_regression(trained: Path, pairs: Path, tmp_path: Path) -> None:
 
 
 QUESTIONS = [
-    (
-        "What is cold?",
-        ["The soup", "the\x0bsun", "a\nfire", "<s> </s>"],
-        ["It was  cold. ", "", "Hot.\u2028Hot.", "x"],
-    ),
+    ("What is cold?", ["The soup", "the\x0bsun", "a\nfire", "<s> </s>"],
+     ["It was  cold. ", "", "Hot.\u2028Hot.", "x"]),
     ("Fill the _ here", ["gap", "", "[SEP]"], ["They did not refund us.", "\x1c No. \x85", "a"]),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("task", ["commonsense_qa", "arc_retrieval"])
@@ -267,6 +264,8 @@ def as_texts(task: str, stem: str, choice: dict[str, str]) -> tuple[str, ...]:
 
 def test_a_masked_lm(encoder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
+    with pytest.raises(DataError, match=r"--labels: .*model\.pt has no classes"):
+        export_checkpoint(encoder / "model.pt", out, labels="a,b")
     export_checkpoint(encoder / "model.pt", out)
     hub = RobertaModel.from_pretrained(str(encoder), "model.pt", bpe=None).eval()
     pipeline = transformers.pipeline("fill-mask", model=str(out), top_k=3)

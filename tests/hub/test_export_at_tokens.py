@@ -45,6 +45,8 @@ def test_tags_through_the_pipeline(encoder: Path, tmp_path: Path) -> None:
     checkpoint = trained(tmp_path, encoder, "tagging")
     result = export_checkpoint(checkpoint, tmp_path / "out")
     assert result.model == "AutoModelForTokenClassification" and result.classes == ("O", "B-X", "I-X")
+    named = export_checkpoint(checkpoint, tmp_path / "named", labels="no,begin,in")
+    assert named.classes == ("no", "begin", "in")
     pipeline = transformers.pipeline("token-classification", model=str(tmp_path / "out"), ignore_labels=[])
     assert list(pipeline.model.config.id2label.values()) == ["O", "B-X", "I-X"]
     ours = load(str(checkpoint), str(tmp_path), ["valid"], cpu=True)
@@ -114,23 +116,3 @@ def test_the_lines_of_the_card_answer(encoder: Path, tmp_path: Path, monkeypatch
     out = tmp_path / "answers"
     predict(Request("squad", out, [checkpoint], (), tmp_path, "valid", running=InferenceConfig(cpu=True)))
     assert answer == json.loads((out / "predictions-valid.json").read_text())["0"] and answer in context
-
-
-@pytest.mark.parametrize("task", ["tagging", "span_qa"])
-def test_names_are_for_tags_alone(encoder: Path, tmp_path: Path, task: str) -> None:
-    from fairseq_adv.data.errors import DataError
-
-    rows = (SENTENCES[0], [span_question("0", SENTENCES[0], "No")])
-    for split in ("train", "valid"):
-        write_squad(tmp_path / f"{split}.json", rows)
-        (tmp_path / f"{split}.tsv").write_text("No\tB-X\n")
-    checkpoint = trained(tmp_path, encoder, task)
-    if task == "span_qa":
-        with pytest.raises(DataError, match="has no classes"):
-            export_checkpoint(checkpoint, tmp_path / "out", labels="a,b")
-        return
-    assert export_checkpoint(checkpoint, tmp_path / "out", labels="no,begin,in").classes == (
-        "no",
-        "begin",
-        "in",
-    )

@@ -46,22 +46,18 @@ def refused(folder: Path, message: str) -> None:
         ({"num_hidden_layers": 1_000_000_000}, "num_hidden_layers is 1000000000, expected a whole number"),
         ({"num_hidden_layers": 10_000_000}, "num_hidden_layers 10000000; at most 1000 are supported"),
         ({"hidden_dropout_prob": "much"}, "hidden_dropout_prob is 'much', expected a number of at least 0"),
-        (
-            {"hidden_dropout_prob": float("nan")},
-            "hidden_dropout_prob is nan, expected a number of at least 0",
-        ),
+        ({"hidden_dropout_prob": float("nan")},
+         "hidden_dropout_prob is nan, expected a number of at least 0"),
         ({"is_decoder": True}, "is_decoder or add_cross_attention is set"),
         ({"vocab_size": 7}, r"the tokenizer has \d+ tokens but config.json has vocab_size 7"),
-        (
-            {"max_position_embeddings": 12},
-            r"position_embeddings.weight has the shape \(160, 24\).*needs \(12, 24\)",
-        ),
+        ({"max_position_embeddings": 12},
+         r"position_embeddings.weight has the shape \(160, 24\).*needs \(12, 24\)"),
         ({"num_hidden_layers": 1}, r"unknown: encoder.layer.1.attention.output.LayerNorm.bias \(24,\)"),
         ({"num_hidden_layers": 3}, r"missing: encoder.layer.2.attention.self.query.weight \(24, 24\)"),
         ({"num_hidden_layers": 4}, r"(?s)missing: (?:[^\n]*\n){5} *and 27 more$"),
         ({"tie_word_embeddings": False}, "missing: cls.predictions.decoder.weight"),
     ],
-)
+)  # fmt: skip
 def test_config(bert: Path, change: dict[str, Any], message: str) -> None:
     config = json.loads((bert / "config.json").read_text())
     (bert / "config.json").write_text(json.dumps({**config, **change}))
@@ -80,23 +76,17 @@ def test_padding_token_of_roberta(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (
-            "tokenizer.json",
-            {"added_tokens": 5, "model": {"type": "WordPiece"}},
-            "not in transformers' format",
-        ),
-        (
-            "tokenizer.json",
-            {"added_tokens": [[]], "model": {"type": "WordPiece"}},
-            "not in transformers' format",
-        ),
+        ("tokenizer.json", {"added_tokens": 5, "model": {"type": "WordPiece"}},
+         "not in transformers' format"),
+        ("tokenizer.json", {"added_tokens": [[]], "model": {"type": "WordPiece"}},
+         "not in transformers' format"),
         ("tokenizer.json", {"normalizer": 5, "model": {"type": "WordPiece"}}, "not in transformers' format"),
         ("added_tokens.json", {"new token": "y"}, "rows of the"),
         ("added_tokens.json", {"new token": [1]}, "not in transformers' format"),
         ("tokenizer_config.json", {"do_lower_case": "yes"}, "do_lower_case must be true or false, not 'yes'"),
         ("tokenizer_config.json", {"cls_token": {"content": {}}}, None),
     ],
-)
+)  # fmt: skip
 def test_tokenizer_files(bert: Path, name: str, content: Any, message: str | None) -> None:
     (bert / name).write_text(json.dumps(content))
     if message is None:  # what has no name is called as in BERT

@@ -120,14 +120,11 @@ def edit_vocab(folder: Path, old: str, new: str) -> None:
     [
         ("[MASK]\n", "[KSAM]\n", r"vocab.txt: no token '\[MASK\]', which fairseq needs as <mask>"),
         ("film\n", "the\n", r"vocab.txt:\d+: token 'the' is also on line \d+"),
-        (
-            "film\n",
-            "<s>\n",
-            r"vocab.txt: row \d+ would be '<s>' in dict.txt, which is already one of fairseq's",
-        ),
+        ("film\n", "<s>\n",
+         r"vocab.txt: row \d+ would be '<s>' in dict.txt, which is already one of fairseq's"),
         ("film\n", "[row0]\n[row1]\n", None),
     ],
-)
+)  # fmt: skip
 def test_wordpiece_refusals(bert: Path, old: str, new: str, message: str | None) -> None:
     edit_vocab(bert, old, new)
     if message is None:

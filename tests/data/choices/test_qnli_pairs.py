@@ -155,13 +155,9 @@ BAD = [
     ("train", [f"0\tWho?\t \t{YES}"], "train.tsv:2: empty sentence. Fill it in"),
     ("dev", ["0\tWho?\tAda.\tmaybe"], "dev.tsv:2: unknown label 'maybe'"),
     ("dev", [f"0\tA\tb\t{YES}", f"0\tC\td\t{NO}"], "dev.tsv:3: index 0 is also at"),
-    (
-        "train",
-        [f"0\tWho?\tAda.\t{YES}"],
-        "train.tsv: no question has both an entailed sentence",
-    ),
+    ("train", [f"0\tWho?\tAda.\t{YES}"], "train.tsv: no question has both an entailed sentence"),
     ("test", ["0\tWho?"], "test.tsv:2: 2 column(s) instead of 3"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "rows", "message"), BAD, ids=range(len(BAD)))

@@ -16,19 +16,8 @@ from fairseq_adv.data.corpus.reader import Reading, rows_of
 from fairseq_adv.data.errors import DataError
 
 PARTS = [
-    b"a",
-    b"bb ",
-    b"\n",
-    b"\n",
-    b"\r",
-    b"\r\n",
-    b" ",
-    b"\xc2\xa0",
-    b"\xe3\x80\x80",
-    b"\x1c",
-    b"\x0b",
-    b"\xff",
-]
+    b"a", b"bb ", b"\n", b"\n", b"\r", b"\r\n", b" ", b"\xc2\xa0", b"\xe3\x80\x80", b"\x1c", b"\x0b", b"\xff",
+]  # fmt: skip
 
 
 def lines_of(path: Path) -> list[str]:

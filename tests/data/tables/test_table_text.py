@@ -14,19 +14,8 @@ from fairseq_adv.evaluation.predict.benchmarks import prediction_task
 pytestmark = pytest.mark.fast
 
 FORMULAS = [
-    "=cmd|' /C calc'!A0",
-    "+1+1",
-    "-1+1",
-    "@SUM(A1)",
-    "\t=1",
-    "\r=1",
-    "\n=1",
-    "=",
-    "'=1",
-    "''-x",
-    "-",
-    "- 1",
-]
+    "=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "=", "'=1", "''-x", "-", "- 1",
+]  # fmt: skip
 OTHERS = ["pos", "", "'", "'quoted'", "a=1", " =1", "é", "-0.5", "+3", "-1e-05", "7"]
 
 

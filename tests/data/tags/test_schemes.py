@@ -32,19 +32,13 @@ def test_long_entities_and_types_with_a_hyphen() -> None:
 @pytest.mark.parametrize(
     ("tags", "message"),
     [
-        (
-            ("O", "I-A", "O", "B-A"),
-            "train.tsv:13: an entity begins with B-A, but on line 11 one begins with I-A: IOB1 and",
-        ),
-        (
-            ("B-A", "O", "I-A"),
-            "train.tsv:12: an entity begins with I-A, but on line 10 one begins with B-A: IOB1 and IOB2",
-        ),
+        (("O", "I-A", "O", "B-A"),
+         "train.tsv:13: an entity begins with B-A, but on line 11 one begins with I-A: IOB1 and"),
+        (("B-A", "O", "I-A"),
+         "train.tsv:12: an entity begins with I-A, but on line 10 one begins with B-A: IOB1 and IOB2"),
         (("B-A", "I-B"), "train.tsv:11: an entity begins with I-B, but on line 10 one begins with B-A"),
-        (
-            ("B-A", "E-A", "I-A"),
-            "train.tsv:12: I-A does not continue an entity of its type, which BIOES requires",
-        ),
+        (("B-A", "E-A", "I-A"),
+         "train.tsv:12: I-A does not continue an entity of its type, which BIOES requires"),
         (("S-A", "B-A", "O"), "train.tsv:12: no E-A before it, which BIOES requires"),
         (("S-A", "B-A", "E-B"), "train.tsv:12: E-B does not continue an entity of its type"),
         (("S-A", "O", "B-A"), "train.tsv:13: no E-A before it"),  # the end of the sentence
@@ -53,7 +47,7 @@ def test_long_entities_and_types_with_a_hyphen() -> None:
         (("A",), "train.tsv:10: 'A' is not a tag"),
         (("o",), "train.tsv:10: 'o' is not a tag"),
     ],
-)
+)  # fmt: skip
 def test_a_mix_is_refused_with_its_line(tags: tuple[str, ...], message: str) -> None:
     with pytest.raises(DataError) as error:
         as_iob2([(1, ("O", "O")), (10, tags)], PATH)
