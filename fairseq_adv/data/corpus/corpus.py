@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Sequence
 from fairseq_adv.data.corpus.cuts import BLANK_LINE, fingerprint, inputs, plan
 from fairseq_adv.data.corpus.reader import Piece, Reading, rows_of
 from fairseq_adv.data.corpus.shard import Counts, counts_of, faults, shaped, write_split
-from fairseq_adv.data.corpus.words import WordCache
+from fairseq_adv.data.corpus.word_cache import WordCache
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.lines import MAX_LINE_MB
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds

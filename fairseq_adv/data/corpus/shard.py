@@ -15,7 +15,7 @@ from fairseq.data.indexed_dataset import best_fitting_int_dtype
 from fairseq_adv.data.checked_json import COUNT, checked_object
 from fairseq_adv.data.corpus.cuts import LINE
 from fairseq_adv.data.corpus.reader import Reading
-from fairseq_adv.data.corpus.words import WordCache
+from fairseq_adv.data.corpus.word_cache import WordCache
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, decoded, flush
 from fairseq_adv.data.text.indexed import IndexedWriter, read_index

@@ -12,7 +12,7 @@ from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE, SentencepieceConfig
 from glue_samples import AWKWARD, small_bpe, small_wordpiece, write
 
-from fairseq_adv.data.corpus.words import WHITE_SPACE, WordCache
+from fairseq_adv.data.corpus.word_cache import WHITE_SPACE, WordCache
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
 from fairseq_adv.data.tokenizers.spiece import SentencePieceTokenizer
