@@ -103,7 +103,7 @@ def whole_lines(path: Path, encoding: Optional[str], newline: str) -> Iterator[s
         with opened(path) as file, io.TextIOWrapper(file, encoding or "utf-8", newline=newline) as text:
             while line := text.readline(limit + 1):
                 size += len(line)
-                if len(line) > limit or (4 * len(line) > limit and _bytes_in(line) > limit):
+                if 4 * len(line) > limit and len(line.encode("utf-8", "surrogatepass")) > limit:
                     raise too_long(f"{path}:{number + 1}")
                 if path.suffix == ".gz":
                     check_unpacked(path, size)
@@ -117,7 +117,3 @@ def whole_lines(path: Path, encoding: Optional[str], newline: str) -> Iterator[s
         raise DataError(f"{path}:{at}: not {encoding or 'UTF-8'} ({error.reason}). {fix}") from error
     except (LookupError, UnicodeError) as error:
         raise DataError(f"--encoding {encoding}: no such text encoding. Pass one such as latin-1") from error
-
-
-def _bytes_in(line: str) -> int:
-    return len(line.encode("utf-8", "surrogatepass"))

@@ -28,30 +28,25 @@ _LINE_BREAKS = "\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
 _AROUND = r"\A[\s\x1c-\x1f]+|[\s\x1c-\x1f]+\z"
 
 
-@dataclass(frozen=True)
+@dataclass
 class HfTokenizer:
     """An exported tokenizer."""
 
     family: Family  # the family of models that it is for
-    rows: tuple[int, ...]  # (words,), for each index of fairseq's dictionary its row in the exported tables
-    pad: int  # the padding token's row
-    files: dict[str, bytes]
-
-
-@dataclass(frozen=True)
-class _Plain:
-    """A tokenizer without special tokens and without what stands around the texts."""
-
-    family: Family  # of models that usually have it
     engine: Any  # a ``tokenizers.Tokenizer`` that nothing else uses
-    rows: tuple[int, ...]  # (words,), for each index of fairseq's dictionary the engine's id
+    rows: tuple[int, ...]  # (words,), for each index of fairseq's dictionary its row in the exported tables
     specials: dict[str, str]  # fairseq's special symbols -> the tokens' names
     settings: dict[str, Any]  # entries of tokenizer_config.json
-    files: dict[str, bytes]  # name -> content of further files
+    files: dict[str, bytes]
+
+    @property
+    def pad(self) -> int:
+        """The padding token's row."""
+        return self.rows[FAIRSEQ_FIRST.index("<pad>")]
 
 
 def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfTokenizer:
-    """Builds the tokenizer's files.
+    """The tokenizer of a trained model, with its files.
 
     Args:
         words: rows of the model's word embeddings.
@@ -68,11 +63,11 @@ def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfToken
             "was trained with as --tokenizer-dir."
         )
     if isinstance(tokenizer, CompiledTokenizer):
-        plain = _compiled(tokenizer, symbols)
+        made = _compiled(tokenizer, symbols)
     else:
-        plain = _byte_level(tokenizer, symbols)
-    engine, specials, is_masked_lm = plain.engine, plain.specials, trained.kind == MASKED_LM
-    is_gpt2 = plain.family is ROBERTA
+        made = _byte_level(tokenizer, symbols)
+    engine, specials, is_masked_lm = made.engine, made.specials, trained.kind == MASKED_LM
+    is_gpt2 = made.family is ROBERTA
     steps = [normalizers.Replace(Regex(_LINE_BREAKS), " ")] if trained.kind == CHOICES else []
     strips = not is_gpt2 and "normalizer" not in tokenizer.options  # BERT's and ALBERT's normalisers do
     if not strips and not is_masked_lm:  # whose text is split at <mask>, where spaces matter
@@ -82,7 +77,7 @@ def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfToken
     for symbol, token in specials.items():
         lstrip = symbol == FAIRSEQ_MASK and is_gpt2  # RoBERTa's mask includes the space before it
         engine.add_special_tokens([AddedToken(token, lstrip=lstrip, normalized=False)])
-    engine.post_processor = _template(trained, plain.rows, specials, symbols)
+    engine.post_processor = _template(trained, made.rows, specials, symbols)
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": trained.longest,
@@ -91,18 +86,17 @@ def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfToken
         # As in fairseq, texts can't contain special tokens; but those of a masked LM must contain masks.
         "split_special_tokens": not is_masked_lm,
         "clean_up_tokenization_spaces": False,
-        **plain.settings,
+        **made.settings,
     }
     text = json.dumps(json.loads(engine.to_str()), ensure_ascii=False, separators=(",", ":"))
-    files = {
-        "tokenizer.json": text.encode("utf-8"), "tokenizer_config.json": write_json(config), **plain.files
-    }  # fmt: skip
-    family = ALBERT if trained.is_albert else plain.family
-    return HfTokenizer(family, plain.rows, plain.rows[symbols.index("<pad>")], files)
+    made.files.update({"tokenizer.json": text.encode("utf-8"), "tokenizer_config.json": write_json(config)})
+    if trained.is_albert:
+        made.family = ALBERT
+    return made
 
 
-def _compiled(tokenizer: CompiledTokenizer, symbols: Sequence[str]) -> _Plain:
-    """WordPiece's and ALBERT's, with the rows of the encoder that was converted."""
+def _compiled(tokenizer: CompiledTokenizer, symbols: Sequence[str]) -> HfTokenizer:
+    """WordPiece's and ALBERT's, with the rows of the encoder that was converted; no special tokens yet."""
     from tokenizers import Tokenizer
 
     engine = Tokenizer.from_str(tokenizer.engine.to_str())
@@ -119,11 +113,11 @@ def _compiled(tokenizer: CompiledTokenizer, symbols: Sequence[str]) -> _Plain:
         )
     rows = tuple(row_of[symbol] for symbol in symbols)
     name = "vocab.txt" if tokenizer.kind == "wordpiece" else MODEL
-    return _Plain(BERT, engine, rows, specials, config_of(tokenizer), {name: source.read_bytes()})
+    return HfTokenizer(BERT, engine, rows, specials, config_of(tokenizer), {name: source.read_bytes()})
 
 
-def _byte_level(tokenizer: TokenToIds, symbols: Sequence[str]) -> _Plain:
-    """GPT-2's BPE, with the rows of fairseq's dictionary."""
+def _byte_level(tokenizer: TokenToIds, symbols: Sequence[str]) -> HfTokenizer:
+    """GPT-2's BPE, with the rows of fairseq's dictionary; no special tokens yet."""
     from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -149,7 +143,7 @@ def _byte_level(tokenizer: TokenToIds, symbols: Sequence[str]) -> _Plain:
         "merges.txt": f"#version: 0.2\n{lines}".encode(),
     }
     settings = {"bos_token": specials["<s>"], "eos_token": specials["</s>"]}
-    return _Plain(ROBERTA, engine, tuple(range(len(symbols))), specials, settings, files)
+    return HfTokenizer(ROBERTA, engine, tuple(range(len(symbols))), specials, settings, files)
 
 
 def _template(trained: Trained, rows: Sequence[int], specials: dict[str, str], symbols: Sequence[str]) -> Any:

@@ -171,7 +171,7 @@ def _vocabulary(
     specials = special_tokens(folder, kind)
     symbols, rows = order_for_fairseq(tokens, specials, source, words)
     config = {**settings, **unusual_names(folder, kind)}
-    if config:
+    if config or kind != "gpt2":
         files["tokenizer_config.json"] = write_json(config)
     return Vocabulary(symbols, rows, kind, files, {"specials": specials, **about})
 

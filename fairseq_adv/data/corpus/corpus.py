@@ -89,7 +89,8 @@ class Corpus:
         folder = self.folder(shard)
         try:
             found = finished(folder, self.made_from(shard), overwrite=False)
-            if found and not self.replace_invalid and self._replaced(shard):
+            replaced = (counts_of(folder, split).replaced for split in self.splits(shard))
+            if found and not self.replace_invalid and any(replaced):
                 raise DataError(
                     f"{folder}: was made with --encoding-errors replace, and bytes were replaced. Pass "
                     "--encoding-errors replace again, or --overwrite."
@@ -99,9 +100,6 @@ class Corpus:
                 raise
             return finished(folder, self.made_from(shard), overwrite=True)
         return found
-
-    def _replaced(self, shard: int) -> int:
-        return sum(counts_of(self.folder(shard), split).replaced for split in self.splits(shard))
 
     def check_out(self) -> None:
         """Refuses an output folder with more shards than requested."""

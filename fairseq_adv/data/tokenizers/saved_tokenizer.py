@@ -38,7 +38,8 @@ def save_tokenizer(folder: Path, tokenizer: TokenToIds) -> None:
     """
     for role, path in tokenizer.files.items():
         shutil.copyfile(path, folder / _NAMES[role])
-    if config := config_of(tokenizer):
+    config = config_of(tokenizer)
+    if config or tokenizer.kind != "gpt2":
         text = json.dumps(config, indent=2) + "\n"
         (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
     if isinstance(tokenizer, WordPieceTokenizer):

@@ -66,8 +66,9 @@ def engine_of_words(ids: Mapping[str, int], vocab: Path, cased: Optional[bool] =
 
     path = vocab.parent / "tokenizer.json"
     fast = read_fast_tokenizer(vocab.parent, "WordPiece")
+    named = special_tokens(vocab.parent, "wordpiece")["<unk>"]
     model = {
-        "unk_token": special_tokens(vocab.parent, "wordpiece")["<unk>"], "continuing_subword_prefix": "##",
+        "unk_token": named if named in ids else "[UNK]", "continuing_subword_prefix": "##",
         "max_input_chars_per_word": 100, **fast.get("model", {}), "vocab": dict(ids), "type": "WordPiece",
     }  # fmt: skip
     if model["unk_token"] not in ids:
