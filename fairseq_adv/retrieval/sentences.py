@@ -27,7 +27,7 @@ _GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
-class CorpusFile:
+class SentenceFile:
     """One checked file."""
 
     path: Path
@@ -36,10 +36,10 @@ class CorpusFile:
 
 
 @dataclass(frozen=True)
-class Corpus:
+class SentenceFiles:
     """Checked files, in the given order; made by :func:`survey`."""
 
-    files: tuple[CorpusFile, ...]  # with at least one sentence in total
+    files: tuple[SentenceFile, ...]  # with at least one sentence in total
     encoding_errors: str  # ``strict`` or ``replace`` (what isn't UTF-8 becomes U+FFFD)
 
     @property
@@ -67,7 +67,7 @@ class Corpus:
             start = 0
 
 
-def survey(patterns: Sequence[str], encoding_errors: str = "strict") -> Corpus:
+def survey(patterns: Sequence[str], encoding_errors: str = "strict") -> SentenceFiles:
     """Checks, counts and fingerprints the files; shows a progress bar.
 
     Args:
@@ -82,8 +82,8 @@ def survey(patterns: Sequence[str], encoding_errors: str = "strict") -> Corpus:
             for raw, sentences in _blocks(path, encoding_errors, bar):
                 digest.update(raw)
                 count += len(sentences)
-            files.append(CorpusFile(path, digest.hexdigest(), count))
-    corpus = Corpus(tuple(files), encoding_errors)
+            files.append(SentenceFile(path, digest.hexdigest(), count))
+    corpus = SentenceFiles(tuple(files), encoding_errors)
     if not corpus.size:
         raise DataError(
             f"{', '.join(map(str, paths))}: no sentences. Pass text files, one sentence per line."

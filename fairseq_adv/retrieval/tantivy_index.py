@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.workspace import check_files, finished, read_manifest, workspace
-from fairseq_adv.retrieval.sentences import Corpus
+from fairseq_adv.retrieval.sentences import SentenceFiles
 
 FORMAT_VERSION = 1
 ANALYSIS = {
@@ -73,7 +73,7 @@ class Built:
     continued_at: int  # the sentence at which an interrupted build resumed; 0: from the beginning
 
 
-def build(corpus: Corpus, out: Path, overwrite: bool = False) -> Built:
+def build(corpus: SentenceFiles, out: Path, overwrite: bool = False) -> Built:
     """Indexes a corpus into the folder ``out``, atomically; shows a progress bar.
 
     The commits of a killed build are kept in ``OUT.partial``; the next build resumes after the sentences
@@ -129,7 +129,7 @@ def _opened(tantivy: Any, folder: Path) -> Any:
     return index
 
 
-def _add(tantivy: Any, index: Any, corpus: Corpus, start: int) -> None:
+def _add(tantivy: Any, index: Any, corpus: SentenceFiles, start: int) -> None:
     ends = slice_ends(corpus.size)
     writer = index.writer(_HEAP, 1)  # one thread writes segments; reading and merging run concurrently
     number = start

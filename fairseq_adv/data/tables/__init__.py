@@ -1,1 +1,1 @@
-"""Reads tables row by row: csv, tsv, jsonl, parquet, Hugging Face data sets; holds out validation rows."""
+"""Reads tables row by row: csv, tsv, jsonl, parquet, Hugging Face data sets; texts with labels; splits."""
