@@ -16,7 +16,7 @@ lane=(-m 'not slow and not slurm') installed='' fast=''
 while [ $# -gt 0 ]; do
     case "$1" in
         -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
-        --fast) lane=(-m fast) fast=yes ;;
+        --fast) lane=(-m 'fast and not slow') fast=yes ;;
         --slow) lane=(-m 'slow and not slurm') ;;
         --slurm) lane=(-m slurm tests/cluster) WORKERS=0 ;;
         --installed) installed=yes ;;

@@ -74,6 +74,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     tuple(map(int, torch.__version__.split(".")[:2])) < (2, 2),
     reason="torch's allocator doesn't ask before 2.2",
 )
+@pytest.mark.slow
 def test_torch_asks_for_huge_pages_unless_the_user_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("THP_MEM_ALLOC_ENABLE", raising=False)
     faults = []

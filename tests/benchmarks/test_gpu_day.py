@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from support import run_command
+from support import run_command, slow
 
 ORDER = [
     "tests", "peers-base-bf16", "peers-base-fp16", "profile", "modes-single", "peers-large-bf16",
@@ -38,15 +38,16 @@ echo "ran: $*"
     ("words", "message"),
     [
         ([], "pass the folder for the results"),
-        (["{out}", "--device", "tpu"], "--device tpu: pass cuda or cpu"),
+        slow(["{out}", "--device", "tpu"], "--device tpu: pass cuda or cpu"),
         (["{out}", "--minutes", "ten"], "--minutes ten: pass a whole number"),
-        (["{out}", "--minutes", "08"], "--minutes 08: pass a whole number"),  # octal to the shell's $(( ))
-        (["{out}", "--minutes", "99999999999999999999"], "--minutes 99999999999999999999: pass a whole n"),
-        (["{out}", "--minutes"], "--minutes needs a value"),
-        (["{out}", "--jobs", "0"], "--jobs 0: pass a whole number"),
+        # octal to the shell's $(( ))
+        slow(["{out}", "--minutes", "08"], "--minutes 08: pass a whole number"),
+        slow(["{out}", "--minutes", "99999999999999999999"], "--minutes 99999999999999999999: pass a w"),
+        slow(["{out}", "--minutes"], "--minutes needs a value"),
+        slow(["{out}", "--jobs", "0"], "--jobs 0: pass a whole number"),
         (["{out}", "--carried", "{out}"], "/wheels: no such folder; gpu_day.sh prepare makes it"),
-        (["{out}", "--huge"], "unknown option '--huge'"),
-        (["{out}", "--tiny"], "torch sees no CUDA GPU; --device cpu --tiny"),
+        slow(["{out}", "--huge"], "unknown option '--huge'"),
+        slow(["{out}", "--tiny"], "torch sees no CUDA GPU; --device cpu --tiny"),
         (["prepare"], "prepare needs the folder"),
     ],
 )

@@ -167,7 +167,7 @@ def test_a_killed_worker_costs_its_own_shard_only(encoder: Path, large: Path, tm
     assert kept == {i: identity(out / f"shard{i}") for i in (0, 2, 3)}
 
 
-@pytest.mark.parametrize(("number", "status"), [slow(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [slow(signal.SIGINT, 130), slow(signal.SIGTERM, 143)])
 @pytest.mark.timing
 def test_interrupted(encoder: Path, large: Path, tmp_path: Path, number: signal.Signals, status: int) -> None:
     out = tmp_path / "out"

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support import batch, build, flat_gradient, train_args, write_questions, write_task
+from support import batch, build, flat_gradient, slow, train_args, write_questions, write_task
 
 from criterions.restated import one_step, recorded
 
@@ -75,7 +75,8 @@ def size_of(run: SimpleNamespace, row: int, name: str) -> tuple[float, float]:
 @pytest.mark.parametrize(
     ("task", "name"),
     [("sentence_prediction", name) for name in FAMILY if not name.endswith("clamp")]
-    + [("commonsense_qa", name) for name in ("freelb", "pgd", "tavat", "alum_vat", "alum_vat-l2")],
+    + [("commonsense_qa", "freelb")]
+    + [slow("commonsense_qa", name) for name in ("pgd", "tavat", "alum_vat", "alum_vat-l2")],
 )
 def test_each_example_has_the_sizes_that_its_embeddings_give(
     folders: dict[str, Path], task: str, name: str

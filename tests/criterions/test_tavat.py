@@ -256,6 +256,7 @@ print("loaded", type(model).__name__)
 """
 
 
+@pytest.mark.slow
 def test_its_checkpoints_are_read_as_those_of_any_other_method(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

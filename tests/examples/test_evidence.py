@@ -438,6 +438,7 @@ def test_it_stops_after_its_minutes(worker: fill.Worker, data: Path, out: Path) 
     assert done.returncode == 0 and f"0 of {CELLS} cells" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_missing_data_are_named(tmp_path: Path) -> None:
     done = run_command(str(EXAMPLES / "evidence" / "run.sh"), "nowhere", str(tmp_path / "out"))
     assert done.returncode == 2 and "nowhere/attack/counterfitted_neighbors.json: no such file" in done.stderr
@@ -559,4 +560,5 @@ def test_the_plan_goes_by_what_was_spent(tmp_path: Path) -> None:
 
 def test_the_readme_has_a_row_for_each_method() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
-    assert sorted(rows) == list(methods())
+    ours = {name for name, one in methods().items() if one.__module__.startswith("fairseq_adv.")}
+    assert set(rows) == ours and len(rows) == len(ours)

@@ -45,7 +45,7 @@ def simulated(rng: Any, gain: float, runs: float, rows: float) -> Gain:
 
 
 @pytest.mark.usefixtures("few_replicates")
-@pytest.mark.parametrize(("runs", "rows"), [slow(0.01, 0.0), slow(0.01, 0.12), (0.03, 0.05)])
+@pytest.mark.parametrize(("runs", "rows"), [slow(0.01, 0.0), slow(0.01, 0.12), slow(0.03, 0.05)])
 def test_intervals_cover_the_true_gain(runs: float, rows: float) -> None:
     """93 to 97 % of 1500, whose standard error is 0.6; also those of means over three tasks."""
     rng = np.random.default_rng(3)

@@ -151,31 +151,31 @@ def places(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> dict[s
     ("words", "message"),
     [
         ("none.yaml {glue} {glue_encoder}", "none.yaml: no such recipe. Choose one of"),
-        ("{tmp}/list.yaml {glue} {glue_encoder}", "list.yaml: Config list must be a Dictionary"),
-        ("{tmp}/torn.yaml {glue} {glue_encoder}", "torn.yaml: while parsing"),
+        slow("{tmp}/list.yaml {glue} {glue_encoder}", "list.yaml: Config list must be a Dictionary"),
+        slow("{tmp}/torn.yaml {glue} {glue_encoder}", "torn.yaml: while parsing"),
         ("{tmp}/short.yaml {glue} {glue_encoder}", "short.yaml is not a recipe: it has no common"),
-        ("glue {glue} {glue_encoder} glue=wnli", "Could not load glue/wnli"),
-        ("glue {glue} {glue_encoder} mthd=pgd", "method=creat|freeat|freelb"),
+        slow("glue {glue} {glue_encoder} glue=wnli", "Could not load glue/wnli"),
+        slow("glue {glue} {glue_encoder} mthd=pgd", "method=creat|freeat|freelb"),
         ("glue {glue} {glue_encoder} method=free_at", "\tfreelb_paper"),
         ("glue {glue} {glue_encoder} criterion.adv_step=3", "adv_init_mag, adv_lr, adv_max_norm"),
         ("glue {glue} {glue_encoder} common.fp61=true", "common.fp61: no such key"),
-        ("glue {glue} {glue_encoder} fp16", "fp16: pass key=value"),
+        slow("glue {glue} {glue_encoder} fp16", "fp16: pass key=value"),
         ("glue {glue} {tmp}", "{tmp}/model.pt: no such file"),
-        ("glue {tmp} {glue_encoder}", "input0/dict.txt: no such file"),
-        ("glue {tmp}/none {glue_encoder}", "{tmp}/none: no such folder"),
+        slow("glue {tmp} {glue_encoder}", "input0/dict.txt: no such file"),
+        slow("glue {tmp}/none {glue_encoder}", "{tmp}/none: no such folder"),
         ("glue {glue} {other}", "a different dictionary"),
-        ("glue {glue} -", "starts from a pre-trained encoder"),
+        slow("glue {glue} -", "starts from a pre-trained encoder"),
         ("glue {glue} {glue_encoder} --gpus 2 glue=mnli", "33 examples"),
         ("glue {glue} {glue_encoder} checkpoint.finetune_from_model=none.pt", "none.pt: no such file"),
         ("flooding {glue} {glue_encoder}", "add criterion.flood_level=… (b in nats"),
         ("wsc {wsc} {bare}", "{bare}/dict.txt: no such file"),
-        ("wsc {wsc} {other}", "{other}: no tokenizer found"),
-        ("wsc {wsc}:{tmp}/none {wsc_encoder}", "{tmp}/none: no such folder"),
+        slow("wsc {wsc} {other}", "{other}: no tokenizer found"),
+        slow("wsc {wsc}:{tmp}/none {wsc_encoder}", "{tmp}/none: no such folder"),
         ("union {arc} {arc_encoder}", "add checkpoint.finetune_from_model=… (RACE's checkpoint_best.pt"),
-        ("arc {arc} {arc_encoder}", "add checkpoint.finetune_from_model=… (the union's checkpoint_best.pt"),
-        ("roberta_base {roberta_base}:{tmp}/none {roberta_base_encoder}", "{tmp}/none: no such folder"),
-        ("roberta_base {tmp} {roberta_base_encoder}", "{tmp}/train.idx: no such file"),
-        ("bert_base {roberta_base} {roberta_base_encoder}", "starts from random weights"),
+        slow("arc {arc} {arc_encoder}", "add checkpoint.finetune_from_model=… (the union's checkpoint_best"),
+        slow("roberta_base {roberta_base}:{tmp}/none {roberta_base_encoder}", "{tmp}/none: no such folder"),
+        slow("roberta_base {tmp} {roberta_base_encoder}", "{tmp}/train.idx: no such file"),
+        slow("bert_base {roberta_base} {roberta_base_encoder}", "starts from random weights"),
         (
             "glue {glue} {glue_encoder} common.cpu=true common.fp16=true",
             "fp16 needs a GPU. Add common.fp16=false",
@@ -191,6 +191,7 @@ def test_a_mistake_is_named(places: dict[str, str], words: str, message: str) ->
     assert done.stderr.startswith("error: ") and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_only_the_later_stages_of_arc_ask_for_the_checkpoint_of_the_one_before(
     places: dict[str, str], tmp_path: Path
 ) -> None:
@@ -248,6 +249,7 @@ def test_a_stage_of_arc_goes_on_with_weights_and_head_of_the_one_before(
     assert torch.equal(one, other) and not torch.equal(one, start)
 
 
+@pytest.mark.slow
 def test_albert_trains_from_a_converted_encoder_s_sizes(tmp_path: Path, encoder: Encoder) -> None:
     """The folder's model_args.txt says its sizes, the width of words among them."""
     folder = shutil.copytree(encoder("albert"), tmp_path / "encoder", ignore=lambda *_: ["data"])

@@ -105,7 +105,7 @@ TABLES: dict[str, tuple[str, Callable[[Path], Path], list[str]]] = {
 }  # fmt: skip
 
 
-OFTEN = ("csv, a line", "csv, a row of lines", "csv, rows", "jsonl", "parquet, a cell", "parquet, rows")
+OFTEN = ("csv, a line", "csv, rows", "jsonl", "parquet, a cell")
 
 
 @pytest.mark.parametrize("name", [*OFTEN, *(slow(name) for name in TABLES if name not in OFTEN)])
@@ -244,7 +244,7 @@ def test_a_whole_json_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["{}", "[]", '"é€😀"', *map(slow, ('{"a":0}', "[0]", "1e9", '"ab"', "70000", '{"a":{"b":{}}}'))],
+    ["{}", '"é€😀"', *map(slow, ("[]", '{"a":0}', "[0]", "1e9", '"ab"', "70000", '{"a":{"b":{}}}'))],
 )
 def test_the_estimate_for_json_is_not_too_low(
     value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -49,6 +49,7 @@ def minilm_source(minilm_hf: Path) -> Any:
     return BertModel.from_pretrained(minilm_hf).eval()
 
 
+@pytest.mark.slow
 def test_minilm_weights_are_placed_right(minilm_source: Any, minilm_hf: Path, minilm_fairseq: Path) -> None:
     found = compare_bert(minilm_source, minilm_hf, minilm_fairseq)
     assert len(found) == 7

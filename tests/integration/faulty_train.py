@@ -26,7 +26,7 @@ from fairseq.models.roberta import RobertaEncoder
 from fairseq.trainer import Trainer
 from fairseq_cli.train import cli_main
 
-from fairseq_adv.fairseq_patches import save_dir_lock, workers
+from fairseq_adv.fairseq_patches import save_dir_lock
 from fairseq_adv.fairseq_patches.extra_weights import inference_copies
 
 SIGNALS = {"INT": ["INT"], "TERM": ["TERM"], "USR1": ["USR1"], "twice": ["INT", "INT"]}
@@ -130,7 +130,6 @@ def main() -> None:
         trainers.append(self)
 
     Trainer.__init__ = init
-    workers.HEAD_START = 2.0
     if FAULT in ("save", "copy"):
         be_killed_in_a_save()
     elif FAULT == "elsewhere":

@@ -62,8 +62,7 @@ def assert_close(ours: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
 
 # What has a sum or a table of its own over workers; test_torch_ddp.py has every method, in one process each.
 WHOLE: list[tuple[str, str, list[str]]] = [
-    ("freeat", CLASSES, []), ("tavat", CLASSES, []), ("freelb", "wsc", []), ("alum_vat", "masked_lm", []),
-    ("creat", "span_qa", []),
+    ("tavat", CLASSES, []), ("freelb", "wsc", []), ("alum_vat", "masked_lm", []),
 ]  # fmt: skip
 MORE_WHOLE = [
     *((method, CLASSES, more) for more in ([], ALBERT) for method in DIVISIBLE),
@@ -123,7 +122,7 @@ def test_a_process_with_a_batch_more_than_the_other(tmp_path: Path, method: str,
     assert_close(workers, single, atol=2e-6)
 
 
-@pytest.mark.parametrize("method", ["freelb", slow("smart")])
+@pytest.mark.parametrize("method", [slow("freelb"), slow("smart")])
 def test_validation_is_the_same_on_two_processes(tmp_path: Path, method: str) -> None:
     """An uneven split of 9 sentences: scores are of the whole split, not means over batches."""
     data = write_task(tmp_path / "data", valid=9)
@@ -168,8 +167,8 @@ def test_spearman_is_the_same_on_two_processes(tmp_path: Path) -> None:
         assert two[key] == one[key] != 0.0, key
 
 
-# Two methods that keep something beside the model, one of them on two workers.
-RESTARTS: list[tuple[str, int, str, list[str]]] = [("tavat", 2, CLASSES, []), ("smart", 1, CLASSES, [])]
+# A method that keeps something beside the model, and on each worker.
+RESTARTS: list[tuple[str, int, str, list[str]]] = [("tavat", 2, CLASSES, [])]
 MORE_RESTARTS = [
     *((m, workers, CLASSES, more) for m in METHODS for workers in (1, 2) for more in ([], ["--amp"])),
     *((m, 1, CLASSES, ALBERT) for m in METHODS),

@@ -50,7 +50,7 @@ def assert_alike(ends: list[dict[str, Any]], updates: int) -> None:
         slow("freeat", 9, ["--update-freq", "2"]),
         # The first adversarial update: the one before it was plain, with less to log.
         slow("freelb", 3, ["--adv-start-update", "1"]),
-        ("alum_vat", 3, ["--vat-start-update", "1"]),
+        slow("alum_vat", 3, ["--vat-start-update", "1"]),
         # An update that measures more than the one before it did.
         slow("alum_vat", 6, ["--log-interval", "2"]),
     ],

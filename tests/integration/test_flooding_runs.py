@@ -139,9 +139,11 @@ def announcements(done: subprocess.CompletedProcess[str]) -> list[str]:
     return re.findall(r"flooding starts .*", done.stdout)
 
 
-@pytest.mark.parametrize("workers", [1, slow(2)])
+@pytest.mark.parametrize(
+    ("workers", "how"), [(1, "killed"), slow(2, "killed"), slow(1, "stopped"), slow(2, "stopped")]
+)
 @pytest.mark.timing
-def test_a_level_is_found_announced_and_kept_over_restarts(tmp_path: Path, workers: int) -> None:
+def test_a_level_is_found_announced_and_kept_over_restarts(tmp_path: Path, workers: int, how: str) -> None:
     """Killed before the crossing in the middle of a sub-epoch; stopped at the end of an epoch after it."""
     data = write_task(tmp_path / "data", train=64)
     words = [
@@ -160,19 +162,14 @@ def test_a_level_is_found_announced_and_kept_over_restarts(tmp_path: Path, worke
     assert any(line["flooded"] for line in inner.values()) and len(inner) == 80
     expected = weights(tmp_path / "straight" / "checkpoint_last.pt")
 
-    args = train_args(data, tmp_path / "killed", "flooding", *words)
-    start_and_kill(args, workers, after_update=at - 11, before=at)
-    resumed = {"killed": fairseq_train(*args, workers=workers)}
-    assert announcements(resumed["killed"]) == [said]
-
-    # At the end of an epoch fairseq drops the meters: checkpoint_last.pt is not that of the middle of one.
-    args = train_args(data, tmp_path / "stopped", "flooding", *words)
-    fairseq_train(*args, "--max-epoch", str(-(-at // 16)), workers=workers)
-    resumed["stopped"] = fairseq_train(*args, workers=workers)
-    assert not announcements(resumed["stopped"])
-
-    for name, done in resumed.items():
-        last = logged(done, "train_inner")[-1]
-        assert (last["flood_level"], last["flood_start"]) == (level, at)
-        ended = weights(tmp_path / name / "checkpoint_last.pt")
-        assert all(torch.equal(ended[key], expected[key]) for key in expected)
+    args = train_args(data, tmp_path / how, "flooding", *words)
+    if how == "killed":
+        start_and_kill(args, workers, after_update=at - 11, before=at)
+    else:  # at the end of an epoch fairseq drops the meters
+        fairseq_train(*args, "--max-epoch", str(-(-at // 16)), workers=workers)
+    resumed = fairseq_train(*args, workers=workers)
+    assert announcements(resumed) == ([said] if how == "killed" else [])
+    last = logged(resumed, "train_inner")[-1]
+    assert (last["flood_level"], last["flood_start"]) == (level, at)
+    ended = weights(tmp_path / how / "checkpoint_last.pt")
+    assert all(torch.equal(ended[key], expected[key]) for key in expected)

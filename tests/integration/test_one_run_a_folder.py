@@ -31,8 +31,8 @@ def test_the_second_of_two_runs_refuses(tmp_path: Path, args: list[str]) -> None
         first.stdout.close()
         assert done.returncode == 1
         who = f"process {json.loads(before)['process']} on {socket.gethostname()}"
-        assert done.stderr.splitlines()[-1] == (
-            f"error: {tmp_path}/save: another run is writing its checkpoints there, {who}. Wait until it has "
+        assert done.stderr.splitlines()[-1].endswith(
+            f"Error: {tmp_path}/save: another run is writing its checkpoints there, {who}. Wait until it has "
             "ended, or pass another --save-dir (checkpoint.save_dir)."
         )
         assert (tmp_path / "save" / ".running").read_text() == before
@@ -49,6 +49,7 @@ def test_a_run_that_saves_nothing_needs_no_folder_of_its_own(tmp_path: Path) -> 
     assert not list(tmp_path.rglob(".running"))
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_a_folder_that_a_worker_does_not_see_is_told(tmp_path: Path, args: list[str]) -> None:
     (tmp_path / "elsewhere").mkdir()

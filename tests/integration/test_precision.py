@@ -145,6 +145,7 @@ def test_a_checkpoint_without_the_option_is_followed_too(
     assert is_amp(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_model_to_start_from_does_not_decide(
     data: Path, machines: list[str], straight: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -212,7 +213,7 @@ checkpoint: {{save_dir: {save}}}
 
 
 @pytest.mark.parametrize(
-    ("value", "machine"), [("auto", "bf16"), slow("auto", "none"), slow("bf16", "none")]
+    ("value", "machine"), [slow("auto", "bf16"), slow("auto", "none"), slow("bf16", "none")]
 )
 def test_a_yaml_has_the_same_option(
     data: Path, machines: list[str], tmp_path: Path, value: str, machine: str

@@ -60,7 +60,7 @@ def test_it_is_saved_after_that_update_and_goes_on_to_the_same_end(
         slow(8, 143, ["--save-interval-updates", "4"]),
         slow(4, 143, ["--save-interval-updates", "4"]),
         slow(16, 0, []),
-        (12, 0, ["--max-update", "12"]),
+        slow(12, 0, ["--max-update", "12"]),
     ],
 )
 def test_what_is_due_after_the_update_is_done_as_ever(
