@@ -63,7 +63,7 @@ def compare(folders: dict[str, Path], objective: str, method: str, *words: str) 
     return run
 
 
-@pytest.mark.parametrize("method", [m if m == "standard" else slow(m) for m in OPTIONS])
+@pytest.mark.parametrize("method", [slow(m) for m in OPTIONS])
 def test_an_update_with_dropout_is_that_of_eager_layers(folders: dict[str, Path], method: str) -> None:
     """The masks are eager mode's, and are repeated from pass to pass."""
     compare(folders, "classes", method, *DROPOUT)
