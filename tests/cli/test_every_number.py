@@ -20,23 +20,10 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = [ROOT / name for name in ("benchmarks", "examples", "examples/evidence")]
 # 0 is a number that is meant here.
 FROM_ZERO = {
-    "--seed",
-    "--seeds",
-    "--task-index",
-    "--dropout",
-    "--start",
-    "--stds",
-    "--ratios",
-    "--alphas",
-    "--starts",
-    "--candidates",
-    "--similarity",
-    "--similarity-window",
-    "--max-edits",
-    "--query-budget",
+    "--seed", "--seeds", "--task-index", "--dropout", "--start", "--stds", "--ratios", "--alphas", "--starts",
+    "--candidates", "--similarity", "--similarity-window", "--max-edits", "--query-budget",
     "--queries-per-word",
-}
-
+}  # fmt: skip
 ANY = {"--threshold"}  # odds are the difference of two scores
 
 

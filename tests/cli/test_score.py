@@ -61,13 +61,6 @@ def test_entities_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (strict["f1_Y"], strict["recall"], strict["precision"]) == (0.0, 50.0, 50.0)
 
 
-def test_predictions_in_another_scheme(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """E-X after S-X begins an entity, as in seqeval."""
-    text = "a NN B-X S-X\nb NN I-X E-X\n\nc NN B-X B-X\nd NN I-X E-X\n"
-    report = scored(capsys, "tags", written(tmp_path / "tags.txt", text))
-    assert (report["precision"], report["recall"]) == pytest.approx((100 / 3, 50.0))
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

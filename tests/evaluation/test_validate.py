@@ -76,10 +76,7 @@ def test_a_masked_lm(tmp_path: Path, validate: CommandMain) -> None:
 
 @pytest.mark.parametrize(
     ("more", "message"),
-    [
-        (["--split", "dev"], "no split 'dev'"),
-        (["--data", "/nowhere"], "/nowhere"),
-    ],
+    [(["--split", "dev"], "no split 'dev'"), (["--data", "/nowhere"], "/nowhere")],
 )
 def test_mistakes(saved: Path, validate: CommandMain, more: list[str], message: str) -> None:
     done = validate(saved / "checkpoint.pt", "--cpu", *more)

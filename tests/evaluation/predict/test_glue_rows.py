@@ -44,9 +44,7 @@ def test_a_tie_goes_to_the_lower_row_and_is_told() -> None:
 
 
 def test_only_the_rows_of_tied_questions_are_marked() -> None:
-    found = qnli_rows(
-        join([choices([["3", "0"], ["1", "2"], ["4", ""]], [[2, 2], [5, 6], [1, NONE]])])
-    )
+    found = qnli_rows(join([choices([["3", "0"], ["1", "2"], ["4", ""]], [[2, 2], [5, 6], [1, NONE]])]))
     assert found.tied.tolist() == [True, False, False, True, False]
 
 

@@ -384,10 +384,7 @@ def bad_requests(rte: Path, cqa: Path, tmp: Path) -> dict[str, tuple[dict[str, A
     (tmp / "empty").mkdir()
     return {
         "no task": ({"task": "SNLI", "checkpoints": [a], "data": data}, "--task SNLI: no such task. Choose"),
-        "MNLI": (
-            {"task": "MNLI", "checkpoints": [a], "data": data},
-            "--task MNLI: no such task.",
-        ),
+        "MNLI": ({"task": "MNLI", "checkpoints": [a], "data": data}, "--task MNLI: no such task."),
         "no model": ({"task": "RTE"}, "no model: pass checkpoints, or score files with --scores"),
         "no data": ({"task": "RTE", "checkpoints": [a]}, "--data is missing"),
         "missing": ({"task": "RTE", "checkpoints": [tmp / "x.pt"], "data": data}, "x.pt: no such checkpoint"),
@@ -428,10 +425,7 @@ def bad_requests(rte: Path, cqa: Path, tmp: Path) -> dict[str, tuple[dict[str, A
             },
             "more than --max-tokens 5. Pass",
         ),
-        "wnli": (
-            {"task": "RTE", "checkpoints": [a], "data": data, "wnli": a},
-            "--wnli-test is for --task",
-        ),
+        "wnli": ({"task": "RTE", "checkpoints": [a], "data": data, "wnli": a}, "--wnli-test is for --task"),
         "gold": ({"task": "RTE", "checkpoints": [a], "data": data, "gold": a}, "--gold is for --task QNLI"),
         "ax": (
             {"task": "AX", "checkpoints": [a], "data": data, "split": "valid"},
