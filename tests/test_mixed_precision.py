@@ -159,6 +159,7 @@ checkpoint: {{save_dir: {save}}}
 """
 
 
+@pytest.mark.slow
 def test_bf16_of_the_command_line_trains_as_that_of_a_yaml(data: Path, tmp_path: Path) -> None:
     fairseq_train(*train_args(data, tmp_path / "words", "freelb", "--bf16"))
     (tmp_path / "run.yaml").write_text(YAML.format(user_dir=PLUGIN, data=data, save=tmp_path / "yaml"))

@@ -82,6 +82,7 @@ def test_cells_run_once_and_a_broken_method_fails(
     assert not list(out.glob("run-*"))
 
 
+@pytest.mark.slow  # the updates: tests/gpu
 @pytest.mark.skipif(not POSSIBLE, reason="needs torch 2.4 or newer, and no GPU")
 @pytest.mark.parametrize(
     ("method", "words"),

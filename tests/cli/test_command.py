@@ -267,7 +267,7 @@ def test_options_lists_what_fairseq_s_help_leaves_out() -> None:
 
 
 def test_options_of_an_unknown_criterion_names_the_known_ones() -> None:
-    done = python_cli("options", "cross_entropy")
+    done = run_command(sys.executable, "-m", "fairseq_adv", "options", "cross_entropy")
     assert done.returncode == 2
     known = (
         "alum_vat, creat, flooding, freeat, freelb, infobert, noise, pgd, r3f, sift, smart, standard, tavat, "

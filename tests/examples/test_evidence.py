@@ -424,6 +424,7 @@ def test_what_ends_it_ends_its_workers_and_their_children(data: Path, out: Path,
         assert "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_it_stops_after_its_minutes(worker: fill.Worker, data: Path, out: Path) -> None:
     """In the middle of a command, and before a cell."""
     (out / "behave.sh").write_text("sleep 600 & echo $! >pid; wait\n")

@@ -173,6 +173,7 @@ def every_choice() -> list[grid.Cell]:
     return [cell for name in GRID["methods"] for cell in grid.choices(name)]
 
 
+@pytest.mark.slow
 def test_the_pages_show_what_there_is(folder: Path) -> None:
     """No cells; all but one of the primary ones; all of them."""
     assert "**No cells yet.**" in write(folder) and not list(folder.glob("*.svg"))

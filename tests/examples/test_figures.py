@@ -56,6 +56,7 @@ def is_png(out: Path) -> bool:
     return Path(f"{out}.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_figure_3_from_a_log_and_from_the_checkpoints(
     trained: Path, tmp_path: Path, figures: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

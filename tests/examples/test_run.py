@@ -265,7 +265,8 @@ def test_albert_trains_from_a_converted_encoder_s_sizes(tmp_path: Path, encoder:
     assert model["encoder.sentence_encoder.input_projection.weight"].shape == (16, 128)
 
 
-@pytest.mark.parametrize("name", ["squad", slow("ner")])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["squad", "ner"])
 def test_spans_and_tags_are_chosen_by_f1(tmp_path: Path, encoder: Encoder, name: str) -> None:
     """The command trains with the perturbation's shares, validates, and keeps the best checkpoint by F1."""
     small = ["task.window_overlap=2", "task.max_answer_tokens=4"] if name == "squad" else []

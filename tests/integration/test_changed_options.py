@@ -103,6 +103,7 @@ def test_other_workers_with_the_same_product_see_the_same_examples(
         torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow  # on one worker: criterions/test_restart.py
 def test_agreed_changes_are_told_and_recorded(data: Path, save: Path) -> None:
     """On two workers, of which only the first reads the file. The flag is no change itself."""
     more = ["--lr", "0.2", "--batch-size", "2"]

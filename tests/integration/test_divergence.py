@@ -243,6 +243,7 @@ def test_a_short_run_says_that_its_loss_was_falling(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_first_value_is_kept_over_a_restart(tmp_path: Path) -> None:
     data = write_corpus(tmp_path / "data", train=48)
     ends = []

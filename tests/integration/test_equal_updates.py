@@ -62,7 +62,7 @@ def assert_close(ours: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
 
 # What has a sum or a table of its own over workers; test_torch_ddp.py has every method, in one process each.
 WHOLE: list[tuple[str, str, list[str]]] = [
-    ("tavat", CLASSES, []), ("freelb", "wsc", []), ("alum_vat", "masked_lm", []),
+    ("tavat", CLASSES, []), ("alum_vat", "masked_lm", []),
 ]  # fmt: skip
 MORE_WHOLE = [
     *((method, CLASSES, more) for more in ([], ALBERT) for method in DIVISIBLE),

@@ -46,7 +46,7 @@ def assert_alike(ends: list[dict[str, Any]], updates: int) -> None:
     [
         ("freelb", MIDDLE["freelb"], []),
         *(slow(method, MIDDLE[method], []) for method in METHODS if method not in LIKE_OTHERS),
-        ("freelb", 8, ["--update-freq", "2"]),
+        slow("freelb", 8, ["--update-freq", "2"]),
         slow("freeat", 9, ["--update-freq", "2"]),
         # The first adversarial update: the one before it was plain, with less to log.
         slow("freelb", 3, ["--adv-start-update", "1"]),

@@ -33,7 +33,7 @@ def measured_in(done: subprocess.CompletedProcess[str]) -> list[dict[str, float]
 
 @pytest.mark.parametrize(
     ("base", "level"),
-    [slow("standard", "0.7"), slow("flooding", "0.9"), ("freelb", "0.8"), slow("yopo", "0.8")],
+    [slow("standard", "0.7"), slow("flooding", "0.9"), slow("freelb", "0.8"), slow("yopo", "0.8")],
 )
 def test_whole_equals_update_freq_equals_two_processes(tmp_path: Path, base: str, level: str) -> None:
     """Updates on both sides of b, some with micro-batches on both sides.

@@ -82,6 +82,7 @@ def test_killed_and_restarted_on_the_other_machine(
     assert is_amp(tmp_path) == (first == "bf16")
 
 
+@pytest.mark.slow
 def test_the_two_precisions_are_not_the_same(straight: dict[str, Path]) -> None:
     """Else the tests of this file would show nothing."""
     (left, right) = (end(folder)["weights"] for folder in straight.values())
@@ -108,6 +109,7 @@ def test_rank_0_decides_for_all_workers(
     assert is_amp(mixed) == (first == "bf16")
 
 
+@pytest.mark.slow
 def test_fp32_against_a_checkpoint_in_bf16(
     data: Path, machines: list[str], straight: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -55,7 +55,7 @@ def test_it_is_saved_after_that_update_and_goes_on_to_the_same_end(
 @pytest.mark.parametrize(
     ("at", "status", "extra"),
     [
-        (8, 143, []),
+        slow(8, 143, []),
         slow(8, 143, ["--save-interval", "2", "--validate-interval", "1"]),
         slow(8, 143, ["--save-interval-updates", "4"]),
         slow(4, 143, ["--save-interval-updates", "4"]),

@@ -46,6 +46,7 @@ def test_validation_logs_what_fairseqs_own_criterion_logs(tmp_path: Path) -> Non
         assert found[0][key] == found[1][key] == found[2][key]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("criterion", ["standard", slow("alum_vat")])
 def test_it_learns(tmp_path: Path, criterion: str) -> None:
     """120 updates on 64 rows, which it has then seen 30 times: guessing is right once in 40."""

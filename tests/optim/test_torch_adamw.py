@@ -79,6 +79,7 @@ def test_options_of_adam_alone_are_refused(option: str) -> None:
         optimizer(TorchAdamW, 1e-8, **{option: True})
 
 
+@pytest.mark.slow
 def test_a_run_is_that_of_adam_and_a_restart_goes_on(tmp_path: Path) -> None:
     data = write_task(tmp_path / "data", train=64)
 

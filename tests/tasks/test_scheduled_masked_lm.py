@@ -139,6 +139,7 @@ def test_validation_keeps_its_rate(tmp_path: Path) -> None:
         assert_same(list(found), expected)
 
 
+@pytest.mark.slow
 def test_without_the_option_it_is_masked_lm_to_the_bit(tmp_path: Path) -> None:
     """Types too: nothing is wrapped around fairseq's data sets."""
     data = write_shards(tmp_path, 2)

@@ -156,6 +156,7 @@ def official(answer: str, golds: list[str]) -> tuple[float, float]:
     return max(int(clean(gold) == clean(answer)) for gold in golds), max(f1(gold) for gold in golds)
 
 
+@pytest.mark.slow
 def test_the_real_files_against_the_rules(shared_data: Path) -> None:
     """Answers cut out of the contexts at random places around the right ones."""
     rng = np.random.default_rng(1)

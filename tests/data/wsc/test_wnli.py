@@ -105,6 +105,7 @@ def test_the_real_test_file(shared_data: Path) -> None:
         assert same(own, examples[number]) == (True, True)
 
 
+@pytest.mark.slow
 def test_the_real_labels_agree(shared_data: Path, tmp_path: Path) -> None:
     examples = [
         example

@@ -82,6 +82,7 @@ def test_missing_repeated_and_incomparable_rows() -> None:
         qnli_rows(join([choices([["0"], ["1"]], [[1], [2]])]))
 
 
+@pytest.mark.slow
 def test_every_row_of_the_real_files_gets_an_answer(shared_data: Path, tmp_path: Path) -> None:
     prepare_pairs(shared_data / "glue" / "QNLI", tmp_path / "QNLI")
     rng = np.random.default_rng(0)
