@@ -28,7 +28,8 @@ DOCS = ["mkdocs-material>=9.7", "mkdocstrings[python]>=0.30", "ruff"]
 SUBMITIT = ["hydra-submitit-launcher==1.0.1", "submitit"]
 RETRIEVAL = ["tantivy>=0.25"]
 WSC = ["spacy>=3.5"]
-NOTEBOOK = ["ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10", "transformers", *PLOTS]
+HF = ["transformers>=4.57"]
+NOTEBOOK = ["ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10", *HF, *PLOTS]
 VERSION = re.search(
     r'^__version__ = "(.+)"$', Path("fairseq_adv/__init__.py").read_text(encoding="utf-8"), re.M
 )[1]
@@ -195,6 +196,7 @@ setup(
         "corpus": CORPUS,  # corpora in .zst
         "datasets": DATASETS,  # fairseq-adv prepare classification --dataset
         "docs": DOCS,  # the documentation site, scripts/docs.sh
+        "hf": HF,  # encoders of transformers as they are
         "notebook": NOTEBOOK,  # examples/quickstart/tour.ipynb
         "plots": PLOTS,  # fairseq-adv compare --curves
         "retrieval": RETRIEVAL,  # documents for ARC
@@ -216,11 +218,11 @@ setup(
             "seqeval",
             "setuptools>=64",
             "protobuf",  # for transformers, to read spiece.model
-            "transformers",
             *ATTACKS,
             *CORPUS,
             *DATASETS,
             *DOCS,
+            *HF,
             *NOTEBOOK,
             *PLOTS,
             *RETRIEVAL,

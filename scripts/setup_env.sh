@@ -73,6 +73,12 @@ if command -v uv >/dev/null; then
 else
     "$venv/bin/python" -m pip install --disable-pip-version-check -c constraints.txt -e ".$extras"
 fi
+# fairseq requires torchaudio and never uses it here. Where it can't be loaded (its wheels need CUDA's torch),
+# transformers, which imports what is installed, would fail too.
+if ! "$venv/bin/python" -c 'import torchaudio' 2>/dev/null; then
+    say "removing torchaudio, which can't be loaded beside this torch; nothing here needs it"
+    "$venv/bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes torchaudio
+fi
 echo "$made_from $extras" >"$stamp.new"
 mv "$stamp.new" "$stamp"
 say "done: . $venv/bin/activate"

@@ -1,4 +1,4 @@
-"""What an encoder's folder, as ``fairseq-adv convert`` writes it, says of a training that starts from it."""
+"""What an encoder's folder says of a training that starts from it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 import shlex
 from pathlib import Path
 
+from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers import FOLDER
 
 from .data_folder import read_symbols
 
@@ -47,3 +49,25 @@ def check_dictionary(data: Path, encoder: Path) -> None:
             f"{data} was prepared with a different dictionary than {theirs}: the word ids would be wrong. "
             f"Prepare it again with --encoder {encoder}"
         )
+
+
+def hugging_face_args(data: Path, encoder: Path) -> dict[str, str]:
+    """The arguments for ``fairseq-train`` that name a Hugging Face folder.
+
+    Raises:
+        DataError: the data was prepared with another tokenizer.
+    """
+    ours, theirs = data / FOLDER / "tokenizer.json", encoder / "tokenizer.json"
+    if ours.is_file() and (not theirs.is_file() or ours.read_bytes() != theirs.read_bytes()):
+        raise DataError(
+            f"{data} was prepared with a different tokenizer than {theirs}: the word ids would be wrong. "
+            f"Prepare it again with --encoder {encoder}"
+        )
+    longest = [512]
+    for name, key in (
+        ("config.json", "max_position_embeddings"),
+        ("tokenizer_config.json", "model_max_length"),
+    ):
+        limit = json_object(encoder / name).get(key) if (encoder / name).is_file() else None
+        longest += [limit] if type(limit) is int and limit > 0 else []
+    return {"--arch": "hf_encoder", "--hf-model": str(encoder), "--max-positions": str(min(longest))}

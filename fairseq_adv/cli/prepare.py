@@ -267,9 +267,7 @@ def wsc_options(parser: VerbParser) -> None:
 def wsc(args: argparse.Namespace) -> None:
     from fairseq_adv.data.wsc.prepare_wsc import prepare_wsc
 
-    _report_details(
-        prepare_wsc(args.input, args.out, args.candidates, args.spacy_model, args.overwrite)
-    )
+    _report_details(prepare_wsc(args.input, args.out, args.candidates, args.spacy_model, args.overwrite))
 
 
 def _add_checks(parser: argparse.ArgumentParser) -> None:

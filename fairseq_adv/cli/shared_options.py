@@ -97,7 +97,7 @@ def add_tokenizer(parser: argparse.ArgumentParser, sentencepiece: bool = False, 
     """Adds the options that choose a tokenizer: an encoder's folder, or files."""
     add = parser.add_argument_group("tokenizer").add_argument
     add("--encoder", type=Path, metavar="DIR",
-        help="written by fairseq-adv convert; replaces the options below")  # fmt: skip
+        help="a Hugging Face folder, or one that convert wrote; replaces the options below")  # fmt: skip
     if choice:
         names = ["gpt2", "wordpiece", *(["sentencepiece"] if sentencepiece else [])]
         add("--tokenizer", choices=names, help="default: the one that the given files belong to")

@@ -32,7 +32,12 @@ def sweep_options(parser: VerbParser) -> None:
     parser.describe(__doc__)
     add = parser.add_argument
     add("data", type=Path, metavar="DATA", help="binarised sentence_prediction folder with train and valid")
-    add("encoder", type=Path, metavar="ENCODER", help="written by fairseq-adv convert")
+    add(
+        "encoder",
+        type=Path,
+        metavar="ENCODER",
+        help="a Hugging Face folder, or one that convert wrote",
+    )
     add("out", type=Path, metavar="OUT", help="output folder for the runs and RESULTS.md")
     add("--ratios", type=with_commas, default=[0.005, 0.01, 0.02, 0.04, 0.08], help="epsilon / ||X||")
     add("--alphas", type=with_commas, default=[0.33], help="alpha / epsilon")
@@ -165,10 +170,16 @@ def embedding_norm(data: Path, encoder: Path) -> float:
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
     from fairseq.data import Dictionary, data_utils
 
-    if not (encoder / "model.pt").is_file():
+    from fairseq_adv.data.tokenizers import is_hugging_face
+    from fairseq_adv.models.transformers_models import word_embeddings
+
+    if is_hugging_face(encoder):
+        squares = word_embeddings(encoder).pow(2).sum(dim=1)
+    elif not (encoder / "model.pt").is_file():
         raise DataError(f"{encoder}/model.pt: no such file. Pass a folder written by fairseq-adv convert")
-    weights = load_checkpoint_to_cpu(str(encoder / "model.pt"))["model"]
-    squares = weights["encoder.sentence_encoder.embed_tokens.weight"].float().pow(2).sum(dim=1)
+    else:
+        weights = load_checkpoint_to_cpu(str(encoder / "model.pt"))["model"]
+        squares = weights["encoder.sentence_encoder.embed_tokens.weight"].float().pow(2).sum(dim=1)
     inputs = []
     for name in ("input0", "input1"):
         if name == "input0" or (data / name).is_dir():

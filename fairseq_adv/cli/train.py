@@ -62,7 +62,12 @@ def train_options(parser: VerbParser) -> None:
     parser.epilog = _FILLED_IN
     add = parser.add_argument
     add("data", metavar="DATA", help="folder made by prepare or corpus, or several joined by colons")
-    add("--encoder", type=Path, metavar="DIR", help="folder written by fairseq-adv convert")
+    add(
+        "--encoder",
+        type=Path,
+        metavar="DIR",
+        help="a Hugging Face folder, or one that convert wrote",
+    )
     add("--workers", type=count, metavar="N", help="train on N GPUs, or with --cpu in N processes; each "
         "update sees N times as many examples")  # fmt: skip
     add("--dry-run", action="store_true", help="print the command without running it")

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY, is_hugging_face
 
 from .data_folder import count_classes, detect_task, find_metric, kind_of, rows_of_an_epoch
-from .encoder_folder import check_dictionary, model_args
+from .encoder_folder import check_dictionary, hugging_face_args, model_args
 from .user_dir import find_user_dir, load_user_dir
 
 if TYPE_CHECKING:
@@ -122,11 +124,16 @@ def train_command(
 def _fill_encoder(options: TrainOptions, encoder: Path | None, data: Path) -> None:
     if encoder is None:
         if not options.has("--arch"):
-            raise DataError("--encoder is missing: pass a folder written by fairseq-adv convert, or --arch")
+            raise DataError(
+                "--encoder is missing: pass a Hugging Face folder, or one that convert wrote, or --arch"
+            )
+        return
+    if is_hugging_face(encoder):
+        options.fill(hugging_face_args(data, encoder))
         return
     weights, sizes = encoder / "model.pt", encoder / "model_args.txt"
     if not weights.is_file():
-        raise DataError(f"{weights}: no such file. Pass a folder written by fairseq-adv convert")
+        raise DataError(f"{weights}: no such file. Pass a Hugging Face folder, or one that convert wrote")
     if sizes.is_file():
         options.fill(TrainOptions(model_args(encoder)).given)
     elif not options.has("--arch"):
@@ -165,7 +172,10 @@ def _fill_task(
 def _fill_classes(options: TrainOptions, folder: Path, is_ours: bool) -> str:
     """Returns the metric that selects the best checkpoint; "" for the loss."""
     classes = None if options.has("--regression-target") else count_classes(folder)
-    options.fill({"--num-classes": str(classes or 1), "--init-token": "0", "--separator-token": "2"})
+    options.fill({"--num-classes": str(classes or 1), "--init-token": "0"})
+    vocabulary = folder / FOLDER / HF_VOCABULARY
+    if not vocabulary.is_file() or json_object(vocabulary).get("separators") != 1:
+        options.fill({"--separator-token": "2"})  # a second </s> between two texts, as in RoBERTa
     options.fill({"--shorten-method": "truncate"})
     splits = [name for name in ("valid", "valid1") if (folder / "input0" / f"{name}.idx").is_file()]
     options.fill({"--valid-subset": ",".join(splits)} if splits else {"--disable-validation": ""})

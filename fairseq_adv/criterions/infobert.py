@@ -25,6 +25,7 @@ from fairseq_adv.data.errors import DataError, as_data_error
 from fairseq_adv.fairseq_patches.mixed_precision import loss_scale
 from fairseq_adv.objectives.encoder_states import EncoderStates
 from fairseq_adv.perturbation import Perturbation, find_layers, geometry
+from fairseq_adv.perturbation.embeddings import parts_of
 
 
 @dataclass
@@ -80,7 +81,9 @@ class InfoBERTCriterion(AdversarialMethod):
         """Builds the network that compares two states, with weights that depend only on the seed."""
         super().begin_run(cfg, model)
         with as_data_error():
-            width = getattr(find_layers(model)[0], "embed_dim", None)
+            parts = parts_of(model)
+            layer = find_layers(model)[0]
+        width = getattr(layer, "embed_dim", None) if parts is None else parts.width
         if width is None:
             raise DataError(
                 f"--criterion infobert needs an encoder made of fairseq's layers: those of "

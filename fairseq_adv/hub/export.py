@@ -13,10 +13,12 @@ import torch
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.labelled_folder import class_names
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
+from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_MASK
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 from fairseq_adv.data.workspace import finished, workspace
 from fairseq_adv.hub.export_card import model_card
-from fairseq_adv.hub.export_tokenizer import hf_tokenizer
+from fairseq_adv.hub.export_encoder import write_encoder
+from fairseq_adv.hub.export_tokenizer import HfTokenizer, hf_tokenizer
 from fairseq_adv.hub.model_config import hf_config, sizes_of_tensors
 from fairseq_adv.hub.tensors import to_hugging_face
 from fairseq_adv.hub.trained_checkpoint import (
@@ -29,6 +31,7 @@ from fairseq_adv.hub.trained_checkpoint import (
     trained_for,
 )
 from fairseq_adv.hub.vocabulary import write_json
+from fairseq_adv.hub.vocabulary_check import EMBEDDINGS
 
 # Incremented whenever the same checkpoint would be exported differently, so that old results are not reused.
 FORMAT = 1
@@ -88,25 +91,38 @@ def export_checkpoint(
     result = Exported(False, f"AutoModel{CLASS_SUFFIX[trained.kind]}", tuple(classes))
     if finished(out, made_from, overwrite):
         return Exported(True, result.model, result.classes)
-    words = int(state.tensors.get("encoder.sentence_encoder.embed_tokens.weight", torch.zeros(0)).shape[0])
+    card = model_card(state, trained, classes, out.name).encode("utf-8")
+    dtype = None if precision is None else DTYPES[precision]
+    words = len(tokenizer.dictionary.symbols) + (FAIRSEQ_MASK not in tokenizer.dictionary.symbols)
+    if not trained.is_of_transformers:
+        words = int(state.tensors.get(EMBEDDINGS[0], torch.zeros(0)).shape[0])
     theirs = hf_tokenizer(tokenizer, trained, words)
-    sizes = sizes_of_tensors(state.tensors, trained.model, theirs.family, checkpoint)
-    tensors = to_hugging_face(state.tensors, trained, sizes, theirs.family, theirs.rows, checkpoint)
-    if precision is not None:
-        tensors = {name: tensor.to(DTYPES[precision]) for name, tensor in tensors.items()}
-    dtype = tensors[f"{theirs.family.prefix}embeddings.word_embeddings.weight"].dtype
-    config = hf_config(trained, sizes, theirs.family, theirs.pad, dtype, classes, checkpoint)
-    card = model_card(state, trained, classes, out.name)
-    files = {**theirs.files, "config.json": write_json(config), "README.md": card.encode("utf-8")}
+    with workspace(out, made_from) as folder:
+        if trained.is_of_transformers:
+            write_encoder(folder, state, trained, classes, dtype)
+        else:
+            _write_converted(folder, state, trained, theirs, classes, dtype)
+        for name, content in {**theirs.files, "README.md": card}.items():
+            (folder / name).write_bytes(content)
+    return result
+
+
+def _write_converted(
+    folder: Path, state: TrainedState, trained: Trained, theirs: HfTokenizer, classes: list[str],
+    dtype: Optional[torch.dtype],
+) -> None:  # fmt: skip
+    """config.json and model.safetensors of a model of fairseq, under transformers' names."""
     from safetensors.torch import save_file
 
-    with workspace(out, made_from) as folder:
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-        weights = folder / "model.safetensors"
-        save_file(tensors, str(weights), metadata={"format": "pt"})
-        shutil.copymode(folder / "config.json", weights)  # safetensors makes the file private
-    return result
+    sizes = sizes_of_tensors(state.tensors, trained.model, theirs.family, state.path)
+    tensors = to_hugging_face(state.tensors, trained, sizes, theirs.family, theirs.rows, state.path)
+    if dtype is not None:
+        tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    dtype = tensors[f"{theirs.family.prefix}embeddings.word_embeddings.weight"].dtype
+    config = hf_config(trained, sizes, theirs.family, theirs.pad, dtype, classes, state.path)
+    (folder / "config.json").write_bytes(write_json(config))
+    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors makes it private
 
 
 def _class_names(state: TrainedState, trained: Trained, labels: Optional[str]) -> list[str]:

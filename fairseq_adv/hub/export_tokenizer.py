@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Optional, Sequence
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, vocabulary_rows
 from fairseq_adv.data.tokenizers.saved_tokenizer import config_of
 from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK, ROLES, special_tokens
 from fairseq_adv.data.tokenizers.spiece import MODEL
@@ -58,23 +59,27 @@ def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfToken
         symbols.append(FAIRSEQ_MASK)  # as tasks do
     if len(symbols) != words:
         raise DataError(
-            f"{tokenizer.files['dictionary']}: has {len(symbols)} words (with fairseq's special ones and "
-            f"<mask>), but the model has embeddings for {words}. Pass the folder of the tokenizer that it "
-            "was trained with as --tokenizer-dir."
+            f"{tokenizer.files.get('dictionary', 'the tokenizer')}: has {len(symbols)} words (with fairseq's "
+            f"special ones and <mask>), but the model has embeddings for {words}. Pass the folder of the "
+            "tokenizer that it was trained with as --tokenizer-dir."
         )
-    if isinstance(tokenizer, CompiledTokenizer):
+    if isinstance(tokenizer, HFTokenizer):
+        made = _from_folder(tokenizer)
+    elif isinstance(tokenizer, CompiledTokenizer):
         made = _compiled(tokenizer, symbols)
     else:
         made = _byte_level(tokenizer, symbols)
     engine, specials, is_masked_lm = made.engine, made.specials, trained.kind == MASKED_LM
     is_gpt2 = made.family is ROBERTA
     steps = [normalizers.Replace(Regex(_LINE_BREAKS), " ")] if trained.kind == CHOICES else []
-    strips = not is_gpt2 and "normalizer" not in tokenizer.options  # BERT's and ALBERT's normalisers do
+    # The normalisers of converted BERTs and ALBERTs strip texts.
+    strips = tokenizer.kind in ("wordpiece", "albert") and "normalizer" not in tokenizer.options
     if not strips and not is_masked_lm:  # whose text is split at <mask>, where spaces matter
         steps.append(normalizers.Replace(Regex(_AROUND), ""))
     if steps:
         engine.normalizer = normalizers.Sequence(steps + ([engine.normalizer] if engine.normalizer else []))
-    for symbol, token in specials.items():
+    has_specials = isinstance(tokenizer, HFTokenizer)  # with the encoder's own settings of each
+    for symbol, token in ({} if has_specials else specials).items():
         lstrip = symbol == FAIRSEQ_MASK and is_gpt2  # RoBERTa's mask includes the space before it
         engine.add_special_tokens([AddedToken(token, lstrip=lstrip, normalized=False)])
     engine.post_processor = _template(trained, made.rows, specials, symbols)
@@ -114,6 +119,18 @@ def _compiled(tokenizer: CompiledTokenizer, symbols: Sequence[str]) -> HfTokeniz
     rows = tuple(row_of[symbol] for symbol in symbols)
     name = "vocab.txt" if tokenizer.kind == "wordpiece" else MODEL
     return HfTokenizer(BERT, engine, rows, specials, config_of(tokenizer), {name: source.read_bytes()})
+
+
+def _from_folder(tokenizer: HFTokenizer) -> HfTokenizer:
+    """The tokenizer.json that the encoder came with."""
+    from tokenizers import Tokenizer
+
+    engine, special = Tokenizer.from_str(tokenizer.engine.to_str()), tokenizer.options["special"]
+    tokens = {
+        symbol: str(engine.id_to_token(number)) for symbol, number in special.items() if number is not None
+    }
+    rows = vocabulary_rows(tokenizer.options["words"], special)
+    return HfTokenizer(BERT, engine, tuple(rows), tokens, {}, {})
 
 
 def _byte_level(tokenizer: TokenToIds, symbols: Sequence[str]) -> HfTokenizer:

@@ -49,6 +49,7 @@ CLASS_SUFFIX = {
 # fairseq's architectures with RoBERTa's layout; their functions only fill in defaults.
 _ARCHITECTURES = ("roberta", "roberta_base", "roberta_large", "roberta_prenorm", "xlm")
 _ALBERTS = ("albert_base", "albert_large", "albert_xlarge", "albert_xxlarge")
+HF_ENCODER = "hf_encoder"
 _HEADS = "classification_heads."
 
 # Option -> (the values that transformers' models support, a description of other values).
@@ -179,6 +180,11 @@ class Trained:
     longest: int  # the largest number of tokens in a row
 
     @property
+    def is_of_transformers(self) -> bool:
+        """Whether the model is one of transformers' own."""
+        return bool(self.model["_name"] == HF_ENCODER)
+
+    @property
     def is_albert(self) -> bool:
         """Whether all layers share one layer's weights."""
         return self.model["_name"] in _ALBERTS
@@ -196,6 +202,8 @@ def trained_for(state: TrainedState) -> Trained:
     regression = state.task.get("regression_target") or state.criterion.get("regression_target")
     if kind == CLASSES and regression:
         kind = REGRESSION
+    if _arch(state) == HF_ENCODER:
+        return _trained_encoder(state, kind)
     model = _model_options(state)
     activations = (ALBERT if model["_name"] in _ALBERTS else BERT).activations
     known = {"activation_fn": (tuple(activations.values()), "another activation")}
@@ -211,15 +219,30 @@ def trained_for(state: TrainedState) -> Trained:
     return Trained(kind, head, outputs, model, init, separator, _longest(state))
 
 
+def _arch(state: TrainedState) -> Any:
+    return state.model.get("_name") or state.model.get("arch")
+
+
+def _trained_encoder(state: TrainedState, kind: str) -> Trained:
+    """What a model of transformers was trained for; its class is that of the task."""
+    classes = state.task.get("num_classes") if kind == CLASSES else len(state.task.get("class_names") or ())
+    outputs = {CLASSES: classes, REGRESSION: 1, CHOICES: 1, TAGS: classes, SPANS: 2, MASKED_LM: 0}[kind]
+    model = {**state.model, "_name": HF_ENCODER}
+    if type(outputs) is not int or not isinstance(model.get("hf_encoder"), str):
+        raise DataError(f"{state.path}: not a checkpoint of --arch {HF_ENCODER}")
+    init, separator = _tokens(state) if kind in (CLASSES, REGRESSION) else (0, 2 if kind == SPANS else None)
+    return Trained(kind, None, outputs, model, init, separator, _longest(state))
+
+
 def _model_options(state: TrainedState) -> dict[str, Any]:
     from fairseq.models import ARCH_CONFIG_REGISTRY
 
-    name = state.model.get("_name") or state.model.get("arch")
+    name = _arch(state)
     known = (*_ARCHITECTURES, *_ALBERTS)
     if name not in known:
         raise DataError(
             f"{state.path}: its model is {name!r}; only these architectures can be exported: "
-            f"{', '.join(known)}"
+            f"{', '.join((*known, HF_ENCODER))}"
         )
     options = argparse.Namespace(**{**state.model, "_name": name})
     ARCH_CONFIG_REGISTRY[name](options)

@@ -232,7 +232,9 @@ def check_masked_lm_head(model: nn.Module) -> None:
     """Raises DataError if ``model`` lacks a masked-LM head, or has an option that only fairseq's criterions
     use.
     """
-    if not hasattr(getattr(model, "encoder", None), "lm_head"):
+    if not (
+        hasattr(getattr(model, "encoder", None), "lm_head") or getattr(model, "has_masked_lm_head", False)
+    ):
         raise DataError(
             f"{type(model).__name__} has no masked-LM head, which this task needs. Pass an "
             "--arch such as roberta_base."

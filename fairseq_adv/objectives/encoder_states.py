@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_adv.data.errors import DataError, as_data_error
 from fairseq_adv.perturbation import find_layers, find_token_embedding
+from fairseq_adv.perturbation.embeddings import parts_of
 
 _encoders: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 
@@ -27,8 +28,13 @@ def first_states(model: nn.Module) -> Iterator[list[Tensor]]:
         _encoders[model] = _find_encoder(model)
     states: list[Tensor] = []
 
-    def keep(module: nn.Module, inputs: Any, output: dict[str, list[Tensor]]) -> None:
-        states.append(output["encoder_out"][0][0])  # of (tokens, rows, dim)
+    is_fairseqs = isinstance(_encoders[model], TransformerEncoderBase)
+
+    def keep(module: nn.Module, inputs: Any, output: Any) -> None:
+        if is_fairseqs:
+            states.append(output["encoder_out"][0][0])  # of (tokens, rows, dim)
+        else:
+            states.append(output[0][:, 0])
 
     with _encoders[model].register_forward_hook(keep):
         yield states
@@ -36,6 +42,9 @@ def first_states(model: nn.Module) -> Iterator[list[Tensor]]:
 
 def _find_encoder(model: nn.Module) -> nn.Module:
     with as_data_error():
+        parts = parts_of(model)
+        if parts is not None:
+            return parts.encoder
         embedding = find_token_embedding(model)
     for module in model.modules():
         if isinstance(module, TransformerEncoderBase) and module.embed_tokens is embedding:
@@ -65,6 +74,7 @@ class EncoderStates:
 
     def __init__(self, model: nn.Module) -> None:
         self.layers = find_layers(model)
+        self._rows_first = parts_of(model) is not None
         self.embedded: Tensor | None = None
         self.first_token: Tensor | None = None
 
@@ -77,7 +87,8 @@ class EncoderStates:
             yield
 
     def _note(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
-        """A hook of fairseq's layers, whose tensors are (tokens, rows, dim)."""
+        """A hook of a layer; the tensors of fairseq's are (tokens, rows, dim)."""
         if self.embedded is None:
-            self.embedded = inputs[0].transpose(0, 1)
-        self.first_token = (output[0] if isinstance(output, tuple) else output)[0]
+            self.embedded = inputs[0] if self._rows_first else inputs[0].transpose(0, 1)
+        states = output[0] if isinstance(output, tuple) else output
+        self.first_token = states[:, 0] if self._rows_first else states[0]

@@ -4,7 +4,7 @@ This package imports only torch. It depends on no trainer, loss or configuration
 """
 
 from fairseq_adv.perturbation.dropout import DropoutReplay
-from fairseq_adv.perturbation.embeddings import Perturbation, find_token_embedding
+from fairseq_adv.perturbation.embeddings import EncoderParts, Perturbation, find_token_embedding
 from fairseq_adv.perturbation.first_layer import FirstLayer, find_layers
 from fairseq_adv.perturbation.geometry import Groups
 from fairseq_adv.perturbation.normalized import NormalizedPerturbation
@@ -13,6 +13,7 @@ from fairseq_adv.perturbation.token_aware import TokenAwarePerturbation
 
 __all__ = [
     "DropoutReplay",
+    "EncoderParts",
     "FirstLayer",
     "Groups",
     "NormalizedPerturbation",

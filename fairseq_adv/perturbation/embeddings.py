@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +21,48 @@ from fairseq_adv.perturbation.host_copies import host_copy, with_host_copy
 from fairseq_adv.perturbation.steps import normalized_step
 
 
+class EncoderParts(NamedTuple):
+    """The modules that methods look for, in an encoder that is not fairseq's.
+
+    A model tells them by a method ``encoder_parts``. Attributes:
+        encoder: returns the last layer's states, (rows, tokens, dim), as ``output[0]``.
+        embedding: returns the word embeddings, (rows, tokens, dim), of fairseq's ids, (rows, tokens).
+        layers: in the order in which they run; their input and output are (rows, tokens, dim).
+        layer_norm: normalises what the embedding returns, perhaps after positions were added; ``None``: there
+            is none.
+        width: dim of the layers.
+    """
+
+    encoder: nn.Module
+    embedding: nn.Module
+    layers: list[nn.Module]
+    layer_norm: nn.Module | None
+    width: int
+
+
+def parts_of(model: nn.Module) -> EncoderParts | None:
+    """What a model, perhaps wrapped, tells by ``encoder_parts``; ``None`` if it has no such method.
+
+    Raises:
+        ValueError: the model has the method but not the parts.
+    """
+    for module in model.modules():
+        tell = getattr(module, "encoder_parts", None)
+        if tell is not None:
+            parts: EncoderParts = tell()
+            return parts
+    return None
+
+
 def find_token_embedding(model: nn.Module) -> nn.Module:
     """The one layer that embeds the encoder's tokens, even if DDP or fairseq wraps the model.
 
     Raises:
         ValueError: the model has no such layer, more than one, or one that a decoder uses too.
     """
+    parts = parts_of(model)
+    if parts is not None:
+        return parts.embedding
     found: dict[int, list[str]] = {}
     layers: dict[int, nn.Module] = {}
     for name, module in model.named_modules(remove_duplicate=False):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_adv.perturbation.embeddings import find_token_embedding
+from fairseq_adv.perturbation.embeddings import find_token_embedding, parts_of
 
 
 def find_layers(model: nn.Module) -> list[nn.Module]:
@@ -18,6 +18,9 @@ def find_layers(model: nn.Module) -> list[nn.Module]:
     Raises:
         ValueError: the module with the token embedding has no ``layers``.
     """
+    parts = parts_of(model)
+    if parts is not None:
+        return parts.layers
     embedding = find_token_embedding(model)
     for module in model.modules():
         layers = getattr(module, "layers", None)

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_adv.perturbation.embeddings import find_token_embedding
+from fairseq_adv.perturbation.embeddings import find_token_embedding, parts_of
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,10 @@ def warn_of_rounding(model: nn.Module, advice: str) -> None:
 
 
 def layer_norm_after(model: nn.Module, embedding: nn.Module) -> nn.Module | None:
-    """The encoder's ``layernorm_embedding``; ``None`` if it has none."""
+    """The layer norm after the embeddings, fairseq's ``layernorm_embedding``; ``None`` if there is none."""
+    parts = parts_of(model)
+    if parts is not None:
+        return parts.layer_norm
     for module in model.modules():
         if getattr(module, "embed_tokens", None) is embedding:
             norm = getattr(module, "layernorm_embedding", None)
@@ -73,6 +76,6 @@ def _to_float32(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -
 
 
 def _normalize_in_float32(norm: nn.Module, x: Tensor) -> Tensor:
-    weight, bias = norm.weight.float(), norm.bias.float()  # type: ignore[operator]
+    weight, bias = (None if one is None else one.float() for one in (norm.weight, norm.bias))  # type: ignore[operator]
     shape: list[int] = norm.normalized_shape  # type: ignore[assignment]
     return F.layer_norm(x.float(), shape, weight, bias, norm.eps).to(norm.weight.dtype)  # type: ignore[arg-type]

@@ -176,7 +176,8 @@ class MultipleChoiceTask(TokenizerTask):
         model: nn.Module = super().build_model(cfg, from_checkpoint)
         if not hasattr(model, "register_classification_head"):
             raise without_heads(model)
-        model.register_classification_head(self.cfg.classification_head_name, num_classes=1)  # type: ignore[operator]
+        name = self.cfg.classification_head_name
+        model.register_classification_head(name, num_classes=1, scores_choices=True)  # type: ignore[operator]
         return model
 
     def _training_weights(self) -> List[float]:

@@ -45,6 +45,8 @@ class SpanQATask(TokenTask):
         DataError: an option or a file is invalid; raised before training starts.
     """
 
+    finds_spans = True
+
     def __init__(self, cfg: SpanQAConfig, tokenizer: TokenToIds) -> None:
         super().__init__(cfg, tokenizer, 2)
         self.longest = cfg.max_positions if cfg.window_tokens is None else cfg.window_tokens

@@ -29,7 +29,12 @@ class TokenTask(TokenizerTask):
         cfg: the options.
         tokenizer: the encoder's tokenizer.
         outputs: number of the head's outputs per token.
+
+    Attributes:
+        finds_spans: the two outputs are where a span begins and ends.
     """
+
+    finds_spans = False
 
     def __init__(self, cfg: TokenTaskConfig, tokenizer: TokenToIds, outputs: int) -> None:
         super().__init__(cfg, tokenizer)
@@ -43,11 +48,15 @@ class TokenTask(TokenizerTask):
             DataError: the architecture has no classification heads.
         """
         model: nn.Module = super().build_model(cfg, from_checkpoint)
+        name = self.cfg.classification_head_name
+        if hasattr(model, "register_token_head"):
+            model.register_token_head(name, self.outputs, self.finds_spans)  # type: ignore[operator]
+            return model
         heads, args = getattr(model, "classification_heads", None), getattr(model, "args", None)
         if heads is None or args is None:
             raise without_heads(model)
         head = TokenHead(args.encoder_embed_dim, self.outputs, args.pooler_dropout)
-        heads[self.cfg.classification_head_name] = head
+        heads[name] = head
         return model
 
     def _order(self, split: str) -> "dict[str, Any]":

@@ -58,6 +58,8 @@ class WSCTask(TokenizerTask):
         DataError: an option or a file is invalid; raised before training starts.
     """
 
+    predicts_masked_words = True
+
     def __init__(self, cfg: WSCConfig, tokenizer: TokenToIds) -> None:
         super().__init__(cfg, tokenizer)
         if not (math.isfinite(cfg.wsc_margin_alpha) and cfg.wsc_margin_alpha >= 0):

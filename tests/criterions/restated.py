@@ -125,34 +125,69 @@ def move_average(run: SimpleNamespace) -> torch.nn.Module:
 
 def features(run: SimpleNamespace, tokens: Tensor, delta: Tensor) -> Tensor:
     """The encoder's output at X + delta."""
+    if hasattr(run.model, "hf"):
+        states: Tensor = run.model.hf.base_model(**hf_inputs(run, tokens, delta))[0]
+        return states
     encoder = run.model.encoder
     embedded = encoder.sentence_encoder.embed_tokens(tokens)
     moved = embedded + delta.to(embedded.dtype)
     return encoder.extract_features(tokens, token_embeddings=moved)[0]  # type: ignore[no-any-return]
 
 
+def hf_inputs(run: SimpleNamespace, tokens: Tensor, delta: Tensor) -> dict[str, Tensor]:
+    """The same for one of transformers' encoders, to which X + delta is given as ``inputs_embeds``."""
+    embedded = run.model.hf.get_input_embeddings()(tokens) + delta
+    return {"inputs_embeds": embedded, "attention_mask": tokens.ne(1).long()}
+
+
+def hf_logits(run: SimpleNamespace, tokens: Tensor, delta: Tensor) -> Tensor:
+    """What one of transformers' models returns at X + delta, head included."""
+    inputs = hf_inputs(run, tokens, delta)
+    if "MultipleChoice" in type(run.model.hf).__name__:
+        inputs = {name: value.unsqueeze(1) for name, value in inputs.items()}
+    output = run.model.hf(**inputs)
+    if "start_logits" in output:
+        return torch.stack([output.start_logits, output.end_logits], -1)
+    return output.logits.float()  # type: ignore[no-any-return]
+
+
 def predictions(run: SimpleNamespace, sample: dict[str, Any], objective: str, delta: Tensor) -> list[Tensor]:
     """The logits of each prediction, one by one; a regression's number."""
     tokens = sample["net_input"]["src_tokens"]
     if objective in AT_TOKENS:
-        return _token_predictions(run, sample, features(run, tokens, delta))
+        return _token_predictions(run, sample, _token_scores(run, tokens, delta))
     if objective == "masked_lm":
-        logits = run.model.encoder.lm_head(features(run, tokens, delta)).float()
-        return list(logits[sample["target"] != 1])
+        return list(_word_scores(run, tokens, delta)[sample["target"] != 1])
     if objective == "wsc":
         scores = _span_scores(run, sample, delta)
         # A single score is a certain prediction, not a regression's number.
         return [F.pad(scores[rows], (0, 1), value=-1e4) for rows in examples_of(sample)]
-    scores = run.model.classification_heads[HEAD](features(run, tokens, delta)).float()
+    if hasattr(run.model, "hf"):
+        scores = hf_logits(run, tokens, delta)
+    else:
+        scores = run.model.classification_heads[HEAD](features(run, tokens, delta)).float()
     if objective == "commonsense_qa":
         return [scores.view(-1)[rows] for rows in examples_of(sample)]
     return list(scores)
 
 
-def _token_predictions(run: SimpleNamespace, sample: dict[str, Any], x: Tensor) -> list[Tensor]:
-    """Of a word's tags; of a window's allowed begins, and ends."""
+def _word_scores(run: SimpleNamespace, tokens: Tensor, delta: Tensor) -> Tensor:
+    """(rows, tokens, words)."""
+    if hasattr(run.model, "hf"):
+        return hf_logits(run, tokens, delta)
+    return run.model.encoder.lm_head(features(run, tokens, delta)).float()  # type: ignore[no-any-return]
+
+
+def _token_scores(run: SimpleNamespace, tokens: Tensor, delta: Tensor) -> Tensor:
+    """(rows, tokens, outputs)."""
+    if hasattr(run.model, "hf"):
+        return hf_logits(run, tokens, delta)
     head = run.model.classification_heads["token_head"].out_proj
-    logits = F.linear(x, head.weight, head.bias).float()
+    return F.linear(features(run, tokens, delta), head.weight, head.bias).float()
+
+
+def _token_predictions(run: SimpleNamespace, sample: dict[str, Any], logits: Tensor) -> list[Tensor]:
+    """Of a word's tags; of a window's allowed begins, and ends."""
     if "first" in sample:
         return list(logits.flatten(0, 1)[sample["first"]])
     return [logits[row, allowed, side] for row, allowed in enumerate(sample["allowed"]) for side in (0, 1)]
@@ -162,7 +197,7 @@ def _span_scores(run: SimpleNamespace, sample: dict[str, Any], delta: Tensor) ->
     """The mean log-probability of each candidate in the pronoun's place."""
     tokens, span = sample["net_input"]["src_tokens"], sample["span"]
     masked = tokens.masked_fill(span, run.task.mask_index)
-    log_probs = run.model.encoder.lm_head(features(run, masked, delta)).float().log_softmax(-1)
+    log_probs = _word_scores(run, masked, delta).log_softmax(-1)
     return (log_probs.gather(2, tokens.unsqueeze(-1)).squeeze(-1) * span).sum(1) / span.sum(1)
 
 
@@ -219,6 +254,11 @@ def state(run: SimpleNamespace, sample: dict[str, Any], delta: Tensor) -> Tensor
 
 def states_at(run: SimpleNamespace, tokens: Tensor, delta: Tensor) -> Any:
     """The first layer's input, and <s> after the last one."""
+    if hasattr(run.model, "hf"):
+        states = run.model.hf.base_model(**hf_inputs(run, tokens, delta), output_hidden_states=True)[
+            "hidden_states"
+        ]
+        return states[0], states[-1][:, 0]
     encoder = run.model.encoder.sentence_encoder
     out = encoder(tokens, return_all_hiddens=True, token_embeddings=encoder.embed_tokens(tokens) + delta)
     return out["encoder_states"][0].transpose(0, 1), out["encoder_states"][-1][0]
@@ -313,7 +353,8 @@ def assert_near(run: SimpleNamespace, expected: Sequence[Tensor | None], toleran
     ]
     whole = torch.cat([grad.flatten() for _, grad in pairs])
     assert whole.norm() > 1e-2
-    assert torch.cat([(ours - grad).flatten() for ours, grad in pairs]).norm() <= tolerance * whole.norm()
+    rest = torch.cat([(ours - grad).flatten() for ours, grad in pairs]).norm()
+    assert rest <= tolerance * whole.norm(), f"{rest / whole.norm():.2e}"
 
 
 def assert_gradient(run: SimpleNamespace, total: Tensor, tolerance: float) -> None:

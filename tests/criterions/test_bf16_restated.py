@@ -31,6 +31,7 @@ from criterions.restated import (
     weight_of,
 )
 from criterions.test_infobert import SHARES, WORDS
+from fairseq_adv.perturbation import find_token_embedding
 from fairseq_adv.perturbation.geometry import row_seeds
 
 # Two passes: ours divides the loss by their number, in bf16's backward, and half of it is exact.
@@ -53,11 +54,13 @@ class Restated:
         is_bf16: the forward passes are in autocast, as ``--amp`` computes them; else in fp32.
     """
 
+    dim = DIM  # of the word embeddings
+
     def __init__(self, run: SimpleNamespace, sample: dict[str, Any], objective: str, is_bf16: bool) -> None:
         self.run, self.sample, self.objective, self.is_bf16 = run, sample, objective, is_bf16
         self.tokens = sample["net_input"]["src_tokens"]
         self.examples = examples_of(sample)
-        self.zero = torch.zeros(*self.tokens.shape, DIM)
+        self.zero = torch.zeros(*self.tokens.shape, self.dim)
         self.parameters = parameters_of(run)
         self.loss = self.computed(lambda d: loss(run, sample, objective, d))
         self.predictions = self.computed(lambda d: predictions(run, sample, objective, d))
@@ -68,6 +71,12 @@ class Restated:
                 return function(*args)
 
         return call
+
+    def start(self, size: float = START) -> torch.Tensor:
+        return uniform_noise(self.sample, size, dim=self.dim)
+
+    def draws(self, kind: str) -> torch.Tensor:
+        return draws(self.sample, kind, dim=self.dim)
 
     def of(self, method: str) -> torch.Tensor:
         found = getattr(self, method)()
@@ -84,22 +93,22 @@ class Restated:
         return self.grad(self.loss(self.zero))
 
     def freelb(self) -> Any:
-        return references.freelb(self.loss, uniform_noise(self.sample, START), *self.ball())
+        return references.freelb(self.loss, self.start(), *self.ball())
 
     def pgd(self) -> Any:
-        return references.pgd(self.loss, uniform_noise(self.sample, START), *self.ball())
+        return references.pgd(self.loss, self.start(), *self.ball())
 
     def noise(self) -> Any:
-        return self.grad(self.loss(uniform_noise(self.sample, 0.5)))
+        return self.grad(self.loss(self.start(0.5)))
 
     def r3f(self) -> Any:
-        pair = [self.predictions(d) for d in (self.zero, draws(self.sample, "uniform") * 0.2)]
+        pair = [self.predictions(d) for d in (self.zero, self.draws("uniform") * 0.2)]
         divergence = references.total_divergence(*pair, "symmetric-kl", detach=False)
         return self.grad(self.loss(self.zero) + 2 * weight_of(self.objective) * divergence)
 
     def alum_vat(self) -> Any:
         return references.alum(
-            self.predictions, self.loss, draws(self.sample, "normal") * 0.1, self.parameters, k=2, eta=0.3,
+            self.predictions, self.loss, self.draws("normal") * 0.1, self.parameters, k=2, eta=0.3,
             epsilon=0.2, alpha=2 * weight_of(self.objective), projection="smart", kind="symmetric-kl",
             examples=self.examples,
         )[0]  # fmt: skip
@@ -107,7 +116,7 @@ class Restated:
     def creat(self) -> Any:
         return references.creat(
             self.loss, self.computed(lambda d: state(self.run, self.sample, d)),
-            draws(self.sample, "normal") * 0.1, self.parameters, k=K, alpha=ALPHA, epsilon=EPSILON, tau=2.0,
+            self.draws("normal") * 0.1, self.parameters, k=K, alpha=ALPHA, epsilon=EPSILON, tau=2.0,
             examples=self.examples,
         )[0]  # fmt: skip
 
@@ -119,15 +128,15 @@ class Restated:
 
         return references.yopo(
             self.computed(lambda d: first_layer(self.run, self.tokens, d)), self.computed(rest),
-            uniform_noise(self.sample, START), self.parameters, K, 2, ALPHA / 2, EPSILON,
+            self.start(), self.parameters, K, 2, ALPHA / 2, EPSILON,
         )  # fmt: skip
 
     def tavat(self) -> Any:
-        embedding = self.run.model.encoder.sentence_encoder.embed_tokens
+        embedding = find_token_embedding(self.run.model)
         table = self.run.criterion.table.rows(self.run.trainer.optimizer, embedding).clone()
         lengths = self.tokens.ne(1).sum(dim=1).sqrt().view(-1, 1, 1)
         return references.tavat(
-            self.loss, uniform_noise(self.sample, START) * lengths, table, self.tokens, self.parameters, K,
+            self.loss, self.start() * lengths, table, self.tokens, self.parameters, K,
             ALPHA, EPSILON, "paper",
         )[0]  # fmt: skip
 
@@ -137,7 +146,7 @@ class Restated:
         return references.infobert(
             self.loss, self.computed(lambda d: states_at(self.run, self.tokens, d)),
             self.computed(lambda pair: F.softplus(network.last(F.relu(network.first(pair)))).squeeze(-1)),
-            uniform_noise(self.sample, START), self.tokens.ne(1), self.tokens.gt(2), self.parameters, K,
+            self.start(), self.tokens.ne(1), self.tokens.gt(2), self.parameters, K,
             ALPHA, EPSILON, (0.4, 0.3), SHARES, torch.Generator().manual_seed(seed),
         )  # fmt: skip
 

@@ -9,6 +9,7 @@ import glue_samples
 import hf_models
 import support
 import torch
+from hf_encoders import of_transformers, save_encoder
 
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
@@ -21,11 +22,18 @@ SAVERS: dict[str, Callable[..., Any]] = {
     "roberta": hf_models.save_roberta,
     "albert": hf_models.save_albert,
 }
+AS_IT_IS = "hf-"
 NAMES = {"SST-2": glue_samples.sst2, "RTE": glue_samples.rte}
 
 
 def encoder(folder: Path, family: str) -> Path:
-    """A random encoder with a masked-LM head: ``hf`` in Hugging Face's layout, and ``fairseq``, converted."""
+    """A random encoder with a masked-LM head: ``hf`` in Hugging Face's layout, and ``fairseq``, converted.
+
+    A family such as ``hf-electra`` is not converted.
+    """
+    if family.startswith(AS_IT_IS):
+        save_encoder(folder / "hf", family[len(AS_IT_IS) :], max_position_embeddings=514)
+        return folder / "hf"
     more = {"head": True} if family == "bert" else {}
     SAVERS[family](folder / "hf", max_position_embeddings=514 if family == "roberta" else 512, **more)
     convert_hf_checkpoint(folder / "hf", folder / "fairseq")
@@ -44,8 +52,11 @@ def glue(folder: Path, name: str, converted: Path) -> Path:
 
 def train(path: Path, converted: Path, data: Path, *options: str, task: str = "sentence_prediction") -> Path:
     """A checkpoint as fairseq's trainer saves it, with random weights."""
-    sizes = (converted / "model_args.txt").read_text().split()
-    words = support.train_args(data, None, "freelb", *sizes, "--pooler-dropout", "0", *options, task=task)
+    words = support.train_args(data, None, "freelb", "--pooler-dropout", "0", *options, task=task)
+    if (converted / "model_args.txt").is_file():
+        words += (converted / "model_args.txt").read_text().split()
+    else:
+        words = [*of_transformers(words, converted), "--max-positions", "512"]
     run = support.build([*words, "--best-checkpoint-metric", "accuracy", "--no-save-optimizer-state"])
     hf_models.randomise(run.model)
     run.trainer.set_num_updates(3)

@@ -12,6 +12,7 @@ import export_samples
 import hf_models
 import pytest
 import torch
+from support import slow
 from token_data import span_question, write_squad
 
 from fairseq_adv.evaluation.inference import InferenceConfig
@@ -20,11 +21,12 @@ from fairseq_adv.evaluation.trained import load
 from fairseq_adv.hub.export import export_checkpoint
 
 transformers = pytest.importorskip("transformers", reason="compares with transformers' own models")
+FAMILIES = ["bert", "roberta", "albert", "hf-deberta-v3", slow("hf-modernbert")]
 SENTENCES = hf_models.SENTENCES
 CLOSE = 1e-5
 
 
-@pytest.fixture(scope="module", params=["bert", "roberta", "albert"])
+@pytest.fixture(scope="module", params=FAMILIES)
 def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export_samples.encoder(tmp_path_factory.mktemp(request.param), request.param)
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+HF_VOCABULARY = "hf_vocabulary.json"
+"""Next to a tokenizer.json that was saved from a Hugging Face folder: what is not in it."""
 FOLDER = "tokenizer"
 """The folder of a tokenizer next to prepared data or a trained model."""
 FILES = (
     "dict.txt", "vocab.txt", "tokenizer.json", "tokenizer_config.json", "spiece.model", "encoder.json",
-    "vocab.bpe",
+    "vocab.bpe", HF_VOCABULARY,
 )  # fmt: skip
 """The files of a tokenizer that a folder may have."""
+
+
+def is_hugging_face(folder: Path) -> bool:
+    """Whether this is a Hugging Face folder, or one in which its tokenizer was saved; nothing converted."""
+    plain = (folder / "config.json").is_file() and not (folder / "dict.txt").is_file()
+    return plain or (folder / HF_VOCABULARY).is_file()

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Optional
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers import FOLDER
+from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY, is_hugging_face
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
+from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer
 from fairseq_adv.data.tokenizers.special_tokens import unusual_names
 from fairseq_adv.data.tokenizers.spiece import MODEL, AlbertTokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
@@ -21,7 +22,7 @@ from fairseq_adv.data.tokenizers.wordpiece import WordPieceTokenizer, wordpiece_
 
 _NAMES = {
     "vocab": "vocab.txt", "encoder_json": "encoder.json", "vocab_bpe": "vocab.bpe", "spiece": MODEL,
-    "dictionary": "dict.txt",
+    "dictionary": "dict.txt", "tokenizer_json": "tokenizer.json",
 }  # fmt: skip
 
 
@@ -38,6 +39,10 @@ def save_tokenizer(folder: Path, tokenizer: TokenToIds) -> None:
     """
     for role, path in tokenizer.files.items():
         shutil.copyfile(path, folder / _NAMES[role])
+    if isinstance(tokenizer, HFTokenizer):
+        text = json.dumps(tokenizer.options, indent=2) + "\n"
+        (folder / HF_VOCABULARY).write_text(text, encoding="utf-8")
+        return
     config = config_of(tokenizer)
     if config or tokenizer.kind != "gpt2":
         text = json.dumps(config, indent=2) + "\n"
@@ -74,6 +79,8 @@ def saved_tokenizer_folder(
 
 
 def _has_tokenizer(folder: Path) -> bool:
+    if is_hugging_face(folder) and (folder / "tokenizer.json").is_file():
+        return True
     own = any((folder / name).is_file() for name in ("vocab.txt", "encoder.json", MODEL))
     return own and (folder / "dict.txt").is_file()
 
@@ -87,6 +94,10 @@ def saved_tokenizer(
 
 def tokenizer_for_encoder(folder: Path, cased: Optional[bool] = None) -> TokenToIds:
     """The tokenizer of an encoder made by ``fairseq-adv convert``, from its folder."""
+    if is_hugging_face(folder):
+        if cased:
+            raise DataError("--cased: the tokenizer.json of a Hugging Face folder decides. Leave it out.")
+        return HFTokenizer(folder)
     if (folder / "vocab.txt").is_file():
         return WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt", cased)
     if cased:
@@ -100,7 +111,7 @@ def tokenizer_for_encoder(folder: Path, cased: Optional[bool] = None) -> TokenTo
         return Gpt2Tokenizer(folder / "encoder.json", folder / "vocab.bpe", folder / "dict.txt")
     raise DataError(
         f"{folder}: neither vocab.txt (WordPiece), nor encoder.json and vocab.bpe (GPT-2 BPE), nor {MODEL} "
-        "(ALBERT) found. Pass a folder written by fairseq-adv convert."
+        "(ALBERT) found. Pass a Hugging Face folder, or one written by fairseq-adv convert."
     )
 
 

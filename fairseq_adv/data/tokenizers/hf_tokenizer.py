@@ -1,0 +1,185 @@
+"""The tokenizer of a Hugging Face folder, from its tokenizer.json, and the dictionary that belongs to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+from fairseq.data import Dictionary
+from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
+
+from fairseq_adv.data.checked_json import COUNT, OBJECT, checked_object, json_object
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers import HF_VOCABULARY
+from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, ROLES
+from fairseq_adv.data.tokenizers.text_to_ids import NO_TEXT, CompiledTokenizer, Offsets, Piece, TokenToIds
+
+_OTHER_ROLES = {"<s>": "bos_token", "</s>": "eos_token"}  # where ROLES names no token
+
+
+class HFTokenizer(CompiledTokenizer):
+    """The tokenizer of a Hugging Face folder, or one that was saved from it.
+
+    Its dictionary has the encoder's ids as words, in the order of :func:`vocabulary_rows`, so that nothing in
+    a token's text can matter.
+
+    Raises:
+        DataError: a file is missing or invalid, or the encoder has too few rows for the tokenizer.
+    """
+
+    kind = "hf"
+    splits_at_spaces = False
+    white_space_counts = True
+
+    def __init__(self, folder: Path) -> None:
+        self.engine = load_engine(folder)
+        options = _vocabulary(folder)
+        words, special = options["words"], options["special"]
+        dictionary = Dictionary()
+        for row in vocabulary_rows(words, special)[len(FAIRSEQ_FIRST) : -1]:
+            dictionary.add_symbol(str(row))
+        size = self.engine.get_vocab_size()
+        names = ["<unk>" if number in special.values() else str(number) for number in range(size)]
+        if size > words:
+            raise DataError(
+                f"{folder / 'tokenizer.json'}: has {size} tokens, but the encoder's vocab_size is {words}. "
+                "Use the model's own tokenizer"
+            )
+        files = {"tokenizer_json": folder / "tokenizer.json", "dictionary": folder}
+        TokenToIds.__init__(self, names, dictionary, files, options)
+        self.files = {"tokenizer_json": folder / "tokenizer.json"}
+
+    def encode_spans(self, rows: Sequence[str]) -> Iterator[tuple[list[int], Offsets, Offsets]]:
+        for text, (ids, starts, ends) in zip(rows, super().encode_spans(rows)):
+            # A token that includes the space before a word covers the word alone.
+            at_space = np.array([text[start].isspace() for start in starts], dtype=bool)
+            yield ids, np.where(at_space & (starts < ends), starts + 1, starts).astype(np.int32), ends
+
+    def dictionary_pieces(self) -> list[Piece]:
+        found = [NO_TEXT] * len(self.dictionary.symbols)
+        read = _piece_reader(self.engine)
+        special = {self.dictionary.eos(), self.dictionary.unk()}
+        for number, entry in enumerate(self.table[:-1].tolist()):
+            token = self.engine.id_to_token(number)
+            if entry not in special and token is not None:
+                found[entry] = read(token)
+        return found
+
+
+def _piece_reader(engine: Any) -> Any:
+    """A function that tells a token's text, and whether it begins a word."""
+    about = json.loads(engine.to_str())
+    model, decoder = about["model"], json.dumps(about.get("decoder"))
+    if model["type"] == "WordPiece":
+        mark = model["continuing_subword_prefix"]
+        return lambda token: Piece(token[len(mark) * token.startswith(mark) :], not token.startswith(mark))
+    if "ByteLevel" in decoder:
+        byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
+
+        def read(token: str) -> Piece:
+            raw = bytes(byte_of[one] for one in token if one in byte_of)
+            text = raw.decode("utf-8", "replace")
+            return Piece(text[text.startswith(" ") :], text.startswith(" "))
+
+        return read
+    return lambda token: Piece(token[token.startswith("▁") :], token.startswith("▁"))
+
+
+def _vocabulary(folder: Path) -> dict[str, Any]:
+    """The tokenizer's options: the number of words, the special ids, and the separators of a pair."""
+    path = folder / HF_VOCABULARY
+    if path.is_file():
+        kinds = {"words": COUNT, "special": OBJECT, "separators": COUNT}
+        text = path.read_text(encoding="utf-8")
+        return checked_object(text, kinds, str(path), "Prepare the data again.")
+    words = json_object(folder / "config.json").get("vocab_size")
+    if type(words) is not int or words < 1:
+        raise DataError(f"{folder / 'config.json'}: vocab_size is {words!r:.40}, not a number of tokens")
+    return {"words": words, "special": special_ids(folder), "separators": separators(folder)}
+
+
+def load_engine(folder: Path) -> Any:
+    """The ``tokenizers.Tokenizer`` of a folder. Text such as ``[SEP]`` is ordinary text to it.
+
+    Raises:
+        DataError: there is no tokenizer.json, or it is not the library's.
+    """
+    from tokenizers import Tokenizer
+
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise DataError(
+            f"{path}: no such file. Write it with AutoTokenizer.from_pretrained(…).save_pretrained({folder})"
+        )
+    try:
+        engine = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except Exception as error:  # the library raises a bare Exception
+        raise DataError(f"{path}: not a file of the library tokenizers ({error!s:.200})") from error
+    engine.no_padding()
+    engine.no_truncation()
+    engine.encode_special_tokens = True
+    return engine
+
+
+def special_ids(folder: Path) -> dict[str, Optional[int]]:
+    """The encoder's ids of fairseq's symbols; ``None`` for one that it lacks.
+
+    Those around a text are what the tokenizer puts there, the others what tokenizer_config.json and
+    config.json name.
+
+    Raises:
+        DataError: the tokenizer does not put one token before a text and another after it, or there is no
+            padding.
+    """
+    engine = load_engine(folder)
+    around = engine.encode("").ids
+    named = {symbol: _named(folder, engine, symbol) for symbol in ROLES}
+    if len(around) == 2:
+        named["<s>"], named["</s>"] = around
+    if named["<s>"] is None or named["</s>"] is None or named["<s>"] == named["</s>"]:
+        raise DataError(
+            f"{folder / 'tokenizer.json'}: puts no token before a text and another one after it, as encoders "
+            f"do (around an empty text: {around})"
+        )
+    if named["<pad>"] is None:
+        raise DataError(f"{folder}: neither tokenizer_config.json nor config.json names a padding token")
+    return named
+
+
+def separators(folder: Path) -> int:
+    """How many tokens the tokenizer puts between two texts: 1 as in BERT, or 2 as in RoBERTa."""
+    return len(load_engine(folder).encode("", "").ids) - 2
+
+
+def _named(folder: Path, engine: Any, symbol: str) -> Optional[int]:
+    keys = (ROLES[symbol], _OTHER_ROLES.get(symbol, ""))
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        named = json_object(folder / file) if (folder / file).is_file() else {}
+        for token in map(named.get, keys):
+            token = token.get("content") if isinstance(token, dict) else token
+            number = engine.token_to_id(token) if isinstance(token, str) else None
+            if number is not None:
+                return int(number)
+    if symbol == "<pad>" and (folder / "config.json").is_file():
+        number = json_object(folder / "config.json").get("pad_token_id")
+        return number if type(number) is int else None
+    return None
+
+
+def vocabulary_rows(words: int, special: Mapping[str, Optional[int]]) -> list[int]:
+    """The encoder's row of each id of fairseq's dictionary; -1 where it has none.
+
+    First ``<s> <pad> </s> <unk>``, then the other rows in their order, last ``<mask>``.
+
+    Args:
+        words: rows of the encoder's vocabulary.
+        special: from :func:`special_ids`.
+    """
+    taken = {number for number in special.values() if number is not None}
+    rows = [-1 if special[symbol] is None else int(special[symbol] or 0) for symbol in FAIRSEQ_FIRST]
+    rows += [number for number in range(words) if number not in taken]
+    mask = special["<mask>"]
+    return [*rows, -1 if mask is None else mask]

@@ -1,0 +1,70 @@
+"""Exports a checkpoint of ``--arch hf_encoder``: transformers' own class for the task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
+from fairseq_adv.hub.trained_checkpoint import (
+    CHOICES,
+    CLASS_SUFFIX,
+    REGRESSION,
+    SPANS,
+    Trained,
+    TrainedState,
+)
+from fairseq_adv.models import transformers_models
+
+_PREFIX = "hf."  # of the model's tensors in a checkpoint
+
+
+def write_encoder(
+    folder: Path, state: TrainedState, trained: Trained, classes: Sequence[str], dtype: Optional[torch.dtype]
+) -> None:
+    """Writes config.json and model.safetensors.
+
+    Args:
+        folder: an empty folder.
+        classes: the class names in the order of the head's outputs; empty if there are none.
+        dtype: of the weights; ``None``: as in the checkpoint.
+
+    Raises:
+        DataError: the checkpoint is not one of transformers' models.
+    """
+    description = transformers_models.described(state.model["hf_encoder"])
+    config = transformers_models.configuration(description, trained.model)
+    if trained.outputs and trained.kind not in (CHOICES, SPANS):
+        names = list(classes) or [f"LABEL_{number}" for number in range(trained.outputs)]
+        config.id2label = dict(enumerate(names))
+        config.label2id = {name: number for number, name in enumerate(names)}
+    if trained.kind == REGRESSION:
+        config.problem_type = "regression"
+    head = CLASS_SUFFIX[trained.kind][len("For") :]
+    rows = torch.tensor(vocabulary_rows(config.vocab_size, description["special"]))
+    tensors = {
+        name[len(_PREFIX) :]: _in_its_order(tensor, rows, config.vocab_size)
+        for name, tensor in state.tensors.items()
+        if name.startswith(_PREFIX)
+    }
+    transformers_models.check_size(description, sum(map(Tensor.numel, tensors.values())), str(state.path))
+    model = transformers_models.build(config, head, None, str(state.path))
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise DataError(f"{state.path}: not the weights of its configuration ({error!s:.300})") from error
+    transformers_models.save(model.to(dtype or tensors[next(iter(tensors))].dtype), folder)
+
+
+def _in_its_order(tensor: Tensor, rows: Tensor, words: int) -> Tensor:
+    """The rows of the vocabulary in the encoder's order."""
+    if not tensor.dim() or tensor.size(0) != len(rows):
+        return tensor
+    back = tensor.new_zeros(words, *tensor.shape[1:])
+    back[rows[rows >= 0]] = tensor[rows >= 0]
+    return back

@@ -1,0 +1,197 @@
+"""Any encoder of transformers as a fairseq model: ``--arch hf_encoder --hf-model FOLDER``.
+
+The model is transformers' own class for the task, such as ``DebertaV2ForTokenClassification``, head included.
+Only the rows of its vocabulary are in the order of fairseq's dictionary, so that tasks, objectives and
+methods find the ids that they know; :func:`vocabulary_rows` is the one table between the two.
+
+A checkpoint contains the encoder's configuration, so it can be read without the folder. Nothing that a folder
+holds is run: there is no ``trust_remote_code``, and ``auto_map`` and the like are dropped.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from fairseq.models import BaseFairseqModel, register_model, register_model_architecture
+from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.masked_lm import MaskedLMTask
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
+from fairseq_adv.models import transformers_models as theirs
+from fairseq_adv.perturbation import EncoderParts
+
+PAD = 1  # in fairseq's dictionaries
+_DROPOUTS = ("dropout", "attention_dropout", "pooler_dropout")
+
+
+@register_model("hf_encoder")
+class HFEncoderModel(BaseFairseqModel):
+    """An encoder of transformers, which answers to what tasks and objectives ask of fairseq's RoBERTa.
+
+    Args:
+        args: the options; ``args.hf_encoder`` is the encoder's description.
+        dictionary: the task's.
+        head: transformers' kind of model, without ``For``; ``Model`` is the encoder alone.
+        tensors: the pre-trained weights, from :func:`fairseq_adv.models.transformers_models.read`; ``None``:
+            a checkpoint's will be loaded.
+
+    Raises:
+        DataError: the dictionary, or an option, does not fit the encoder.
+    """
+
+    def __init__(
+        self, args: Any, dictionary: Any, head: str = "Model", tensors: dict[str, Tensor] | None = None
+    ) -> None:
+        super().__init__()
+        self.args = args
+        self.classification_heads: dict[str, int] = {}
+        description = theirs.described(args.hf_encoder)
+        dropout = {name: getattr(args, name) for name in _DROPOUTS}
+        self._config = theirs.with_fairseqs_ids(theirs.configuration(description, dropout), len(dictionary))
+        _check_dictionary(dictionary, description)
+        self._build(head, tensors)
+        self._tensors = tensors  # a head's own, such as ModernBERT's, are among them
+        args.encoder_embed_dim = int(self.hf.config.hidden_size)
+        self.longest = theirs.longest_row(self.hf)
+
+    @staticmethod
+    def add_args(parser: ArgumentParser) -> None:
+        """Adds the options."""
+        add = parser.add_argument
+        add("--hf-model", metavar="DIR", help="folder of the encoder in Hugging Face's layout")
+        add("--hf-encoder", metavar="JSON", help="the encoder's configuration; read from --hf-model")
+        add("--dropout", type=float, metavar="D", help="dropout probability (default: the encoder's own)")
+        add("--attention-dropout", type=float, metavar="D", help="dropout probability for attention weights "
+            "(default: the encoder's own)")  # fmt: skip
+        add("--pooler-dropout", type=float, metavar="D", help="dropout probability in the head "
+            "(default: the encoder's own)")  # fmt: skip
+        add("--max-positions", type=int, help="maximum number of tokens in a row (default: the encoder's)")
+        add("--encoder-layerdrop", type=float, metavar="D", default=0, help="not supported: leave it out")
+        add("--checkpoint-activations", action="store_true", help="recompute the layers in the backward "
+            "pass instead of keeping what they computed: slower, with less memory")  # fmt: skip
+
+    @classmethod
+    def build_model(cls, args: Any, task: FairseqTask) -> HFEncoderModel:
+        """A model with pre-trained weights, or without if ``args`` come from a checkpoint.
+
+        Raises:
+            DataError: an option is invalid, or the folder can't be used; the message names it.
+        """
+        if OmegaConf.is_config(args):
+            OmegaConf.set_struct(args, False)
+        base_architecture(args)
+        if args.encoder_layerdrop:
+            raise DataError(
+                f"--encoder-layerdrop {args.encoder_layerdrop}: transformers' encoders run all their layers, "
+                "as they were pre-trained. Leave it out"
+            )
+        tensors = None
+        if not args.hf_encoder:
+            if not args.hf_model:
+                raise DataError("--arch hf_encoder needs --hf-model: the encoder's Hugging Face folder")
+            description, tensors = theirs.read(Path(args.hf_model))
+            args.hf_encoder = description
+        masked = isinstance(task, MaskedLMTask) or getattr(task, "predicts_masked_words", False)
+        head = "MaskedLM" if masked else "Model"
+        model = cls(args, task.source_dictionary, head, tensors)
+        if (args.max_positions or 0) > model.longest:
+            raise DataError(
+                f"--max-positions {args.max_positions}: this encoder has {model.longest} positions"
+            )
+        args.max_positions = args.max_positions or model.longest
+        if OmegaConf.is_config(args):
+            OmegaConf.set_struct(args, True)
+        return model
+
+    def register_classification_head(
+        self, name: str, num_classes: int | None = None, inner_dim: int | None = None,
+        scores_choices: bool = False, **unused: Any,
+    ) -> None:  # fmt: skip
+        """Makes the model one for sequence classification, or for multiple choice, with a new head.
+
+        Raises:
+            DataError: transformers has no such model for this kind of encoder.
+        """
+        self._register(
+            name, "MultipleChoice" if scores_choices else "SequenceClassification", int(num_classes or 0)
+        )
+
+    def register_token_head(self, name: str, outputs: int, is_span: bool) -> None:
+        """The same for outputs at every token: tags, or begin and end of a span."""
+        self._register(name, "QuestionAnswering" if is_span else "TokenClassification", outputs)
+
+    def forward(
+        self, src_tokens: Tensor, src_lengths: Tensor | None = None, features_only: bool = False,
+        return_all_hiddens: bool = False, classification_head_name: str | None = None,
+        masked_tokens: Tensor | None = None, **unused: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:  # fmt: skip
+        """What fairseq's RoBERTa returns.
+
+        Args:
+            src_tokens: (rows, tokens) int64.
+            classification_head_name: return the head's outputs: (rows, classes), or (rows, tokens, outputs).
+            features_only: return the last layer's states, (rows, tokens, dim).
+            masked_tokens: (rows, tokens) bool; return the logits at these positions, (positions, words).
+        """
+        inputs = {"input_ids": src_tokens, "attention_mask": src_tokens.ne(PAD).long()}
+        if classification_head_name is not None:
+            return theirs.head_outputs(self.hf, inputs), {}
+        if features_only or not theirs.has_masked_lm_head(self.hf):
+            return self.hf.base_model(**inputs)[0], {}
+        with theirs.states_at(self.hf.base_model, masked_tokens):
+            logits: Tensor = self.hf(**inputs).logits
+        return (logits if masked_tokens is None else logits[0]), {}
+
+    def max_positions(self) -> int:
+        """The maximum number of tokens in a row."""
+        return int(self.args.max_positions or self.longest)
+
+    def encoder_parts(self) -> EncoderParts:
+        """The modules that methods look for.
+
+        Raises:
+            ValueError: they are not found; names the model.
+        """
+        return theirs.encoder_parts(self.hf)
+
+    @property
+    def has_masked_lm_head(self) -> bool:
+        """Whether the model predicts masked words."""
+        return theirs.has_masked_lm_head(self.hf)
+
+    def _register(self, name: str, head: str, outputs: int) -> None:
+        self._config.num_labels = outputs
+        self._build(head, dict(self.hf.state_dict()) if self._tensors is None else self._tensors)
+        self._tensors = None
+        self.classification_heads = {name: outputs}
+
+    def _build(self, head: str, tensors: dict[str, Tensor] | None) -> None:
+        self.hf = theirs.build(self._config, head, tensors, str(self.args.hf_model))
+        if self.args.checkpoint_activations:
+            self.hf.gradient_checkpointing_enable({"use_reentrant": False})
+        theirs.encoder_parts(self.hf)  # refuses one without word embeddings
+
+
+def _check_dictionary(dictionary: Any, description: dict[str, Any]) -> None:
+    """Raises DataError unless the dictionary's words are the encoder's ids, in the table's order."""
+    rows = vocabulary_rows(description["config"]["vocab_size"], description["special"])
+    words = [str(row) for row in rows]
+    if dictionary.symbols[4 : len(rows) - 1] != words[4:-1] or len(dictionary) != len(rows):
+        raise DataError(
+            "the data was prepared with another encoder's dictionary: the word ids would be wrong. Prepare "
+            "it again, with --encoder and the folder that --hf-model names"
+        )
+
+
+@register_model_architecture("hf_encoder", "hf_encoder")
+def base_architecture(args: Any) -> None:
+    """What is not given is the encoder's own."""
+    for name in ("hf_model", "hf_encoder", "max_positions", *_DROPOUTS):
+        setattr(args, name, getattr(args, name, None))
+    args.encoder_layerdrop = getattr(args, "encoder_layerdrop", 0)
+    args.checkpoint_activations = getattr(args, "checkpoint_activations", False)

@@ -1,0 +1,380 @@
+"""Builds transformers' models from a folder, or from the configuration in a checkpoint; finds their parts.
+
+transformers is imported when a model is built. Its ``from_pretrained`` never sees a folder: this project's
+own reader takes the weights from safetensors files, or from ``.bin`` files that hold nothing but tensors.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers.hf_tokenizer import special_ids, vocabulary_rows
+from fairseq_adv.data.tokenizers.special_tokens import ROLES
+from fairseq_adv.perturbation import EncoderParts
+
+# Keys that name code, or how a model is run instead of what it computes; and those of a former head.
+_DROPPED = re.compile(
+    r"auto_map|_?name_or_path|architectures|(torch_)?dtype|transformers_version|quantization_config|pruned_heads"
+    r"|.*(attn|experts|kernels?)_(implementation|config).*|reference_compile|use_cache|gradient_checkpointing"
+    r"|output_\w+|return_dict|use_return_dict|id2label|label2id|num_labels|problem_type|finetuning_task"
+    r"|task_specific_params|torchscript|chunk_size_feed_forward|peft_config|adapters|sparse_prediction"
+)
+_MOST_LAYERS = 1000
+_PREFIX = "config:"  # fairseq would replace a text that is a Python literal by its value
+_REFUSED = ("mra", "yoso", "esm", "perceiver", "reformer")  # compile kernels, or are not of words
+_DROPOUTS = {  # fairseq's option -> transformers' names for it
+    "dropout": ("hidden_dropout_prob", "hidden_dropout", "dropout", "embedding_dropout", "mlp_dropout"),
+    "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout"),
+    "pooler_dropout": (
+        "classifier_dropout", "classifier_dropout_prob", "cls_dropout", "pooler_dropout",
+        "seq_classif_dropout", "summary_last_dropout",
+    ),
+}  # fmt: skip
+_SPECIAL_IDS = {
+    "pad_token_id": 1, "bos_token_id": 0, "cls_token_id": 0, "eos_token_id": 2, "sep_token_id": 2,
+}  # fmt: skip
+
+
+def read(folder: Path) -> tuple[str, dict[str, Tensor]]:
+    """The description of a folder's encoder, as JSON, and its weights.
+
+    Raises:
+        DataError: a file is missing or invalid, or the encoder can't be used.
+    """
+    from fairseq_adv.hub.hf_folder import read_config, read_weights
+
+    where = folder / "config.json"
+    config = _plain(read_config(folder), str(where))
+    words = config["vocab_size"]
+    same = [key for key, value in config.items() if key != "vocab_size" and value == words]
+    if same:
+        raise DataError(
+            f"{where}: {same[0]} equals vocab_size, so the rows of the vocabulary can't be told apart"
+        )
+    # "$" is escaped, since fairseq would read "${" as the name of an option.
+    description = {"config": config, "special": special_ids(folder)}
+    text = _PREFIX + json.dumps(description, sort_keys=True).replace("$", "\\u0024")
+    rows = torch.tensor(vocabulary_rows(words, description["special"]))
+    tensors = {
+        name: _in_order(tensor, rows) if tensor.dim() and tensor.size(0) == words else tensor
+        for name, tensor in read_weights(folder).items()
+    }
+    check_size(description, sum(tensor.numel() for tensor in tensors.values()), str(folder))
+    return text, tensors
+
+
+def word_embeddings(folder: Path) -> Tensor:
+    """A folder's word embeddings, (words, dim) fp32, in the order of fairseq's dictionary."""
+    text, tensors = read(folder)
+    description = described(text)
+    words = len(vocabulary_rows(description["config"]["vocab_size"], description["special"]))
+    config = with_fairseqs_ids(configuration(description, {}), words)
+    table: Tensor = build(config, "Model", tensors, str(folder)).get_input_embeddings().weight.detach()
+    return table
+
+
+def described(text: Any) -> dict[str, Any]:
+    """The description in a checkpoint, which may come from anyone.
+
+    Raises:
+        DataError: it is not one.
+    """
+    try:
+        found = json.loads(text[len(_PREFIX) :])
+        config, special = found["config"], found["special"]
+        if set(special) != set(ROLES) or not all(type(one) in (int, type(None)) for one in special.values()):
+            raise ValueError("special tokens")
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise DataError(f"--hf-encoder is not the configuration of an encoder ({error!s:.100})") from error
+    return {"config": _plain(config, "--hf-encoder"), "special": special}
+
+
+def _plain(given: Any, where: str) -> dict[str, Any]:
+    """A config.json without what names code or says how the model is run.
+
+    Raises:
+        DataError: it is not an encoder's.
+    """
+    if not isinstance(given, dict):
+        raise DataError(f"{where}: not a configuration")
+    config = {str(key): value for key, value in given.items() if not _DROPPED.fullmatch(str(key))}
+    if config.get("is_encoder_decoder") or config.get("is_decoder") or config.get("add_cross_attention"):
+        raise DataError(f"{where}: a decoder. Pass the folder of an encoder")
+    words = config.get("vocab_size")
+    if type(words) is not int or words < 1:
+        raise DataError(f"{where}: vocab_size is {words!r:.40}, not a number of tokens")
+    for key, value in config.items():
+        if re.search("layer|group|block|depth", key) and type(value) is int and value > _MOST_LAYERS:
+            raise DataError(f"{where}: {key} is {value}, more than {_MOST_LAYERS}")
+    return config
+
+
+def _in_order(tensor: Tensor, rows: Tensor) -> Tensor:
+    """The rows of the vocabulary in the dictionary's order; one that the encoder lacks (-1) is 0."""
+    chosen = tensor.index_select(0, rows.clamp(min=0))
+    chosen[rows < 0] = 0
+    return chosen
+
+
+def configuration(description: dict[str, Any], options: Mapping[str, Any]) -> Any:
+    """transformers' configuration, with fairseq's dropout options.
+
+    Args:
+        description: from :func:`read`.
+        options: ``dropout``, ``attention_dropout`` and ``pooler_dropout``; ``None`` keeps the encoder's own.
+
+    Raises:
+        DataError: transformers doesn't know the model, or it has no such dropout.
+    """
+    config = _config(description)
+    for option, names in _DROPOUTS.items():
+        value, known = options.get(option), [name for name in names if hasattr(config, name)]
+        if value is None:
+            continue
+        if not known:
+            flag = option.replace("_", "-")
+            raise DataError(f"--{flag} {value}: a {config.model_type} has no such dropout. Leave it out")
+        for name in known:
+            setattr(config, name, value)
+    return config
+
+
+def with_fairseqs_ids(config: Any, words: int) -> Any:
+    """The same for a dictionary of this many words, with fairseq's ids of the special tokens."""
+    config.vocab_size = words
+    for name, value in _SPECIAL_IDS.items():
+        if getattr(config, name, None) is not None or name == "pad_token_id":
+            setattr(config, name, value)
+    return config
+
+
+def check_size(description: dict[str, Any], numbers: int, where: str) -> None:
+    """Raises DataError if the configuration asks for a model much larger than the weights at hand.
+
+    Args:
+        description: from :func:`read`.
+        numbers: how many numbers the weights are.
+        where: for the message.
+    """
+    try:
+        with torch.device("meta"):
+            model = _class_of(_config(description), "Model")(_config(description))
+    except (RuntimeError, TypeError, KeyError, AttributeError, ZeroDivisionError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{where}: transformers can't build the model ({error!s:.200})") from error
+    if any(p.padding_idx not in (None, 1) for p in _position_tables(model)):
+        raise DataError(
+            f"{where}: positions are counted from a padding token that is not 1, which is not supported"
+        )
+    needed = sum(parameter.numel() for parameter in model.parameters())
+    if needed > 2 * numbers + 1_000_000:
+        raise DataError(
+            f"{where}: the configuration needs {needed:,} numbers, but the weights have {numbers:,}. "
+            "Download it again"
+        )
+
+
+def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str) -> Any:
+    """A model in fp32, with these weights if there are any; a head that they lack is new.
+
+    Raises:
+        DataError: transformers has no such model, or weights of the encoder are missing or of another shape.
+    """
+    config = copy.deepcopy(config)
+    kind = _class_of(config, head)
+    if tensors is None:
+        return kind._from_config(config, **_precision(torch.float32))
+    try:
+        with _quiet():
+            model, found = kind.from_pretrained(
+                None, config=config, state_dict=dict(tensors), output_loading_info=True,
+                **_precision(torch.float32),
+            )  # fmt: skip
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{where}: transformers can't load the weights ({error!s:.200})") from error
+    prefix = "" if head == "Model" else f"{kind.base_model_prefix}."
+    missing = sorted(
+        name for name in found["missing_keys"] if name.startswith(prefix) and "pooler." not in name
+    )
+    if missing:
+        raise DataError(
+            f"{where}: the weights lack {missing[0]} of the {config.model_type}. Download them again"
+        )
+    return model
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """transformers neither warns of a new head nor shows a progress bar."""
+    from transformers.utils import logging
+
+    level, shown = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _precision(dtype: torch.dtype) -> dict[str, Any]:
+    import transformers
+
+    return {"dtype" if int(transformers.__version__.split(".")[0]) > 4 else "torch_dtype": dtype}
+
+
+def _config(description: dict[str, Any]) -> Any:
+    """transformers' configuration of a description.
+
+    Raises:
+        DataError: transformers is missing, or doesn't know the model; or the values are invalid.
+    """
+    try:
+        from transformers import CONFIG_MAPPING
+        from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES as encoders
+    except ImportError as error:
+        raise DataError(
+            f"--arch hf_encoder needs transformers ({error}): pip install 'fairseq_adv[hf]'"
+        ) from error
+    kind = description["config"].get("model_type")
+    if not isinstance(kind, str) or kind not in encoders or kind in _REFUSED:
+        raise DataError(
+            f"config.json: model_type is {kind!r:.40}, no encoder of text that this transformers has"
+        )
+    try:
+        return CONFIG_MAPPING[kind].from_dict(dict(description["config"]))
+    except Exception as error:  # transformers' own checks raise many kinds
+        raise DataError(f"config.json: not a configuration of a {kind} ({error!s:.200})") from error
+
+
+def _class_of(config: Any, head: str) -> Any:
+    import transformers
+
+    auto = getattr(transformers, "AutoModel" if head == "Model" else f"AutoModelFor{head}")
+    try:
+        found = auto._model_mapping[type(config)]
+    except KeyError as error:
+        raise DataError(f"transformers has no {auto.__name__} for a {config.model_type}") from error
+    except (ImportError, OSError) as error:
+        raise DataError(
+            f"transformers can't import its {config.model_type}: {error!s:.200}. If it names torchaudio, run "
+            "pip uninstall torchaudio: nothing here needs it"
+        ) from error
+    return found[0] if isinstance(found, tuple) else found
+
+
+def save(model: Any, folder: Path) -> None:
+    """Writes config.json and model.safetensors."""
+    with _quiet():
+        model.save_pretrained(folder)
+    shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors makes it private
+
+
+def longest_row(model: Any) -> int:
+    """The most tokens that the encoder takes: its table of positions, without rows that are never used."""
+    most = int(getattr(model.config, "max_position_embeddings", 0) or 512)
+    for table in _position_tables(model):
+        most = table.num_embeddings
+        if table.padding_idx is not None:  # positions are counted from the next row
+            most -= table.padding_idx + 1
+    return most
+
+
+def _position_tables(model: Any) -> list[nn.Embedding]:
+    named = model.base_model.named_modules()
+    return [
+        table
+        for name, table in named
+        if name.endswith("position_embeddings") and isinstance(table, nn.Embedding)
+    ]
+
+
+def head_outputs(model: Any, inputs: dict[str, Tensor]) -> Tensor:
+    """(rows, classes), or (rows, tokens, outputs); begin and end of a span are two outputs."""
+    if type(model).__name__.endswith("ForMultipleChoice"):  # each row is the only choice of its question
+        inputs = {name: tensor.unsqueeze(1) for name, tensor in inputs.items()}
+    output = model(**inputs)
+    if "start_logits" in output:
+        return torch.stack([output.start_logits, output.end_logits], dim=-1)
+    logits: Tensor = output.logits
+    return logits
+
+
+def has_masked_lm_head(model: Any) -> bool:
+    """Whether this is a model for masked words."""
+    return type(model).__name__.endswith("ForMaskedLM")
+
+
+@contextmanager
+def states_at(encoder: nn.Module, chosen: Tensor | None) -> Iterator[None]:
+    """In this context the encoder returns its states at some positions alone, as one row.
+
+    Args:
+        encoder: without a head.
+        chosen: (rows, tokens) bool; ``None`` changes nothing.
+    """
+
+    def choose(module: nn.Module, inputs: Any, output: Any) -> Any:
+        if chosen is not None:
+            output["last_hidden_state"] = output["last_hidden_state"][chosen].unsqueeze(0)
+        return output
+
+    with encoder.register_forward_hook(choose):
+        yield
+
+
+def encoder_parts(model: Any) -> EncoderParts:
+    """The modules that methods look for.
+
+    Raises:
+        ValueError: there are no word embeddings, or no layers; names the model.
+    """
+    encoder = model.base_model
+    try:
+        embedding = encoder.get_input_embeddings()
+    except NotImplementedError:
+        embedding = None
+    if not isinstance(embedding, nn.Embedding):
+        raise ValueError(f"{type(encoder).__name__} has no word embeddings that can be perturbed")
+    norm, width = _norm_after(encoder, embedding), int(encoder.config.hidden_size)
+    return EncoderParts(encoder, embedding, _layers(encoder), norm, width)
+
+
+def _layers(encoder: Any) -> list[nn.Module]:
+    """The layers in the order in which they run; one that runs again (ALBERT) is there again."""
+    runs, lists = encoder.config.num_hidden_layers, {}
+    for name, module in encoder.named_modules():
+        if isinstance(module, nn.ModuleList):
+            lists[name.split(".")[-1]] = module
+    groups = lists.get("albert_layer_groups")
+    if groups is not None:
+        return [layer for run in range(runs) for layer in groups[run * len(groups) // runs].albert_layers]
+    for module in lists.values():
+        if len(module) == runs:
+            return list(module)
+    raise ValueError(f"{type(encoder).__name__} has no list of its {runs} layers")
+
+
+def _norm_after(encoder: nn.Module, embedding: nn.Embedding) -> nn.Module | None:
+    """The layer norm beside the word embeddings, if it normalises what they return."""
+    width = (embedding.embedding_dim,)
+    for module in encoder.modules():
+        children = list(module.children())
+        if any(child is embedding for child in children):
+            norms = [one for one in children if isinstance(one, nn.LayerNorm)]
+            return next((norm for norm in norms if tuple(norm.normalized_shape) == width), None)
+    return None

@@ -1,0 +1,339 @@
+"""``--arch hf_encoder``: what it computes is what transformers computes, in every mode of training."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from criterions.restated import DROPOUT, FP16, ROWS, change, flat, one_step, recorded
+from hf_encoders import KINDS, TEXT, hf_args, hf_run, save_encoder
+from methods import OPTIONS
+from odd_strings import SPECIAL, odd_strings
+from support import batch, build, command, run_command, slow
+from torch import nn
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, vocabulary_rows
+from fairseq_adv.data.tokenizers.offsets import encode_aligned
+from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
+from fairseq_adv.models import transformers_models
+from fairseq_adv.perturbation import find_layers, find_token_embedding
+
+HALF = [FP16, "--fp16-init-scale", "4"]
+SOME = ["deberta-v3", "modernbert", "electra"]
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Encoders with a tokenizer of their own sort."""
+    root = tmp_path_factory.mktemp("own")
+    for kind in KINDS:
+        save_encoder(root / kind, kind)
+    return {kind: root / kind for kind in KINDS}
+
+
+def of_theirs(tokenizer: Any, ids: Any) -> list[int]:
+    """The encoder's ids of the dictionary's."""
+    rows = vocabulary_rows(tokenizer.options["words"], tokenizer.options["special"])
+    return [rows[number] for number in ids]
+
+
+# --- tokenizers -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "count"), [(kind, n) for kind in KINDS for n in (300,)]
+                         + [slow(kind, 100_000) for kind in KINDS])  # fmt: skip
+def test_ids_are_those_of_transformers(own: dict[str, Path], tmp_path: Path, kind: str, count: int) -> None:
+    """Also of a tokenizer that was saved beside data, without the encoder's folder."""
+    from transformers import AutoTokenizer
+
+    names = [name.lower() for name in SPECIAL[:11]]
+    strings = [one.strip() for one in odd_strings(count)]
+    strings = [*TEXT, *(one for one in strings if not any(name in one.lower() for name in names))]
+    save_tokenizer(tmp_path, HFTokenizer(own[kind]))
+    expected = AutoTokenizer.from_pretrained(own[kind])(strings)["input_ids"]
+    for tokenizer in (tokenizer_for_encoder(own[kind]), tokenizer_for_encoder(tmp_path)):
+        ids, lengths = tokenizer.encode(strings)
+        found = [[0, *row.tolist()] for row in torch.from_numpy(ids).split(lengths.tolist())]
+        assert [of_theirs(tokenizer, row) for row in found] == expected
+        assert max(ids) < len(tokenizer.dictionary)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_cant_write_the_encoders_own_tokens(own: dict[str, Path], kind: str) -> None:
+    tokenizer = tokenizer_for_encoder(own[kind])
+    ids, _ = tokenizer.encode(["a [SEP] b [CLS] </s> <s> <pad> [PAD] [MASK] <mask> c"])
+    special = {one for name, one in tokenizer.options["special"].items() if name != "<unk>"}
+    assert not special & set(of_theirs(tokenizer, ids[:-1]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_cover_the_characters_of_their_words(own: dict[str, Path], kind: str) -> None:
+    text = " I  would not watch it again, twice "
+    aligned = encode_aligned(tokenizer_for_encoder(own[kind]), [text])
+    covered = [text[start:end] for start, end in zip(aligned.starts, aligned.ends)]
+    assert all(part == part.strip() for part in covered)
+    places = {place for start, end in zip(aligned.starts, aligned.ends) for place in range(start, end)}
+    assert places == {place for place, one in enumerate(text) if one != " "}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pieces_are_the_texts_of_the_tokens(own: dict[str, Path], kind: str) -> None:
+    tokenizer = tokenizer_for_encoder(own[kind])
+    ids, _ = tokenizer.encode(["a film"])
+    pieces = [tokenizer.dictionary_pieces()[number] for number in ids[:-1]]
+    assert "".join(piece.text for piece in pieces) == "afilm"
+    begins = [piece.begins_word for piece in pieces]
+    assert sum(begins) == (1 if kind in ("roberta", "modernbert", "deberta") else 2)  # no space before "a"
+
+
+# --- what it computes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_masked_words_get_the_logits_of_transformers(
+    hf_data: dict[str, Path], encoders: dict[str, Path], kind: str
+) -> None:
+    from transformers import AutoModelForMaskedLM
+
+    run = hf_run(hf_data, encoders[kind], "masked_lm", "standard")
+    tokens = torch.tensor([[0, 5, 6, 7, 8, 2], [0, 9, 10, 2, 1, 1]])
+    description = transformers_models.described(run.model.args.hf_encoder)
+    rows = torch.tensor(vocabulary_rows(description["config"]["vocab_size"], description["special"]))
+    reference = AutoModelForMaskedLM.from_pretrained(encoders[kind]).eval()
+    model = run.model.eval()
+    with torch.no_grad():
+        expected = reference(input_ids=rows[tokens], attention_mask=tokens.ne(1).long()).logits[..., rows]
+        found, features = model(tokens)[0], model(tokens, features_only=True)[0]
+        masked = tokens.ge(8)
+        chosen = model(tokens, masked_tokens=masked)[0]
+    real = tokens.ne(1)
+    torch.testing.assert_close(found[real], expected[real], rtol=0, atol=1e-6)
+    torch.testing.assert_close(chosen, found[masked], rtol=0, atol=1e-6)
+    assert features.shape == (2, 6, reference.config.hidden_size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_methods_find_its_parts(hf_data: dict[str, Path], encoders: dict[str, Path], kind: str) -> None:
+    """The perturbation of a factorised embedding comes before the projection."""
+    run = hf_run(hf_data, encoders[kind], "classes", "freelb", *OPTIONS["freelb"])
+    assert find_token_embedding(run.model) is run.model.hf.get_input_embeddings()
+    assert len(find_layers(run.model)) == 2
+    with recorded() as deltas:
+        log = one_step(run, batch(run, ROWS))[2]
+    width = 8 if kind in ("albert", "electra") else 16
+    assert [delta.size(-1) for delta in deltas] == [width] * 3
+    assert 0 < log["adv_ratio"] / log["nexamples"] < 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_default_size_is_a_share_of_any_encoders_embeddings(
+    hf_data: dict[str, Path], encoders: dict[str, Path], kind: str
+) -> None:
+    from fairseq_adv.criterions import methods
+
+    run = hf_run(hf_data, encoders[kind], "classes", "freelb", *methods()["freelb"].train_sizes.split())
+    log = one_step(run, batch(run, ROWS))[2]
+    assert 0.003 < float(log["adv_ratio"]) / log["nexamples"] < 0.0101
+
+
+def test_a_model_without_word_embeddings_is_refused(
+    hf_data: dict[str, Path], encoders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import BertModel
+
+    monkeypatch.setattr(BertModel, "get_input_embeddings", lambda self: nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="BertModel has no word embeddings that can be perturbed"):
+        hf_run(hf_data, encoders["bert"], "classes", "freelb")
+
+
+# --- modes of training ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["freelb", "alum_vat"])
+@pytest.mark.parametrize("kind", SOME)
+def test_an_update_is_the_same_in_parts_with_recomputed_layers_and_in_half_precision(
+    hf_data: dict[str, Path], encoders: dict[str, Path], kind: str, method: str
+) -> None:
+    """With dropout, whose masks every pass and every re-computation repeats."""
+    sgd = ["--optimizer", "sgd", "--lr", "0.5"]
+    adam = ["--optimizer", "adam", "--adam-betas", "(0.0,0.0)", "--adam-eps", "1e3", "--lr", "500"]
+
+    def moved(*words: str, parts: Any = (ROWS,)) -> torch.Tensor:
+        return change(hf_run(hf_data, encoders[kind], "classes", method, *OPTIONS[method], *words), *parts)
+
+    plain = moved(*sgd)
+    parts = moved(*sgd, parts=(ROWS[:2], ROWS[2:]))
+    assert plain.norm() > 1e-3 and (parts - plain).norm() <= 1e-5 * plain.norm()
+    random = moved(*DROPOUT, *adam)
+    again = moved(*DROPOUT, *adam, "--checkpoint-activations")
+    assert not torch.equal(random, moved(*adam)) and (again - random).norm() <= 1e-5 * random.norm()
+    half = moved(*adam, *HALF)
+    exact = moved(*adam)
+    assert 0 < (half - exact).norm() <= 0.03 * exact.norm()
+
+
+@pytest.mark.parametrize("kind", SOME)
+def test_with_zero_steps_it_is_standard_to_the_bit(
+    hf_data: dict[str, Path], encoders: dict[str, Path], kind: str
+) -> None:
+    """So the passes of an update draw the same masks, and nothing else draws."""
+    off = ["--adv-steps", "1", "--adv-init-mag", "0"]
+    runs = [hf_run(hf_data, encoders[kind], "classes", "freelb", *off, *DROPOUT),
+            hf_run(hf_data, encoders[kind], "classes", "standard", *DROPOUT)]  # fmt: skip
+    ours, plain = (change(run) for run in runs)
+    assert torch.equal(ours, plain) and plain.any()
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("deberta-v3", 2), slow("modernbert", 2), slow("albert", 2)])
+def test_two_workers_make_the_update_of_one(
+    hf_data: dict[str, Path], encoders: dict[str, Path], tmp_path: Path, kind: str, workers: int
+) -> None:
+    from support import fairseq_train, weights
+
+    found = []
+    for number, size in ((1, "16"), (workers, "8")):
+        save = tmp_path / str(number)
+        words = [*OPTIONS["freelb"], "--optimizer", "sgd", "--lr", "0.1", "--max-epoch", "1",
+                 "--batch-size", size, "--no-epoch-checkpoints"]  # fmt: skip
+        fairseq_train(
+            *hf_args(hf_data, encoders[kind], "classes", "freelb", *words, save=save), workers=number
+        )
+        found.append(weights(save / "checkpoint_last.pt"))
+    one, two = found
+    assert one.keys() == two.keys()
+    for name in one:
+        torch.testing.assert_close(
+            two[name], one[name], rtol=1e-4, atol=2e-6, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+@pytest.mark.parametrize("kind", ["deberta-v3", slow("modernbert"), slow("roberta")])
+def test_a_run_that_resumes_ends_in_the_same_weights(
+    hf_data: dict[str, Path], encoders: dict[str, Path], tmp_path: Path, kind: str
+) -> None:
+    from support import fairseq_train, tensors
+
+    words = [*OPTIONS["freelb"], *DROPOUT, "--no-epoch-checkpoints"]
+    ends = []
+    for name, epochs in (("whole", ["2"]), ("parts", ["1", "2"])):
+        for last in epochs:
+            more = ["--max-epoch", last]
+            fairseq_train(
+                *hf_args(hf_data, encoders[kind], "classes", "freelb", *words, *more, save=tmp_path / name)
+            )
+        ends.append(tensors(tmp_path / name / "checkpoint_last.pt"))
+    whole, parts = ({key: v for key, v in end.items() if "model" in key} for end in ends)
+    assert whole and whole == parts
+
+
+# --- what is refused --------------------------------------------------------------------------------
+
+
+def refused(hf_data: dict[str, Path], folder: Path, message: str, *words: str) -> None:
+    with pytest.raises(DataError, match=message):
+        hf_run(hf_data, folder, "classes", "freelb", *words)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"is_decoder": True}, "a decoder. Pass the folder of an encoder"),
+        ({"model_type": "gpt2"}, "model_type is 'gpt2', no encoder of text"),
+        ({"model_type": "yoso"}, "model_type is 'yoso'"),
+        ({"model_type": ["bert"]}, "model_type is"),
+        ({"vocab_size": "many"}, "vocab_size is 'many', not a number of tokens"),
+        ({"vocab_size": 3}, "but the encoder's vocab_size is 3|vocab_size"),
+        ({"num_hidden_layers": 100_000_000}, "num_hidden_layers is 100000000, more than 1000"),
+        ({"hidden_size": 2**20}, "the configuration needs .* numbers, but the weights have"),
+        ({"num_attention_heads": 7}, "transformers can't build the model"),
+        ({"num_hidden_layers": 3}, "the weights lack bert.encoder.layer.2|the weights lack encoder.layer.2"),
+        ({"intermediate_size": 25}, "transformers can't load the weights"),
+    ],
+)
+def test_a_folder_that_cant_be_used_is_refused(
+    hf_data: dict[str, Path], encoders: dict[str, Path], tmp_path: Path, changes: Any, message: str
+) -> None:
+    folder = shutil.copytree(encoders["bert"], tmp_path / "bert")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    refused(hf_data, Path(folder), message)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--encoder-layerdrop", "0.1"],
+            "--encoder-layerdrop 0.1: transformers' encoders run all their layers",
+        ),
+        (["--max-positions", "41"], "--max-positions 41: this encoder has 40 positions"),
+    ],
+)
+def test_options_that_dont_fit_are_refused(
+    hf_data: dict[str, Path], encoders: dict[str, Path], words: list[str], message: str
+) -> None:
+    refused(hf_data, encoders["bert"], message, *words)
+
+
+def test_data_of_another_encoder_is_refused(hf_data: dict[str, Path], own: dict[str, Path]) -> None:
+    refused(hf_data, own["bert"], "the data was prepared with another encoder's dictionary")
+
+
+def test_without_transformers_one_line_says_what_to_install(
+    hf_data: dict[str, Path], encoders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    refused(
+        hf_data, encoders["bert"], r"--arch hf_encoder needs transformers .*: pip install 'fairseq_adv\[hf\]'"
+    )
+
+
+def test_nothing_in_a_folder_is_run(
+    hf_data: dict[str, Path], encoders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not its code, no kernel that it names, no quantiser, and nothing is fetched."""
+    folder = Path(shutil.copytree(encoders["bert"], tmp_path / "bert"))
+    trap = tmp_path / "trap"
+    (folder / "modeling.py").write_text(f"open({str(trap)!r}, 'w')\nclass Model: pass\n")
+    config = json.loads((folder / "config.json").read_text())
+    more = {
+        "auto_map": {"AutoConfig": "modeling.Model", "AutoModel": "modeling.Model"},
+        "attn_implementation": "some/kernels", "_attn_implementation": "some/kernels",
+        "quantization_config": {"quant_method": "awq", "bits": 4}, "torch_dtype": "os.system",
+        "id2label": {"0": "${oc.env:HOME}"}, "_name_or_path": "${common.seed}", "custom": "${common.seed}",
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps({**config, **more}))
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("a connection"))
+    run = hf_run(hf_data, folder, "classes", "freelb", *OPTIONS["freelb"])
+    change(run)
+    assert not trap.exists()
+    assert "$" not in run.cfg.model.hf_encoder and "auto_map" not in run.cfg.model.hf_encoder
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "config:", "config:{}", "config:[]", "config:" + "[" * 100_000,
+     'config:{"config": {}, "special": {}}', 'config:{"config": {"vocab_size": 9}, "special": {"<s>": "x"}}'],
+)  # fmt: skip
+def test_a_checkpoints_configuration_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(DataError, match="--hf-encoder"):
+        transformers_models.described(text)
+
+
+def test_stock_fairseq_train_trains_it_too(
+    hf_data: dict[str, Path], encoders: dict[str, Path], tmp_path: Path
+) -> None:
+    """With fairseq's own criterion."""
+    args = hf_args(
+        hf_data, encoders["bert"], "classes", "sentence_prediction", "--max-epoch", "1", save=tmp_path
+    )
+    done = run_command(command("fairseq-train"), *args)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "checkpoint_last.pt").is_file()
+    assert flat(build(args)).numel() > 0
