@@ -192,7 +192,7 @@ def trained_on(encoder: Path) -> Path:
     return encoder.parent / "RTE"
 
 
-def test_segments_and_padding_change_nothing(exported: Path) -> None:
+def test_segments_and_padding_change_nothing(encoder: Path, exported: Path) -> None:
     """Whatever a program passes as token_type_ids, and however long the batch is."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(exported).eval()
@@ -201,11 +201,12 @@ def test_segments_and_padding_change_nothing(exported: Path) -> None:
     )
     assert batch["input_ids"].shape[0] == 2 and not batch["attention_mask"].all()
     alone = tokenizer("No.", "Yes.", return_tensors="pt")
-    segments = torch.zeros_like(batch["input_ids"])
-    if model.config.type_vocab_size > 1:
-        segments[:, 5:] = 1
+    segments = {"token_type_ids": torch.zeros_like(batch["input_ids"])}
+    segments["token_type_ids"][:, 5:] = int(getattr(model.config, "type_vocab_size", 0) > 1)
+    if not encoder.name.startswith("fairseq"):  # an encoder as it is has segments of its own
+        segments = {}
     with torch.no_grad():
-        logits = model(**batch, token_type_ids=segments).logits
+        logits = model(**batch, **segments).logits
         assert float((logits[1] - model(**alone).logits[0]).abs().max()) < CLOSE
         assert float((logits[0] - logits[1]).abs().max()) > 0.01
 
@@ -215,9 +216,7 @@ def test_a_regression(encoder: Path, trained: Path, pairs: Path, tmp_path: Path)
         state["cfg"]["task"].update(regression_target=True, num_classes=1)
         state["cfg"]["criterion"].update(regression_target=True)
         for name, tensor in state["model"].items():
-            if name.startswith(
-                ("classification_heads.sentence_classification_head.out_proj", "hf.classifier")
-            ):
+            if ("head.out_proj" in name or name.startswith("hf.classifier")) and tensor.size(0) == 2:
                 state["model"][name] = tensor[:1].clone()
 
     one = export_samples.changed(trained, tmp_path / "one.pt", change)
@@ -248,7 +247,7 @@ def test_multiple_choice(encoder: Path, tmp_path: Path, task: str) -> None:
     for number, (stem, choices, documents) in enumerate(QUESTIONS):
         options = [
             {"label": "ABCD"[k], "text": text or "empty", "para": documents[k]}
-            for k, text in enumerate(choices if "hf" != encoder.name else [*choices[:2], "sep", *choices[3:]])
+            for k, text in enumerate(choices if encoder.name != "hf" else [*choices[:2], "sep", *choices[3:]])
         ]
         rows.append({"id": str(number), "question": {"stem": stem, "choices": options}, "answerKey": "A"})
     for split in ("train", "valid"):
@@ -302,7 +301,8 @@ def test_a_masked_lm(encoder: Path, tmp_path: Path) -> None:
     mask = pipeline.tokenizer.mask_token_id
     assert ids[0].tolist().count(mask) == 1
     # As fairseq's own fill_mask: a space before the mask is no token of its own.
-    assert "Ġ" not in pipeline.tokenizer.convert_ids_to_tokens(ids[0].tolist())
+    is_converted = (encoder / "model.pt").is_file()
+    assert not is_converted or "Ġ" not in pipeline.tokenizer.convert_ids_to_tokens(ids[0].tolist())
     words = torch.tensor([[rows.index(row) for row in ids[0].tolist()]])
     with torch.no_grad():
         ours = model(words)[0][0].softmax(-1)
