@@ -27,7 +27,8 @@ def test_the_second_of_two_runs_refuses(tmp_path: Path, args: list[str]) -> None
             if b"train_inner" in line:
                 break
         before = (tmp_path / "save" / ".running").read_text()
-        done, _ = train_with("impatient", 1, tmp_path / "out", args, workers=1)
+        short = [*args, "--max-update", "1"]  # if it were let in
+        done, _ = train_with("impatient", 1, tmp_path / "out", short, workers=1)
         first.stdout.close()
         assert done.returncode == 1
         who = f"process {json.loads(before)['process']} on {socket.gethostname()}"
