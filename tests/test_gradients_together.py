@@ -19,7 +19,6 @@ from fairseq_adv.fairseq_patches import extra_weights
 from fairseq_adv.fairseq_patches.extra_weights import copies_and_sources
 from fairseq_adv.fairseq_patches.optimizer import _adapt
 
-pytestmark = pytest.mark.fast
 AVERAGED = [*VIRTUAL, "--store-ema", "--ema-decay", "0.9", "--ema-fp32"]
 HALF = {"fp16": ["--fp16"], "unflattened": ["--fp16", "--fp16-no-flatten-grads"]}
 MODES = {"fp32": [], **HALF, "memory-efficient": ["--fp16", "--memory-efficient-fp16"]}
