@@ -13,6 +13,8 @@ import torch
 from corpus_shards import pretraining_args, write_shards
 from support import fairseq_train, killed_training, slow, weights
 
+from fairseq_adv.fairseq_patches.extra_weights import is_inference_copy
+
 # Adam and a schedule, so that a wrong state shows. Checkpoints lie in the middle of the shards: their ends
 # are updates 9, 20, 31 (7, 15, 23, 30 with two workers), and none of them saves.
 RUN = [
@@ -60,8 +62,8 @@ def assert_same(found: Losses, expected: Losses) -> None:
 def assert_ends_alike(one: Path, other: Path) -> None:
     left, right = weights(one / "checkpoint_last.pt"), weights(other / "checkpoint_last.pt")
     assert left.keys() == right.keys()
-    for name in right:
-        assert torch.equal(left[name], right[name]), name
+    for name in right:  # fairseq's own masked_lm saves copies for inference, made when a run is restarted
+        assert is_inference_copy(name, right) or torch.equal(left[name], right[name]), name
 
 
 @pytest.mark.slow  # stopped there, a test below; killed, test_equal_updates.py
