@@ -2,9 +2,10 @@
 """One encoder by both paths: fairseq's layers after ``convert``, and transformers' own model as it is.
 
 Both train with freelb on the same mini-batches, without dropout, from the same weights, head included;
-LayerNorm's epsilon is fairseq's 1e-5 on both sides. First the losses of some updates are compared, then
-updates are timed, in turns in one process: "native" and "hf" with whole layers, "shipped" is the native
-default, whose last layer is computed for <s> alone.
+LayerNorm's epsilon is fairseq's 1e-5 on both sides. The segments' embeddings are not trained, since convert
+adds them to the positions', which Adam then moves once, not twice. First the losses of some updates are
+compared, then updates are timed, in turns in one process: "native" and "hf" with whole layers, "shipped" is
+the native default, whose last layer is computed for <s> alone.
 
 HF_FOLDER is a BERT with its tokenizer.json, CONVERTED what fairseq-adv convert made of it. Each line of TEXTS
 is a class, a space and a text.
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import tempfile
 from pathlib import Path
@@ -100,6 +100,7 @@ def build(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         )
     weights = torch.load(options.converted / "model.pt", weights_only=False)["model"]
     theirs = dict(trainers["hf"].model.hf.named_parameters())
+    theirs["bert.embeddings.token_type_embeddings.weight"].requires_grad_(False)
     for side in ("native", "shipped"):
         model = trainers[side].model
         own = {f"classification_heads.{HEAD}.{ours}": theirs[name] for ours, name in HEADS.items()}
@@ -113,19 +114,25 @@ def batch(options: argparse.Namespace, trainer: Any, number: int) -> Any:
     return data.collater([data[i] for i in rows])
 
 
-def update(options: argparse.Namespace, trainer: Any, number: int) -> float:
-    """The loss that an update logs, in nats a sentence."""
+def update(options: argparse.Namespace, trainer: Any, number: int) -> None:
     metrics.reset()
     trainer.set_num_updates(number)
-    log = trainer.train_step([batch(options, trainer, number)])
-    return float(log["adv_loss_first"]) * math.log(2)
+    trainer.train_step([batch(options, trainer, number)])
+
+
+def loss(options: argparse.Namespace, trainer: Any, number: int) -> float:
+    """The loss of a batch, in nats a sentence."""
+    objective, sample = trainer.criterion.objective, batch(options, trainer, number)
+    with torch.no_grad():
+        return float(objective.loss(objective.predict(trainer.model, sample), sample)) / options.rows
 
 
 def compare(options: argparse.Namespace, trainers: dict[str, Any]) -> None:
     losses: dict[str, list[float]] = {side: [] for side in trainers}
     for number in range(options.updates):
         for side, trainer in trainers.items():
-            losses[side].append(update(options, trainer, number))
+            losses[side].append(loss(options, trainer, number))
+            update(options, trainer, number)
     print(f"{machine(trainers['hf'])}, {options.rows} rows a batch")
     print(f"losses of native: {losses['native'][0]:.4f} at first, {losses['native'][-1]:.4f} at last")
     for side in ("hf", "shipped"):
