@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fairseq_adv.evaluation.predict.text_model import TextModel
 
 __all__ = ["load"]
-__version__ = "0.2.1"
+__version__ = "0.3.0"
 
 # Attributes that ``import fairseq_adv`` gave until 0.2.1.
 _MOVED = {
