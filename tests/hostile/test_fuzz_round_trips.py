@@ -26,6 +26,7 @@ from fairseq_adv.data.glue.glue_files import read_split, task_layout
 from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.table_files import read_table
+from fairseq_adv.data.tables.table_text import plain_cell
 from fairseq_adv.data.text.indexed import write_indexed
 from fairseq_adv.data.text.labelled_folder import class_dictionary, class_names
 from fairseq_adv.evaluation.predict.decisions import Decisions
@@ -255,6 +256,7 @@ def test_scores(examples: int, tmp_path: Path) -> None:
         decisions = Decisions(found, [labels[0]] * len(ids), np.zeros(len(ids), dtype=bool))
         (text,) = decisions.files(tmp_path).values()
         table = list(csv.reader(io.StringIO(text), delimiter="\t"))
+        table = [[plain_cell(cell) for cell in row] for row in table]
         assert [row[0] for row in table] == ["index", *ids] and table[0][2:] == labels
         return True
 
