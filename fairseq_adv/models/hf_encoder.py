@@ -14,6 +14,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+import torch
 from fairseq.models import BaseFairseqModel, register_model, register_model_architecture
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMTask
@@ -56,6 +57,7 @@ class HFEncoderModel(BaseFairseqModel):
         _check_dictionary(dictionary, description)
         self._build(head, tensors)
         self._tensors = tensors  # a head's own, such as ModernBERT's, are among them
+        self.no_autocast = theirs.no_autocast(self.hf.config)
         args.encoder_embed_dim = int(self.hf.config.hidden_size)
         self.longest = theirs.longest_row(self.hf)
 
@@ -137,7 +139,12 @@ class HFEncoderModel(BaseFairseqModel):
             classification_head_name: return the head's outputs: (rows, classes), or (rows, tokens, outputs).
             features_only: return the last layer's states, (rows, tokens, dim).
             masked_tokens: (rows, tokens) bool; return the logits at these positions, (positions, words).
+
+        Raises:
+            DataError: in autocast, with an encoder that transformers can't compute so.
         """
+        if self.no_autocast and torch.is_autocast_enabled(src_tokens.device.type):
+            raise DataError(f"{self.no_autocast}: pass --precision fp32, and no --amp")
         inputs = {"input_ids": src_tokens, "attention_mask": src_tokens.ne(PAD).long()}
         if classification_head_name is not None:
             return theirs.head_outputs(self.hf, inputs), {}

@@ -159,6 +159,14 @@ def with_fairseqs_ids(config: Any, words: int) -> Any:
     return config
 
 
+def no_autocast(config: Any) -> str:
+    """Why transformers can't compute this model in autocast; empty if it can.
+
+    DeBERTa 1's attention fills masked places of half precision with the least number of fp32.
+    """
+    return "transformers' DeBERTa can't be computed in autocast" if config.model_type == "deberta" else ""
+
+
 def check_size(description: dict[str, Any], numbers: int, where: str) -> None:
     """Raises DataError if the configuration asks for a model much larger than the weights at hand.
 

@@ -88,7 +88,9 @@ class PrecisionOption:
 def _by_the_processor(trainer: Trainer) -> tuple[bool, str]:
     if trainer.device.type != "cpu":
         return False, ""
-    flag = bf16_products()
+    flag, not_with = bf16_products(), getattr(trainer.get_model(), "no_autocast", "")
+    if not_with:
+        return False, f"fp32: {not_with}"
     if flag:
         return True, f"{_AUTOCAST}: this processor has {flag}; --precision fp32 turns it off"
     return False, "fp32: this processor has no bf16 products"

@@ -232,6 +232,28 @@ def test_a_run_that_resumes_ends_in_the_same_weights(
     assert whole and whole == parts
 
 
+@pytest.mark.timing
+@pytest.mark.parametrize(("kind", "workers"), [slow("deberta-v3", 1), slow("modernbert", 2)])
+def test_killed_in_mid_epoch_it_ends_in_the_same_weights(
+    hf_data: dict[str, Path], encoders: dict[str, Path], tmp_path: Path, kind: str, workers: int
+) -> None:
+    from support import fairseq_train, killed_training, tensors
+
+    words = [*OPTIONS["freelb"], *DROPOUT, "--no-epoch-checkpoints", "--batch-size", "1", "--max-epoch", "3",
+             "--save-interval-updates", "2", "--keep-interval-updates", "1"]  # fmt: skip
+    ends, texts = [], []
+    for name in ("killed", "whole"):
+        args = hf_args(hf_data, encoders[kind], "classes", "freelb", *words, save=tmp_path / name)
+        if name == "killed":
+            text = killed_training(args, workers, lambda line: '"num_updates": "5"' in line)
+            assert '"num_updates": "5"' in text and "done training" not in text
+        done = fairseq_train(*args, workers=workers)
+        texts.append(done.stdout + done.stderr)
+        ends.append(tensors(tmp_path / name / "checkpoint_last.pt"))
+    assert "Loaded checkpoint" in texts[0] and "Loaded checkpoint" not in texts[1]
+    assert ends[0] == ends[1]
+
+
 # --- what is refused --------------------------------------------------------------------------------
 
 
@@ -279,6 +301,20 @@ def test_options_that_dont_fit_are_refused(
     hf_data: dict[str, Path], encoders: dict[str, Path], words: list[str], message: str
 ) -> None:
     refused(hf_data, encoders["bert"], message, *words)
+
+
+def test_deberta_1_is_trained_in_fp32(
+    hf_data: dict[str, Path], encoders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers' own code fails in autocast."""
+    monkeypatch.setattr("fairseq_adv.training.precision_option.bf16_products", lambda: "avx512_bf16")
+    for kind, in_autocast in (("deberta", False), ("bert", True)):
+        run = hf_run(hf_data, encoders[kind], "classes", "standard", "--precision", "auto")
+        change(run)
+        assert run.trainer.cfg.common.amp == in_autocast
+    run = hf_run(hf_data, encoders["deberta"], "classes", "standard", "--amp")
+    with pytest.raises(DataError, match="DeBERTa can't be computed in autocast: pass --precision fp32"):
+        change(run)
 
 
 def test_data_of_another_encoder_is_refused(hf_data: dict[str, Path], own: dict[str, Path]) -> None:
