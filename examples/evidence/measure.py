@@ -19,6 +19,7 @@ import torch
 from fairseq_adv.data.io import atomic_open
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.evaluation.trained import Trained, load
+from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
 from fairseq_adv.perturbation.passes import use_differentiable_layers
 
 STEPS, BLOCK, ROWS = 10, 25, 32  # steps of an attack; rows attacked, and predicted, at a time
@@ -66,8 +67,8 @@ def main(checkpoint: str, answers: str, splits: str, radii: str, precision: str)
     trained.model.eval()
     use_differentiable_layers(trained.model)  # fairseq's fused layer knows no autocast
     head_in_fp32(trained)
-    kind = next(trained.model.parameters()).device.type
-    with torch.autocast(kind, torch.bfloat16, enabled=precision == "bf16"):
+    device, is_bf16 = next(trained.model.parameters()).device, precision == "bf16"
+    with fast_bf16_products(device, is_bf16), torch.autocast(device.type, torch.bfloat16, enabled=is_bf16):
         found = {name: predict(trained, name) for name in names}
         attacks = {f"{radius:g}": under_attack(trained, radius) for radius in shares}
     with atomic_open(Path(answers)) as file:

@@ -32,6 +32,7 @@ from fairseq_adv.fairseq_patches.extra_weights import (
 )
 from fairseq_adv.fairseq_patches.failed_updates import log_zeros_after_out_of_memory, stop_when_not_finite
 from fairseq_adv.fairseq_patches.gpu_waits import spare_gpu_waits
+from fairseq_adv.fairseq_patches.mixed_precision import fast_products
 from fairseq_adv.fairseq_patches.optimizer import handle_gradients_together
 from fairseq_adv.fairseq_patches.training_loop import let_criterions_begin_runs, remark_in_the_last_line
 from fairseq_adv.fairseq_patches.workers import end_no_sync_after_an_error
@@ -193,7 +194,9 @@ class Method(FairseqCriterion):
         batch = MiniBatch(
             self.objective, sample, parts, optimizer, update_num, ignore_grad, average, self.flood
         )  # fmt: skip
-        log = self.plain_step(batch) if update_num < self.start_update else self.step(batch)
+        step = self.plain_step if update_num < self.start_update else self.step
+        with fast_products(optimizer, next(model.parameters())):
+            log = step(batch)
         if self.flood is not None:
             self.flood.add(log, ignore_grad)
         if update_num != self._update:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
@@ -27,6 +27,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.labelled_folder import check_labels
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.evaluation.inference import InferenceConfig
+from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation.passes import use_differentiable_layers
@@ -52,8 +53,16 @@ class Trained:
 
     def autocast(self) -> ContextManager[object]:
         """Forward passes in this context use the precision; weights stay in fp32."""
-        is_bf16 = self.how.precision == "bf16"
-        return torch.autocast(self.how.device.type, dtype=torch.bfloat16, enabled=is_bf16)
+        both = ExitStack()
+        both.enter_context(self.fast_products())
+        both.enter_context(
+            torch.autocast(self.how.device.type, dtype=torch.bfloat16, enabled=self.how.precision == "bf16")
+        )
+        return both
+
+    def fast_products(self) -> ContextManager[object]:
+        """For backward passes as well, which autocast is not for."""
+        return fast_bf16_products(self.how.device, self.how.precision == "bf16")
 
     @property
     def longest(self) -> Any:
@@ -229,7 +238,8 @@ def attack_checkpoint(
         raise DataError(f"--batches {batches}: pass 1 or more")
     trained = load(path, data, [split], cpu, precision)
     samples = trained.batches(split, batch_size, batches, f"attacking {split}")
-    return attack(trained.model, trained.objective, samples, how, trained.autocast).means()
+    with trained.fast_products():
+        return attack(trained.model, trained.objective, samples, how, trained.autocast).means()
 
 
 def objective_options(cfg: Any) -> SimpleNamespace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from fairseq.optim.fairseq_optimizer import FairseqOptimizer
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
+from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
 from fairseq_adv.fairseq_patches.replace import replace
 
 
@@ -43,6 +45,17 @@ def train_in_mixed_precision() -> None:
 def autocast(optimizer: Any, device: torch.device) -> torch.autocast:
     """The context of a training pass: fp16 on GPUs and bf16 on CPUs with ``--amp``, else without effect."""
     return torch.autocast(device.type, enabled=isinstance(optimizer, AMPOptimizer))
+
+
+def fast_products(optimizer: Any, weight: Tensor) -> AbstractContextManager[object]:
+    """See :func:`fast_bf16_products`; for the passes of an update, forward and backward.
+
+    Args:
+        optimizer: the trainer's.
+        weight: one of the model's.
+    """
+    is_bf16 = isinstance(optimizer, AMPOptimizer) or weight.dtype == torch.bfloat16
+    return fast_bf16_products(weight.device, is_bf16)
 
 
 def loss_scale(optimizer: Any) -> float:
@@ -102,7 +115,8 @@ def _autocast_on_the_device(
     plain: Callable[..., Any], self: FairseqTask, sample: Any, model: nn.Module,
     criterion: Callable[..., Any], optimizer: FairseqOptimizer, *rest: Any, **options: Any,
 ) -> Any:  # fmt: skip
-    device = next(model.parameters()).device
+    weight = next(model.parameters())
+    device = weight.device
     if not isinstance(optimizer, AMPOptimizer) or device.type != "cpu":
         return plain(self, sample, model, criterion, optimizer, *rest, **options)
 
@@ -111,7 +125,8 @@ def _autocast_on_the_device(
             return criterion(*args)
 
     # The optimizer within makes the same backward pass, and fairseq turns autocast of CUDA on for the other.
-    return plain(self, sample, model, forward, optimizer.fp32_optimizer, *rest, **options)
+    with fast_products(optimizer, weight):
+        return plain(self, sample, model, forward, optimizer.fp32_optimizer, *rest, **options)
 
 
 def recompute_in_autocast() -> None:

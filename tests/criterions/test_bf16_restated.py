@@ -31,6 +31,7 @@ from criterions.restated import (
     weight_of,
 )
 from criterions.test_infobert import SHARES, WORDS
+from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
 from fairseq_adv.perturbation import find_token_embedding
 from fairseq_adv.perturbation.geometry import row_seeds
 
@@ -79,7 +80,8 @@ class Restated:
         return draws(self.sample, kind, dim=self.dim)
 
     def of(self, method: str) -> torch.Tensor:
-        found = getattr(self, method)()
+        with fast_bf16_products(torch.device("cpu"), self.is_bf16):
+            found = getattr(self, method)()
         zeros = [torch.zeros_like(p) if g is None else g for g, p in zip(found, self.parameters)]
         return torch.cat([g.double().flatten() for g in zeros])
 
