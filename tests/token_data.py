@@ -76,3 +76,16 @@ def write_spans(
             paragraphs.append((context, [row]))
         write_squad(folder / f"{split}.json", *paragraphs)
     return folder
+
+
+def write_swag(folder: Path) -> Path:
+    """SWAG as it is distributed: two questions for training, one for validation and one without an answer."""
+    head = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
+    row = '0,lsmdc1,3,w1 w2. w3,w1 w2.,w3,gold,w4.,"w5, w6.",w7.,w8.'
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.csv").write_text(f"{head},label\n{row},1\n{row},0\n")
+    (folder / "val.csv").write_text(f"{head},label\n{row},2\n")
+    (folder / "test.csv").write_text(f"{head}\n{row}\n")
+    for split in ("train", "val"):
+        (folder / f"{split}_full.csv").write_text("video-id,fold-ind,startphrase,gold-ending\n1,2,w1,w2\n")
+    return folder

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_adv.data.checked_json import json_lines
+from fairseq_adv.data.choices.question_layouts import is_regents, is_swag
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tables.split_files import find_split_file
+from fairseq_adv.data.spans.squad import squad_files
+from fairseq_adv.data.tables.split_files import find_split_file, split_files
+from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.data.tags.columns import ENDINGS, read_rows
 from fairseq_adv.data.workspace import read_manifest
 
@@ -36,16 +39,19 @@ def detect_task(folder: Path) -> str:
     question = row.get("question")
     if isinstance(question, dict) and "question_concept" in question:
         return "commonsense_qa"
-    if row or (folder / "train").is_dir() or any(folder.glob("*rain.csv")):
+    if row or (folder / "train").is_dir() or _has_table_of_questions(folder):
         return "arc_retrieval"
-    if _training_file(folder, (".json",)):
+    if squad_files(folder):
         return "span_qa"
     if _find_tagged(folder):
         return "tagging"
+    there = sorted(path.name for path in folder.iterdir())
     raise DataError(
-        f"{folder}: no training data recognised (looked for input0/ and label/, train.idx, a train.jsonl of "
-        "questions, SQuAD's JSON, or tagged words in columns). Prepare it with fairseq-adv prepare or "
-        "fairseq-adv corpus, or pass --task"
+        f"{folder}: no training data recognised. Looked for input0/ and label/ (from fairseq-adv prepare), "
+        "train.idx (from fairseq-adv corpus), questions with choices (train.jsonl, SWAG's train.csv, RACE's "
+        "folder train), any .json in SQuAD's layout, and words with tags in columns (train.tsv, .txt, "
+        f".conll, .iob, .bio, eng.train). It has {', '.join(there[:8]) or 'no files'}"
+        f"{', …' * (len(there) > 8)}. Prepare it with fairseq-adv prepare, or pass --task"
     )
 
 
@@ -111,7 +117,7 @@ def rows_of_an_epoch(options: TrainOptions, kind: str, folders: Sequence[Path]) 
         tagged = _find_tagged(folders[0])
         return None if tagged is None else [len(read_rows(tagged))]  # spans are cut into windows later
     paths = [_find_questions(folder) for folder in folders] if kind == "questions" else []
-    counts = [_count_lines(path) for path in paths if path is not None]
+    counts = [_count_questions(path) for path in paths if path is not None]
     given = options.value("--sampling-weights") or ":".join("1" for _ in counts)
     with suppress(ValueError):  # not numbers, which the task refuses
         weights = [float(part) for part in given.split(":") if part]
@@ -130,14 +136,19 @@ def _index_counts(path: Path) -> tuple[int, int]:
     return index.rows, path.with_suffix(".bin").stat().st_size // index.itemsize
 
 
-def _count_lines(path: Path) -> int:
+def _count_questions(path: Path) -> int:
+    if path.suffix == ".csv":
+        return sum(1 for _ in read_table(path))
     with open(path, "rb") as file:
         return sum(1 for line in file if line.strip())
 
 
 def _find_questions(folder: Path) -> Path | None:
-    """A folder's training jsonl; ``None`` if it has none, as with RACE, or several."""
-    return _training_file(folder, (".jsonl",))
+    """A folder's training jsonl, or SWAG's csv; ``None`` if it has none, as with RACE, or several."""
+    path = _training_file(folder, (".jsonl",)) or _training_file(folder, (".csv",))
+    with suppress(DataError):  # not a table
+        return path if path is None or path.suffix == ".jsonl" or is_swag(path) else None
+    return None
 
 
 def _find_tagged(folder: Path) -> Path | None:
@@ -148,6 +159,12 @@ def _find_tagged(folder: Path) -> Path | None:
     with open(path, encoding="utf-8", errors="replace") as file:
         cells = next((line for line in file if line.strip()), "").split()
     return path if len(cells) > 1 and _TAG.fullmatch(cells[-1]) else None
+
+
+def _has_table_of_questions(folder: Path) -> bool:
+    with suppress(DataError):  # not a table
+        return any(is_swag(path) or is_regents(path) for path in split_files(folder, "train", (".csv",)))
+    return False
 
 
 def _training_file(folder: Path, endings: tuple[str, ...]) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,10 @@ from fairseq_adv.data.workspace import Prepared
 CLASSIFICATION = """\
 Tokenises and binarises texts, or pairs of texts, with classes or numbers, for text_classification.
 
-TRAIN, --valid and --test are csv, tsv, jsonl or parquet files, recognised by their names. The first three
-kinds may be compressed (.csv.gz). Each line of a .txt, .label or .all file is a class, a space and a text;
-its columns are called "label" and "text". A test file may lack labels.
+TRAIN, --valid and --test are csv, tsv, txt, jsonl or parquet files, recognised by their names; all but the
+last may be compressed (.csv.gz). Cells are separated by commas, semicolons or tabs, whichever fits. In a .txt
+without such cells, and in a .label or .all, each line is a class, a space and a text; its columns are called
+"label" and "text". A test file may lack labels.
 
 Examples:
   fairseq-adv prepare classification train.csv --test test.csv --text review --label stars \\
@@ -43,6 +45,8 @@ def classification_options(parser: VerbParser) -> None:
     add("--config", metavar="NAME", help="configuration of --dataset")
     add_columns(add, label=True, required=True)
     add("--regression", action="store_true", help="the labels are numbers to predict; they are not rescaled")
+    add("--allow-odd-labels", action="store_true", help="take labels that look like those of a wrong column: "
+        "more than 100 classes, a class with one row, or nearly as many classes as rows")  # fmt: skip
     _add_checks(parser)
     add_tokenizer(parser)
     add_shared(add, "--max-line-mb", "--overwrite")
@@ -51,7 +55,9 @@ def classification_options(parser: VerbParser) -> None:
 def classification(args: argparse.Namespace) -> None:
     from fairseq_adv.data.classes.prepare_classification import prepare_classification
 
-    config = _config(args, args.regression)
+    config = replace(
+        _config(args), regression=args.regression, allow_odd_labels=args.allow_odd_labels
+    )
     _report(prepare_classification(_splits(args), args.out, config))
 
 
@@ -75,7 +81,7 @@ def _splits(args: argparse.Namespace) -> list[LabelledRows]:
         if args.config:
             raise DataError("--config needs --dataset. Leave it out.")
         splits = {
-            split: read_table(path, not args.no_header, args.encoding or "utf-8")
+            split: read_table(path, not args.no_header, args.encoding or "utf-8", (*texts, args.label))
             for split, path in given.items()
         }
     return [read_texts(split, rows, columns) for split, rows in splits.items()]
@@ -282,12 +288,11 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
         "tell them)")  # fmt: skip
 
 
-def _config(args: argparse.Namespace, regression: bool = False) -> PrepareConfig:
+def _config(args: argparse.Namespace) -> PrepareConfig:
     from fairseq_adv.data.classes.prepare_classification import PrepareConfig
 
-    tokenizer = tokenizer_of(args)
     return PrepareConfig(
-        tokenizer, regression, args.valid_share, args.seed, args.overwrite, args.refuse_suspicious
+        tokenizer_of(args), False, args.valid_share, args.seed, args.overwrite, args.refuse_suspicious
     )
 
 

@@ -10,8 +10,7 @@ from fairseq.tasks import register_task
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.spans.spans_dataset import SPECIALS, SpansDataset, cut_into_windows
-from fairseq_adv.data.spans.squad import Squad, read_squad
-from fairseq_adv.data.tables.split_files import find_split_file
+from fairseq_adv.data.spans.squad import Squad, find_squad, read_squad
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.tasks.token_task import TokenTask, TokenTaskConfig
 
@@ -66,7 +65,7 @@ class SpanQATask(TokenTask):
         Raises:
             DataError: a file is invalid; names the file and the question.
         """
-        path = find_split_file(self.folder, split, (".json",))
+        path = find_squad(self.folder, split)
         squad = read_squad(path, answered=not split.startswith("test"))
         dataset = self.datasets[split] = self.dataset_of(squad, split)
         logger.info(

@@ -30,7 +30,7 @@ from support import (
     write_task,
     write_wsc,
 )
-from token_data import write_spans, write_tags
+from token_data import write_spans, write_swag, write_tags
 
 import fairseq_adv.cli
 from fairseq_adv.cli.data_folder import detect_task
@@ -152,13 +152,21 @@ def test_the_task_is_that_of_the_files(tmp_path: Path) -> None:
     assert detect_task(write_wsc(tmp_path / "wsc")) == "wsc"
     assert detect_task(write_tags(tmp_path / "tags")) == "tagging"
     spans = write_spans(tmp_path / "spans")
-    (spans / "train.json").rename(spans / "train-v1.1.json")
-    assert detect_task(spans) == "span_qa"
+    (spans / "train.json").rename(spans / "my_questions.json")
+    assert detect_task(spans) == "span_qa"  # by its content
+    conll = tmp_path / "conll"
+    conll.mkdir()
+    (conll / "eng.train").write_text("-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n")
+    assert detect_task(conll) == "tagging"
     glue = tmp_path / "glue"
     glue.mkdir()
     (glue / "train.tsv").write_text("sentence\tlabel\na fine film\t1\n")  # not yet prepared
-    with pytest.raises(ValueError, match="no training data recognised"):
+    with pytest.raises(ValueError, match=r"no training data recognised.* It has train\.tsv\. Prep"):
         detect_task(glue)
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "train.csv").write_text("text,label\na,b\n")
+    with pytest.raises(ValueError, match="no training data recognised"):
+        detect_task(tmp_path / "texts")
     question = {"stem": "a", "question_concept": "b", "choices": []}
     (tmp_path / "csqa").mkdir()
     write_json_lines(tmp_path / "csqa" / "train_rand_split.jsonl", [{"question": question}])
@@ -168,6 +176,12 @@ def test_the_task_is_that_of_the_files(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "arc", tmp_path / "pairs")
     (tmp_path / "pairs" / "report.json").write_text("{}")
     assert detect_task(tmp_path / "pairs") == "qnli_ranking"
+
+
+def test_swag_is_trained_on_as_it_is_distributed(encoder: Path, tmp_path: Path) -> None:
+    write_swag(tmp_path)
+    found = options_of(tmp_path, encoder, "--batch-size", "1", "--max-epoch", "2")
+    assert (found["--task"], found["--total-num-update"]) == ("arc_retrieval", "4")
 
 
 def test_sizes_of_virtual_adversaries_are_shares_too(data: Path, encoder: Path) -> None:

@@ -1,9 +1,9 @@
 """Questions in the layouts in which multiple-choice data sets are distributed.
 
-Our own and ARC's jsonl: :mod:`fairseq_adv.data.choices.questions`. A folder of a task may also have AI2's
-exam questions as csv (Regents), or RACE's articles. ``fairseq-adv prepare choices`` converts SWAG, HellaSWAG,
-and a simple layout for your own jsonl: ``{"choices": [text, …], "answer": 0, "id"?, "context"?,
-"question"?}``; ``answer`` counts from 0.
+Our own and ARC's jsonl: :mod:`fairseq_adv.data.choices.questions`. A folder of a task may also have SWAG's
+csv, HellaSWAG's jsonl, AI2's exam questions as csv (Regents), RACE's articles, or a simple layout for your
+own jsonl: ``{"choices": [text, …], "answer": 0, "id"?, "context"?, "question"?}``; ``answer`` counts from 0.
+``fairseq-adv prepare choices`` converts those of jsonl and SWAG to ARC's, and holds out rows for validation.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Optional
 
 from fairseq_adv.data.checked_json import check_text, json_lines, json_object, require_field, text_of
-from fairseq_adv.data.choices.questions import Choice, Question, question_of, read_questions
+from fairseq_adv.data.choices.questions import Choice, Question, question_of
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.split_files import is_split, only_file, split_files
-from fairseq_adv.data.tables.table_files import no_column, read_table
+from fairseq_adv.data.tables.table_files import PlacedRow, no_column, read_table
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,8 @@ _MARK = re.compile(r"\(([A-H]|[1-8])\)\s*")
 
 
 def read_split(data: Path, split: str) -> list[Question]:
-    """Reads the questions of a split from a jsonl, csv (Regents) or folder of articles (RACE) in ``data``.
+    """Reads the questions of a split from ``data``: a jsonl (ARC, HellaSWAG, your own), a csv (Regents, SWAG)
+    or a folder of articles (RACE).
 
     Args:
         split: train, valid or test; for RACE also valid-middle, test-high and so on.
@@ -38,7 +39,19 @@ def read_split(data: Path, split: str) -> list[Question]:
     path = find_split(data, split)
     if path.is_dir():
         return read_race(path)
-    return read_regents(path) if path.suffix == ".csv" else read_questions(path)
+    if path.suffix == ".csv":
+        return read_any_questions(path, split) if is_swag(path) else read_regents(path)
+    return [_question(row, f"{split}-{line}", where) for line, (where, row) in enumerate(json_lines(path), 1)]
+
+
+def is_swag(path: Path) -> bool:
+    """Whether a csv has SWAG's columns."""
+    return "ending0" in next(read_table(path))[1]
+
+
+def is_regents(path: Path) -> bool:
+    """Whether a csv has the columns of AI2's exam questions."""
+    return _REGENTS[0] in next(read_table(path))[1]
 
 
 def has_split(data: Path, split: str) -> bool:
@@ -175,11 +188,9 @@ def read_any_questions(path: Path, split: str) -> list[Question]:
     Args:
         split: for the ids of questions that have none: "train-1".
     """
-    kind = path.name.lower().removesuffix(".gz")
-    rows = read_table(path) if kind.endswith((".csv", ".tsv")) else json_lines(path)
     questions: list[Question] = []
     places: dict[str, str] = {}
-    for number, (where, row) in enumerate(rows, start=1):
+    for number, (where, row) in enumerate(rows_of(path), start=1):
         question = _question(row, f"{split}-{number}", where)
         if question.id in places:
             raise DataError(
@@ -188,6 +199,12 @@ def read_any_questions(path: Path, split: str) -> list[Question]:
         places[question.id] = where
         questions.append(question)
     return questions
+
+
+def rows_of(path: Path) -> Iterator[PlacedRow]:
+    """The rows of a csv or jsonl file, a question each."""
+    kind = path.name.lower().removesuffix(".gz")
+    return read_table(path) if kind.endswith((".csv", ".tsv")) else json_lines(path)
 
 
 def _question(row: dict[str, Any], name: str, where: str) -> Question:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from fairseq_adv.data.tables.labelled_rows import LabelledRows, check_classes
+from fairseq_adv.data.tables.labelled_rows import LabelledRows, check_classes, refuse_odd_labels
 from fairseq_adv.data.tables.row_checks import CheckedRows, check_rows
 from fairseq_adv.data.tables.split_files import held_out
 from fairseq_adv.data.text.labelled_folder import class_dictionary, class_names, write_folder
@@ -32,6 +32,7 @@ class PrepareConfig:
         overwrite: replace an output that was made from something else.
         refuse_suspicious: refuse what :func:`fairseq_adv.data.tables.row_checks.check_rows` finds.
         progress: show a progress bar.
+        allow_odd_labels: take what :func:`fairseq_adv.data.tables.labelled_rows.refuse_odd_labels` refuses.
     """
 
     tokenizer: TokenToIds
@@ -41,6 +42,7 @@ class PrepareConfig:
     overwrite: bool = False
     refuse_suspicious: bool = False
     progress: bool = True
+    allow_odd_labels: bool = False
 
 
 def __getattr__(name: str) -> Any:
@@ -66,8 +68,11 @@ def prepare_classification(
 
     Raises:
         DataError: a label does not occur in training (with its place), there are too few classes or rows, or
-            ``out`` was not made by this function; or suspicious rows are to be refused.
+            ``out`` was not made by this function; the labels look like those of a wrong column, or suspicious
+            rows are to be refused.
     """
+    if not (how.regression or how.allow_odd_labels):
+        refuse_odd_labels(splits[0])
     splits, notes = _with_valid(splits, how)
     made_from = {
         "format": FORMAT_VERSION,

@@ -95,7 +95,8 @@ def prepare_nli(folder: Path, out: Path, how: PrepareConfig, rounds: Sequence[st
     for split in sorted(read, key=_order):
         if split != "train" and len(read[split]) > 1:
             splits += [joined(f"{split}-{file.round}", [rows]) for file, rows in read[split]]
-    result = prepare_classification(splits, out, how, "nli")
+    known = replace(how, allow_odd_labels=True)  # the columns are those of the layout
+    result = prepare_classification(splits, out, known, "nli")
     result.notes[:0] = notes
     return result
 

@@ -8,6 +8,9 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from fairseq_adv.data.checked_json import check_text, json_object, require_field
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.split_files import only_file, split_files, split_named
+
+_HEAD = 1 << 16  # bytes that have the keys of a file's first article
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,36 @@ class Squad:
             for question in self.questions
             if question.answers is not None
         }
+
+
+def find_squad(folder: Path, split: str) -> Path:
+    """The file of a split: the only .json with a name of the split that has SQuAD's layout.
+
+    For the training split also the only one whose name tells no split. A file of that name without the layout
+    is returned if there is no other: reading it tells what is wrong.
+    """
+    named = split_files(folder, split, (".json",))
+    found = [path for path in named if is_squad(path)] or named
+    unnamed = [path for path in squad_files(folder) if not split_named(path)]
+    if not found and split == "train" and len(unnamed) == 1:
+        return unnamed[0]
+    names = ", ".join(path.name for path in unnamed)
+    more = f" In SQuAD's layout, but without such a name: {names}. Rename it." if unnamed else ""
+    return only_file(found, folder, split, (".json",), more)
+
+
+def squad_files(folder: Path) -> List[Path]:
+    """The files of a folder in SQuAD's layout, whatever they are called."""
+    return [path for path in sorted(folder.glob("*.json")) if is_squad(path)]
+
+
+def is_squad(path: Path) -> bool:
+    """Whether a file begins like SQuAD's."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    return all(key in head for key in (b'"data"', b'"paragraphs"'))
 
 
 def read_squad(path: Path, answered: bool = True) -> Squad:

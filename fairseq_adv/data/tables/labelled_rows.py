@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -16,6 +17,8 @@ from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MA
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _RESERVED = (*FAIRSEQ_FIRST, FAIRSEQ_MASK)
 _LARGEST_FLOAT32 = 3.4028234663852886e38
+_MOST_CLASSES = 100
+_FEWEST_TO_JUDGE = 10  # rows
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,27 @@ def _class_name(label: str, where: str) -> str:
     if odd or label in _RESERVED or label.startswith("madeupword") or label.endswith("#fairseq:overwrite"):
         raise DataError(f"{where}: fairseq can't store the class name {label!r:.40}. Rename the class.")
     return label
+
+
+def refuse_odd_labels(train: LabelledRows) -> None:
+    """Raises DataError if the labels look like those of a wrong column, such as titles, numbers or dates."""
+    if len(train.labels) < _FEWEST_TO_JUDGE:
+        return
+    counts = Counter(train.labels)
+    once = [label for label, count in counts.items() if count == 1]
+    if 2 * len(counts) > len(train.labels):
+        odd = f"{len(counts)} different labels in {len(train.labels)} training rows"
+    elif len(counts) > _MOST_CLASSES:
+        odd = f"{len(counts)} classes"
+    elif once:
+        odd = f"{len(once)} of {len(counts)} classes with a single training row"
+    else:
+        return
+    example = once[0] if once else train.labels[0]
+    raise DataError(
+        f"{train.where[train.labels.index(example)]}: {odd}, such as {example!r:.40}. Is it the right "
+        "column? If so, pass --allow-odd-labels."
+    )
 
 
 def check_classes(train: LabelledRows, others: Iterable[LabelledRows]) -> None:

@@ -14,7 +14,7 @@ from fairseq_adv.data.errors import DataError
 SPLITS = ("train", "valid", "test")
 _WORDS = {
     "train": "train", "training": "train", "valid": "valid", "validation": "valid", "dev": "valid",
-    "devel": "valid", "val": "valid", "test": "test",
+    "devel": "valid", "val": "valid", "test": "test", "testa": "valid", "testb": "test",
 }  # fmt: skip
 
 
@@ -34,7 +34,8 @@ def is_split(word: str, split: str) -> bool:
 
 
 def split_files(folder: Path, split: str, endings: Sequence[str]) -> list[Path]:
-    """The files that may be a split: those called ``SPLIT.ENDING``, or else those whose names contain it.
+    """The files that may be a split: those called ``SPLIT.ENDING``, or else another name of it, such as
+    ``val.csv``, or else those whose names contain one.
 
     Args:
         split: fairseq's name, or a file's name without its ending.
@@ -43,9 +44,11 @@ def split_files(folder: Path, split: str, endings: Sequence[str]) -> list[Path]:
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder")
     files = [path for path in sorted(folder.iterdir()) if path.suffix in endings and path.is_file()]
-    return [path for path in files if path.stem == split] or [
-        path for path in files if split_named(path) == _WORDS.get(split, split)
-    ]
+    return (
+        [path for path in files if path.stem == split]
+        or [path for path in files if is_split(path.stem.lower(), split)]
+        or [path for path in files if split_named(path) == _WORDS.get(split, split)]
+    )
 
 
 def find_split_file(folder: Path, split: str, endings: Sequence[str]) -> Path:
@@ -68,10 +71,12 @@ def only_file(
             f"{folder}: several files for the split {split!r}: {', '.join(path.name for path in found)}. "
             f"Name one of them {split}{found[0].suffix}, or put each data set into its own folder."
         )
-    names = " or ".join(f"{split}{ending}" for ending in endings)
+    words = [word for word, meaning in _WORDS.items() if meaning == _WORDS.get(split, split)] or [split]
+    kinds = [f"{split}{ending}" for ending in endings if ending[1:] not in _WORDS]
+    names = " or ".join(kinds + [f"*{ending}" for ending in endings if ending[1:] in words])
     raise DataError(
-        f"{folder}: no split {split!r}. Looked for {names}, and for names that contain train, dev, devel, "
-        f"valid or test.{more}"
+        f"{folder}: no split {split!r}. Looked for {names}, and for names with the word {' or '.join(words)} "
+        f"and one of these endings.{more}"
     )
 
 

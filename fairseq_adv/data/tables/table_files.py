@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import csv
+import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.checked_json import check_text, json_lines
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.lines import lines_of, max_line, too_long, whole_lines
+from fairseq_adv.data.lines import lines_of, max_line, too_long
 from fairseq_adv.data.tables.parquet import parquet_rows
+from fairseq_adv.data.tables.separated import SEPARATORS, cells_of, find_separator, own_separator
+
+logger = logging.getLogger(__name__)
 
 PlacedRow = tuple[str, dict[str, Any]]
 """("file:line", the row's cells by column name)."""
@@ -19,17 +22,22 @@ CLASS_LINES = (".txt", ".label", ".all")
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", *CLASS_LINES)
 
 
-def read_table(path: Path, header: bool = True, encoding: str | None = None) -> Iterator[PlacedRow]:
+def read_table(
+    path: Path, header: bool = True, encoding: str | None = None, columns: Sequence[str] = ()
+) -> Iterator[PlacedRow]:
     """Reads the rows of a table. Text formats may be gzipped. Blank lines are skipped.
 
-    A csv may have quoted cells, which may contain line breaks; in a tsv a quote is an ordinary character. The
-    other text files are in TREC's format: each line is a class, a space and a text, in the columns ``label``
-    and ``text``.
+    The cells of a csv, a tsv and a .txt are separated by commas, semicolons or tabs, whichever fits the first
+    rows; if it is not what the ending promises, that is told. Cells may be quoted, and then contain line
+    breaks; but in a tsv, and in a .txt with tabs, a quote is an ordinary character. A .txt that is no such
+    table is in TREC's format, as are .label and .all: each line is a class, a space and a text, in the
+    columns ``label`` and ``text``.
 
     Args:
         path: its ending determines the format: one of ``ENDINGS``.
-        header: whether the first row of a csv or tsv names the columns; otherwise they are "1", "2", ….
-        encoding: of a csv, tsv or TREC file, as given with ``--encoding``; ``None``: UTF-8.
+        header: whether the first row of cells names the columns; otherwise they are "1", "2", ….
+        encoding: of a text file other than jsonl, as given with ``--encoding``; ``None``: UTF-8.
+        columns: that will be read: a .txt whose first row names them is a table.
 
     Raises:
         DataError: naming file and line: the file is missing, empty or of another kind, the encoding is wrong,
@@ -41,12 +49,15 @@ def read_table(path: Path, header: bool = True, encoding: str | None = None) -> 
         raise DataError(f"{path}: no such file")
     if ending not in ENDINGS:
         raise DataError(f"{path}: the name must end in {', '.join(ENDINGS)} (optionally .gz). Rename it.")
-    if ending in (".csv", ".tsv"):
-        cells = (_csv_cells if ending == ".csv" else _tsv_cells)(path, encoding)
-        yield from _named(path, cells, header)
-        return
+    if ending in (".csv", ".tsv", ".txt"):
+        separator = find_separator(path, encoding, ending, columns if header else None)
+        if separator:
+            if separator != own_separator(ending):
+                logger.warning("%s: read as a table with cells separated by %s", path, SEPARATORS[separator])
+            yield from _named(path, cells_of(path, encoding, ending, separator), header)
+            return
     if not header:
-        raise DataError(f"{path}: --no-header is for csv and tsv. Leave it out.")
+        raise DataError(f"{path}: --no-header is for csv, tsv, and a .txt of cells. Leave it out.")
     if ending in CLASS_LINES:
         yield from _class_lines(path, encoding)
     else:
@@ -55,7 +66,7 @@ def read_table(path: Path, header: bool = True, encoding: str | None = None) -> 
 
 def tab_separated(path: Path, header: bool) -> Iterator[PlacedRow]:
     """Like :func:`read_table`, for a file of any name whose cells are separated by tabs."""
-    return _named(path, _tsv_cells(path, None), header)
+    return _named(path, cells_of(path, None, ".tsv", "\t"), header)
 
 
 def text_cell(row: dict[str, Any], column: str, where: str) -> str:
@@ -76,42 +87,6 @@ def text_cell(row: dict[str, Any], column: str, where: str) -> str:
 def no_column(row: dict[str, Any], column: str, where: str) -> DataError:
     """The error that lists the existing columns."""
     return DataError(f"{where}: no column {column!r}. The columns are {', '.join(map(repr, row)):.400}.")
-
-
-def _csv_cells(path: Path, encoding: str | None) -> Iterator[tuple[str, list[str]]]:
-    line, size = 1, 0  # where the current row begins, and how much of it was read
-
-    def lines() -> Iterator[str]:
-        nonlocal size
-        for text in whole_lines(path, encoding, ""):
-            size += len(text)
-            if size > max_line():
-                raise too_long(f"{path}:{line}", "the row", hint=" Is a quotation mark unclosed?")
-            yield text
-
-    reader = csv.reader(lines(), strict=True)
-    try:
-        while (cells := _with_cells_of_any_size(reader)) is not None:
-            if cells:
-                yield f"{path}:{line}", cells
-            line, size = reader.line_num + 1, 0
-    except csv.Error as error:
-        raise DataError(f"{path}:{line}: not CSV ({error}). Is a quotation mark unclosed?") from error
-
-
-def _with_cells_of_any_size(reader: Iterator[list[str]]) -> list[str] | None:
-    """The next row; ``None`` at the end. The module's own limit, for the whole process, is 128 KiB a cell."""
-    before = csv.field_size_limit(max_line())
-    try:
-        return next(reader, None)
-    finally:
-        csv.field_size_limit(before)
-
-
-def _tsv_cells(path: Path, encoding: str | None) -> Iterator[tuple[str, list[str]]]:
-    for line, row in lines_of(path, encoding):
-        if row.strip(" \r"):  # a row of empty cells is not a blank line
-            yield f"{path}:{line}", row.rstrip("\r").split("\t")
 
 
 def _named(path: Path, rows: Iterable[tuple[str, list[str]]], header: bool) -> Iterator[PlacedRow]:

@@ -1,7 +1,7 @@
 """Sentences in columns, as in CoNLL's shared tasks: one word per line, its tag in the last column.
 
 Columns are separated by tabs, or by spaces in a file without tabs. A blank line, or one that begins with
--DOCSTART-, ends a sentence.
+-DOCSTART-, ends a sentence. CoNLL-2003 calls its files eng.train, eng.testa (for validation) and eng.testb.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
 from fairseq_adv.data.tags.schemes import as_iob2
 
-ENDINGS = (".tsv", ".txt", ".conll", ".iob", ".bio")
+ENDINGS = (".tsv", ".txt", ".conll", ".iob", ".bio", ".train", ".testa", ".testb")
 DOCUMENT = "-DOCSTART-"
 
 

@@ -88,7 +88,7 @@ def read_examples(file: AttackedFile, model: TextModel) -> list[Attacked]:
 
 def _texts(file: AttackedFile, text: str, label: str, labels: Sequence[str]) -> list[Attacked]:
     columns = (text,) if file.text_pair is None else (text, file.text_pair)
-    table = read_table(file.path, file.header, file.encoding)
+    table = read_table(file.path, file.header, file.encoding, (*columns, label))
     read = read_texts("the attacked texts", table, Columns(columns, label))
     attacked = _attacked(file, len(columns))
     found = []

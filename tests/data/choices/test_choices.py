@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from token_data import write_swag
 
 from fairseq_adv.data.choices.question_layouts import find_split, read_race, read_regents, read_split
 from fairseq_adv.data.choices.questions import Choice, read_questions
@@ -33,6 +34,24 @@ def changed(**parts: Any) -> str:
         else:
             owner[key] = value
     return json.dumps(row)
+
+
+def test_swag_and_hellaswag_as_they_are_distributed(tmp_path: Path) -> None:
+    write_swag(tmp_path / "swag")
+    first, second = read_split(tmp_path / "swag", "train")
+    assert (first.id, first.stem, first.answer) == ("train-1", "w3", 1)
+    assert first.choices[1] == Choice("B", "w5, w6.", "w1 w2.") and second.answer == 0
+    assert find_split(tmp_path / "swag", "valid").name == "val.csv"  # not val_full.csv
+    assert read_split(tmp_path / "swag", "test")[0].answer is None
+    hellaswag = tmp_path / "hellaswag"
+    hellaswag.mkdir()
+    row = {"ind": 24, "activity_label": "x", "ctx_a": "w1 w2.", "ctx_b": "w3", "ctx": "w1 w2. w3"}
+    row = {**row, "split": "val", "split_type": "indomain", "endings": ["w4.", "w5."], "source_id": "y"}
+    (hellaswag / "hellaswag_val.jsonl").write_text(json.dumps({**row, "label": 1}) + "\n")
+    (hellaswag / "hellaswag_test.jsonl").write_text(json.dumps(row) + "\n")
+    (question,) = read_split(hellaswag, "valid")
+    assert (question.id, question.stem, question.answer) == ("24", "w3", 1)
+    assert read_split(hellaswag, "test")[0].answer is None
 
 
 def test_a_question_as_it_is_written(tmp_path: Path) -> None:

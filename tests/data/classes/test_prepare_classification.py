@@ -78,6 +78,29 @@ def test_classes_are_kept_by_name_and_read_back(tokenizer: TokenToIds, tmp_path:
 
 
 @pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([*"aaabbccddeef"], "train.csv:13: 1 of 6 classes with a single training row, such as 'f'"),
+        ([*"aabcdefghij"], "train.csv:4: 10 different labels in 11 training rows, such as 'b'"),
+        ([str(k) for k in range(101)] * 2, "train.csv:2: 101 classes, such as '0'"),
+    ],
+    ids=["one row", "nearly unique", "many"],
+)
+def test_labels_of_a_wrong_column_are_refused(
+    labels: list[str], message: str, tokenizer: TokenToIds, tmp_path: Path
+) -> None:
+    splits = {"train": texts(*labels), "valid": texts(labels[0])}
+    with pytest.raises(DataError) as told:
+        made(tmp_path / "out", tokenizer, **splits)
+    assert str(told.value) == f"{message}. Is it the right column? If so, pass --allow-odd-labels."
+    assert not (tmp_path / "out").exists()
+    made(tmp_path / "out", tokenizer, how={"allow_odd_labels": True}, **splits)
+    for other in ([*"aabbccddeeff"], [*"abcdefghi"], [str(k) for k in range(100)] * 2):
+        how = {"overwrite": True}  # two rows of each, too few to judge, not more than 100
+        made(tmp_path / "out", tokenizer, how=how, train=texts(*other), valid=texts(other[0]))
+
+
+@pytest.mark.parametrize(
     ("names", "order"),
     [
         (["10", "9", "1"], ["1", "9", "10"]), (["10", "9", "x"], ["10", "9", "x"]),

@@ -10,7 +10,7 @@ import pytest
 from token_data import span_question, write_squad
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.spans.squad import Answer, read_squad
+from fairseq_adv.data.spans.squad import Answer, find_squad, read_squad
 
 pytestmark = pytest.mark.fast
 CONTEXT = "Beyonc\u00e9 sang in the 1990s."
@@ -28,6 +28,26 @@ def test_a_file(tmp_path: Path) -> None:
     assert squad.questions[0].answers == (Answer("1990s", 20), Answer("the 1990s", 16))
     assert squad.questions[1].answers == () and squad.questions[0].answers[0].end == 25
     assert squad.golds() == {"a": ["1990s", "the 1990s"], "b": [""], "c": ["x"]}
+
+
+def test_a_file_is_found_by_its_layout(tmp_path: Path) -> None:
+    (tmp_path / "train-config.json").write_text('{"lr": 1}')
+    with pytest.raises(DataError, match="the key data is missing"):
+        read_squad(find_squad(tmp_path, "train"))  # the only one named so
+    row = span_question("a", CONTEXT, "1990s")
+    mine = write_squad(tmp_path / "my questions.json", (CONTEXT, [row]))
+    (tmp_path / "train-config.json").rename(tmp_path / "config.json")
+    assert find_squad(tmp_path, "train") == mine
+    with pytest.raises(DataError) as told:
+        find_squad(tmp_path, "valid")
+    assert "Looked for valid.json, and for names" in str(told.value)
+    assert "In SQuAD's layout, but without such a name: my questions.json. Rename it." in str(told.value)
+    named = write_squad(tmp_path / "squad-train.json", (CONTEXT, [row]))
+    (tmp_path / "train_args.json").write_text("{}")
+    assert find_squad(tmp_path, "train") == named  # before one whose name tells nothing
+    write_squad(tmp_path / "train-v2.0.json", (CONTEXT, [row]))
+    with pytest.raises(DataError, match="several files for the split 'train'"):
+        find_squad(tmp_path, "train")
 
 
 def test_questions_alone(tmp_path: Path) -> None:

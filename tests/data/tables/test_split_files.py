@@ -8,6 +8,7 @@ import pytest
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.split_files import files_of_splits, find_split_file, held_out, split_named
+from fairseq_adv.data.tags.columns import ENDINGS
 
 pytestmark = pytest.mark.fast
 
@@ -69,8 +70,26 @@ def test_the_file_of_a_split(tmp_path: Path) -> None:
         found("train")
     with pytest.raises(DataError, match="no split 'nope'"):
         found("nope")
+    (tmp_path / "valid.conll").unlink(), (tmp_path / "devel.tsv").rename(tmp_path / "dev_full.tsv")
+    (tmp_path / "val.tsv").touch()
+    assert found("valid") == "val.tsv"  # nothing but a name of the split before one with more words
     with pytest.raises(DataError, match="gone: no such folder"):
         find_split_file(tmp_path / "gone", "train", endings)
+
+
+def test_conll_2003_and_an_error_that_names_what_was_looked_for(tmp_path: Path) -> None:
+    names = {"train": "eng.train", "valid": "eng.testa", "test": "eng.testb"}
+    for name in names.values():
+        (tmp_path / name).touch()
+    assert {split: find_split_file(tmp_path, split, ENDINGS).name for split in names} == names
+    (tmp_path / "eng.testa").unlink()
+    with pytest.raises(DataError) as told:
+        find_split_file(tmp_path, "valid", ENDINGS)
+    assert str(told.value) == (
+        f"{tmp_path}: no split 'valid'. Looked for valid.tsv or valid.txt or valid.conll or valid.iob or "
+        "valid.bio or *.testa, and for names with the word valid or validation or dev or devel or val or "
+        "testa and one of these endings."
+    )
 
 
 def test_the_files_of_all_splits(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ BAD = [
     ("a.jsonl", b'{"a": 1}\n[1]\n', {}, "a.jsonl:2: expected a JSON object"),
     ("a.jsonl", b'{"a": "\xff"}\n', {}, "a.jsonl:1: not UTF-8"),
     ("a.xlsx", b"PK", {}, r"a.xlsx: the name must end in .csv, .tsv, .jsonl"),
-    ("a.jsonl", b'{"a": 1}\n', {"header": False}, "--no-header is for csv and tsv"),
+    ("a.jsonl", b'{"a": 1}\n', {"header": False}, "--no-header is for csv, tsv, and a .txt of cells"),
     ("a.csv", b"a\n1\n", {"encoding": "latin-one"}, "--encoding latin-one: no such text encoding"),
 ]
 
