@@ -22,6 +22,7 @@ from splits import GRID, TASKS, tested
 from tables import markdown, write_between
 
 from fairseq_adv.cli.script import HelpFormatter, exit_status
+from fairseq_adv.evaluation.calibration import expected_calibration_error
 
 FIGURE, FEWEST = "gain", 3  # the smallest number of seeds for which a gain is shown
 NONE = "**No cells yet.** The earlier grid: [records-2026-11](records-2026-11/RESULTS.md)."
@@ -186,7 +187,7 @@ def scores(results: Results, task: str, method: str) -> list[str]:
         [float(gains.score(results.counts(one).sum(0))) for one in found],
         [one["scores"]["test"]["loss"] for one in found],
         [brier(*one) for one in each],
-        [ece(*one) for one in each],
+        [expected_calibration_error(*one) for one in each],
     ]
     for radius in GRID["radii"]:
         attacked = [under_attack(radius, one) for one in found]
@@ -214,13 +215,6 @@ def settings(results: Results) -> list[list[str]]:
 def brier(found: Any, labels: Any) -> float:
     """The mean squared distance of the probabilities from the right answer, summed over classes."""
     return float(((found - np.eye(found.shape[1])[labels]) ** 2).sum(1).mean())
-
-
-def ece(found: Any, labels: Any, bins: int = 15) -> float:
-    """Expected calibration error: the mean distance of confidence and accuracy, over bins of equal width."""
-    sure, right = found.max(1), found.argmax(1) == labels
-    place = np.minimum((sure * bins).astype(int), bins - 1)
-    return float(abs(np.bincount(place, right - sure, bins)).sum() / len(labels))
 
 
 def draw(results: Results, path: Path) -> None:

@@ -13,7 +13,7 @@ from fairseq_adv.evaluation.word_attacks.settings import AGAINST, ATTACKS, IMPOR
 
 from .number_types import count, not_negative, positive, whole
 from .script import RESUMABLE, VerbParser
-from .shared_options import add_columns, add_running, add_shared, inference_config
+from .shared_options import add_columns, add_running, add_shared, add_unit, check_unit, inference_config
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.word_attacks.attack_file import Request
@@ -24,7 +24,7 @@ Measures a checkpoint's loss and accuracy before and after an attack.
 
 By default the attack perturbs the embeddings. The checkpoint is a fine-tuned model, or a masked LM, whose
 examples are the masked positions.
-Example: fairseq-adv attack run/checkpoint_best.pt --epsilon 0.1
+Example: fairseq-adv attack run/checkpoint_best.pt --epsilon 0.02 --relative
 
 With --attack NAME the attack changes words instead: textfooler, textbugger, bert-attack, pwws or deepwordbug.
 fairseq-adv attack --attack textfooler --help lists its options.
@@ -36,14 +36,15 @@ def attack_options(parser: VerbParser) -> None:
     if any(word.partition("=")[0] == "--attack" for word in parser.words):
         _word_options(parser)
         return
-    parser.describe(EMBEDDINGS)
+    parser.describe(EMBEDDINGS, check=check_unit)
     add = parser.add_argument
     add_shared(add, "checkpoint")
     add("--attack", metavar="NAME", help="attack by changing words; has options of its own")
     add_shared(add, "--data")
     add("--split", default="valid", help="split of the data")
-    add("--epsilon", type=positive, required=True, help="radius of the L2 ball around each example")
-    add_shared(add, "--relative")
+    add("--epsilon", type=positive, required=True, help="radius of the L2 ball around each example; needs "
+        "--relative or --absolute")  # fmt: skip
+    add_unit(parser)
     add("--step-size", type=positive, help="length of an ascent step (default: epsilon / 4)")
     add("--steps", type=count, default=20, help="number of ascent steps")
     add("--loss", choices=LOSSES, default=LOSSES[0], help="what the steps raise: the training's loss, or "
@@ -80,7 +81,7 @@ def _attack_embeddings(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(means))
     else:
-        print(f"{means['examples']} examples, {how.steps} ascent steps within epsilon {how.epsilon}")
+        print(f"{means['examples']} examples, {how.steps} ascent steps within {how.radius}")
         print(f"{'':12}{'loss (nats)':>14}{'accuracy':>12}")
         print(f"{'clean':12}{means['loss']:14.4f}{means['accuracy']:12.2f}")
         print(f"{'perturbed':12}{means['perturbed_loss']:14.4f}{means['perturbed_accuracy']:12.2f}")

@@ -8,16 +8,24 @@ import sys
 from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.temperature import temperature_file
 
 from .number_types import count, positive
 from .script import VerbParser
-from .shared_options import add_shared
+from .shared_options import add_shared, add_unit, check_unit
 
 VALIDATE = """\
 Prints a checkpoint's scores on a split, as fairseq-validate measures them, with losses in nats.
 
-Task, criterion, sizes and data are taken from the checkpoint.
-Example: fairseq-adv validate out/rte/checkpoint_best.pt
+Task, criterion, sizes and data are taken from the checkpoint. For a classifier of texts also precision,
+recall and F1 of each class, the confusion matrix, and the expected calibration error (ECE).
+
+--calibrate fits a temperature, by which logits are divided, and stores it beside the checkpoint, as
+CHECKPOINT.temperature.json. predict, load and export then give calibrated probabilities; no answer changes.
+
+Examples:
+  fairseq-adv validate out/rte/checkpoint_best.pt
+  fairseq-adv validate out/rte/checkpoint_best.pt --calibrate
 """
 
 
@@ -26,6 +34,8 @@ def validate_options(parser: VerbParser) -> None:
     add = parser.add_argument
     add_shared(add, "checkpoint", "--data")
     add("--split", default="valid", help="split of the data; needs labels")
+    add("--calibrate", action="store_true", help="fit a temperature on this split, which must not be a test "
+        "split, and store it beside the checkpoint")  # fmt: skip
     add_shared(add, "--batch-size", default=32)
     add_shared(add, "--cpu", "--precision", "--json")
 
@@ -33,11 +43,20 @@ def validate_options(parser: VerbParser) -> None:
 def validate(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation import validate as validation
 
-    scores = validation.validate(
+    if args.calibrate and args.split.startswith("test"):
+        raise DataError(f"--calibrate --split {args.split}: a temperature is fitted on a validation split")
+    found = validation.evaluate(
         args.checkpoint, args.data, args.split, args.batch_size, args.cpu, args.precision
     )
+    scores, report, temperature = found.scores, found.report(), found.temperature
+    if args.calibrate:
+        temperature = validation.calibrate(Path(args.checkpoint), found, args.split)
+    scaled = found.report(temperature)
     if args.json:
-        print(json.dumps(scores))
+        more = {} if report is None or scaled is None else report.values()
+        if scaled is not None and temperature != 1:
+            more |= {"temperature": temperature, "calibrated_ece": scaled.ece}
+        print(json.dumps({**scores, **more}))
         return
     print(f"{args.split}: {scores.pop('examples')} examples, losses in nats")
     width = max(map(len, scores))
@@ -47,6 +66,13 @@ def validate(args: argparse.Namespace) -> None:
             if name in validation.IN_BITS
             else f"  {name:{width}}  {value:.2f}"
         )
+    if report is None or scaled is None:
+        return
+    print("", *report.lines(), sep="\n")
+    if args.calibrate:
+        print(f"wrote {temperature_file(Path(args.checkpoint))}, which predict, load and export use")
+    if temperature != 1:
+        print(f"ECE at the temperature {temperature:.3f}: {scaled.ece:.4f}")
 
 
 COMPARE = """\
@@ -65,14 +91,15 @@ Examples:
 
 
 def compare_options(parser: VerbParser) -> None:
-    parser.describe(COMPARE)
+    parser.describe(COMPARE, check=check_unit)
     add = parser.add_argument
     add("runs", nargs="+", type=Path, metavar="RUN", help="the --save-dir of a training run")
     add("--metric", help="validation metric to show (default: each run's own)")
     add("--curves", type=Path, metavar="FILE", help="write learning curves to this .png")
     add("--epsilon", type=positive, nargs="+", default=[], metavar="E",
-        help="attack with these radii of the L2 ball around each example")  # fmt: skip
-    add_shared(add, "--relative")
+        help="attack with these radii of the L2 ball around each example; needs --relative or "
+        "--absolute")  # fmt: skip
+    add_unit(parser)
     add("--batches", type=count, metavar="N", help="attack only N mini-batches of 32")
     add("--steps", type=count, help="number of ascent steps of the attack (default: 5)")
     add("--step-size", type=positive, help="length of an ascent step (default: epsilon / 2)")
@@ -90,12 +117,12 @@ def compare(args: argparse.Namespace) -> None:
         )
         for epsilon in args.epsilon
     ]
-    is_other = args.relative or args.precision != "fp32"
+    is_other = args.relative or args.absolute or args.precision != "fp32"
     of_an_attack = (args.steps, args.step_size, args.batches, is_other or None)
     if not attacks and any(value is not None for value in of_an_attack):
         raise DataError(
-            "--steps, --step-size, --relative, --batches and --precision need an attack: pass its radius "
-            "with --epsilon"
+            "--steps, --step-size, --relative, --absolute, --batches and --precision need an attack: pass "
+            "its radius with --epsilon"
         )
     if args.curves is not None and args.curves.suffix.lower() != ".png":
         raise DataError(f"--curves {args.curves}: pass a file name that ends in .png")

@@ -5,6 +5,9 @@ label and its probability. --input reads a file and prints a TSV, or writes it t
 
 Prepared data: --data DIR answers a split and writes OUT/predictions.tsv, with the probability of each class
 (for tags, the words with their tags; for spans of contexts, OUT/predictions.json).
+Where right answers are known (a split with labels; --label COLUMN of a file), it prints scores and, for
+classes, precision, recall and F1 of each, the confusion matrix and the calibration error. Probabilities are
+those at the temperature of validate --calibrate, if it is stored beside the checkpoint; an ensemble has none.
 With --task, it writes the benchmark's own file format instead. The scores of each model are kept in
 OUT/scores. Models that already have scores there are not run again; --scores adds the scores of other runs to
 the ensemble.
@@ -13,7 +16,7 @@ An ensemble answers with the mean of its models' log-probabilities.
 
 Examples:
   echo "a fine film" | fairseq-adv predict checkpoint_best.pt --stdin
-  fairseq-adv predict checkpoint_best.pt --input reviews.csv --text review --out answers
+  fairseq-adv predict checkpoint_best.pt --input reviews.csv --text review --keep id review --out answers
   fairseq-adv predict run*/checkpoint_best.pt --data news-bin --split test --out answers
   fairseq-adv predict checkpoint_best.pt --task RTE --data RTE-bin --out answers
   fairseq-adv predict run*/checkpoint_best.pt --task MNLI-mm --data MNLI-bin --out answers
@@ -29,14 +32,20 @@ Examples:
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS
 
 from .script import RESUMABLE, VerbParser, check_name, data_output
 from .shared_options import add_columns, add_running, add_shared, inference_config
+
+if TYPE_CHECKING:
+    from fairseq_adv.evaluation.class_report import ClassReport
 
 _TASKS = (
     "a benchmark: CoLA, SST-2, MRPC, STS-B, QQP, MNLI-m, MNLI-mm, RTE, AX (with an MNLI model), QNLI (with a "
@@ -47,7 +56,7 @@ _INPUT = (
     "answer the texts of a table (csv, tsv, jsonl, parquet) or of a .txt (one text per line), questions in a "
     "file that prepare choices reads or in SQuAD's json, or words in columns"
 )
-_OF_INPUT = ("text", "text_pair", "no_header", "encoding")
+_OF_INPUT = ("text", "text_pair", "label", "no_header", "encoding", "keep")
 _OF_A_FOLDER = ("task", "split", "vote", "scores", "wnli_test", "gold")
 
 
@@ -65,9 +74,14 @@ def predict_options(parser: VerbParser) -> None:
     add("--vote", action="store_true", help="take the majority vote, not the mean of log-probabilities")
     add("--scores", type=Path, nargs="+", default=[], metavar="FILE", help="add the scores of earlier runs")
     add("--wnli-test", type=Path, metavar="FILE", help="WNLI as WSC: GLUE's WNLI/test.tsv (or dev.tsv)")
+    add_shared(add, "--json")
     add("--gold", type=Path, metavar="FILE",
         help="QNLI as ranking, split test-dev: GLUE's QNLI/dev.tsv, to compute the score")  # fmt: skip
-    add_columns(parser.add_argument_group("columns of --input").add_argument, label=False)
+    add = parser.add_argument_group("columns of --input").add_argument
+    add_columns(add, label=True)
+    add("--keep", nargs="+", default=[], metavar="COLUMN",
+        help="columns to write beside the answers, such as "
+        "id, or the text (text, text_pair: those of a .txt with one text per line)")  # fmt: skip
     add = parser.add_argument_group("running the models").add_argument
     add_shared(add, "--batch-size")
     add_running(add)
@@ -83,6 +97,7 @@ def predict(args: argparse.Namespace) -> None:
 
 def _answer_texts(args: argparse.Namespace) -> None:
     from fairseq_adv.data.io import atomic_write
+    from fairseq_adv.evaluation.predict.decisions import report_of
     from fairseq_adv.evaluation.predict.kinds import InputFile
     from fairseq_adv.evaluation.predict.loading import load
     from fairseq_adv.evaluation.predict.text_model import answer_lines
@@ -94,15 +109,22 @@ def _answer_texts(args: argparse.Namespace) -> None:
         answer_lines(model, sys.stdin.buffer, data_output())
         return
     header, encoding = not args.no_header, args.encoding or "utf-8"
-    answers = model.answer_file(InputFile(args.input, args.text, args.text_pair, header, encoding))
+    columns = (args.text, args.text_pair, header, encoding, args.label, tuple(args.keep))
+    answers = model.answer_file(InputFile(args.input, *columns))
     file = (args.out or Path()) / f"predictions-{args.input.stem}.{answers.ending}"
-    contents = answers.files(file)
+    contents, report = answers.files(file), report_of(answers)
+    measured = answers.measured("") if args.label else {}
     if args.out is None:
         data_output().write(contents[file])
+        _tell(measured, [], report, sys.stderr)
         return
     for path, text in contents.items():
         atomic_write(path, text)
+    if args.json:
+        _print_json(file, answers.rows, measured, [], report)
+        return
     print(f"wrote {file} ({answers.rows} rows)")
+    _tell(measured, [], report)
 
 
 def _answer_split(args: argparse.Namespace) -> None:
@@ -114,12 +136,31 @@ def _answer_split(args: argparse.Namespace) -> None:
             args.wnli_test, args.gold, inference_config(args, args.batch_size),
         )
     )  # fmt: skip
+    if args.json:
+        _print_json(result.file, result.rows, result.measured, result.notes, result.report)
+        return
     models = f"{result.members} model{'s' if result.members > 1 else ''}"
     print(f"wrote {result.file} ({result.rows} rows, {models})")
-    for name, value in result.measured.items():
-        print(f"  {name}: {value:.2f}")
-    for note in result.notes:
-        print(f"  note: {note}")
+    _tell(result.measured, result.notes, result.report)
+
+
+def _tell(
+    measured: Mapping[str, float], notes: Sequence[str], report: ClassReport | None, to: TextIO | None = None
+) -> None:
+    """Prints the scores, if right answers are known, to standard output or ``to``."""
+    for name, value in measured.items():
+        print(f"  {name}: {value:.2f}", file=to)
+    for note in notes:
+        print(f"  note: {note}", file=to)
+    if report is not None:
+        print("", *report.lines(), sep="\n", file=to)
+
+
+def _print_json(
+    file: Path, rows: int, measured: Mapping[str, float], notes: Sequence[str], report: ClassReport | None
+) -> None:
+    found = {"file": str(file), "rows": rows, **measured, "notes": list(notes)}
+    print(json.dumps({**found, **({} if report is None else report.values())}))
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -146,6 +187,8 @@ def _check(args: argparse.Namespace) -> None:
         refuse(("out",), "is for --data and --input; --stdin prints its answers")
     if not args.input:
         refuse(_OF_INPUT, "needs --input")
+    if not args.out and (args.stdin or args.input):
+        refuse(("json",), "needs --out, as the answers are printed without it")
     if not (args.stdin or args.input or args.out):
         raise DataError("--out is missing: pass a folder for the answers")
     if not (args.stdin or args.input):

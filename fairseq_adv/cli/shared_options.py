@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.lines import MAX_LINE_MB
 
 from .number_types import count
@@ -43,10 +44,6 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "compute in fp32, or in autocast to bf16: less exact, and faster where fairseq-adv doctor "
         "finds products of bf16 numbers, or on a GPU (default: fp32)",
     },
-    "--relative": {
-        "action": "store_true",
-        "help": "--epsilon and other sizes are fractions of the L2 norm of each example's embeddings",
-    },
     "--tokenizer-dir": {
         "type": Path,
         "metavar": "DIR",
@@ -59,6 +56,25 @@ def add_shared(add: AddArgument, *names: str, **changed: Any) -> None:
     """Adds options of :data:`SHARED`, in this order; ``changed`` is passed on to ``add``."""
     for name in names:
         add(name, **{**SHARED[name], **changed})
+
+
+def add_unit(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say in what the sizes of an attack are measured."""
+    add = parser.add_mutually_exclusive_group().add_argument
+    add("--relative", action="store_true",
+        help="--epsilon and other sizes are shares of the L2 norm of each example's embeddings: 0.02 "
+        "is 2 %%")  # fmt: skip
+    add("--absolute", action="store_true", help="they are lengths in the space of the embeddings")
+
+
+def check_unit(args: argparse.Namespace) -> None:
+    """Raises DataError if there is a radius, and neither option of :func:`add_unit`."""
+    # Until 0.5: then a radius alone is a share. Up to 0.3 it was a length.
+    if args.epsilon and not (args.relative or args.absolute):
+        raise DataError(
+            "--epsilon: pass --relative if it is a share of the norm of each example's embeddings (0.02: 2 "
+            "%), or --absolute if it is a length, which it was without an option up to version 0.3"
+        )
 
 
 def add_running(add: AddArgument) -> None:
@@ -113,7 +129,6 @@ def add_tokenizer(parser: argparse.ArgumentParser, sentencepiece: bool = False, 
 
 def tokenizer_of(args: argparse.Namespace) -> TokenToIds:
     """The tokenizer that the options of :func:`add_tokenizer` ask for."""
-    from fairseq_adv.data.errors import DataError
     from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
     from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
     from fairseq_adv.data.tokenizers.spiece import SentencePieceTokenizer

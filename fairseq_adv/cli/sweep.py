@@ -138,8 +138,8 @@ def table(rows: Mapping[Setting, Sequence[Summary]], norm: float, attack: Attack
     """A line for each setting, in Markdown."""
     lines = [
         f"Mean ||X||_F of a sentence: {norm:.2f}. Perturbed: {attack.steps} ascent steps of "
-        f"{attack.step_size:.3g} within epsilon {attack.epsilon:.3g}, loss in nats. "
-        "Mean over the seeds (lowest to highest).",
+        f"{100 * attack.step_size / norm:.3g} % within epsilon {100 * attack.epsilon / norm:.3g} % of it, "
+        "loss in nats. Mean over the seeds (lowest to highest).",
         "",
         f"| ε/‖X‖ | α/ε | m/ε | measured ‖δ‖/‖X‖ | dev {metric} | dev loss | loss perturbed | seeds |",
         "|---|---|---|---|---|---|---|---|",

@@ -34,6 +34,14 @@ class Attack:
     relative: bool = False
     loss: str = "cross-entropy"
 
+    @property
+    def radius(self) -> str:
+        """The radius with its unit, for tables."""
+        unit = "a length in the space of the embeddings"
+        if self.relative:
+            unit = f"{100 * self.epsilon:g} % of the norm of an example's embeddings"
+        return f"epsilon {self.epsilon:g} ({unit})"
+
     def __post_init__(self) -> None:
         sizes_fit = all(math.isfinite(size) and size > 0 for size in (self.epsilon, self.step_size))
         if not sizes_fit or self.steps < 1 or not (math.isfinite(self.start) and self.start >= 0):

@@ -277,10 +277,9 @@ def table(rows: Sequence[Summary], attacks: Sequence[Attack] = ()) -> str:
         for cells, row in zip(body, rows):
             shown = [(_shown(loss, 3), _shown(accuracy, 2)) for loss, accuracy in row.attacked]
             cells[6:6] = [cell for pair in shown for cell in pair]
-        unit = ", a share of the norm of a text's embeddings" if how.relative else ""
         notes = [
             f"Losses in nats, of the best checkpoint; @{how.epsilon:g}: under attack, after {how.steps} "
-            f"ascent steps within that radius{unit}."
+            f"ascent steps within {how.radius}."
         ]
     widths = [max(len(cells[k]) for cells in [head, *body]) for k in range(len(head))]
     left = (0, 1, len(head) - 1)

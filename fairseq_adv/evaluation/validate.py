@@ -3,21 +3,72 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+import torch
 from fairseq.logging import metrics
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
+from torch import Tensor, nn
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.trained import load
+from fairseq_adv.data.temperature import read_temperature, save_temperature
+from fairseq_adv.evaluation.calibration import fit_temperature, softmax
+from fairseq_adv.evaluation.class_report import ClassReport, class_report
+from fairseq_adv.evaluation.predict.text_kind import known_labels
+from fairseq_adv.evaluation.trained import Trained, load
 
 # Logged by fairseq and the criterions in bits: log2(e) times the training loss.
 IN_BITS = ("loss", "nll_loss", "task_loss")
+
+
+@dataclass(frozen=True)
+class Validated:
+    """What :func:`evaluate` finds.
+
+    Attributes:
+        scores: as :func:`validate` returns them.
+        names: of the classes; empty if the model has none.
+        logits: (n, C) fp32 of the rows with a known class.
+        right: (n,) their classes.
+        temperature: the one stored beside the checkpoint, or 1. It changes none of the above.
+    """
+
+    scores: dict[str, float]
+    names: list[str]
+    logits: npt.NDArray[np.float32]
+    right: npt.NDArray[np.int64]
+    temperature: float = 1.0
+
+    def report(self, temperature: float = 1.0) -> ClassReport | None:
+        """The report with probabilities at a temperature; ``None`` if there are no classes or rows."""
+        if not self.names or not len(self.right):
+            return None
+        answers = self.logits.argmax(axis=1)
+        return class_report(self.names, self.right, answers, softmax(self.logits, temperature))
 
 
 def validate(
     path: str, data: str | None = None, split: str = "valid", batch_size: int = 32, cpu: bool = False,
     precision: str = "fp32",
 ) -> dict[str, float]:  # fmt: skip
-    """The scores of a checkpoint with the criterion that it was trained with, and the number of examples.
+    """The scores of :func:`evaluate`, which has the same arguments and errors.
+
+    Returns:
+        ``examples``, and the values that the criterion logs: losses in nats, scores such as accuracy x 100.
+    """
+    return evaluate(path, data, split, batch_size, cpu, precision).scores
+
+
+def evaluate(
+    path: str, data: str | None = None, split: str = "valid", batch_size: int = 32, cpu: bool = False,
+    precision: str = "fp32",
+) -> Validated:  # fmt: skip
+    """The scores of a checkpoint with the criterion that it was trained with, and a classifier's logits.
 
     Args:
         path: the checkpoint.
@@ -26,9 +77,6 @@ def validate(
         batch_size: examples per mini-batch.
         cpu: don't use a GPU.
         precision: to compute in, ``fp32`` or ``bf16``.
-
-    Returns:
-        ``examples``, and the values that the criterion logs: losses in nats, scores such as accuracy x 100.
 
     Raises:
         DataError: the split has no examples.
@@ -39,11 +87,15 @@ def validate(
     criterion = trained.task.build_criterion(trained.cfg.criterion)
     trained.model.eval()
     criterion.eval()
-    with trained.autocast():
-        logs = [
-            trained.task.valid_step(sample, trained.model, criterion)[2]
-            for sample in trained.batches(split, batch_size, doing=f"validating {split}")
-        ]
+    names = _classes(trained)
+    logs, logits, right = [], [], []
+    with trained.autocast(), _outputs(trained.model) as outputs:
+        for sample in trained.batches(split, batch_size, doing=f"validating {split}"):
+            logs.append(trained.task.valid_step(sample, trained.model, criterion)[2])
+            if names:
+                logits.append(outputs[-1].float().cpu())
+                right.append(sample["target"].view(-1).cpu())
+            outputs.clear()
     if not logs:
         raise DataError(f"{data or trained.cfg.task.data}: the split {split!r} has no examples")
     examples = sum(log["nsentences"] for log in logs)
@@ -51,4 +103,41 @@ def validate(
         trained.task.reduce_metrics(logs, criterion)
     scores = {name: float(value) for name, value in found.get_smoothed_values().items()}
     scores.update({name: scores[name] * math.log(2) for name in IN_BITS if name in scores})
-    return {"examples": examples, **{n: v for n, v in scores.items() if n not in ("wps", "wpb", "bsz")}}
+    scores = {"examples": examples, **{n: v for n, v in scores.items() if n not in ("wps", "wpb", "bsz")}}
+    if not names:
+        return Validated(scores, [], np.zeros((0, 0), np.float32), np.zeros(0, np.int64))
+    found, classes = torch.cat(logits).numpy(), torch.cat(right).numpy()
+    return Validated(scores, names, found, classes, read_temperature(trained.path))
+
+
+def calibrate(path: Path, validated: Validated, split: str) -> float:
+    """Fits a temperature, and stores it beside the checkpoint for ``predict``, ``load`` and ``export``.
+
+    Raises:
+        DataError: the model has no classes.
+    """
+    if not validated.names or not len(validated.right):
+        raise DataError(f"--calibrate: {path} has no classes of texts. Leave it out.")
+    temperature = fit_temperature(validated.logits, validated.right)
+    save_temperature(path, temperature, {"split": split, "rows": len(validated.right)})
+    return temperature
+
+
+@contextmanager
+def _outputs(model: nn.Module) -> Iterator[list[Tensor]]:
+    """What the model returns first, call by call, in the block."""
+    found: list[Tensor] = []
+    hook = model.register_forward_hook(lambda _, __, output: found.append(output[0]))
+    try:
+        yield found
+    finally:
+        hook.remove()
+
+
+def _classes(trained: Trained) -> list[str]:
+    """The names of the classes of texts, or their numbers; empty for other models."""
+    cfg = trained.cfg.task
+    if not isinstance(trained.task, SentencePredictionTask) or cfg.regression_target:
+        return []
+    names = known_labels(trained.cfg)
+    return names if len(names) == cfg.num_classes else [str(number) for number in range(cfg.num_classes)]

@@ -10,7 +10,9 @@ from typing import Optional
 
 import torch
 
+from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.temperature import read_temperature
 from fairseq_adv.data.text.labelled_folder import class_names
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
 from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_MASK
@@ -35,6 +37,8 @@ from fairseq_adv.hub.vocabulary_check import EMBEDDINGS
 
 # Incremented whenever the same checkpoint would be exported differently, so that old results are not reused.
 FORMAT = 1
+TEMPERATURE = "fairseq_adv_temperature"
+"""The entry of config.json by which logits are divided for calibrated probabilities."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -80,6 +84,7 @@ def export_checkpoint(
     named = state.task.get("tokenizer_dir")
     tokenizer = saved_tokenizer(checkpoint, state.data, tokenizer_dir, named)
     classes = _class_names(state, trained, labels)
+    temperature = read_temperature(checkpoint) if trained.kind == CLASSES and not averaged else 1.0
     made_from = {
         "format": FORMAT,
         "checkpoint": state.sha256,
@@ -87,11 +92,12 @@ def export_checkpoint(
         "tokenizer": tokenizer.fingerprint(),
         "labels": classes,
         **({} if precision is None else {"precision": precision}),
+        **({} if temperature == 1 else {"temperature": temperature}),
     }
     result = Exported(False, f"AutoModel{CLASS_SUFFIX[trained.kind]}", tuple(classes))
     if finished(out, made_from, overwrite):
         return Exported(True, result.model, result.classes)
-    card = model_card(state, trained, classes, out.name).encode("utf-8")
+    card = model_card(state, trained, classes, out.name, temperature).encode("utf-8")
     dtype = None if precision is None else DTYPES[precision]
     words = len(tokenizer.dictionary.symbols) + (FAIRSEQ_MASK not in tokenizer.dictionary.symbols)
     if not trained.is_of_transformers:
@@ -102,6 +108,9 @@ def export_checkpoint(
             write_encoder(folder, state, trained, classes, dtype)
         else:
             _write_converted(folder, state, trained, theirs, classes, dtype)
+        if temperature != 1:
+            config = json_object(folder / "config.json")
+            (folder / "config.json").write_bytes(write_json({**config, TEMPERATURE: temperature}))
         for name, content in {**theirs.files, "README.md": card}.items():
             (folder / name).write_bytes(content)
     return result

@@ -73,7 +73,14 @@ _LEFT_OUT = {"_name", "classification_head_name", "regression_target", "positive
 _OF_FLOODING = ("flood", "accordance")
 
 
-def model_card(state: TrainedState, trained: Trained, classes: Sequence[str], folder: str) -> str:
+_CALIBRATED = """The probabilities are calibrated if the logits are divided by the temperature in config.json:
+`model(**rows).logits.div(model.config.fairseq_adv_temperature).softmax(-1)`, {temperature:.3f} here. A
+pipeline doesn't do that. No answer changes."""
+
+
+def model_card(
+    state: TrainedState, trained: Trained, classes: Sequence[str], folder: str, temperature: float = 1.0
+) -> str:
     """The text of README.md.
 
     Folders and files are named without their paths.
@@ -106,6 +113,7 @@ def model_card(state: TrainedState, trained: Trained, classes: Sequence[str], fo
             "fairseq does."
             + ("" if trained.kind == MASKED_LM else " White space around a text is removed, as in training."),
             "",
+            *([] if temperature == 1 else [_CALIBRATED.format(temperature=temperature), ""]),
             *([] if converted else _report(state)),
             "## Command",
             "",

@@ -45,7 +45,7 @@ def test_runs_of_one_name_are_told_by_their_paths(runs: Path, tmp_path: Path, ru
 
 
 def test_an_attack(runs: Path, run: CommandMain) -> None:
-    done = run(runs / "logged", "--epsilon", "0.4", "--steps", "2")
+    done = run(runs / "logged", "--epsilon", "0.4", "--absolute", "--steps", "2")
     assert done.returncode == 0, done.stderr
     means = json.loads((runs / "logged" / "attack-0.4.json").read_text())["means"]
     assert done.stdout.splitlines()[2].split()[5:7] == [
@@ -55,9 +55,13 @@ def test_an_attack(runs: Path, run: CommandMain) -> None:
 
 def test_a_relative_attack_is_another_one_with_a_file_of_its_own(runs: Path, run: CommandMain) -> None:
     found = []
-    for relative in ([], ["--relative"]):
-        done = run(runs / "logged", "--epsilon", "0.2", "--steps", "2", *relative)
+    for unit, told in (
+        ("--absolute", "epsilon 0.2 (a length in the space of the embeddings)."),
+        ("--relative", "epsilon 0.2 (20 % of the norm of an example's embeddings)."),
+    ):
+        done = run(runs / "logged", "--epsilon", "0.2", "--steps", "2", unit)
         assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1].endswith(f"after 2 ascent steps within {told}")
         found.append(done.stdout.splitlines()[2].split()[6])
     kept = [runs / "logged" / name for name in ("attack-0.2.json", "attack-0.2-relative.json")]
     assert found == [f"{json.loads(path.read_text())['means']['perturbed_loss']:.3f}" for path in kept]
@@ -85,6 +89,8 @@ def test_learning_curves(
         (["RUNS"], "neither train.log nor checkpoint_best.pt nor checkpoint_last.pt"),
         (["RUNS/logged", "--steps", "2"], "pass its radius with --epsilon"),
         (["RUNS/logged", "--relative"], "pass its radius with --epsilon"),
+        (["RUNS/logged", "--absolute"], "pass its radius with --epsilon"),
+        (["RUNS/logged", "--epsilon", "0.1"], "pass --relative if it is a share of the norm of each"),
         (["RUNS/logged", "--curves", "out.pdf"], "pass a file name that ends in .png"),
     ],
 )

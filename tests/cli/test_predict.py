@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
@@ -164,6 +165,27 @@ def test_a_file_of_texts(films: Path, tmp_path: Path, run: CommandMain) -> None:
     assert run(checkpoint(films), *words).stdout.splitlines() == lines
 
 
+def test_columns_that_are_kept_stand_beside_the_answers(
+    films: Path, tmp_path: Path, run: CommandMain
+) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        '{"id": 7, "t": "A \\"film\\"", "x": null}\n{"id": "=1+1", "t": "Twice", "x": true}\n'
+    )
+    words = [checkpoint(films), "--input", tmp_path / "a.jsonl", "--text", "t", "--cpu"]
+    plain = [line.split("\t") for line in run(*words).stdout.splitlines()]
+    kept = list(csv.reader(io.StringIO(run(*words, "--keep", "id", "t", "x").stdout), delimiter="\t"))
+    assert [row[:1] + row[4:] for row in kept] == plain
+    assert [row[1:4] for row in kept] == [["id", "t", "x"], ["7", 'A "film"', ""], ["'=1+1", "Twice", "True"]]
+    (tmp_path / "a.txt").write_text("A film\nTwice\n")
+    done = run(checkpoint(films), "--input", tmp_path / "a.txt", "--keep", "text", "--cpu")
+    assert [row.split("\t")[1] for row in done.stdout.splitlines()] == ["text", "A film", "Twice"]
+    done = run(*words, "--keep", "title")
+    assert done.returncode == 2 and "a.jsonl:1: no column 'title'. The columns are 'id', 't'" in done.stderr
+    (tmp_path / "b.jsonl").write_text('{"t": "A film", "x": ["y"]}\n')
+    done = run(checkpoint(films), "--input", tmp_path / "b.jsonl", "--text", "t", "--keep", "x", "--cpu")
+    assert done.returncode == 2 and "b.jsonl:1: column 'x' is not text: ['y']" in done.stderr
+
+
 def test_a_prepared_folder_without_a_task(films: Path, tmp_path: Path, run: CommandMain) -> None:
     words = [checkpoint(films), "--data", films / "data", "--out", tmp_path, "--cpu"]
     done = run(*words, "--split", "valid")
@@ -179,7 +201,11 @@ def test_questions_of_a_file(trained: Path, tmp_path: Path, run: CommandMain) ->
     assert [row.split("\t")[0] for row in rows[1:]] == [f"valid-{i}" for i in range(8)]
     assert rows[1].split("\t")[1] in "ABC"
     done = run(model, "--input", file, "--text", "stem", "--cpu")
-    assert done.returncode == 2 and "--text, --text-pair, --no-header and --encoding are for" in done.stderr
+    assert done.returncode == 2 and "--label, --no-header and --encoding are for models of" in done.stderr
+    kept = run(model, "--input", file, "--keep", "answerKey", "--cpu").stdout.splitlines()
+    assert kept[0].split("\t")[:3] == ["index", "answerKey", "prediction"]
+    keys = [json.loads(line)["answerKey"] for line in file.read_text().splitlines()]
+    assert [row.split("\t")[1] for row in kept[1:]] == keys
     # As people write their own, and as prepare choices reads them.
     own = [json.loads(line) for line in file.read_text().splitlines()]
     own = [

@@ -173,7 +173,7 @@ def test_compare_keeps_it_apart(films: Path, tmp_path: Path, capsys: pytest.Capt
     shutil.copytree(films / "save", tmp_path / "run")
     compare = CommandMain("compare", capsys)
     tables = [
-        compare(tmp_path / "run", "--epsilon", "0.4", "--steps", "2", *more)
+        compare(tmp_path / "run", "--epsilon", "0.4", "--absolute", "--steps", "2", *more)
         for more in (["--precision", "bf16"], [])
     ]
     assert [done.returncode for done in tables] == [0, 0], tables[0].stderr

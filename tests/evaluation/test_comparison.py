@@ -45,4 +45,4 @@ def test_an_attack_has_two_columns() -> None:
     head, _, row, note = table([attacked], attacks).splitlines()
     assert "loss@0.4  acc@0.4  loss@0.8  acc@0.8  s/update" in head
     assert row.split() == ["a", "pgd", *"–––", "0.500", "1.250", "12.50", "2.500", "1.00", "–", "–"]
-    assert "after 2 ascent steps within that radius, a share" in note
+    assert "@0.4: under attack, after 2 ascent steps within epsilon 0.4 (40 % of the norm of an" in note

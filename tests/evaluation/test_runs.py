@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support import run_command, verb
+from support import CommandMain, run_command, verb
 
 from fairseq_adv.evaluation.run_logs import read_log
 
@@ -24,17 +24,30 @@ def attack(*args: str) -> tuple[int, str, str]:
 
 def test_the_script_prints_its_means(runs: Path) -> None:
     checkpoint = str(runs / "freelb" / "checkpoint_best.pt")
-    code, out, err = attack(checkpoint, "--epsilon", "0.4", "--json")
+    code, out, err = attack(checkpoint, "--epsilon", "0.4", "--absolute", "--json")
     assert code == 0, err
     means = json.loads(out.splitlines()[-1])
     assert means["examples"] == 8 and means["perturbed_loss"] > means["loss"]
 
 
+def test_the_table_tells_the_unit_of_the_radius(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [runs / "freelb" / "checkpoint_best.pt", "--steps", "1", "--batches", "1", "--epsilon"]
+    told = [
+        CommandMain("attack", capsys)(*words, *radius).stdout.splitlines()[0].partition("within ")[2]
+        for radius in (["0.02", "--relative"], ["0.1", "--absolute"])
+    ]
+    assert told == [
+        "epsilon 0.02 (2 % of the norm of an example's embeddings)",
+        "epsilon 0.1 (a length in the space of the embeddings)",
+    ]
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["gone.pt", "--epsilon", "1"], "error: gone.pt: no such checkpoint"),
-        (["CHECKPOINT", "--epsilon", "1", "--split", "test"], "no split 'test'"),
+        (["gone.pt", "--epsilon", "1", "--absolute"], "error: gone.pt: no such checkpoint"),
+        (["CHECKPOINT", "--epsilon", "1"], "--relative if it is a share of the norm of each example's"),
+        (["CHECKPOINT", "--epsilon", "1", "--relative", "--split", "test"], "no split 'test'"),
     ],
 )
 def test_mistakes_are_told_without_a_traceback(repo: Path, runs: Path, args: list[str], message: str) -> None:

@@ -119,7 +119,8 @@ def test_calibration_by_hand() -> None:
     found = np.array([[0.9, 0.1], [0.6, 0.4], [0.62, 0.38], [0.2, 0.8]])
     labels = np.array([0, 0, 1, 1])
     assert pages.brier(found, labels) == pytest.approx(2 * (0.01 + 0.16 + 0.62**2 + 0.04) / 4)
-    assert pages.ece(found, labels) == pytest.approx((0.1 + 0.22 + 0.2) / 4), "0.6 and 0.62 share a bin"
+    expected = (0.1 + 0.22 + 0.2) / 4  # 0.6 and 0.62 share a bin
+    assert pages.expected_calibration_error(found, labels) == pytest.approx(expected)
 
 
 # --- the pages

@@ -21,9 +21,9 @@ VERBS: dict[str, Callable[[Path, Path], list[object]]] = {
         "predict", bad, "--data", films / "data", "--out", bad.parent / "out", "--task", "SST-2",
     ],
     "validate": lambda films, bad: ["validate", bad],
-    "attack": lambda films, bad: ["attack", bad, "--epsilon", "0.1"],
+    "attack": lambda films, bad: ["attack", bad, "--epsilon", "0.1", "--relative"],
     "compare": lambda films, bad: ["compare", bad.parent],
-    "compare --epsilon": lambda films, bad: ["compare", bad.parent, "--epsilon", "0.1"],
+    "compare --epsilon": lambda films, bad: ["compare", bad.parent, "--epsilon", "0.1", "--relative"],
     "export": lambda films, bad: ["export", bad, bad.parent / "hf"],
 }  # fmt: skip
 

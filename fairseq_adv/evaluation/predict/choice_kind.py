@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from fairseq_adv.data.choices.question_layouts import find_split, read_any_questions
+from fairseq_adv.data.choices.question_layouts import find_split, read_any_questions, rows_of
 from fairseq_adv.data.choices.questions import Choice, Question
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.table_files import PlacedRow
 from fairseq_adv.data.wsc.superglue import PronounExample
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
 from fairseq_adv.evaluation.predict.ensemble import ScoredRows, StringArray, digest_of
@@ -39,8 +40,13 @@ class ChoiceKind:
 
     def read(self, file: InputFile) -> list[Question]:
         """The questions of a file that ``prepare choices`` reads; their answers don't matter."""
-        only_a_path(file, self.takes)
+        only_a_path(file, self.takes, can_keep=True)
         return read_any_questions(file.path, file.path.stem)
+
+    @staticmethod
+    def table(file: InputFile) -> Iterable[PlacedRow]:
+        """The questions with all their keys or columns."""
+        return rows_of(file.path)
 
     def rows(self, values: Sequence[Any]) -> list[Question]:
         """The questions of a program: (question, choices), where a choice is a text or (text, document)."""

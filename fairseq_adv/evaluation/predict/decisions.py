@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.table_text import table_text
-from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray, Scores, join, probabilities
+from fairseq_adv.evaluation.class_report import ClassReport, class_report
+from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray, Scores, join
 from fairseq_adv.objectives import scores as metrics
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Decisions:
     tied: BoolArray  # (n,) whether two columns were equally good, so that the first was chosen
     notes: list[str] = field(default_factory=list)
     gold: Sequence[str] | None = None  # (n,) the right answers, "" if unknown; ``None``: those of the scores
+    kept: Mapping[str, Sequence[str]] = field(default_factory=dict)  # (n,) columns of the input, by name
 
     ending = "tsv"
 
@@ -62,28 +64,28 @@ class Decisions:
         scores = self.scores
         if scores.kind == "values":
             return [Prediction("", {}, float(value)) for value in scores.log_probs[:, 0]]
-        shares = probabilities(scores.log_probs).tolist()
+        shares = scores.shares().tolist()
         return [
             Prediction(answer, {name: share for name, share in zip(names, row) if name})
             for answer, names, row in zip(self.answers, scores.labels_of_rows.tolist(), shares)
         ]
 
     def files(self, file: Path) -> dict[Path, str]:
-        """A TSV: index, prediction, and the probability of each class or choice; a regression has no such
-        columns."""
+        """A TSV: index, the columns kept, prediction, and the probability of each class or choice, but of no
+        regression."""
         scores = self.scores
-        head, first = ["index", "prediction"], scores.labels[0].tolist()
+        head, first = ["index", *self.kept, "prediction"], scores.labels[0].tolist()
+        names = list(zip(scores.ids.tolist(), *self.kept.values()))
         if scores.kind == "values":
-            rows = [[name, f"{float(answer):.6f}"] for name, answer in zip(scores.ids.tolist(), self.answers)]
+            rows = [[*name, f"{float(answer):.6f}"] for name, answer in zip(names, self.answers)]
         else:
             alike = bool((scores.labels == scores.labels[:1]).all())
             head += first if alike else [f"choice {k}" for k in range(1, len(first) + 1)]
             shares = [
-                [f"{share:.6f}" if name else "" for share, name in zip(row, names)]
-                for row, names in zip(probabilities(scores.log_probs).tolist(), scores.labels_of_rows)
+                [f"{share:.6f}" if name else "" for share, name in zip(row, columns)]
+                for row, columns in zip(scores.shares().tolist(), scores.labels_of_rows)
             ]
-            answers = zip(scores.ids.tolist(), self.answers, shares)
-            rows = [[name, answer, *row] for name, answer, row in answers]
+            rows = [[*name, answer, *row] for name, answer, row in zip(names, self.answers, shares)]
         return {file: table_text([head, *rows], delimiter="\t")}
 
     def measured(self, task: str) -> dict[str, float]:
@@ -97,6 +99,17 @@ def combine(members: Sequence[Any], vote: bool = False) -> Answers:
     """The answers of one model, or to the scores of several together."""
     answers: Answers = decide(join(members), vote) if isinstance(members[0], Scores) else members[0]
     return answers
+
+
+def report_of(answers: Answers) -> ClassReport | None:
+    """Of the rows whose right class is known; ``None`` if there are none, or no classes."""
+    if not isinstance(answers, Decisions) or answers.scores.kind != "classes":
+        return None
+    names = answers.scores.labels[0].tolist()
+    gold = answers.scores.gold.tolist() if answers.gold is None else answers.gold
+    rows = [row for row, right in enumerate(gold) if right in names]
+    right, found = ([names.index(of[row]) for row in rows] for of in (gold, answers.answers))
+    return class_report(names, right, found, answers.scores.shares()[rows]) if rows else None
 
 
 def decide(ensemble: Ensemble, vote: bool = False) -> Decisions:

@@ -46,6 +46,7 @@ class Scores:
     gold: StringArray  # (n,) the right label, "" if unknown
     made_from: Mapping[str, Any] = field(default_factory=dict)  # the checkpoint, the data and the precision
     name: str = "scores"  # of the checkpoint or file, for messages
+    temperature: float = 1.0  # of the model; it changes none of the above, but :meth:`shares`
 
     def __post_init__(self) -> None:
         if not self._fits() or self.kind not in KINDS:
@@ -79,6 +80,10 @@ class Scores:
             odd = next((one for one in np.unique(names).tolist() if breaks_a_line(one)), None)
             if odd is not None:
                 raise DataError(f"{self.name}: {odd!r:.60} can't be written as a label. Rename it.")
+
+    def shares(self) -> FloatArray:
+        """(n, C) fp32 probabilities at the model's temperature."""
+        return probabilities(self.log_probs / np.float32(self.temperature))
 
     @property
     def labels_of_rows(self) -> StringArray:
@@ -184,6 +189,7 @@ def join(members: Sequence[Scores]) -> Ensemble:
         log_probs=log_probs.astype(np.float64).mean(axis=0).astype(np.float32),
         raw=raw.astype(np.float64).mean(axis=0).astype(np.float32),
         gold=gold,
+        temperature=1.0 if len(members) > 1 else first.temperature,  # they are those of single models
     )
     return Ensemble(means, log_probs, raw)
 

@@ -9,8 +9,8 @@ split of prepared data begins with the data set.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.table_files import PlacedRow, text_cell
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
 from fairseq_adv.evaluation.predict.decisions import Prediction
 from fairseq_adv.evaluation.trained import Trained
@@ -28,25 +29,40 @@ from fairseq_adv.objectives.base import Sample
 class InputFile:
     """A file to answer."""
 
-    # texts: csv, tsv, jsonl, parquet, or .label or .all (a class, a space and a text per line), as in
-    # :func:`fairseq_adv.data.tables.table_files.read_table`, or .txt: one text per line, with a tab between
-    # the two of a pair. Questions with choices: a file that ``prepare choices`` reads. Tags: words in
-    # columns. Questions about contexts: SQuAD's json.
+    # texts: csv, tsv, jsonl, parquet, a .txt of cells, or .label or .all (a class, a space and a text per
+    # line), as in :func:`fairseq_adv.data.tables.table_files.read_table`; without ``text``, a .txt with one
+    # text per line, and a tab between the two of a pair, which are called "text" and "text_pair". Questions
+    # with choices: a file that ``prepare choices`` reads. Tags: words in columns. Questions about contexts:
+    # SQuAD's json.
     path: Path
-    text: str | None = None  # the column, or the key, of the text; ``None`` for .txt and for other kinds
+    text: str | None = None  # the column, or the key, of the text; ``None`` for lines and for other kinds
     text_pair: str | None = None  # that of the second text; ``None``: single texts
     # whether the first row of a csv or tsv names the columns; otherwise they are "1", "2", …
     header: bool = True
     encoding: str = "utf-8"  # of a csv, tsv or text file
+    label: str | None = None  # the column of the right answers, for a report
+    keep: tuple[str, ...] = ()  # columns, or keys, to write beside the answers
 
 
-def only_a_path(file: InputFile, takes: str) -> None:
-    """Raises DataError for options that describe a table of texts."""
-    if file != InputFile(file.path):
+def only_a_path(file: InputFile, takes: str, can_keep: bool = False) -> None:
+    """Raises DataError for options that describe a table of texts, or columns to keep if none can be."""
+    if (replace(file, keep=()) if can_keep else file) != InputFile(file.path):
+        kept = "" if can_keep or not file.keep else "--keep, "
         raise DataError(
-            f"{file.path}: --text, --text-pair, --no-header and --encoding are for models of texts, but this "
-            f"one takes {takes}. Leave them out."
+            f"{file.path}: {kept}--text, --text-pair, --label, --no-header and --encoding are for models of "
+            f"texts, but this one takes {takes}. Leave them out."
         )
+
+
+def read_columns(rows: Iterable[PlacedRow], names: Sequence[str]) -> dict[str, list[str]]:
+    """Columns of a table by name, as text whatever they have; "" for ``null``."""
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for where, row in rows:
+        for name, cells in found.items():
+            value = row.get(name, "")
+            is_text = not isinstance(value, (bool, int, float)) and value is not None
+            cells.append(text_cell(row, name, where) if is_text else "" if value is None else str(value))
+    return found
 
 
 class Kind(Protocol):
@@ -62,6 +78,9 @@ class Kind(Protocol):
 
     def read(self, file: InputFile) -> Any:
         """The rows of a file."""
+
+    def table(self, file: InputFile) -> Iterable[PlacedRow]:
+        """The rows of a file with all their columns. Only for classes, numbers and choices."""
 
     def rows(self, values: Sequence[Any]) -> Any:
         """The rows of a program, checked."""

@@ -16,6 +16,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.temperature import read_temperature
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer, saved_tokenizer_folder
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
@@ -77,7 +78,7 @@ def load(
     for path in paths:
         state = read_checkpoint(path)
         kind = kind_for_rows(path, state["cfg"], None if data is None else str(data), how)
-        members.append(Member(kind, load_model(path, state, kind.task, how)))
+        members.append(Member(kind, load_model(path, state, kind.task, how), read_temperature(path)))
     names = {member.kind.name: member.trained.path for member in reversed(members)}
     if len(names) > 1:
         raise DataError(

@@ -11,10 +11,12 @@ from typing import Any
 from fairseq_adv.data.choices.question_layouts import find_split
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, sha256_of
+from fairseq_adv.data.temperature import read_temperature
 from fairseq_adv.data.workspace import differences
+from fairseq_adv.evaluation.class_report import ClassReport
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask, prediction_task
-from fairseq_adv.evaluation.predict.decisions import Decisions, combine
+from fairseq_adv.evaluation.predict.decisions import Decisions, combine, report_of
 from fairseq_adv.evaluation.predict.ensemble import ScoredRows, Scores, join
 from fairseq_adv.evaluation.predict.glue_rows import qnli_rows, wnli_rows
 from fairseq_adv.evaluation.predict.loading import kind_for_split
@@ -63,6 +65,7 @@ class Predicted:
         members: number of models in the ensemble.
         measured: scores x 100, if the right answers are known.
         notes: messages for the user.
+        report: of a classifier, if right answers are known.
     """
 
     file: Path
@@ -70,6 +73,7 @@ class Predicted:
     members: int
     measured: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    report: ClassReport | None = None
 
 
 def predict(request: Request) -> Predicted:
@@ -94,7 +98,8 @@ def predict(request: Request) -> Predicted:
         contents = answers.files(file)
     for path, text in contents.items():
         atomic_write(path, text)
-    return Predicted(file, answers.rows, len(members), answers.measured(of.name), answers.notes)
+    measured, report = answers.measured(of.name), report_of(answers)
+    return Predicted(file, answers.rows, len(members), measured, answers.notes, report)
 
 
 def _answer_split(path: Path, of: PredictionTask, request: Request) -> Any:
@@ -119,11 +124,11 @@ def _answer_split(path: Path, of: PredictionTask, request: Request) -> Any:
         scores = Scores.load(file)
         if not differences(made_from, dict(scores.made_from)):
             logger.info("%s: scores already in %s", path, file)
-            return scores
+            return replace(scores, temperature=read_temperature(path))
     scores = examples.decode(load_model(path, state, kind.task, how), True)
     scores = replace(scores, task=of.name, split=split, made_from=made_from)
     scores.save(file)
-    return scores
+    return replace(scores, temperature=read_temperature(path))
 
 
 def _combined(members: Sequence[Any], of: PredictionTask, request: Request) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.lines import lines_of
-from fairseq_adv.data.tables.table_files import read_table, text_cell
+from fairseq_adv.data.tables.separated import find_separator
+from fairseq_adv.data.tables.table_files import PlacedRow, read_table, text_cell
 from fairseq_adv.data.text.labelled_folder import check_folder, class_names
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask
@@ -88,18 +89,23 @@ class TextKind:
     @staticmethod
     def read(file: InputFile) -> list[Texts]:
         """The texts, or pairs of texts, of a table or a .txt."""
-        path, text, text_pair = file.path, file.text, file.text_pair
-        if path.name.lower().endswith((".txt", ".txt.gz")):
-            if text or text_pair:
-                raise DataError(f"{path}: a .txt file has no columns. Leave --text and --text-pair out.")
-            return _read_txt(path, file.encoding)
-        if text is None:
-            raise DataError(f"{path}: --text is missing: pass the column with the text")
-        columns = [text] if text_pair is None else [text, text_pair]
+        if _has_lines(file):
+            return _read_txt(file.path, file.encoding)
+        if file.text is None:
+            raise DataError(f"{file.path}: --text is missing: pass the column with the text")
+        columns = [file.text] if file.text_pair is None else [file.text, file.text_pair]
         return [
-            tuple(text_cell(row, column, where) for column in columns)
-            for where, row in read_table(path, file.header, file.encoding)
+            tuple(text_cell(row, column, where) for column in columns) for where, row in TextKind.table(file)
         ]
+
+    @staticmethod
+    def table(file: InputFile) -> Iterable[PlacedRow]:
+        """The rows with all their columns."""
+        if not _has_lines(file):
+            columns = [name for name in (file.text, file.text_pair, file.label) if name is not None]
+            return read_table(file.path, file.header, file.encoding, columns)
+        rows = enumerate(_read_txt(file.path, file.encoding), start=1)
+        return ((f"{file.path}:{line}", dict(zip(("text", "text_pair"), row))) for line, row in rows)
 
     def rows(self, values: Sequence[Any]) -> list[Texts]:
         """The texts of a program, or pairs as (first, second)."""
@@ -205,6 +211,22 @@ def split_at_tab(line: str, where: str) -> Texts:
     if len(parts) > 2:
         raise DataError(f"{where}: {len(parts) - 1} tabs, but a pair has exactly one. Remove the others")
     return parts
+
+
+def _has_lines(file: InputFile) -> bool:
+    """Whether it is a .txt with a text on each line. Raises DataError if it has no cells, but should have."""
+    name = file.path.name.lower()
+    if not name.endswith((".txt", ".txt.gz")):
+        return False
+    columns = [column for column in (file.text, file.text_pair, file.label) if column is not None]
+    if not columns:
+        return True
+    if not find_separator(file.path, file.encoding, ".txt", columns if file.header else None):
+        raise DataError(
+            f"{file.path}: a .txt file has no columns if its cells aren't separated by tabs, commas or "
+            "semicolons. Leave --text, --text-pair and --label out."
+        )
+    return False
 
 
 def _read_txt(path: Path, encoding: str) -> list[Texts]:

@@ -9,10 +9,11 @@ from typing import Any, BinaryIO, NamedTuple, TextIO, Union
 from fairseq_adv.data.choices.questions import Question
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.lines import max_line, too_long
+from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.evaluation.inference import InferenceConfig
-from fairseq_adv.evaluation.predict.decisions import Prediction, combine
-from fairseq_adv.evaluation.predict.ensemble import Ensemble, join
-from fairseq_adv.evaluation.predict.kinds import Answers, InputFile, Kind
+from fairseq_adv.evaluation.predict.decisions import Decisions, Prediction, combine
+from fairseq_adv.evaluation.predict.ensemble import Ensemble, Scores, join
+from fairseq_adv.evaluation.predict.kinds import Answers, InputFile, Kind, read_columns
 from fairseq_adv.evaluation.predict.text_kind import split_at_tab
 from fairseq_adv.evaluation.trained import Trained
 
@@ -30,6 +31,7 @@ class Member(NamedTuple):
 
     kind: Kind
     trained: Trained
+    temperature: float = 1.0
 
 
 class TextModel:
@@ -94,7 +96,12 @@ class TextModel:
         Raises:
             DataError: naming file and line: the file can't be read.
         """
-        return combine(self._decoded(self._members[0].kind.read(file), None, progress))
+        kind = self._members[0].kind
+        rows = kind.read(file)
+        kept = read_columns(kind.table(file), file.keep) if file.keep else {}
+        gold = None if file.label is None else _labels(kind, file, file.label)
+        answers = combine(self._decoded(rows, None, progress))
+        return replace(answers, kept=kept, gold=gold) if isinstance(answers, Decisions) else answers
 
     def _rows(self, texts: Sequence[Row]) -> Any:
         """The rows in the form that the kind's ``examples`` takes; ``None`` if there are none."""
@@ -105,10 +112,22 @@ class TextModel:
     def _decoded(self, rows: Any, how: InferenceConfig | None = None, progress: bool = False) -> list[Any]:
         """What each member says of the rows."""
         found = []
-        for kind, trained in self._members:
+        for kind, trained, temperature in self._members:
             as_asked = trained if how is None else replace(trained, how=how)
-            found.append(kind.examples(rows).decode(as_asked, progress))
+            decoded = kind.examples(rows).decode(as_asked, progress)
+            is_scores = isinstance(decoded, Scores)
+            found.append(replace(decoded, temperature=temperature) if is_scores else decoded)
         return found
+
+
+def _labels(kind: Kind, file: InputFile, column: str) -> list[str]:
+    """The right answers in a file."""
+    read = read_texts("the labels", kind.table(file), Columns((), column, not kind.labels))
+    for label, where in zip(read.labels, read.where):
+        if kind.labels and label not in kind.labels:
+            classes = ", ".join(kind.labels)
+            raise DataError(f"{where}: label {label!r:.40} is not a class of the model ({classes:.200}).")
+    return read.labels
 
 
 def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:

@@ -1,0 +1,54 @@
+"""How far probabilities can be trusted, and the temperature that makes them so. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fairseq_adv.data.temperature import HIGHEST, LOWEST
+
+_HALVINGS = 60
+
+
+def expected_calibration_error(
+    probabilities: npt.NDArray[Any], right: npt.NDArray[Any], bins: int = 15
+) -> float:
+    """The mean distance of confidence and accuracy, over bins of equal width (Guo et al., ICML 2017, eq. 3).
+
+    Args:
+        probabilities: (n, C) of each class.
+        right: (n,) the right class.
+    """
+    sure, is_right = probabilities.max(1), probabilities.argmax(1) == right
+    place = np.minimum((sure * bins).astype(int), bins - 1)
+    return float(abs(np.bincount(place, is_right - sure, bins)).sum() / len(right))
+
+
+def softmax(logits: npt.NDArray[Any], temperature: float = 1.0) -> npt.NDArray[np.float64]:
+    """(n, C) fp64 probabilities of logits, or log-probabilities, divided by the temperature."""
+    scaled = logits.astype(np.float64) / temperature
+    shares = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    found: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
+    return found
+
+
+def fit_temperature(logits: npt.NDArray[Any], right: npt.NDArray[Any]) -> float:
+    """The temperature with the smallest mean cross-entropy, from ``LOWEST`` to ``HIGHEST`` (Guo et al., 4.2).
+
+    The loss is convex in 1 / T; its derivative there, the mean of the expected minus the right logit, is
+    bisected.
+
+    Args:
+        logits: (n, C).
+        right: (n,) the right class.
+    """
+    logits = logits.astype(np.float64)
+    of_right = logits[np.arange(len(right)), right]
+    low, high = 1 / HIGHEST, 1 / LOWEST
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        slope = ((softmax(logits, 1 / middle) * logits).sum(axis=1) - of_right).mean()
+        low, high = (low, middle) if slope > 0 else (middle, high)
+    return min(max(2 / (low + high), LOWEST), HIGHEST)

@@ -1,0 +1,132 @@
+"""A temperature fitted by validate reaches predict, load and export; it changes probabilities alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import glue_samples
+import numpy as np
+import pytest
+from support import CommandMain
+from tiny import save
+
+from fairseq_adv import load
+from fairseq_adv.data.glue.prepare_glue import prepare
+from fairseq_adv.data.io import sha256_of
+from fairseq_adv.data.temperature import temperature_file
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
+from fairseq_adv.evaluation.calibration import expected_calibration_error, softmax
+from fairseq_adv.evaluation.predict.decisions import Prediction
+from fairseq_adv.evaluation.validate import evaluate
+from fairseq_adv.hub.export import export_checkpoint
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """data/, a.pt, and b.pt that is not calibrated."""
+    folder = tmp_path_factory.mktemp("calibrate")
+    tokenizer = tokenizer_for_encoder(glue_samples.small_wordpiece(folder / "encoder"))
+    glue_samples.rte(folder / "raw")
+    prepare(folder / "raw", "RTE", folder / "data", tokenizer, progress=False)
+    save(folder / "data", folder / "a.pt", "--max-positions", "64")
+    save(folder / "data", folder / "b.pt", "--max-positions", "64", "--seed", "8")
+    return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> dict[str, CommandMain]:
+    return {verb: CommandMain(verb, capsys) for verb in ("validate", "predict")}
+
+
+def test_a_temperature_changes_probabilities_alone(
+    folder: Path, tmp_path: Path, run: dict[str, CommandMain]
+) -> None:
+    for name in ("a.pt", "b.pt"):
+        shutil.copy(folder / name, tmp_path / name)
+    checkpoint, texts = tmp_path / "a.pt", glue_samples.pairs()
+
+    def answers(*paths: Path) -> list[Prediction]:
+        return load(paths, device="cpu", data=folder / "data").predict(texts)
+
+    def shares(found: list[Prediction]) -> np.ndarray:
+        return np.array([list(one.probabilities.values()) for one in found])
+
+    words = ["--data", folder / "data", "--cpu"]
+    before, both = answers(checkpoint), answers(checkpoint, tmp_path / "b.pt")
+    plain = run["validate"](checkpoint, *words)
+    refused = run["validate"](checkpoint, *words, "--split", "test", "--calibrate")
+    assert refused.returncode == 2 and "a temperature is fitted on a validation split" in refused.stderr
+    done = run["validate"](checkpoint, *words, "--calibrate")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(plain.stdout)
+    kept = json.loads(temperature_file(checkpoint).read_text())
+    temperature = kept["temperature"]
+    assert f"wrote {temperature_file(checkpoint)}, which predict, load and export use" in done.stdout
+    assert kept["split"] == "valid" and abs(temperature - 1) > 0.05
+    after = answers(checkpoint)
+    assert [one.label for one in after] == [one.label for one in before]
+    np.testing.assert_allclose(shares(after), softmax(np.log(shares(before)), temperature), atol=1e-5)
+    assert np.abs(shares(after) - shares(before)).max() > 1e-3
+    assert answers(checkpoint, tmp_path / "b.pt") == both  # an ensemble has no temperature
+    # predict on a split, and again from the scores that it kept
+    valid = [*words, "--split", "valid", "--out", tmp_path / "out", "--json"]
+    found = [json.loads(run["predict"](checkpoint, *valid).stdout) for _ in range(2)]
+    again = json.loads(run["validate"](checkpoint, *words, "--json").stdout)
+    assert found[0] == found[1] and found[0]["confusion"] == again["confusion"]
+    assert found[0]["ece"] == pytest.approx(again["calibrated_ece"], abs=1e-5)
+    assert again["temperature"] == temperature and again["ece"] != again["calibrated_ece"]
+
+
+def test_the_report_is_that_of_the_logits(folder: Path, run: dict[str, CommandMain]) -> None:
+    words = [folder / "b.pt", "--data", folder / "data", "--cpu"]
+    found = json.loads(run["validate"](*words, "--json", "--batch-size", "3").stdout)
+    evaluated = evaluate(str(folder / "b.pt"), str(folder / "data"), cpu=True)
+    matrix = np.array(found["confusion"])
+    assert matrix.sum() == found["examples"] == len(evaluated.right)
+    assert 100 * matrix.trace() / matrix.sum() == pytest.approx(found["accuracy"], abs=0.01)
+    ece = expected_calibration_error(softmax(evaluated.logits), evaluated.right)
+    assert found["ece"] == pytest.approx(ece, abs=1e-5) and "temperature" not in found
+    assert set(found["classes"]) == {"entailment", "not_entailment"}
+    table = run["validate"](*words).stdout
+    assert "entailment " in table and f"ECE (15 bins): {ece:.4f}" in table
+
+
+def test_labels_of_a_file(folder: Path, tmp_path: Path, run: dict[str, CommandMain]) -> None:
+    rows = [f'"{a}"\t"{b}"'.replace('"', "") for a, b in [("The film", "A film"), ("One", "Two")]]
+    file = tmp_path / "a.tsv"
+    file.write_text("a\tb\tlabel\n" + "".join(f"{row}\tentailment\n" for row in rows))
+    words = [folder / "b.pt", "--data", folder / "data", "--input", file, "--text", "a", "--text-pair", "b"]
+    done = run["predict"](*words, "--cpu", "--label", "label")
+    assert done.returncode == 0 and done.stdout.count("\n") == 3  # the answers alone
+    assert "accuracy: " in done.stderr and "ECE (15 bins): " in done.stderr
+    done = run["predict"](*words, "--cpu", "--label", "label", "--out", tmp_path, "--json")
+    found = json.loads(done.stdout)
+    right = sum(row[0] for row in found["confusion"])
+    assert found["rows"] == 2 and found["classes"]["entailment"]["support"] == 2 and right in (0, 1, 2)
+    file.write_text(file.read_text().replace("Two\tentailment", "Two\tyes"))
+    done = run["predict"](*words, "--cpu", "--label", "label")
+    assert done.returncode == 2
+    assert "a.tsv:3: label 'yes' is not a class of the model (entailment, not_entailment)." in done.stderr
+    done = run["predict"](*words, "--cpu", "--json")
+    assert done.returncode == 2 and "--json needs --out" in done.stderr
+
+
+def test_an_export_carries_the_temperature(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "a.pt", tmp_path / "a.pt")
+    shutil.copytree(folder / "data" / "tokenizer", tmp_path / "tokenizer")
+    export_checkpoint(tmp_path / "a.pt", tmp_path / "plain")
+    content = json.dumps({"temperature": 2.5, "checkpoint": sha256_of(tmp_path / "a.pt")})
+    temperature_file(tmp_path / "a.pt").write_text(content)
+    export_checkpoint(tmp_path / "a.pt", tmp_path / "calibrated")
+    plain, calibrated = (
+        json.loads((tmp_path / name / "config.json").read_text()) for name in ("plain", "calibrated")
+    )
+    assert calibrated == {**plain, "fairseq_adv_temperature": 2.5}
+    tensors = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "calibrated")]
+    assert tensors[0] == tensors[1]  # the logits are the checkpoint's
+    card = (tmp_path / "calibrated" / "README.md").read_text()
+    assert "model.config.fairseq_adv_temperature" in card and "2.500 here" in card
+    assert "temperature" not in (tmp_path / "plain" / "README.md").read_text()
+    assert export_checkpoint(tmp_path / "a.pt", tmp_path / "calibrated").reused

@@ -1,0 +1,128 @@
+"""Precision, recall, F1 and the confusion matrix are scikit-learn's; the calibration error, and its cure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.temperature import read_temperature, save_temperature, temperature_file
+from fairseq_adv.evaluation.calibration import expected_calibration_error, fit_temperature, softmax
+from fairseq_adv.evaluation.class_report import ClassReport, class_report
+
+pytestmark = pytest.mark.fast
+
+
+def drawn(classes: int, rows: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and right classes; the last class never occurs."""
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(size=(rows, classes)).astype(np.float32)
+    logits[:, -1] -= 50
+    return logits, generator.integers(classes - 1, size=rows)
+
+
+def made(classes: int, rows: int) -> tuple[ClassReport, np.ndarray, np.ndarray]:
+    logits, right = drawn(classes, rows)
+    answers = logits.argmax(axis=1)
+    return class_report([f"c{k}" for k in range(classes)], right, answers, softmax(logits)), right, answers
+
+
+@pytest.mark.parametrize(("classes", "rows"), [(3, 40), (6, 30)])
+def test_the_scores_are_those_of_scikit_learn(classes: int, rows: int) -> None:
+    report, right, answers = made(classes, rows)
+    expected = metrics.classification_report(
+        right, answers, labels=range(classes), target_names=report.names, output_dict=True, zero_division=0
+    )
+    values = report.values()
+    for name in report.names:
+        ours, theirs = values["classes"][name], expected[name]
+        assert ours["support"] == theirs["support"]
+        for key, other in (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score")):
+            assert ours[key] == pytest.approx(100 * theirs[other])
+    means = metrics.classification_report(right, answers, output_dict=True, zero_division=0)
+    for name in ("macro avg", "weighted avg"):
+        assert values[name]["f1"] == pytest.approx(100 * means[name]["f1-score"])
+        assert values[name]["precision"] == pytest.approx(100 * means[name]["precision"])
+    matrix = metrics.confusion_matrix(right, answers, labels=range(classes))
+    assert values["confusion"] == matrix.tolist()
+
+
+def test_names_of_any_kind_keep_to_their_lines() -> None:
+    logits, right = drawn(3, 20)
+    names = ["\x1b[2Jred", "two\nlines", "x" * 99]
+    report = class_report(names, right, logits.argmax(axis=1), softmax(logits))
+    lines = report.lines()
+    assert len(lines) == 1 + 3 + 2 + 1 + 2 + 3 + 2
+    assert lines[1].startswith(r"\x1b[2Jred ") and lines[2].startswith("two lines ")
+    assert lines[3].startswith("x" * 23 + "… ") and max(map(len, lines)) < 120
+
+
+def test_many_classes_are_shown_by_their_confusions() -> None:
+    names, right = [f"c{k}" for k in range(20)], [0, 0, 0, 1, 5]
+    report = class_report(names, right, [0, 3, 3, 2, 5], np.eye(20)[[0, 3, 3, 2, 5]])
+    assert report.lines()[-5:-2] == [
+        "the most frequent confusions (all of them: --json):", "  c0, answered c3: 2",
+        "  c1, answered c2: 1",
+    ]  # fmt: skip
+
+
+def test_the_calibration_error_by_hand() -> None:
+    shares = np.array([[0.9, 0.1], [0.4, 0.6], [0.38, 0.62], [0.2, 0.8]])
+    expected = (0.1 + 0.22 + 0.2) / 4  # 0.6 and 0.62 share a bin: one of two is right
+    assert expected_calibration_error(shares, np.array([0, 0, 1, 1])) == pytest.approx(expected)
+
+
+def test_a_temperature_that_is_known_is_found() -> None:
+    """Classes drawn from softmax(logits / 2.5): that temperature is the best one."""
+    generator = np.random.default_rng(0)
+    logits = 4 * generator.normal(size=(20000, 3))
+    shares = softmax(logits, 2.5)
+    right = (shares.cumsum(axis=1) > generator.random((20000, 1))).argmax(axis=1)
+    temperature = fit_temperature(logits, right)
+    assert temperature == pytest.approx(2.5, rel=0.03)
+    assert expected_calibration_error(softmax(logits, temperature), right) < 0.02
+    assert expected_calibration_error(softmax(logits), right) > 0.1
+    losses = [-np.log(softmax(logits, t)[range(20000), right]).mean() for t in (0.99, 1, 1.01)]
+    near = [-np.log(softmax(logits, t * temperature)[range(20000), right]).mean() for t in (0.99, 1, 1.01)]
+    assert min(near) == near[1] < min(losses)
+
+
+def test_a_temperature_has_bounds() -> None:
+    logits = np.array([[5.0, 0.0], [0.0, 5.0]])
+    assert fit_temperature(logits, np.array([0, 1])) == pytest.approx(0.05)  # all right: the surer the better
+    assert fit_temperature(logits, np.array([1, 0])) == pytest.approx(20)
+
+
+def test_a_temperature_belongs_to_one_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    checkpoint = tmp_path / "checkpoint_best.pt"
+    checkpoint.write_bytes(b"weights")
+    assert read_temperature(checkpoint) == 1
+    path = save_temperature(checkpoint, 1.75, {"split": "valid"})
+    assert path == temperature_file(checkpoint) == tmp_path / "checkpoint_best.pt.temperature.json"
+    assert read_temperature(checkpoint) == 1.75 and not caplog.records
+    checkpoint.write_bytes(b"trained on")
+    assert read_temperature(checkpoint) == 1
+    assert "belongs to another checkpoint of this name" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "expected a JSON object"), ('{"checkpoint": ""}', "the key 'temperature' is missing"),
+        *((f'{{"temperature": {value}, "checkpoint": ""}}', "temperature must be a number from 0.05 to 20")
+          for value in ("0", "-1", "1e9", "true", '"2"')),
+        ('{"temperature": NaN, "checkpoint": ""}', "not JSON written by this program"),
+        ('{"temperature": 2, "checkpoint": 3}', "checkpoint must be a string"),
+        ('{"temperature": 2' + " " * 70000 + "}", "not JSON written by this program"),
+        ("\x80", "not UTF-8"),
+    ],
+)  # fmt: skip
+def test_a_file_that_was_made_up_is_refused(content: str, message: str, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "a.pt"
+    checkpoint.write_bytes(b"weights")
+    temperature_file(checkpoint).write_bytes(content.encode("latin-1"))
+    with pytest.raises(DataError, match=message):
+        read_temperature(checkpoint)
