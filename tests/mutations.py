@@ -375,7 +375,7 @@ MUTATIONS = [
         "the worst window of a question answers it",
     ),
     Mutation(
-        "fairseq_adv/data/tables/table_files.py",
+        "fairseq_adv/data/tables/separated.py",
         'row.strip(" \\r")',
         "row.strip()",
         "tests/hostile/test_fuzz_round_trips.py::test_tables[.tsv-60]",

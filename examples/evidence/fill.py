@@ -317,7 +317,8 @@ def prepare(cell: Cell, data: splits.Data, out: Path) -> str:
                     [f"{cell.task}, {name}"] * len(some))
         for name, some in parts.items()
     ]  # fmt: skip
-    how = PrepareConfig(tokenizer_for_encoder(out / "encoder"), progress=False)
+    # A hundred rows that are drawn may have only one of a class.
+    how = PrepareConfig(tokenizer_for_encoder(out / "encoder"), progress=False, allow_odd_labels=True)
     prepare_classification(rows, (out / folder).resolve(), how)
     if cell.word_attacks:
         text = io.StringIO(newline="")

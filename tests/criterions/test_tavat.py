@@ -267,5 +267,5 @@ def test_its_checkpoints_are_read_as_those_of_any_other_method(
     assert done.stdout.endswith("loaded RobertaModel\n"), done.stderr
     done = CommandMain("validate", capsys)(path, "--data", data, "--cpu")
     assert done.returncode == 0 and "accuracy" in done.stdout, done.stderr
-    done = CommandMain("attack", capsys)(path, "--data", data, "--cpu", "--epsilon", "0.5")
+    done = CommandMain("attack", capsys)(path, "--data", data, "--cpu", "--epsilon", "0.5", "--absolute")
     assert done.returncode == 0 and "perturbed" in done.stdout, done.stderr

@@ -48,7 +48,7 @@ PRINTING: dict[str, list[str]] = {
     "score squad": [NAME, "OUT"],
     "score tags": [NAME],
     "submission": [NAME, "OUT.zip"],
-    "attack": [NAME, "--epsilon", "1"],
+    "attack": [NAME, "--epsilon", "1", "--relative"],
     "compare": [NAME],
     "options": [NAME],
     "doctor": [NAME],
