@@ -2,12 +2,12 @@
 """One encoder by both paths: fairseq's layers after ``convert``, and transformers' own model as it is.
 
 Both train with freelb on the same mini-batches, without dropout, from the same weights, head included;
-LayerNorm's epsilon is fairseq's 1e-5 on both sides. The segments' embeddings are not trained, since convert
+LayerNorm's epsilon is that of the converted one on both sides. The segments' embeddings are not trained, since convert
 adds them to the positions', which Adam then moves once, not twice. First the losses of some updates are
 compared, then updates are timed, in turns in one process: "native" and "hf" with whole layers, "shipped" is
 the native default, whose last layer is computed for <s> alone.
 
-HF_FOLDER is a BERT with its tokenizer.json, CONVERTED what fairseq-adv convert made of it. Each line of TEXTS
+HF_FOLDER is a BERT, RoBERTa or ALBERT with its tokenizer.json, CONVERTED what fairseq-adv convert made of it. Each line of TEXTS
 is a class, a space and a text.
 
   OMP_NUM_THREADS=1 benchmarks/hf_encoder.py HF_FOLDER CONVERTED TEXTS
@@ -37,12 +37,13 @@ METHOD = f"--criterion freelb {SIZES}"
 TASK = (
     "--task text_classification --num-classes 2 --init-token 0 --seed 1 --cpu --max-positions 128 --lr 1e-4"
 )
-EPSILON = 1e-5
+EPSILONS = {"bert": 1e-5, "roberta": 1e-5, "albert": 1e-9}
 HEAD = "sentence_classification_head"
-HEADS = {  # fairseq's names -> transformers' of a BERT
-    "dense.weight": "bert.pooler.dense.weight", "dense.bias": "bert.pooler.dense.bias",
-    "out_proj.weight": "classifier.weight", "out_proj.bias": "classifier.bias",
-}  # fmt: skip
+HEADS = {  # fairseq's two layers -> transformers'
+    "bert": {"dense": "bert.pooler.dense", "out_proj": "classifier"},
+    "albert": {"dense": "albert.pooler", "out_proj": "classifier"},
+    "roberta": {"dense": "classifier.dense", "out_proj": "classifier.out_proj"},
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -80,7 +81,9 @@ def build(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         if file.name != "config.json":
             (hf / file.name).symlink_to(file)
     config = json.loads((options.hf / "config.json").read_text(encoding="utf-8"))
-    (hf / "config.json").write_text(json.dumps({**config, "layer_norm_eps": EPSILON}), encoding="utf-8")
+    kind = config["model_type"]
+    changed = {**config, "layer_norm_eps": EPSILONS[kind]}
+    (hf / "config.json").write_text(json.dumps(changed), encoding="utf-8")
     for side, encoder in (("hf", hf), ("native", options.converted)):
         words = ["prepare", "classification", texts, folder / f"{side}-data", "--text", "text"]
         fairseq_adv([*map(str, words), "--label", "label", "--encoder", str(encoder)])
@@ -100,10 +103,14 @@ def build(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         )
     weights = torch.load(options.converted / "model.pt", weights_only=False)["model"]
     theirs = dict(trainers["hf"].model.hf.named_parameters())
-    theirs["bert.embeddings.token_type_embeddings.weight"].requires_grad_(False)
+    theirs[f"{kind}.embeddings.token_type_embeddings.weight"].requires_grad_(False)
     for side in ("native", "shipped"):
         model = trainers[side].model
-        own = {f"classification_heads.{HEAD}.{ours}": theirs[name] for ours, name in HEADS.items()}
+        own = {
+            f"classification_heads.{HEAD}.{ours}.{part}": theirs[f"{name}.{part}"]
+            for ours, name in HEADS[kind].items()
+            for part in ("weight", "bias")
+        }
         model.load_state_dict({**weights, **own})
     return trainers
 

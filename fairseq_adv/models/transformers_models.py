@@ -70,7 +70,7 @@ def read(folder: Path) -> tuple[str, dict[str, Tensor]]:
         name: _in_order(tensor, rows) if tensor.dim() and tensor.size(0) == words else tensor
         for name, tensor in read_weights(folder).items()
     }
-    check_size(description, sum(tensor.numel() for tensor in tensors.values()), str(folder))
+    check_size(description, sum(tensor.numel() for tensor in tensors.values()), str(where))
     return text, tensors
 
 
@@ -177,11 +177,11 @@ def check_size(description: dict[str, Any], numbers: int, where: str) -> None:
     """
     try:
         with torch.device("meta"):
-            model = _class_of(_config(description), "Model")(_config(description))
+            model = _class_of(_config(description, where), "Model")(_config(description, where))
     except (RuntimeError, TypeError, KeyError, AttributeError, ZeroDivisionError, ValueError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{where}: transformers can't build the model ({error!s:.200})") from error
+        raise DataError(f"{where}: transformers can't build the model ({_short(error)})") from error
     if any(p.padding_idx not in (None, 1) for p in _position_tables(model)):
         raise DataError(
             f"{where}: positions are counted from a padding token that is not 1, which is not supported"
@@ -211,7 +211,7 @@ def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str)
                 **_precision(torch.float32),
             )  # fmt: skip
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{where}: transformers can't load the weights ({error!s:.200})") from error
+        raise DataError(f"{where}: transformers can't load the weights ({_short(error)})") from error
     prefix = "" if head == "Model" else f"{kind.base_model_prefix}."
     missing = sorted(
         name for name in found["missing_keys"] if name.startswith(prefix) and "pooler." not in name
@@ -245,7 +245,7 @@ def _precision(dtype: torch.dtype) -> dict[str, Any]:
     return {"dtype" if int(transformers.__version__.split(".")[0]) > 4 else "torch_dtype": dtype}
 
 
-def _config(description: dict[str, Any]) -> Any:
+def _config(description: dict[str, Any], where: str = "--hf-encoder") -> Any:
     """transformers' configuration of a description.
 
     Raises:
@@ -261,12 +261,17 @@ def _config(description: dict[str, Any]) -> Any:
     kind = description["config"].get("model_type")
     if not isinstance(kind, str) or kind not in encoders or kind in _REFUSED:
         raise DataError(
-            f"config.json: model_type is {kind!r:.40}, no encoder of text that this transformers has"
+            f"{where}: model_type is {kind!r:.40}, no encoder of text that this transformers has"
         )
     try:
         return CONFIG_MAPPING[kind].from_dict(dict(description["config"]))
     except Exception as error:  # transformers' own checks raise many kinds
-        raise DataError(f"config.json: not a configuration of a {kind} ({error!s:.200})") from error
+        raise DataError(f"{where}: not a configuration of a {kind} ({_short(error)})") from error
+
+
+def _short(error: Exception) -> str:
+    """What a library says, on one line."""
+    return " ".join(str(error).split())[:200]
 
 
 def _class_of(config: Any, head: str) -> Any:

@@ -15,6 +15,7 @@ import fake_index
 import glue_samples
 import hf_models
 import numpy as np
+from hf_encoders import save_encoder
 from small_wordnet import small_wordnet
 from support import question, write_json_lines, write_task, wsc_line
 from token_data import span_question, write_squad
@@ -31,6 +32,7 @@ from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.data.tags.columns import read_columns
 from fairseq_adv.data.text.labelled_folder import check_folder
+from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 from fairseq_adv.data.workspace import finished
@@ -44,6 +46,7 @@ from fairseq_adv.evaluation.word_attacks.candidates import Neighbours
 from fairseq_adv.evaluation.word_attacks.wordnet import WordNet
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv.hub.minilm import unpack_model
+from fairseq_adv.models import transformers_models
 from fairseq_adv.retrieval.sentences import survey
 
 
@@ -198,6 +201,21 @@ def _reconverted(folder: Path) -> object:
     return convert_hf_checkpoint(folder / "source", folder / "out")
 
 
+def _as_it_is(folder: Path) -> object:
+    folder.rmdir()
+    return save_encoder(folder, "deberta-v3")
+
+
+def _built(folder: Path) -> object:
+    """As ``--arch hf_encoder`` builds it."""
+    description, tensors = transformers_models.read(folder)
+    parts = transformers_models.described(description)
+    config = transformers_models.configuration(parts, {})
+    words = len(vocabulary_rows(parts["config"]["vocab_size"], parts["special"]))
+    config = transformers_models.with_fairseqs_ids(config, words)
+    return transformers_models.build(config, "Model", tensors, str(folder))
+
+
 def _convert(folder: Path) -> object:
     out = folder.parent / "out"
     try:
@@ -326,6 +344,10 @@ READERS: dict[str, Reader] = {
     "index of shards": Reader("model.safetensors.index.json", _bert, _convert),
     "safetensors": Reader("b.safetensors", _bert, _convert),
     "tokenizer_config.json": Reader("tokenizer_config.json", _bert, _convert),
+    "hf config.json": Reader("config.json", _as_it_is, _built),
+    "hf safetensors": Reader("model.safetensors", _as_it_is, _built),
+    "hf tokenizer.json": Reader("tokenizer.json", _as_it_is, _tokenizer),
+    "hf tokenizer_config.json": Reader("tokenizer_config.json", _as_it_is, _tokenizer),
     "bert vocab.txt": Reader("vocab.txt", _bert, _convert),
     "tokenizer.json": Reader("tokenizer.json", _fast_bert, _convert),
     "bpe tokenizer.json": Reader("tokenizer.json", _fast_roberta, _convert),

@@ -51,7 +51,7 @@ OFTEN = (
     "vocab.bpe", "spiece.model", "index", "manifest", "log", "submission", "neighbours", "wordnet data.noun",
     "safetensors", "wheel", "source package",
 )  # fmt: skip
-OFTEN_JSON = ("arc", "squad", "neighbours", "manifest", "config.json", "tokenizer.json")
+OFTEN_JSON = ("arc", "squad", "neighbours", "manifest", "config.json", "tokenizer.json", "hf config.json")
 
 
 @pytest.mark.parametrize(("name", "examples"), cases(READERS, OFTEN))

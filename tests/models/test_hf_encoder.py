@@ -373,3 +373,35 @@ def test_stock_fairseq_train_trains_it_too(
     assert done.returncode == 0, done.stderr[-2000:]
     assert (tmp_path / "checkpoint_last.pt").is_file()
     assert flat(build(args)).numel() > 0
+
+
+YAML = """
+common: {{cpu: true, user_dir: {user_dir}}}
+task: {{_name: sentence_prediction, data: {data}, num_classes: 3, init_token: 0, separator_token: 2,
+  max_positions: 16}}
+criterion: {{_name: freelb, adv_relative: true, adv_lr: 0.0033, adv_max_norm: 0.01, adv_init_mag: 0.005}}
+model: {{_name: hf_encoder, hf_model: {encoder}, dropout: 0.2}}
+dataset: {{batch_size: 4, num_workers: 0}}
+optimizer: {{_name: adam, lr: [0.01]}}
+optimization: {{max_update: 2, lr: [0.01]}}
+lr_scheduler: {{_name: fixed}}
+checkpoint: {{save_dir: {save}}}
+"""
+
+
+def test_a_yaml_trains_it(hf_data: dict[str, Path], encoders: dict[str, Path], tmp_path: Path) -> None:
+    import fairseq_adv
+
+    text = YAML.format(
+        user_dir=Path(fairseq_adv.__file__).parent, data=hf_data["classes"], encoder=encoders["deberta-v3"],
+        save=tmp_path / "save",
+    )  # fmt: skip
+    (tmp_path / "run.yaml").write_text(text)
+    done = run_command(
+        command("fairseq-hydra-train"), "--config-dir", str(tmp_path), "--config-name", "run",
+        f"hydra.run.dir={tmp_path / 'out'}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    model = torch.load(tmp_path / "save" / "checkpoint_last.pt", weights_only=False)["cfg"]["model"]
+    config = transformers_models.described(model["hf_encoder"])["config"]
+    assert (model["dropout"], config["model_type"]) == (0.2, "deberta-v2")

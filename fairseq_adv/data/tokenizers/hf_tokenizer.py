@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
 
@@ -160,9 +161,12 @@ def _named(folder: Path, engine: Any, symbol: str) -> Optional[int]:
         named = json_object(folder / file) if (folder / file).is_file() else {}
         for token in map(named.get, keys):
             token = token.get("content") if isinstance(token, dict) else token
-            number = engine.token_to_id(token) if isinstance(token, str) else None
-            if number is not None:
-                return int(number)
+            if not isinstance(token, str):
+                continue
+            with suppress(UnicodeEncodeError):  # half a surrogate pair is no token
+                number = engine.token_to_id(token)
+                if number is not None:
+                    return int(number)
     if symbol == "<pad>" and (folder / "config.json").is_file():
         number = json_object(folder / "config.json").get("pad_token_id")
         return number if type(number) is int else None
