@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from fairseq.logging import metrics
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
-from torch import Tensor, nn
+from torch import nn
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.temperature import read_temperature, save_temperature
@@ -93,7 +94,7 @@ def evaluate(
         for sample in trained.batches(split, batch_size, doing=f"validating {split}"):
             logs.append(trained.task.valid_step(sample, trained.model, criterion)[2])
             if names:
-                logits.append(outputs[-1].float().cpu())
+                logits.append(outputs[-1][0].float().cpu())
                 right.append(sample["target"].view(-1).cpu())
             outputs.clear()
     if not logs:
@@ -124,10 +125,10 @@ def calibrate(path: Path, validated: Validated, split: str) -> float:
 
 
 @contextmanager
-def _outputs(model: nn.Module) -> Iterator[list[Tensor]]:
-    """What the model returns first, call by call, in the block."""
-    found: list[Tensor] = []
-    hook = model.register_forward_hook(lambda _, __, output: found.append(output[0]))
+def _outputs(model: nn.Module) -> Iterator[list[Any]]:
+    """What the model returns in the block, call by call."""
+    found: list[Any] = []
+    hook = model.register_forward_hook(lambda _, __, output: found.append(output))
     try:
         yield found
     finally:

@@ -52,6 +52,9 @@ def load(
     (``text_classification``) or in that data folder. An ensemble predicts the mean of its members'
     log-probabilities, or of their numbers.
 
+    A single model's probabilities are those at the temperature stored beside its checkpoint by ``fairseq-adv
+    validate --calibrate``, if there is one.
+
     Args:
         checkpoints: written by fairseq-train, with ``--task sentence_prediction``, ``text_classification``,
             ``tagging``, ``span_qa`` or a multiple-choice task of this project. Only one for ``tagging`` and

@@ -39,6 +39,13 @@ def test_a_separator_is_found_and_told_if_it_is_not_the_endings(
     assert [record.getMessage() for record in caplog.records] == told
 
 
+def test_the_separator_is_the_one_that_gives_each_row_as_many_cells(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text, in English;label\none;1\ntwo, three;2\n")
+    rows = [{"text, in English": "one", "label": "1"}, {"text, in English": "two, three", "label": "2"}]
+    assert [row for _, row in read_table(path)] == rows
+
+
 def test_class_and_text_lines_stay_what_they_are(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("pos good, fine\nneg bad, dull\n")  # a comma in each line, but no such columns
