@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers.hf_tokenizer import special_ids, vocabulary_rows
-from fairseq_adv.data.tokenizers.special_tokens import ROLES
+from fairseq_adv.data.tokenizers.hf_tokenizer import check_special, check_words, special_ids, vocabulary_rows
 from fairseq_adv.perturbation import EncoderParts
 
 # Keys that name code, or how a model is run instead of what it computes; and those of a former head.
@@ -93,10 +92,9 @@ def described(text: Any) -> dict[str, Any]:
     try:
         found = json.loads(text[len(_PREFIX) :])
         config, special = found["config"], found["special"]
-        if set(special) != set(ROLES) or not all(type(one) in (int, type(None)) for one in special.values()):
-            raise ValueError("special tokens")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DataError(f"--hf-encoder is not the configuration of an encoder ({error!s:.100})") from error
+    check_special(special, "--hf-encoder")
     return {"config": _plain(config, "--hf-encoder"), "special": special}
 
 
@@ -111,9 +109,7 @@ def _plain(given: Any, where: str) -> dict[str, Any]:
     config = {str(key): value for key, value in given.items() if not _DROPPED.fullmatch(str(key))}
     if config.get("is_encoder_decoder") or config.get("is_decoder") or config.get("add_cross_attention"):
         raise DataError(f"{where}: a decoder. Pass the folder of an encoder")
-    words = config.get("vocab_size")
-    if type(words) is not int or words < 1:
-        raise DataError(f"{where}: vocab_size is {words!r:.40}, not a number of tokens")
+    check_words(config.get("vocab_size"), where)
     for key, value in config.items():
         if re.search("layer|group|block|depth", key) and type(value) is int and value > _MOST_LAYERS:
             raise DataError(f"{where}: {key} is {value}, more than {_MOST_LAYERS}")

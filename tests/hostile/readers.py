@@ -32,8 +32,9 @@ from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.data.tags.columns import read_columns
 from fairseq_adv.data.text.labelled_folder import check_folder
+from fairseq_adv.data.tokenizers import HF_VOCABULARY
 from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
-from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 from fairseq_adv.data.workspace import finished
 from fairseq_adv.data.wsc.superglue import detokenised, read_wsc
@@ -206,7 +207,13 @@ def _as_it_is(folder: Path) -> object:
     return save_encoder(folder, "deberta-v3")
 
 
-def _built(folder: Path) -> object:
+def _kept(folder: Path) -> object:
+    """As it stands beside data."""
+    save_encoder(folder.parent / "encoder", "electra")
+    return save_tokenizer(folder, tokenizer_for_encoder(folder.parent / "encoder"))
+
+
+def built_as_it_is(folder: Path) -> object:
     """As ``--arch hf_encoder`` builds it."""
     description, tensors = transformers_models.read(folder)
     parts = transformers_models.described(description)
@@ -344,9 +351,10 @@ READERS: dict[str, Reader] = {
     "index of shards": Reader("model.safetensors.index.json", _bert, _convert),
     "safetensors": Reader("b.safetensors", _bert, _convert),
     "tokenizer_config.json": Reader("tokenizer_config.json", _bert, _convert),
-    "hf config.json": Reader("config.json", _as_it_is, _built),
-    "hf safetensors": Reader("model.safetensors", _as_it_is, _built),
+    "hf config.json": Reader("config.json", _as_it_is, built_as_it_is),
+    "hf safetensors": Reader("model.safetensors", _as_it_is, built_as_it_is),
     "hf tokenizer.json": Reader("tokenizer.json", _as_it_is, _tokenizer),
+    "hf vocabulary": Reader(HF_VOCABULARY, _kept, _tokenizer),
     "hf tokenizer_config.json": Reader("tokenizer_config.json", _as_it_is, _tokenizer),
     "bert vocab.txt": Reader("vocab.txt", _bert, _convert),
     "tokenizer.json": Reader("tokenizer.json", _fast_bert, _convert),

@@ -6,15 +6,21 @@ import json
 import os
 import shutil
 import struct
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import hf_models
 import pytest
 from commands import refusal
+from hf_encoders import save_encoder
 from hostile_files import CHECKPOINTS
+from readers import built_as_it_is
 from safetensors.torch import load_file
 from support import CommandMain, slow
+
+from fairseq_adv.data.errors import DataError
 
 Change = Callable[[Path, Path], object]  # of the folder, and the canary that code would make
 
@@ -137,6 +143,40 @@ def test_a_model_is_refused(name: str, bert: Path, tmp_path: Path, run: CommandM
     MODELS[name](folder, tmp_path / "canary")
     with_code(folder, tmp_path / "canary")
     assert str(folder) in refusal(run, tmp_path, "convert", folder, tmp_path / "out")
+
+
+AS_IT_IS: dict[str, Change] = {
+    **{name: change for name, change in MODELS.items() if not name.startswith("words")},
+    "tokens without an end": linked("tokenizer.json", "/dev/zero"),
+    "tokens from a pipe": piped("tokenizer.json"),
+    "tokens nested too deep": replaced("tokenizer.json", b'{"a":' * 100_000),
+}
+
+
+@pytest.mark.usefixtures("two_gigabytes_more")
+@pytest.mark.parametrize("name", [slow(name) if name in SELDOM else name for name in AS_IT_IS])
+def test_a_model_is_refused_as_it_is(name: str, tmp_path: Path) -> None:
+    """By ``--arch hf_encoder``, which reads it in this process."""
+    folder = tmp_path / "hf"
+    save_encoder(folder, "bert")
+    AS_IT_IS[name](folder, tmp_path / "canary")
+    with_code(folder, tmp_path / "canary")
+    begun = time.process_time()
+    with pytest.raises(DataError) as refused:
+        built_as_it_is(folder)
+    assert time.process_time() - begun < 10 and not (tmp_path / "canary").exists()
+    assert str(folder) in str(refused.value) and len(str(refused.value)) < 1000
+
+
+@pytest.mark.parametrize("name", IGNORED)
+def test_what_others_would_run_is_not_looked_at_as_it_is(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "hf"
+    save_encoder(folder, "bert")
+    IGNORED[name](folder, tmp_path / "canary")
+    with_code(folder, tmp_path / "canary")
+    assert type(built_as_it_is(folder)).__name__ == "BertModel"
+    assert not (tmp_path / "canary").exists()
+    assert "modeling" not in sys.modules
 
 
 @pytest.mark.parametrize("name", IGNORED)

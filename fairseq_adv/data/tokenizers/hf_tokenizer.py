@@ -12,13 +12,15 @@ import numpy as np
 from fairseq.data import Dictionary
 from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
 
-from fairseq_adv.data.checked_json import COUNT, OBJECT, checked_object, json_object
+from fairseq_adv.data.checked_json import COUNT, json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers import HF_VOCABULARY
 from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, ROLES
 from fairseq_adv.data.tokenizers.text_to_ids import NO_TEXT, CompiledTokenizer, Offsets, Piece, TokenToIds
 
 _OTHER_ROLES = {"<s>": "bos_token", "</s>": "eos_token"}  # where ROLES names no token
+
+_MOST_WORDS = 10_000_000  # ten times what the largest encoder has
 
 
 class HFTokenizer(CompiledTokenizer):
@@ -93,13 +95,28 @@ def _vocabulary(folder: Path) -> dict[str, Any]:
     """The tokenizer's options: the number of words, the special ids, and the separators of a pair."""
     path = folder / HF_VOCABULARY
     if path.is_file():
-        kinds = {"words": COUNT, "special": OBJECT, "separators": COUNT}
-        text = path.read_text(encoding="utf-8")
-        return checked_object(text, kinds, str(path), "Prepare the data again.")
+        options = json_object(path, "Prepare the data again.")
+        check_words(options.get("words"), str(path))
+        check_special(options.get("special"), str(path))
+        if not COUNT[1](options.get("separators")):
+            raise DataError(f"{path}: separators must be {COUNT[0]}. Prepare the data again.")
+        return options
     words = json_object(folder / "config.json").get("vocab_size")
-    if type(words) is not int or words < 1:
-        raise DataError(f"{folder / 'config.json'}: vocab_size is {words!r:.40}, not a number of tokens")
+    check_words(words, str(folder / "config.json"))
     return {"words": words, "special": special_ids(folder), "separators": separators(folder)}
+
+
+def check_words(words: Any, where: str) -> None:
+    """Raises DataError unless this can be the number of rows of a vocabulary."""
+    if type(words) is not int or not 1 <= words <= _MOST_WORDS:
+        raise DataError(f"{where}: vocab_size is {words!r:.40}, not a number of tokens up to {_MOST_WORDS:,}")
+
+
+def check_special(special: Any, where: str) -> None:
+    """Raises DataError unless these are an encoder's ids of fairseq's symbols."""
+    is_table = isinstance(special, dict) and set(special) == set(ROLES)
+    if not is_table or not all(number is None or COUNT[1](number) for number in special.values()):
+        raise DataError(f"{where}: special must have the encoder's ids of {', '.join(ROLES)}")
 
 
 def load_engine(folder: Path) -> Any:
