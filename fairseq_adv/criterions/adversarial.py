@@ -1,16 +1,13 @@
 """What FreeLB and its relatives share: the perturbation of a mini-batch, the dropout masks and the logs."""
 
-import logging
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum
-from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.logs import Log, Logged, Scored, on_host, sizes_of
+from fairseq_adv.criterions.logs import Log, Logged, Scored, sizes_of
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.method_options import SHARE_DROPOUT, MethodConfig, option
 from fairseq_adv.criterions.mini_batch import MiniBatch
@@ -20,9 +17,7 @@ from fairseq_adv.perturbation import Perturbation, float32_embedding
 from fairseq_adv.perturbation.geometry import NORM_TYPES
 from fairseq_adv.perturbation.precision import warn_of_rounding
 
-logger = logging.getLogger(__name__)
 NORM_TYPE_CHOICES = ChoiceEnum(list(NORM_TYPES))
-USUAL_RATIOS = (0.001, 0.1)  # ||delta|| / ||X||: less has no effect, more drowns out the text
 
 
 def steps(meaning: str, default: int = 3) -> Any:
@@ -88,10 +83,6 @@ class AdversarialMethod(Method):
         if "start" in vars(cls):
             tell("AdversarialMethod.start", "MiniBatch.noise, which perturbation calls")
 
-    def __init__(self, cfg: PerturbationConfig, task: FairseqTask) -> None:
-        super().__init__(cfg, task)
-        self._warned_of_ratio = False
-
     @property
     def start_update(self) -> int:
         return self.cfg.adv_start_update
@@ -100,6 +91,12 @@ class AdversarialMethod(Method):
     def is_plain(self) -> bool:
         """Whether delta is 0 in every pass; the update is then bitwise identical to a standard one."""
         return self.cfg.adv_steps == 1 and self.cfg.adv_init_mag == 0
+
+    @property
+    def size_option(self) -> str:
+        cfg = self.cfg
+        is_bounded = 0 < cfg.adv_max_norm <= cfg.adv_steps * cfg.adv_lr + cfg.adv_init_mag
+        return "adv_max_norm" if is_bounded else "adv_lr"
 
     def step(self, batch: MiniBatch) -> Log:
         """:meth:`adversarial_step`, with the sum of embeddings and delta in fp32 up to the layer norm."""
@@ -119,19 +116,6 @@ class AdversarialMethod(Method):
             "adv_loss_first, use a larger delta, --amp, or fp32.",
         )
         super().check_before_training(model)
-
-    def _reduce_metrics(self, reduce_metrics: Any, logging_outputs: list[Log], criterion: Any) -> None:
-        logging_outputs = on_host(logging_outputs)
-        super()._reduce_metrics(reduce_metrics, logging_outputs, criterion)
-        measured = [log for log in logging_outputs if "adv_ratio" in log]
-        examples = sum(log["nexamples"] for log in measured)
-        if not examples or self.is_plain or self._warned_of_ratio:
-            return
-        ratio = sum(log["adv_ratio"] for log in measured) / examples
-        if math.isfinite(ratio) and not USUAL_RATIOS[0] <= ratio <= USUAL_RATIOS[1]:
-            # fairseq shows it on the first worker only
-            logger.warning(ratio_advice(self.cfg, ratio, self.train_sizes))
-            self._warned_of_ratio = True
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:
         """delta of the mini-batch; ``update`` seeds its random start (``None``: the batch's own update)."""
@@ -162,17 +146,3 @@ class AdversarialMethod(Method):
         """
         ends = {"adv_loss_first": losses[0], "adv_loss_last": losses[-1]}
         return self.log(predictions, loss, sample, **ends, **sizes_of(delta), **more)
-
-
-def ratio_advice(cfg: PerturbationConfig, ratio: float, shares: str) -> str:
-    """What to change if ``adv_ratio`` is outside the usual range; ``shares`` are sizes within it."""
-    least, most = USUAL_RATIOS
-    is_bounded = 0 < cfg.adv_max_norm <= cfg.adv_steps * cfg.adv_lr + cfg.adv_init_mag
-    words = ("larger", "smaller") if ratio > most else ("smaller", "larger")
-    advice = f"Pass a {words[1]} {'--adv-max-norm' if is_bounded else '--adv-lr'}"
-    if not cfg.adv_relative:
-        advice += f", or sizes as shares of the embeddings: {shares}"
-    return (
-        f"adv_ratio is {ratio:.2g}: the perturbation is {words[0]} than the usual {least:g} to {most:g} of "
-        f"the norm of this encoder's embeddings. {advice}"
-    )

@@ -114,6 +114,7 @@ class ALUMCriterion(Method):
         Logged("vat_divergence_zero", per="vat_zero_size", in_bits=True, digits=12),
         Logged("vat_norm_inf", digits=9),
         Logged("vat_norm_l2", digits=9),
+        Logged("adv_ratio", digits=9),
         Logged("vat_cosine", digits=4),
         Logged("vat_skipped", per=None),
     )
@@ -121,6 +122,14 @@ class ALUMCriterion(Method):
     @property
     def start_update(self) -> int:
         return self.cfg.vat_start_update
+
+    @property
+    def size_option(self) -> str:
+        cfg, projection = self.cfg, str(self.cfg.vat_projection)
+        if projection == "unit":  # it gives delta a size of its own
+            return ""
+        is_bounded = projection == "clamp" or cfg.vat_epsilon <= cfg.vat_steps * cfg.vat_step_size
+        return "vat_epsilon" if is_bounded else "vat_step_size"
 
     def plain_step(self, batch: MiniBatch) -> Log:
         log = super().plain_step(batch)

@@ -36,6 +36,7 @@ class FloodingCriterion(Method):
     """
 
     cfg: FloodingConfig
+    train_sizes = "--flood-level 0.15"
 
     @classmethod
     def own_options(cls) -> set[str]:

@@ -20,6 +20,7 @@ from fairseq_adv.criterions.flood import Flood, check_flood_options
 from fairseq_adv.criterions.logs import Log, Logged, Scored, complete, on_host, reduce_logs
 from fairseq_adv.criterions.method_options import MethodConfig, check_options, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
+from fairseq_adv.criterions.ratio import is_useful
 from fairseq_adv.criterions.renamed import tell
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.checkpoint_files import let_criterions_read_checkpoints
@@ -126,6 +127,7 @@ class Method(FairseqCriterion):
         self._last_log: Log | None = None
         self.update_logs: list[Log] = []
         self._update = -1
+        self._is_useful = True
         self._kept: dict[str, Any] = {}
         self._parts: list[ModelParts] = []
         self.shares_dropout = self.dropout_option != "" and self._has_shared_dropout()
@@ -156,6 +158,11 @@ class Method(FairseqCriterion):
         log = self.log(predictions, loss, batch.sample)
         batch.descend(loss)
         return log
+
+    @property
+    def size_option(self) -> str:
+        """The option that makes the perturbation larger or smaller; "": there is none."""
+        return self.sizes[-1] if self.sizes else ""
 
     @property
     def start_update(self) -> int:
@@ -363,6 +370,7 @@ class Method(FairseqCriterion):
             self.objective.reduce_metrics(logging_outputs)
             if self.flood is not None:
                 self.flood.reduce_metrics(logging_outputs)
+        self._is_useful = self._is_useful and is_useful(self, logging_outputs)
 
     def _sizes(self, loss: Tensor, sample: Sample) -> Log:
         return {

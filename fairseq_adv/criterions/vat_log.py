@@ -27,6 +27,7 @@ def ascent_log(delta: Perturbation, gradient: Tensor, usable: Tensor, divergence
         "vat_divergence_start": divergences[0],
         "vat_norm_inf": inf.sum(),
         "vat_norm_l2": l2.sum(),
+        "adv_ratio": delta.relative_norm().sum(),
         "vat_cosine": cosine(delta.value(), gradient, delta.groups).sum(),
         "vat_skipped": 1 - usable.long(),
         "nexamples": inf.numel(),

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from fairseq_adv.perturbation import geometry
 from fairseq_adv.perturbation.embeddings import Perturbation
 from fairseq_adv.perturbation.precision import layer_norm_after
 
@@ -44,6 +45,11 @@ class NormalizedPerturbation(Perturbation):
 
         with self.layer_norm.register_forward_pre_hook(add_delta), super().applied(differentiable, defers):
             yield
+
+    def relative_norm(self) -> Tensor:
+        """||delta|| / ||LN(X)||, (examples,) fp32."""
+        ones = self.mask.unsqueeze(-1).expand_as(self.value())
+        return self.norm("l2") / geometry.example_norm(ones.float(), "l2", self.groups)
 
     def added(self, output: Tensor, delta: Tensor) -> Tensor:
         return output

@@ -1,4 +1,4 @@
-"""A perturbation of an unusual size for the encoder is reported once a run, with what to change."""
+"""A perturbation of no useful size for the encoder is reported once a run, with what to change."""
 
 from __future__ import annotations
 
@@ -7,24 +7,43 @@ from pathlib import Path
 import pytest
 from support import CREAT_ARGS, batch, build, train_args
 
+from fairseq_adv.criterions import methods
+from fairseq_adv.criterions.ratio import USEFUL_RATIOS
+
 LARGE = ["--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
 
 
 @pytest.mark.parametrize(
     ("words", "advice"),
     [
-        (["freelb", *LARGE], "larger than the usual 0.001 to 0.1 of the norm of this encoder's embeddings. "
+        (["freelb", *LARGE], "larger than the useful 0.001 to 0.1 of the norm of this encoder's embeddings. "
          "Pass a smaller --adv-max-norm, or sizes as shares of the embeddings: --adv-relative"),
-        (["pgd", "--adv-lr", "1e-6"], "smaller than the usual 0.001 to 0.1 of the norm of this "
+        (["pgd", "--adv-lr", "1e-6"], "smaller than the useful 0.001 to 0.1 of the norm of this "
          "encoder's embeddings. Pass a larger --adv-lr, or sizes"),
         (["creat", *CREAT_ARGS], "--adv-relative --adv-max-norm 0.01 --adv-lr 0.01 --creat-init-std 0.005"),
         (["yopo", "--adv-relative", "--adv-lr", "0.3"], "Pass a smaller --adv-lr"),
         (["freelb", "--adv-relative", "--adv-lr", "0.0033", "--adv-max-norm", "0.01"], ""),
         (["freelb", "--adv-steps", "1"], ""),  # plain training, which the user has asked for
+        (["tavat", *LARGE], "Pass a smaller --adv-max-norm, or sizes as shares"),
+        (["infobert", "--adv-lr", "1e-6"], "Pass a larger --adv-lr, or sizes as shares"),
+        (["freeat", "--adv-relative", "--adv-lr", "0.3", "--adv-max-norm", "0.5"], "--adv-max-norm"),
+        (["r3f"], "smaller than the useful 0.001 to 0.1 of the norm of this encoder's embeddings. Pass a "
+         "larger --r3f-epsilon, or sizes as shares of the embeddings: --r3f-relative --r3f-epsilon 0.1"),
+        (["r3f", "--r3f-epsilon", "0"], ""),  # the divergence of the dropout masks alone
+        (["noise", "--noise-relative", "--noise-size", "1"], "a smaller --noise-size"),
+        (["alum_vat"], "Pass a larger --vat-epsilon, or sizes as shares of the embeddings: --vat-relative"),
+        (["smart", "--store-ema", "--vat-epsilon", "9", "--vat-step-size", "4"], "smaller --vat-step-size"),
+        (["smart", "--store-ema", "--vat-epsilon", "3", "--vat-step-size", "4"], "smaller --vat-epsilon"),
+        (["alum_vat", "--vat-projection", "unit"], ""),  # no option changes its size
+        (["sift", "--vat-epsilon", "1e-5"], "embeddings. Pass a larger --vat-epsilon"),
+        (["sift"], ""),
     ],
-    ids=["large", "small", "creat", "relative", "usual", "plain"],
+    ids=[
+        "large", "small", "creat", "relative", "useful", "plain", "tavat", "infobert", "freeat", "r3f",
+        "r3f-no-noise", "noise", "alum", "smart-step", "smart", "unit", "sift", "sift-useful",
+    ],
 )  # fmt: skip
-def test_an_unusual_ratio_is_reported_once(
+def test_a_useless_ratio_is_reported_once(
     data: Path, words: list[str], advice: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = build(train_args(data, None, *words))
@@ -32,7 +51,23 @@ def test_an_unusual_ratio_is_reported_once(
         run.trainer.train_step([batch(run, rows)])
     found = [record.getMessage() for record in caplog.records if "adv_ratio" in record.getMessage()]
     assert len(found) == bool(advice) and all(advice in text for text in found)
-    assert all(text.endswith(advice) for text in found if "--adv-relative" in words)
+    has_shares = {"--adv-relative", "--noise-relative", "sift"} & {*words}
+    assert all(text.endswith(advice) for text in found if has_shares)
+
+
+@pytest.mark.parametrize("name", [name for name in methods() if methods()[name].train_sizes])
+def test_what_train_fills_in_is_useful(data: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    method = methods()[name]
+    run = build(train_args(data, None, name, *method.train_sizes.split(), *method.train_options.split()))
+    run.trainer.train_step([batch(run, [0, 1, 2])])
+    assert "adv_ratio" not in caplog.text
+    (log,) = run.criterion.update_logs
+    assert name == "flooding" or USEFUL_RATIOS[0] < log["adv_ratio"] / log["nexamples"] < USEFUL_RATIOS[1]
+
+
+def test_every_method_is_filled_in() -> None:
+    """standard has nothing to fill in, and sift's own defaults fit every encoder."""
+    assert {name for name, method in methods().items() if not method.train_sizes} == {"standard", "sift"}
 
 
 def test_validation_reports_nothing(data: Path, caplog: pytest.LogCaptureFixture) -> None:
