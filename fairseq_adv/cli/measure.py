@@ -78,14 +78,16 @@ def validate(args: argparse.Namespace) -> None:
 COMPARE = """\
 Compares training runs side by side: best dev score, losses in nats, seconds per update.
 
-RUN is the --save-dir of a training run. Its train.log is read: fairseq-adv train writes one, fairseq-train
-with --log-format json --log-file RUN/train.log. Without a log, the checkpoints are read, which record less
-and give no learning curves. With --epsilon the best checkpoints are also attacked. Missing values are shown
-as –.
+RUN is the --save-dir of a training run, or a folder of such folders, or a glob pattern; what is no run is
+skipped. Runs that differ only in the seed are one row, with means and their 95 % intervals.
+
+A run's train.log is read: fairseq-adv train writes one, fairseq-train with --log-format json --log-file
+RUN/train.log. Without a log, the checkpoints are read, which record less and give no learning curves. With
+--epsilon the best checkpoints are also attacked. Missing values are shown as –.
 
 Examples:
   fairseq-adv compare out/standard out/freelb
-  fairseq-adv compare out/* --metric mcc --curves out/curves.png
+  fairseq-adv compare out/sweep --metric mcc --curves out/curves.png
   fairseq-adv compare out/standard out/freelb --epsilon 0.01 0.02 --relative
 """
 
@@ -93,7 +95,14 @@ Examples:
 def compare_options(parser: VerbParser) -> None:
     parser.describe(COMPARE, check=check_unit)
     add = parser.add_argument
-    add("runs", nargs="+", type=Path, metavar="RUN", help="the --save-dir of a training run")
+    add(
+        "runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="the --save-dir of a training run, or a folder of them",
+    )
+    add("--each", action="store_true", help="a row for each run, also if only the seed differs")
     add("--metric", help="validation metric to show (default: each run's own)")
     add("--curves", type=Path, metavar="FILE", help="write learning curves to this .png")
     add("--epsilon", type=positive, nargs="+", default=[], metavar="E",
@@ -108,6 +117,7 @@ def compare_options(parser: VerbParser) -> None:
 
 def compare(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.attack_settings import Attack
+    from fairseq_adv.evaluation.find_runs import find_runs, join_seeds
     from fairseq_adv.evaluation.summaries import summarise, table
 
     steps = 5 if args.steps is None else args.steps
@@ -126,14 +136,16 @@ def compare(args: argparse.Namespace) -> None:
         )
     if args.curves is not None and args.curves.suffix.lower() != ".png":
         raise DataError(f"--curves {args.curves}: pass a file name that ends in .png")
+    runs, others = find_runs(args.runs)
+    if others:
+        print(f"note: skipped, no runs: {', '.join(map(str, others))}", file=sys.stderr)
     rows = [
-        summarise(run, args.metric, attacks, batches=args.batches, precision=args.precision)
-        for run in args.runs
+        summarise(run, args.metric, attacks, batches=args.batches, precision=args.precision) for run in runs
     ]
     if len({row.name for row in rows}) < len(rows):
-        for row, run in zip(rows, args.runs):
+        for row, run in zip(rows, runs):
             row.name = str(run)
-    print(table(rows, attacks))
+    print(table(rows if args.each else join_seeds(rows), attacks))
     if args.curves is not None:
         from fairseq_adv.evaluation.plots import draw_runs
 

@@ -15,6 +15,11 @@ from fairseq_adv.data.io import breaks_a_line
 
 INNER, TRAIN, VALID = "train_inner", "train", "valid"
 _UPDATES = "num_updates"
+# Options that may differ between runs of one setting: 'seed': 1, seed=1.
+_OWN = re.compile(
+    r"\b(seed|no_seed_provided|save_dir|log_file|tensorboard_logdir|wandb_project|aim_\w+|device_id"
+    r"|distributed_(init_method|port)|job_logging_cfg)'?(: |=)('[^']*'|[^,)}]*)"
+)
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,24 @@ def logged_options(path: Path, section: str) -> dict[str, str]:
     found = re.findall(rf"'{section}': \{{([^{{}}]*)\}}", text)
     pairs = re.findall(r"'(\w+)': ('[^']*'|\[[^\]]*\]|[^,]+)", found[-1]) if found else []
     return {name: value.strip("'") for name, value in pairs}
+
+
+def logged_configuration(path: Path) -> str:
+    """The line with all options; of several starts, the last one's. "" if there is none."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return next(
+        (line[line.index("{'_name'") :] for line in reversed(lines) if "{'_name': None, 'common'" in line), ""
+    )
+
+
+def seed_and_setting(configuration: str) -> tuple[str, str]:
+    """The seed in fairseq's configuration, and all of it but the seed and the run's own places.
+
+    Args:
+        configuration: as text.
+    """
+    seed = re.search(r"\bseed'?(?:: |=)(\d+)", configuration)
+    return ("", "") if seed is None else (seed[1], _OWN.sub("", configuration))
 
 
 def _log_line(line: str) -> LogLine | None:

@@ -17,7 +17,14 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.workspace import differences
 from fairseq_adv.evaluation.attack import Attack
-from fairseq_adv.evaluation.run_logs import log_lines, logged_options, loss_nats, read_log
+from fairseq_adv.evaluation.run_logs import (
+    log_lines,
+    logged_configuration,
+    logged_options,
+    loss_nats,
+    read_log,
+    seed_and_setting,
+)
 from fairseq_adv.evaluation.trained import attack_checkpoint, read_checkpoint, reported_as_data_error
 
 LOG, BEST, LAST = "train.log", "checkpoint_best.pt", "checkpoint_last.pt"
@@ -47,6 +54,10 @@ class Summary:
     train_losses: list[Point] = field(default_factory=list)
     dev_losses: list[Point] = field(default_factory=list)  # (updates, loss in nats) of each validation
     dev_scores: list[Point] = field(default_factory=list)  # (updates, score) of each validation
+    seed: str = ""
+    setting: str = ""  # all its options but the seed and its places; "" if they are not known
+    # of a mean over seeds: half the width of the 95 % interval of score, loss, each attack's two numbers
+    halves: list[float] = field(default_factory=list)
 
 
 def summarise(
@@ -89,6 +100,7 @@ def _from_log(folder: Path, metric: str | None) -> Summary:
     summary = Summary(
         folder.resolve().name, criterion.get("_name", ""), sizes(criterion), metric=_not_loss(name)
     )
+    summary.seed, summary.setting = seed_and_setting(logged_configuration(path))
     scored = [values for values in log.valid if name in values]
     if summary.metric:
         summary.dev_scores = [(values["num_updates"], values[name]) for values in scored]
@@ -141,6 +153,7 @@ def _from_checkpoints(folder: Path, metric: str | None) -> Summary:
     summary = Summary(
         folder.name, criterion.get("_name", ""), sizes(criterion), metric=_not_loss(metric or own)
     )
+    summary.seed, summary.setting = seed_and_setting(str(best["cfg"]))
     history = last.get("optimizer_history") or [{}]
     updates = history[-1].get("num_updates")
     summary.updates = None if updates is None else int(updates)
@@ -262,8 +275,9 @@ def table(rows: Sequence[Summary], attacks: Sequence[Attack] = ()) -> str:
     body = [
         [
             row.name, row.criterion or "–", "–" if row.updates is None else str(row.updates),
-            _shown(row.score, 2) + ("" if one else f" {row.metric}".rstrip()),
-            _shown(row.epoch, 0), _shown(row.loss, 3), _shown(row.seconds_per_update, 2), row.sizes or "–",
+            _shown(row.score, 2, _half(row, 0)) + ("" if one else f" {row.metric}".rstrip()),
+            _shown(row.epoch, 0), _shown(row.loss, 3, _half(row, 1)), _shown(row.seconds_per_update, 2),
+            row.sizes or "–",
         ]
         for row in rows
     ]  # fmt: skip
@@ -275,12 +289,17 @@ def table(rows: Sequence[Summary], attacks: Sequence[Attack] = ()) -> str:
         how = attacks[0]
         head[6:6] = [f"{what}@{one.epsilon:g}" for one in attacks for what in ("loss", "acc")]
         for cells, row in zip(body, rows):
-            shown = [(_shown(loss, 3), _shown(accuracy, 2)) for loss, accuracy in row.attacked]
+            shown = [
+                (_shown(loss, 3, _half(row, 2 + 2 * k)), _shown(accuracy, 2, _half(row, 3 + 2 * k)))
+                for k, (loss, accuracy) in enumerate(row.attacked)
+            ]
             cells[6:6] = [cell for pair in shown for cell in pair]
         notes = [
             f"Losses in nats, of the best checkpoint; @{how.epsilon:g}: under attack, after {how.steps} "
             f"ascent steps within {how.radius}."
         ]
+    if any(row.halves for row in rows):
+        notes.append("±: half the width of the mean's 95 % interval over the seeds, by Student's t.")
     widths = [max(len(cells[k]) for cells in [head, *body]) for k in range(len(head))]
     left = (0, 1, len(head) - 1)
     lines = [
@@ -291,5 +310,11 @@ def table(rows: Sequence[Summary], attacks: Sequence[Attack] = ()) -> str:
     return "\n".join(line.rstrip() for line in [*lines, *notes])
 
 
-def _shown(value: float, digits: int) -> str:
-    return "–" if math.isnan(value) else f"{value:.{digits}f}"
+def _half(row: Summary, number: int) -> float:
+    return row.halves[number] if row.halves else math.nan
+
+
+def _shown(value: float, digits: int, half: float = math.nan) -> str:
+    if math.isnan(value):
+        return "–"
+    return f"{value:.{digits}f}" if math.isnan(half) else f"{value:.{digits}f} ± {half:.{digits}f}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def test_learning_curves(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["RUNS"], "neither train.log nor checkpoint_best.pt nor checkpoint_last.pt"),
+        (["RUNS/data"], "neither train.log nor checkpoint_best.pt nor checkpoint_last.pt"),
         (["RUNS/logged", "--steps", "2"], "pass its radius with --epsilon"),
         (["RUNS/logged", "--relative"], "pass its radius with --epsilon"),
         (["RUNS/logged", "--absolute"], "pass its radius with --epsilon"),
@@ -98,3 +99,23 @@ def test_mistakes_end_with_one_line(words: list[str], message: str, runs: Path, 
     done = run(*(word.replace("RUNS", str(runs)) for word in words))
     assert done.returncode == 2 and message in done.stderr
     assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("error: ")
+
+
+def test_a_folder_of_runs(runs: Path, run: CommandMain) -> None:
+    """The same as its runs one by one; what is none is skipped, and named."""
+    done = run(runs)
+    assert done.returncode == 0 and done.stdout == run(runs / "bare", runs / "logged").stdout
+    assert done.stderr == f"note: skipped, no runs: {runs}/data\n"
+
+
+def test_runs_of_several_seeds_are_one_row_unless_each_is_asked_for(
+    runs: Path, tmp_path: Path, run: CommandMain
+) -> None:
+    for seed in (1, 2):
+        other = shutil.copytree(runs / "logged", tmp_path / f"run-{seed}")
+        log = (other / "train.log").read_text()
+        (other / "train.log").write_text(re.sub(r"(\bseed'?(: |=))\d+", rf"\g<1>{seed}", log))
+    rows = run(tmp_path).stdout.splitlines()[2:-2]
+    assert len(rows) == 1 and rows[0].startswith("run (2 seeds) ") and "±" in rows[0]
+    each = run(tmp_path, "--each").stdout.splitlines()[2:-1]
+    assert [line.split()[0] for line in each] == ["run-1", "run-2"]
