@@ -126,7 +126,7 @@ train_step() {
 train_step "4/6 fine-tuning without perturbation" standard --criterion standard
 train_step "5/6 fine-tuning with FreeLB" freelb --criterion freelb --adv-relative --adv-steps 3 \
     --adv-max-norm 0.02 --adv-lr 0.0067 --adv-init-mag 0.01
-told=$(sed -n 's/.*fairseq_adv.*precision_option | //p' "$log" | tail -n 1)
+told=$(sed -n 's/.*fairseq_adv.*precision_option | //p' "$runs/freelb-seed$seed/train.log" | tail -n 1)
 [ -z "$told" ] || printf '    %s\n' "$told"
 
 standard=$runs/standard-seed$seed freelb=$runs/freelb-seed$seed table=$runs/table-seed$seed.txt

@@ -55,9 +55,7 @@ def classification_options(parser: VerbParser) -> None:
 def classification(args: argparse.Namespace) -> None:
     from fairseq_adv.data.classes.prepare_classification import prepare_classification
 
-    config = replace(
-        _config(args), regression=args.regression, allow_odd_labels=args.allow_odd_labels
-    )
+    config = replace(_config(args), regression=args.regression, allow_odd_labels=args.allow_odd_labels)
     _report(prepare_classification(_splits(args), args.out, config))
 
 

@@ -1,7 +1,8 @@
 """Trains on a data folder: one fairseq-train command, with defaults filled in from the data and the encoder.
 
-Other options are passed on to fairseq-train, its tasks and its criterions, and override the defaults. The
-full command is printed first; you can copy, change and run it yourself.
+Other options are passed on to fairseq-train, its tasks and its criterions, and override the defaults.
+--dry-run prints the full command, which you can copy, change and run yourself. What fairseq logs, with its
+configuration and the model, goes to SAVE_DIR/train.log.
 
 Examples:
   fairseq-adv train RTE-bin --encoder minilm --save-dir out/rte
@@ -19,16 +20,23 @@ import shutil
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv_compat.hydra_errors import for_the_user
 
+from .check_options import check_command
 from .data_folder import kind_of
 from .number_types import count
 from .script import RESUMABLE, VerbParser
+from .shown_run import ShownRun
 from .train_command import ON_CPUS, OTHER_STARTS, TrainOptions, train_command
+from .train_log import logged_to
+
+logger = logging.getLogger(__name__)
 
 _FILLED_IN = """
 filled in unless you pass them:
@@ -36,18 +44,21 @@ filled in unless you pass them:
   --task: text_classification, masked_lm, commonsense_qa, qnli_ranking, wsc, arc_retrieval, tagging or
     span_qa, from DATA
   --num-classes or --regression-target, --init-token 0 --separator-token 2 --valid-subset: from DATA
-  --criterion freelb; perturbation sizes relative to the embeddings, with --adv-relative or --vat-relative
+  --criterion freelb; perturbation sizes relative to the embeddings, with --adv-relative, --vat-relative,
+    --noise-relative or --r3f-relative; for flooding --flood-level 0.15
   --precision auto, for our criterions (not with --fp16, --bf16, --amp and the like): on a CPU whose
     processor has products of bf16 numbers (see fairseq-adv doctor) bf16 autocast, else fp32, as
     --precision fp32 asks for; a run that resumes keeps its precision, on whatever processor
   --optimizer torch_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 1.0
   --lr 5e-05 --lr-scheduler polynomial_decay, with warm-up over the first 6 % of the updates
   --batch-size 16 (multiple choice: 8) --required-batch-size-multiple 1 --shorten-method truncate
-  --max-epoch 3 (not with --max-update) --distributed-world-size 1
+  --max-epoch 3 (not with --max-update; freeat, which makes several updates of each mini-batch: as many
+    updates as three epochs of another method have) --distributed-world-size 1
   --best-checkpoint-metric accuracy (CoLA: mcc, regression: pearson, tagging and span_qa: f1, masked_lm:
     loss)
   --save-dir checkpoints --no-epoch-checkpoints (not with --save-interval or --keep-last-epochs)
-  --log-file SAVE_DIR/train.log --log-format json --log-interval 20, which fairseq-adv compare reads
+  --log-file SAVE_DIR/train.log --log-format json --log-interval 20 (freeat: a
+    multiple of its steps), which fairseq-adv compare reads
 
 To resume from SAVE_DIR/checkpoint_last.pt, run the same command again; a larger --max-epoch or --max-update
 goes on. A checkpoint made with other options is refused, unless you pass --allow-changed-options;
@@ -77,26 +88,26 @@ def train_options(parser: VerbParser) -> None:
 
 
 def train(args: argparse.Namespace) -> None:
-    logging.getLogger("fairseq").setLevel(logging.NOTSET)
     launcher, more = _workers(args.own, args.workers)
     environment = dict(os.environ)
     if launcher:  # what torchrun will set
         environment.update(MASTER_ADDR="", MASTER_PORT="", RANK="", WORLD_SIZE=launcher[-1])
     command = train_command(args.data, args.encoder, [*args.own, *more], environment)
-    program = str(Path(sys.executable).with_name("fairseq-train")) if launcher else "fairseq-train"
-    is_first = os.environ.get("RANK", "0") == "0"
+    options, is_first = TrainOptions(command[1:]), os.environ.get("RANK", "0") == "0"
     if is_first:
-        print(shlex.join([*launcher, program, *command]), flush=True)
+        check_command(command, options)
     if args.dry_run:
+        program = str(Path(sys.executable).with_name("fairseq-train")) if launcher else "fairseq-train"
+        if is_first:
+            print(shlex.join([*launcher, program, *command]))
         return
-    options = TrainOptions(command[1:])
-    log = Path(options.value("--log-file"))
-    log.parent.mkdir(parents=True, exist_ok=True)
     if is_first and not options.has("--no-save"):
         _save_tokenizer(Path(args.data.split(":")[0]), options)
     if launcher:
-        os.execv(launcher[0], [*launcher, program, *command])
-    _run(command, log)
+        encoder = [] if args.encoder is None else ["--encoder", str(args.encoder)]
+        words = ["-m", "fairseq_adv", "train", args.data, *encoder, *args.own, *more]
+        os.execv(launcher[0], [*launcher, *words])
+    _run(command, options.value("--log-file"), str(args.encoder or options.value("--arch")))
 
 
 def _workers(own: list[str], workers: int | None) -> tuple[list[str], list[str]]:
@@ -132,17 +143,27 @@ def _save_tokenizer(data: Path, options: TrainOptions) -> None:
         shutil.rmtree(target, ignore_errors=True)  # from an earlier run
 
 
-def _run(command: list[str], log: Path) -> None:
-    """Runs ``fairseq-train`` in this process."""
+def _run(command: list[str], log: str, encoder: str) -> None:
+    """Runs ``fairseq-train`` in this process, with its log in a file."""
     import fairseq_cli.train
+    from fairseq.distributed import utils
+
+    call_main = utils.call_main
+
+    def call_shown(cfg: Any, main: Callable[..., Any], **options: Any) -> Any:
+        return call_main(cfg, ShownRun(main, log, encoder), **options)
 
     def refuse(parser: argparse.ArgumentParser, message: str) -> None:
         raise DataError(f"{message} (see fairseq-train --help)")  # instead of 400 lines of usage
 
+    errors = mock.patch.object(argparse.ArgumentParser, "error", refuse)
+    shown = mock.patch.object(utils, "call_main", call_shown)
     sys.argv = ["fairseq-train", *command]
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # fairseq_patches/signals.py saves a checkpoint
+    logging.getLogger("fairseq").setLevel(logging.NOTSET)
     try:
-        with mock.patch.object(argparse.ArgumentParser, "error", refuse):
+        with logged_to(log), errors, shown:
+            logger.info(shlex.join(sys.argv))
             fairseq_cli.train.cli_main()
     except Exception as error:
         text = for_the_user(error)

@@ -12,6 +12,7 @@ from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY, is_hugging_face
 
+from .check_options import check_choices
 from .data_folder import count_classes, detect_task, find_metric, kind_of, rows_of_an_epoch
 from .encoder_folder import check_dictionary, hugging_face_args, model_args
 from .user_dir import find_user_dir, load_user_dir
@@ -98,6 +99,7 @@ def train_command(
     _fill_encoder(options, encoder, folders[0])
     options.fill({"--criterion": "freelb"})
     load_user_dir(options.value("--user-dir"))
+    check_choices(options)
     from fairseq_adv.criterions import methods  # here, because --help doesn't need torch
 
     kind, method = kind_of(options.value("--task")), methods().get(options.value("--criterion"))
@@ -117,7 +119,8 @@ def train_command(
     options.fill({"--no-epoch-checkpoints": ""}, unless=("--save-interval", "--keep-last-epochs"))
     options.fill({"--save-dir": "checkpoints"})
     options.fill({"--log-file": os.path.join(options.value("--save-dir"), "train.log")})
-    options.fill({"--log-format": "json", "--log-interval": "20"})
+    repeats = max(1, _updates_per_batch(options, method))
+    options.fill({"--log-format": "json", "--log-interval": str(math.ceil(20 / repeats) * repeats)})
     return [data, *options.filled_in(), *own]
 
 
@@ -192,6 +195,9 @@ def _fill_schedule(
     options.fill({"--batch-size": "8" if kind == "questions" else "16"}, unless=("--max-tokens",))
     options.fill({"--required-batch-size-multiple": "1"})
     options.fill({"--max-epoch": "3"}, unless=("--max-update",))
+    if _updates_per_batch(options, method) > 1 and "--max-epoch" in options.filled:
+        # So that it costs as much as the three epochs of another method.
+        options.fill({"--max-update": str(_updates(options, kind, folders, workers, None))})
     options.fill({"--lr": "5e-05"})
     if options.value("--lr-scheduler", "polynomial_decay") != "polynomial_decay":
         return
@@ -199,6 +205,10 @@ def _fill_schedule(
         options.fill({"--total-num-update": str(_updates(options, kind, folders, workers, method))})
     warm_up = str(options.number("--total-num-update") * 6 // 100)
     options.fill({"--lr-scheduler": "polynomial_decay", "--warmup-updates": warm_up})
+
+
+def _updates_per_batch(options: TrainOptions, method: type[Method] | None) -> int:
+    return 1 if method is None else method.updates_per_batch({**options.filled, **options.given})
 
 
 def _updates(
@@ -218,8 +228,7 @@ def _updates(
     parts = options.value("--update-freq", "1").strip("[]").split(",")
     update_freq = [whole_number("--update-freq", part.strip()) for part in parts]
     total = count_updates(rows, epochs, options.number("--batch-size"), workers, update_freq)
-    if method is not None:
-        total *= method.updates_per_batch({**options.filled, **options.given})
+    total *= _updates_per_batch(options, method)
     return min(total, most) if most else total
 
 

@@ -110,7 +110,7 @@ def leave_finished_runs_alone() -> None:
 def _train_unless_finished(
     plain: Callable[..., Any], cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any
 ) -> Any:
-    if _what_is_done(cfg, trainer, epoch_itr):
+    if what_is_done(cfg, trainer, epoch_itr):
         return [None], True
     return plain(cfg, trainer, task, epoch_itr)
 
@@ -122,7 +122,7 @@ def _load_and_report(plain: Callable[..., Any], cfg: Any, trainer: Trainer, **op
     stopping = _should_stop_early()
     if stopping is not None and not cfg.reset_meters:
         vars(stopping).update(extra.get(_KEY, {}))
-    done = _what_is_done(trainer.cfg, trainer, epoch_itr)
+    done = what_is_done(trainer.cfg, trainer, epoch_itr)
     if done:
         updates = trainer.get_num_updates()
         logger.info(f"nothing left to do after update {updates}: {done}. {_result(cfg, trainer, extra)}")
@@ -138,7 +138,7 @@ def _save_with_patience(
     return plain(self, filename, extra_state)
 
 
-def _what_is_done(cfg: Any, trainer: Trainer, epoch_itr: Any) -> str:
+def what_is_done(cfg: Any, trainer: Trainer, epoch_itr: Any) -> str:
     """Why a run makes no further update; "" if it does. The same on all workers."""
     updates, epochs = trainer.get_num_updates(), epoch_itr.next_epoch_idx - 1
     limits, saving = cfg.optimization, cfg.checkpoint

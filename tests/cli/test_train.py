@@ -35,6 +35,7 @@ from token_data import write_spans, write_swag, write_tags
 import fairseq_adv.cli
 from fairseq_adv.cli.data_folder import detect_task
 from fairseq_adv.cli.train_command import TrainOptions, count_updates, train_command
+from fairseq_adv.criterions.freeat import costs_and_intervals
 from fairseq_adv.evaluation.run_logs import read_log
 
 SIZES = (
@@ -196,6 +197,18 @@ def test_noise_is_a_share_too_unless_its_size_is_given(data: Path, encoder: Path
     assert found["--noise-relative"] == "" and float(found["--noise-size"]) == 0.0173
     assert options_of(data, encoder, "--criterion", "creat")["--creat-init-std"] == "0.005"
     assert "--noise-relative" not in options_of(data, encoder, "--criterion", "noise", "--noise-size", "5")
+    assert options_of(data, encoder, "--criterion", "r3f")["--r3f-relative"] == ""
+    assert "--r3f-relative" not in options_of(data, encoder, "--criterion", "r3f", "--r3f-epsilon", "1e-5")
+
+
+def test_freeat_costs_as_much_and_is_not_warned_of_what_is_filled_in(data: Path, encoder: Path) -> None:
+    found = options_of(data, encoder, "--criterion", "freeat")
+    assert found["--max-update"] == options_of(data, encoder)["--total-num-update"] == "6"
+    assert found["--total-num-update"] == "6" and found["--log-interval"] == "21"
+    words = train_command(str(data), encoder, ["--criterion", "freeat", *QUICK], {})
+    assert costs_and_intervals(build(words).criterion.cfg) == []
+    own = options_of(data, encoder, "--criterion", "freeat", "--max-epoch", "2", "--log-interval", "20")
+    assert "--max-update" not in own and own["--total-num-update"] == "12"
 
 
 def test_help_names_what_is_filled_in(data: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -315,8 +328,9 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(read_log(save / "train.log").valid) == 3
     assert (save / "tokenizer" / "vocab.txt").read_text() == "[PAD]\n"
-    printed = shlex.split(done.stdout.splitlines()[0])
-    assert printed[0] == "fairseq-train"
+    log = (save / "train.log").read_text()
+    printed = shlex.split(verb(*words, "--dry-run").stdout)
+    assert printed[0] == "fairseq-train" and f" | {shlex.join(printed)}" in log.splitlines()[0]
     fairseq_train(
         *printed[1:], "--save-dir", str(tmp_path / "plain"), "--log-file", f"{tmp_path}/a/plain.log"
     )
@@ -324,15 +338,14 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
     assert all(torch.equal(left[name], right[name]) for name in left)
 
     finished = verb(*words)
-    assert finished.returncode == 0 and "train_inner" not in finished.stdout
-    assert re.search(
-        rf"nothing left to do after update 6: --max-epoch 3 is reached. The best accuracy: [\d.]+, {save}/"
-        "checkpoint_best.pt$", finished.stdout, re.M,
+    assert finished.returncode == 0 and re.fullmatch(
+        "nothing left to do after update 6: --max-epoch 3 is reached\n"
+        rf"best dev accuracy [\d.]+\ncheckpoint: {save}/checkpoint_best.pt\nnext: .*\n", finished.stdout
     )  # fmt: skip
     fewer = verb(*words, "--max-epoch", "2")  # a shorter schedule, of which nothing is left to do either
     assert fewer.returncode == 0 and "nothing left to do" in fewer.stdout
     again = verb(*words, "--max-epoch", "4")
-    assert again.returncode == 0 and "Loaded checkpoint" in again.stdout
+    assert again.returncode == 0 and "goes on after update 6\n" in again.stdout
     assert "with --max-epoch: 3 -> 4; --total-num-update: 6.0 -> 8.0" in again.stdout
     before = (save / "checkpoint_last.pt").read_bytes()
     (tmp_path / "bin" / "tokenizer" / "vocab.txt").write_text("[UNK]\n")
@@ -354,7 +367,7 @@ def test_sigterm_saves_a_checkpoint_and_ends_it(data: Path, encoder: Path, tmp_p
     said = ""
     for line in process.stdout:
         said += line
-        if "Saved checkpoint" in line:
+        if "dev accuracy" in line:
             process.terminate()
             break
     said += process.communicate(timeout=120)[0]  # ends when no worker has the pipe any more
@@ -370,7 +383,6 @@ def test_sigterm_saves_a_checkpoint_and_ends_it(data: Path, encoder: Path, tmp_p
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--adv-stepz", "3"], "unrecognized arguments: --adv-stepz 3"),
         (["--adv-steps", "0"], "--adv-steps 0: pass 1 or more"),
         (["--num-classes", "3"], "--num-classes 3, but "),
         (["--valid-subset", "dev"], "could not find dataset: "),
@@ -383,10 +395,47 @@ def test_a_mistake_is_the_last_line(
     """Ours, and fairseq's, whose traceback is in the log."""
     done = verb(data, "--encoder", encoder, "--save-dir", tmp_path, *QUICK, *more)
     assert done.returncode == 2 and "Traceback" not in done.stdout + done.stderr
-    last = done.stderr.splitlines()[-1]
+    assert not done.stdout
+    (last,) = done.stderr.splitlines()
     assert last.startswith("error: ") and message in last
     log = tmp_path / "train.log"
     assert ("(traceback: " in last) == (log.exists() and "Traceback" in log.read_text())
+
+
+OURS = "Ours are alum_vat, creat, flooding, "
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("--criterion freelab", f"no such criterion. Did you mean freelb or freeat? {OURS}"),
+        ("--criterion FreeLB", f"no such criterion. Did you mean freelb? {OURS}"),
+        ("--criterion freelb_plus_plus", "Did you mean freelb --adv-max-norm 0?"),
+        ("--criterion sentence_predict", "Did you mean sentence_prediction"),
+        (
+            "--task text_clasification",
+            "--task text_clasification: no such task. Did you mean text_class",
+        ),
+        ("--arch roberta-base", "--arch roberta-base: no such arch. Did you mean roberta_base"),
+        ("--adv-step 3", "--adv-step: no such option. Did you mean --adv-steps"),
+        ("--adv-step=3", "--adv-step: no such option. Did you mean --adv-steps"),
+        ("--epochs 3", "--epochs: no such option. Did you mean --max-epoch?"),
+        ("--criterion noise --epsilon 3", "Did you mean --noise-size? fairseq-adv options noise lists"),
+        ("--criterion pgd --vat-alpha 3", "--vat-alpha: an option of alum_vat, sift, smart, not of pgd."),
+        ("--zzz", "--zzz: no such option. fairseq-adv options freelb lists"),
+        ("--max-epoch 3 4", "4: belongs to no option"),
+        ("--max-epoch x", "--max-epoch x: pass a whole number"),
+    ],
+)
+def test_what_does_not_exist_is_refused_before_anything_is_printed(
+    data: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, message: str
+) -> None:
+    words = [data, "--encoder", encoder, "--save-dir", tmp_path / "none", *more.split()]
+    assert fairseq_adv.cli.main(["train", *map(str, words)]) == 2
+    said = capsys.readouterr()
+    assert not said.out and not (tmp_path / "none").exists()
+    (line,) = said.err.splitlines()
+    assert line.startswith("error: ") and message in line
 
 
 # --- what is refused before torch is imported
@@ -457,8 +506,10 @@ def test_a_method_of_the_users_own_is_treated_like_ours(data: Path, encoder: Pat
     assert filled["--best-checkpoint-metric"] == "accuracy"
     with pytest.raises(ValueError, match=r"--user-dir .*/none: no such folder. Pass the folder of your"):
         options_of(data, encoder, "--user-dir", str(tmp_path / "none"))
-    plain = options_of(data, encoder, *own, "standard")
-    assert int(filled["--total-num-update"]) == 2 * int(plain["--total-num-update"])
+    own += ["theirs", "--max-epoch", "3"]
+    ours, plain = (options_of(data, encoder, *own, *more) for more in ([], ["--criterion", "standard"]))
+    assert int(ours["--total-num-update"]) == 2 * int(plain["--total-num-update"])
+    assert filled["--max-update"] == plain["--total-num-update"]  # unless told otherwise, as many updates
 
 
 def test_fairseq_train_makes_the_logs_folder(data: Path, tmp_path: Path) -> None:
@@ -493,7 +544,8 @@ def test_tags_are_trained_and_answered(tmp_path: Path) -> None:
     given = ["--tokenizer-dir", str(encoder), *sizes, "--save-dir", str(tmp_path / "out"), *QUICK]
     done = verb(data, *given, "--batch-size", "4", "--max-epoch", "2")
     assert done.returncode == 0, done.stderr[-2000:]
-    found = TrainOptions(shlex.split(done.stdout.splitlines()[0])).given
+    shown = verb(data, *given, "--batch-size", "4", "--max-epoch", "2", "--dry-run").stdout
+    found = TrainOptions(shlex.split(shown)).given
     assert found["--task"] == "tagging" and found["--best-checkpoint-metric"] == "f1"
     assert found["--total-num-update"] == "6"
     assert (tmp_path / "out" / "tokenizer" / "vocab.txt").is_file()

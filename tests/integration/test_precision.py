@@ -189,8 +189,10 @@ def test_fairseq_adv_train_turns_it_on_by_itself(
     assert done.returncode == 0, done.stderr[-2000:]
     assert is_amp(tmp_path) == amp
     is_auto = more in ([], ["--cpu"])
-    assert ("--precision auto" in done.stdout.splitlines()[0]) == is_auto
-    assert (TOLD[machine] in done.stdout) == is_auto
+    log = (tmp_path / "train.log").read_text()
+    assert ("--precision auto" in log.splitlines()[0]) == is_auto
+    assert (TOLD[machine] in log) == is_auto
+    assert f"; CPU, {'bf16 autocast' if amp else 'fp32'}" in done.stdout
 
 
 def test_fairseq_adv_train_refuses_two_precisions(data: Path) -> None:

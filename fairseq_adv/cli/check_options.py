@@ -1,0 +1,124 @@
+"""Refuses what ``fairseq-train`` does not know, and says what may have been meant."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+from unittest import mock
+
+from fairseq_adv.data.errors import DataError
+
+if TYPE_CHECKING:
+    from .train_command import TrainOptions
+
+# What other programs, papers and our own tables call them; of several, the first that exists is meant.
+_OPTIONS = {
+    "alpha": "adv-lr vat-step-size", "bs": "batch-size", "epochs": "max-epoch",
+    "eps": "adv-max-norm vat-epsilon r3f-epsilon noise-size",
+    "epsilon": "adv-max-norm vat-epsilon r3f-epsilon noise-size",
+    "gradient-accumulation-steps": "update-freq", "learning-rate": "lr", "logging-steps": "log-interval",
+    "max-seq-length": "max-positions", "max-steps": "max-update", "method": "criterion", "model": "encoder",
+    "num-train-epochs": "max-epoch", "out": "save-dir", "output-dir": "save-dir",
+    "per-device-train-batch-size": "batch-size", "steps": "adv-steps vat-steps",
+    "train-batch-size": "batch-size", "warmup-steps": "warmup-updates",
+}  # fmt: skip
+_AUTO = "flooding --flood-level auto --accordance-interval 100"
+_METHODS = {
+    "alum": "alum_vat", "flooding-auto": _AUTO, "flooding-x": _AUTO, "freelb++": "freelb --adv-max-norm 0",
+    "freelb_plus_plus": "freelb --adv-max-norm 0", "neftune": "noise",
+    "r4f": "r3f --spectral-norm-classification-head", "standard-3x": "standard --max-epoch 9",
+    "vat": "alum_vat",
+}  # fmt: skip
+_OWN = ("--encoder", "--workers", "--dry-run")  # of fairseq-adv train
+
+
+def check_choices(options: TrainOptions) -> None:
+    """Raises DataError if there is no such criterion, task or architecture."""
+    from fairseq.criterions import CRITERION_REGISTRY
+    from fairseq.models import ARCH_MODEL_REGISTRY
+    from fairseq.tasks import TASK_REGISTRY
+
+    from fairseq_adv.criterions import methods
+
+    _check_choice("criterion", options.value("--criterion"), CRITERION_REGISTRY, methods())
+    _check_choice("task", options.value("--task"), TASK_REGISTRY, _ours(TASK_REGISTRY))
+    _check_choice("arch", options.value("--arch"), ARCH_MODEL_REGISTRY, _ours(ARCH_MODEL_REGISTRY))
+
+
+def check_command(command: Sequence[str], options: TrainOptions) -> None:
+    """Raises DataError if an option of a ``fairseq-train`` command does not exist.
+
+    Args:
+        command: its words.
+        options: those of the command.
+    """
+    from fairseq import options as fairseq_options
+
+    criterion = options.value("--criterion")
+
+    def refuse(parser: argparse.ArgumentParser, message: str) -> None:
+        raise DataError(f"{message} (see fairseq-train --help)")  # instead of 400 lines of usage
+
+    with mock.patch.object(argparse.ArgumentParser, "error", refuse):
+        parser = fairseq_options.get_training_parser()
+        _, unknown = fairseq_options.parse_args_and_arch(parser, list(command), parse_known=True)
+    for word in unknown:
+        if word.startswith("--"):
+            raise DataError(
+                _no_option(word.partition("=")[0], criterion, list(parser._option_string_actions))
+            )
+    if unknown:
+        raise DataError(f"{unknown[0]}: belongs to no option. Leave it out, or quote the value before it")
+
+
+def _ours(registry: dict[str, type]) -> list[str]:
+    return [name for name, entry in registry.items() if entry.__module__.startswith("fairseq_adv.")]
+
+
+def _check_choice(option: str, name: str, known: Collection[str], ours: Iterable[str]) -> None:
+    if name in known or not name:
+        return
+    own = sorted(ours)
+    plain = {one.replace("_", "-").lower(): one for one in [*known, *own]}  # ours last: they win
+    meant = _METHODS.get(name.lower().replace(" ", "")) if option == "criterion" else None
+    if name.replace("_", "-").lower() in plain:
+        meant = plain[name.replace("_", "-").lower()]
+    near = nearest(name.replace("_", "-").lower(), [one.replace("_", "-") for one in own], list(plain))
+    found = [meant] if meant else [plain[one] for one in near]
+    listed = f" Ours are {', '.join(own)}; fairseq has more." if own else ""
+    raise DataError(f"--{option} {name}: no such {option}.{_did_you_mean(found)}{listed}")
+
+
+def _no_option(option: str, criterion: str, known: Sequence[str]) -> str:
+    """What is wrong with an option that is not known: other criterions may have it."""
+    from fairseq_adv.criterions import methods
+
+    field = option[2:].replace("-", "_")
+    owners = sorted(name for name, method in methods().items() if field in method.own_options())
+    if owners:
+        return f"{option}: an option of {', '.join(owners)}, not of {criterion}. Choose one with --criterion"
+    method = methods().get(criterion)
+    own = [] if method is None else [f"--{name.replace('_', '-')}" for name in sorted(method.own_options())]
+    all_known = [*_OWN, *known]
+    meant = next(
+        (f"--{one}" for one in _OPTIONS.get(option[2:], "").split() if f"--{one}" in all_known), None
+    )
+    found = [meant] if meant else nearest(option, own, all_known)
+    hint = f" fairseq-adv options {criterion} lists those of the criterion" if own else ""
+    return f"{option}: no such option.{_did_you_mean(found)}{hint or ' See fairseq-train --help'}"
+
+
+def nearest(name: str, first: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Up to three names that look like it: those of ``first`` come first."""
+    found = []
+    for names in (first, others):
+        found += [one for one in names if len(one) > 3 and name.startswith(one)]
+        found += difflib.get_close_matches(name, names, n=3, cutoff=0.7)
+    return list(dict.fromkeys(found))[:3]
+
+
+def _did_you_mean(names: Sequence[str]) -> str:
+    *most, last = names if names else [""]
+    return "" if not last else f" Did you mean {', '.join(most)}{' or ' if most else ''}{last}?"

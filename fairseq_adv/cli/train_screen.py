@@ -1,0 +1,277 @@
+"""What a person sees while fairseq trains: one line on what is trained, how far it is, and what came out.
+
+On a terminal there is a bar; elsewhere, such as in a job's output, a line a minute. Only the first worker
+shows anything. fairseq's own log goes to a file, see ``train_log.py``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from .train_text import (
+    count_all_updates,
+    describe,
+    next_command,
+    score_of,
+    shown_score,
+    shown_time,
+)
+
+if TYPE_CHECKING:
+    from fairseq.trainer import Trainer
+
+EVERY = 60.0  # seconds between two lines where there is no terminal
+# Loggers of which every line is shown: how a run goes on, and how it ends before its end.
+_TOLD = (
+    "fairseq_adv.fairseq_patches.signals",
+    "fairseq_adv.training.restart",
+    "fairseq_adv.accordance.flood_level",
+)
+_DONE = re.compile(r"done training in [\d.]+ seconds(\. )?")
+
+
+def _has_terminal() -> bool:
+    """Whether a bar can be seen: where a terminal says that it has no lines, tqdm shows none."""
+    try:
+        return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).lines > 0
+    except OSError:
+        return False
+
+
+class TrainScreen(logging.Handler):
+    """A context manager around fairseq's ``main``: shows the run, and what its log warns of.
+
+    Args:
+        log: the file with everything else.
+        encoder: its name for the first line.
+    """
+
+    def __init__(self, log: str, encoder: str) -> None:
+        super().__init__(logging.INFO)
+        self._log, self._encoder = log, encoder
+        self._warnings: list[str] = []
+        self._patches = ExitStack()
+        self._trainer: Trainer | None = None
+        self._bar: Any = None
+        self._done = ""  # why there is nothing left to do
+        self._loss: float | None = None
+        self._best: float | None = None
+        self._best_epoch = 0  # 0: of an earlier start
+        self._epoch = self._first = self._told_at = 0
+        self._total: int | None = None
+        self._began = self._last = time.monotonic()
+
+    def __enter__(self) -> TrainScreen:
+        from fairseq import checkpoint_utils
+        from fairseq.logging import progress_bar
+
+        load, bar = checkpoint_utils.load_checkpoint, progress_bar.progress_bar
+
+        def loaded(cfg: Any, trainer: Trainer, **options: Any) -> Any:
+            extra, epoch_itr = load(cfg, trainer, **options)
+            self.begin(trainer, extra, epoch_itr)
+            return extra, epoch_itr
+
+        def shown(iterator: Any, **options: Any) -> ShownBar:
+            # The log has its lines from the root's handler, once each.
+            options.update(
+                log_file=None, **({"log_format": "json"} if options["log_format"] == "tqdm" else {})
+            )
+            split = (options.get("prefix") or "''").split("'")[1]  # "valid on 'valid' subset"
+            return ShownBar(bar(iterator, **options), self, options["epoch"], split)
+
+        self._patches.enter_context(mock.patch.object(checkpoint_utils, "load_checkpoint", loaded))
+        self._patches.enter_context(mock.patch.object(progress_bar, "progress_bar", shown))
+        logging.getLogger().addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger().removeHandler(self)
+        self._patches.close()
+        self._close_bar()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.levelno < logging.WARNING:
+            if record.name in _TOLD:
+                self._show(text)
+        elif record.name != "py.warnings" and (text := _DONE.sub("", text)) not in self._warnings:
+            self._warnings.append(text)
+            if record.name != "fairseq_cli.train":  # its last line: the end shows it at once
+                self._show(f"warning: {text}", sys.stderr)
+
+    def begin(self, trainer: Trainer, extra: Any, epoch_itr: Any) -> None:
+        """Called when a checkpoint has been read, or there is none; shows what will be trained."""
+        from fairseq_adv.fairseq_patches.training_loop import what_is_done
+
+        self._trainer, self._first = trainer, trainer.get_num_updates()
+        saving = trainer.cfg.checkpoint
+        if self._first and extra and extra.get("best") is not None:
+            self._best = score_of(
+                {saving.best_checkpoint_metric: extra["best"]}, saving.best_checkpoint_metric
+            )
+        self._done = what_is_done(trainer.cfg, trainer, epoch_itr) if self._first else ""
+        if self._done:
+            return
+        self._total = count_all_updates(trainer, epoch_itr)
+        self._show(describe(trainer, self._encoder, self._total))
+        if self._first:
+            self._show(f"goes on after update {self._first:,}")
+        self._show(f"log: {self._log}")
+        self._began = self._last = time.monotonic()
+        if _has_terminal() and not trainer.cfg.common.no_progress_bar:
+            self._open_bar()
+
+    def _open_bar(self) -> None:
+        from tqdm import tqdm
+
+        left = "" if self._total is None else "{percentage:3.0f} %|{bar}| "
+        of = "{n_fmt}" if self._total is None else "{n_fmt} of {total_fmt}"
+        time_left = "" if self._total is None else ", {remaining} left"
+        self._bar = tqdm(
+            total=self._total, initial=self._first, leave=False, dynamic_ncols=True, smoothing=0.05,
+            bar_format=f"{{desc}}{left}update {of}{time_left}{{postfix}}",
+        )  # fmt: skip
+
+    def _close_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def tick(self, epoch: int, split: str) -> None:
+        """Called after each update, and with the name of a split after each mini-batch of a validation."""
+        assert self._trainer is not None
+        self._epoch, updates = epoch, self._trainer.get_num_updates()
+        if self._bar is not None:
+            self._bar.set_description_str(f"scoring {split} " if split else "", refresh=False)
+            self._bar.set_postfix_str(self._numbers(), refresh=False)
+            self._bar.update(updates - self._bar.n)
+            if split:
+                self._bar.refresh()
+        elif time.monotonic() - self._last >= EVERY:
+            where = f", scoring {split}" if split else ""
+            self._show(", ".join(filter(None, [self._place() + where, self._numbers(), self._time_left()])))
+
+    def log(self, stats: Mapping[str, Any]) -> None:
+        """The means since the last ``--log-interval``."""
+        from fairseq_adv.evaluation.run_logs import loss_nats
+
+        self._loss = loss_nats({name: float(stats[name]) for name in ("loss", "loss_nats") if name in stats})
+
+    def scored(self, epoch: int, split: str, stats: Mapping[str, Any]) -> None:
+        """A validation has ended. The first split's score selects the best checkpoint."""
+        from fairseq.logging import metrics
+
+        assert self._trainer is not None
+        self._epoch, saving = epoch, self._trainer.cfg.checkpoint
+        is_first = split == self._trainer.cfg.dataset.valid_subset.split(",")[0]
+        if not is_first or saving.best_checkpoint_metric not in stats:  # which fairseq refuses
+            return
+        name, self._told_at = saving.best_checkpoint_metric, self._trainer.get_num_updates()
+        score = score_of(stats, name)
+        is_best = self._best is None or (
+            score >= self._best if saving.maximize_best_checkpoint_metric else score <= self._best
+        )
+        if is_best:
+            self._best, self._best_epoch = score, self._epoch
+        self.log(metrics.get_smoothed_values("train"))
+        best = " (best so far)" if is_best else ""
+        self._show(f"{self._place()}: loss {self._loss:.4f}, dev {shown_score(name, score)}{best}")
+
+    def end_epoch(self, epoch: int, stats: Mapping[str, Any]) -> None:
+        """An epoch has ended, with or without a validation."""
+        assert self._trainer is not None
+        self._epoch = epoch
+        self.log(stats)
+        if self._told_at != self._trainer.get_num_updates():
+            self._show(f"{self._place()}: loss {self._loss:.4f}")
+
+    def end(self) -> None:
+        """The run has ended: what came out, where it is, what comes next, and what to be warned of."""
+        self._close_bar()
+        if self._trainer is None:
+            return
+        cfg, updates = self._trainer.cfg, self._trainer.get_num_updates()
+        if self._done:
+            self._show(f"nothing left to do after update {updates}: {self._done}")
+        metric, saving = cfg.checkpoint.best_checkpoint_metric, cfg.checkpoint
+        best, last = (
+            os.path.join(saving.save_dir, f"checkpoint_{name}{self._trainer.checkpoint_suffix}.pt")
+            for name in ("best", "last")
+        )
+        path = best if self._best is not None and os.path.isfile(best) else last
+        if self._best is not None:
+            when = f" in epoch {self._best_epoch}" if self._best_epoch else ""
+            self._show(f"best dev {shown_score(metric, self._best)}{when}")
+        if saving.no_save or not os.path.isfile(path):
+            self._show("no checkpoint was saved")
+        else:
+            self._show(f"checkpoint: {path}\nnext: {next_command(cfg, path, self._encoder)}")
+        for text in self._warnings:
+            self._show(f"warning: {text}", sys.stderr)
+
+    def _place(self) -> str:
+        assert self._trainer is not None
+        epochs, updates = self._trainer.cfg.optimization.max_epoch, self._trainer.get_num_updates()
+        of_all = "" if self._total is None else f" of {self._total:,}"
+        return f"epoch {self._epoch}{f' of {epochs}' if epochs else ''}, update {updates:,}{of_all}"
+
+    def _numbers(self) -> str:
+        assert self._trainer is not None
+        metric = self._trainer.cfg.checkpoint.best_checkpoint_metric
+        loss = "" if self._loss is None else f"loss {self._loss:.4f}"
+        best = "" if self._best is None else f"best dev {shown_score(metric, self._best)}"
+        return ", ".join(filter(None, [loss, best]))
+
+    def _time_left(self) -> str:
+        assert self._trainer is not None
+        updates = self._trainer.get_num_updates()
+        if self._total is None or updates <= self._first:
+            return ""
+        each = (time.monotonic() - self._began) / (updates - self._first)
+        return f"about {shown_time(each * max(self._total - updates, 0))} left"
+
+    def _show(self, line: str, file: Any = None) -> None:
+        self._last = time.monotonic()
+        if self._bar is not None:
+            self._bar.write(line, file=file or sys.stdout)
+        else:
+            sys.stdout.flush()
+            print(line, file=file or sys.stdout, flush=True)
+
+
+class ShownBar:
+    """A progress bar of fairseq's, which writes the log, and tells the screen."""
+
+    def __init__(self, bar: Any, screen: TrainScreen, epoch: int, split: str) -> None:
+        self._bar, self._screen, self._epoch, self._split = bar, screen, epoch, split  # split "": training
+
+    def __iter__(self) -> Iterator[Any]:
+        for batches in self._bar:
+            yield batches
+            self._screen.tick(self._epoch, self._split)
+
+    def __len__(self) -> int:
+        return len(self._bar)
+
+    def update_config(self, config: Any) -> None:
+        self._bar.update_config(config)
+
+    def log(self, stats: Any, tag: str | None = None, step: int | None = None) -> None:
+        self._bar.log(stats, tag=tag, step=step)
+        self._screen.log(stats)
+
+    def print(self, stats: Any, tag: str | None = None, step: int | None = None) -> None:
+        self._bar.print(stats, tag=tag, step=step)
+        if self._split:
+            self._screen.scored(self._epoch, self._split, stats)
+        else:
+            self._screen.end_epoch(self._epoch, stats)

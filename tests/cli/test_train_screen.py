@@ -1,0 +1,137 @@
+"""What fairseq-adv train shows: on a terminal, without one, with several workers, and at the end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pickle
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+from support import start_command, write_task
+
+from fairseq_adv.cli.shown_run import ShownRun
+from fairseq_adv.cli.train_text import shown_time
+from fairseq_adv.evaluation.run_logs import log_lines
+
+SIZES = [
+    "--arch", "roberta_base", "--encoder-layers", "1", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim",
+    "32", "--encoder-attention-heads", "2", "--max-positions", "16", "--cpu", "--num-workers", "0",
+    "--precision", "fp32", "--max-epoch", "3", "--batch-size", "16", "--log-interval", "1",
+    "--lr", "0.01",
+]  # fmt: skip
+FIRST = (
+    r"training with freelb \(steps 3, lr 0.0033, max-norm 0.01, init-mag 0.005, relative\) on {data}: "
+    r"200 rows, 2 classes \(1, 0\); encoder roberta_base; 39 updates, learning rate 0.01; "
+    r"CPU(, 2 workers)?, fp32"
+)
+
+
+def words(data: Path, save: Path, *more: str) -> list[str]:
+    command = [sys.executable, "-m", "fairseq_adv", "train", str(data), *SIZES, "--save-dir", str(save)]
+    return [*command, *more]
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    process = start_command(command, text=True)
+    out, err = process.communicate(timeout=600)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_task(tmp_path_factory.mktemp("data") / "bin", train=200, valid=20)
+
+
+def test_without_a_terminal(data: Path, tmp_path: Path) -> None:
+    done = run(*words(data, tmp_path))
+    assert done.returncode == 0 and not done.stderr, done.stderr[-3000:]
+    first, log, one, _, three, best, checkpoint, after = done.stdout.splitlines()
+    assert re.fullmatch(FIRST.format(data=data), first) and log == f"log: {tmp_path}/train.log"
+    assert re.fullmatch(
+        r"epoch 1 of 3, update 13 of 39: loss 0\.\d{4}, dev accuracy [\d.]+ \(best so far\)", one
+    )
+    assert re.fullmatch(r"epoch 3 of 3, update 39 of 39: loss .*", three)
+    lines = log_lines(tmp_path / "train.log")
+    scores = {line.values["epoch"]: line.values["accuracy"] for line in lines if line.kind == "valid"}
+    top = max(scores, key=lambda epoch: (scores[epoch], epoch))  # of equal ones the last
+    assert best == f"best dev accuracy {scores[top]:.2f} in epoch {top:.0f}"
+    assert checkpoint == f"checkpoint: {tmp_path}/checkpoint_best.pt"
+    assert after == f"next: echo 'a text' | fairseq-adv predict {tmp_path}/checkpoint_best.pt --stdin"
+    assert [line.updates for line in lines if line.kind == "train_inner"] == [*range(1, 40)]  # once each
+    text = (tmp_path / "train.log").read_text()
+    assert "RobertaModel(" in text and "{'_name': None, 'common'" in text and "Saved checkpoint" in text
+
+
+def test_on_a_terminal(data: Path, tmp_path: Path) -> None:
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    process = start_command(words(data, tmp_path), stdout=its, stderr=its)
+    os.close(its)
+    said = b""
+    while True:
+        try:
+            part = os.read(ours, 1 << 16)
+        except OSError:  # Linux: the other side is closed
+            break
+        if not part:
+            break
+        said += part
+    os.close(ours)
+    assert process.wait() == 0
+    text = said.decode()
+    assert re.search(r"0 %\|.*\| update 0 of 39, \S+ left", text)
+    lines = [line.split("\r")[-1] for line in text.replace("\r\n", "\n").split("\n")]
+    assert [line for line in lines if line][-1].startswith("next: echo")
+    assert sum("dev accuracy" in line and line.startswith("epoch") for line in lines) == 3
+
+
+def test_warnings_come_at_once_and_last(data: Path, tmp_path: Path) -> None:
+    done = run(
+        *words(
+            data, tmp_path, "--criterion", "r3f", "--r3f-epsilon", "1e-5", "--no-save", "--max-update", "2"
+        )
+    )
+    assert done.returncode == 0
+    one, other, *_ = done.stderr.splitlines()  # and that a run so short has not learned
+    assert one == other and one.startswith("warning: adv_ratio is ")
+    assert done.stdout.splitlines()[-1] == "no checkpoint was saved"
+
+
+def test_a_diverged_run_says_so_last(data: Path, tmp_path: Path) -> None:
+    done = run(*words(data, tmp_path, "--criterion", "standard", "--lr", "50", "--clip-norm", "0"))
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("warning: The training loss ended above that of the best constant prediction")
+
+
+def test_only_the_first_worker_speaks(data: Path, tmp_path: Path) -> None:
+    done = run(*words(data, tmp_path, "--workers", "2", "--batch-size", "8"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = done.stdout.splitlines()
+    assert re.fullmatch(FIRST.format(data=data), lines[0]) and len(lines) == 8
+    assert "warning" not in done.stderr
+
+
+def test_a_worker_of_fairseqs_own_logs_to_the_file(tmp_path: Path) -> None:
+    """Each is a new process, which unpickles what it runs."""
+    path = tmp_path / "a" / "train.log"
+    told = pickle.dumps(ShownRun(shown_time, str(path), "minilm"))
+    code = (
+        "import logging, pickle, sys; logging.basicConfig(stream=sys.stdout, level='INFO'); "
+        f"run = pickle.loads({told!r}); logging.info('hello'); print(run.encoder, run.main(60))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "minilm 1 min\n" and "| hello\n" in path.read_text()
+
+
+def test_times() -> None:
+    assert [shown_time(seconds) for seconds in (4.4, 59, 90, 3599, 12000)] == [
+        "4 s", "59 s", "2 min", "1 h 0 min", "3 h 20 min",
+    ]  # fmt: skip
