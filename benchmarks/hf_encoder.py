@@ -2,13 +2,13 @@
 """One encoder by both paths: fairseq's layers after ``convert``, and transformers' own model as it is.
 
 Both train with freelb on the same mini-batches, without dropout, from the same weights, head included;
-LayerNorm's epsilon is that of the converted one on both sides. The segments' embeddings are not trained, since convert
-adds them to the positions', which Adam then moves once, not twice. First the losses of some updates are
-compared, then updates are timed, in turns in one process: "native" and "hf" with whole layers, "shipped" is
-the native default, whose last layer is computed for <s> alone.
+LayerNorm's epsilon is the converted one's on both sides. The segments' embeddings are not trained, since
+convert adds them to the positions', which Adam then moves once, not twice. First the losses of some updates
+are compared, then updates are timed, in turns in one process: "native" and "hf" with whole layers, "shipped"
+is the native default, whose last layer is computed for <s> alone.
 
-HF_FOLDER is a BERT, RoBERTa or ALBERT with its tokenizer.json, CONVERTED what fairseq-adv convert made of it. Each line of TEXTS
-is a class, a space and a text.
+HF_FOLDER is a BERT, RoBERTa or ALBERT with its tokenizer.json, CONVERTED what fairseq-adv convert made of it.
+Each line of TEXTS is a class, a space and a text.
 
   OMP_NUM_THREADS=1 benchmarks/hf_encoder.py HF_FOLDER CONVERTED TEXTS
 """
