@@ -115,8 +115,8 @@ def cells(records: Mapping[str, Record]) -> list[Cell]:
     """
     setting = {name: chosen(name, records) for name in GRID["methods"]}
     found = sorted((cell for name in PRIMARY for cell in choices(name)), key=lambda cell: cell.seed)
-    found += [Cell(task, name, setting[name], seed) for seed in SEEDS for task in TASKS for name in PRIMARY]
     found += [cell for name in OTHERS for cell in choices(name)]
+    found += [Cell(task, name, setting[name], seed) for seed in SEEDS for task in TASKS for name in PRIMARY]
     seeds = {name: GRID["seeds_of_others"].get(name, GRID["seeds_of_others"]["default"]) for name in OTHERS}
     for task in GRID["secondary"]:
         for seed in range(1, max(seeds.values()) + 1):
