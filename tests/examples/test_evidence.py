@@ -78,7 +78,9 @@ def test_the_grid_is_fair_and_in_order() -> None:
     assert {len(grid.settings(name)) for name in GRID["methods"]} == {4}, "the same budget"
     first = grid.cells({})
     assert [cell.seed for cell in first[:36]] == [101] * 12 + [102] * 12 + [103] * 12
-    assert {cell.setting for cell in first[36:180]} == {-1}, "not chosen yet"
+    others = 36 + 4 * len(grid.OTHERS)
+    assert {cell.seed for cell in first[36:others]} == {101}, "the others' settings"
+    assert {cell.setting for cell in first[others:]} == {-1}, "not chosen yet"
     best = {"standard": 0, "freelb": 1, "pgd": 3}
     found = [
         record_of(cell, 60 + (cell.setting == best.get(cell.method, 2)))
@@ -87,7 +89,7 @@ def test_the_grid_is_fair_and_in_order() -> None:
     ]
     cells = grid.cells(by_name(*found))
     assert len({cell.name for cell in cells}) == len(cells)
-    primary = cells[36:180]
+    primary = cells[others : others + 144]
     assert [(one.task, one.method, one.setting, one.seed) for one in primary[:4]] == [
         ("movie-reviews", "standard", 0, 1), ("movie-reviews", "freelb", 1, 1),
         ("movie-reviews", "pgd", 3, 1), ("CoLA", "standard", 0, 1),
@@ -98,7 +100,7 @@ def test_the_grid_is_fair_and_in_order() -> None:
     assert {(one.method, one.setting, bool(one.radii)) for one in controls} == {
         ("standard", 1, False), ("standard", 2, False),
     }, "freelb's 1e-4 and pgd's 2e-4"  # fmt: skip
-    counts = Counter(one.method for one in cells[180:] if not one.is_control and not one.is_choice)
+    counts = Counter(one.method for one in cells[others + 144 :] if not one.is_control)
     assert counts == {name: 8 if name == "standard-3x" else 10 for name in grid.OTHERS}
     longer = next(one for one in cells if one.method == "standard-3x").options()
     assert longer[longer.index("--max-update") + 1] == "576"
