@@ -214,7 +214,7 @@ def test_the_pages_show_what_there_is(folder: Path) -> None:
 
 def test_answers_that_are_missing_are_named(folder: Path) -> None:
     fill_in(folder, every_choice())
-    first = grid.cells(kept.read_records(folder / "records"))[36:90]
+    first = [cell for cell in grid.cells(kept.read_records(folder / "records")) if not cell.is_choice][:54]
     fill_in(folder, first)
     (folder / "records" / "movie-reviews" / f"{first[0].name}.npz").unlink()
     with pytest.raises(DataError, match=r"-1\.npz: missing or damaged .*Restore it"):
