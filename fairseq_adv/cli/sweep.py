@@ -1,6 +1,6 @@
 """Tries perturbation sizes for an encoder, as fractions of its embeddings' norm, and writes a table.
 
-Each run is a fairseq-train command in a folder of its own. Finished runs are not repeated.
+Each run is a fairseq-adv train command in a folder of its own, with its log. Finished runs are not repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from fairseq_adv.evaluation.attack_settings import Attack
 from .encoder_folder import model_args
 from .number_types import count, positive, with_commas
 from .script import VerbParser
-from .train_command import train_command
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.summaries import Summary
@@ -69,19 +68,26 @@ def sweep(args: argparse.Namespace) -> None:
     attack = Attack(epsilon=epsilon, step_size=epsilon / 2, steps=5)
     rows: dict[Setting, list[Summary]] = {}
     text = ""
-    for seed, setting in itertools.product(range(1, args.seeds + 1), settings(args)):
+    runs = list(itertools.product(range(1, args.seeds + 1), settings(args)))
+    for number, (seed, setting) in enumerate(runs, start=1):
         folder = args.out / f"{setting.name}-seed{seed}"
-        if not (folder / "done").exists():
+        is_new = not (folder / "done").exists()
+        if is_new:
             words = command(args, setting, norm, seed, folder)
             atomic_write(folder / "command.txt", shlex.join(words) + "\n")
-            status = subprocess.run(words).returncode
+            print(f"{number} of {len(runs)}: {folder}", flush=True)
+            # Its bar and its warnings are shown; the rest is told below, or in its log.
+            status = subprocess.run(words, stdout=subprocess.DEVNULL).returncode
             if status:
                 raise DataError(
-                    f"{folder}: fairseq-train ended with status {status}; see its output above. Fix that "
-                    "and run the same command again; finished runs are kept."
+                    f"{folder}: the training ended with status {status}, see above and {folder}/train.log. "
+                    "Fix that and run the same command again; finished runs are kept."
                 )
             (folder / "done").touch()
-        rows.setdefault(setting, []).append(summarise(folder, args.metric, [attack]))
+        found = summarise(folder, args.metric, [attack])
+        rows.setdefault(setting, []).append(found)
+        if is_new:
+            print(f"  dev {args.metric} {found.score:.1f}, loss {found.loss:.3f}", flush=True)
         (folder / "checkpoint_last.pt").unlink(missing_ok=True)
         text = table(rows, norm, attack, args.metric)
         atomic_write(args.out / "RESULTS.md", text + "\n")
@@ -111,7 +117,7 @@ def settings(args: argparse.Namespace) -> Iterator[Setting]:
 
 
 def command(args: argparse.Namespace, setting: Setting, norm: float, seed: int, folder: Path) -> list[str]:
-    """The ``fairseq-train`` command of one run."""
+    """The ``fairseq-adv train`` command of one run."""
     if setting.ratio:
         epsilon = setting.ratio * norm
         method = [
@@ -130,8 +136,8 @@ def command(args: argparse.Namespace, setting: Setting, norm: float, seed: int, 
         "--valid-subset", "valid", "--best-checkpoint-metric", args.metric,
         "--maximize-best-checkpoint-metric", "--save-dir", str(folder),
     ]  # fmt: skip
-    program = str(Path(sys.executable).with_name("fairseq-train"))
-    return [program, *train_command(str(args.data), args.encoder, own)]
+    train = [sys.executable, "-m", "fairseq_adv", "train", str(args.data), "--encoder", str(args.encoder)]
+    return [*train, *own]
 
 
 def table(rows: Mapping[Setting, Sequence[Summary]], norm: float, attack: Attack, metric: str) -> str:

@@ -30,6 +30,7 @@ from fairseq_adv_compat.hydra_errors import for_the_user
 
 from .check_options import check_command
 from .data_folder import kind_of
+from .launcher import errors_told_once, launch
 from .number_types import count
 from .script import RESUMABLE, VerbParser
 from .shown_run import ShownRun
@@ -88,6 +89,11 @@ def train_options(parser: VerbParser) -> None:
 
 
 def train(args: argparse.Namespace) -> None:
+    with errors_told_once():
+        _train(args)
+
+
+def _train(args: argparse.Namespace) -> None:
     launcher, more = _workers(args.own, args.workers)
     environment = dict(os.environ)
     if launcher:  # what torchrun will set
@@ -106,7 +112,8 @@ def train(args: argparse.Namespace) -> None:
     if launcher:
         encoder = [] if args.encoder is None else ["--encoder", str(args.encoder)]
         words = ["-m", "fairseq_adv", "train", args.data, *encoder, *args.own, *more]
-        os.execv(launcher[0], [*launcher, *words])
+        launch(args.workers, words)
+        return
     _run(command, options.value("--log-file"), str(args.encoder or options.value("--arch")))
 
 

@@ -20,6 +20,7 @@ from support import (
     command,
     fairseq_train,
     run_command,
+    slow,
     start_command,
     train_args,
     weights,
@@ -359,8 +360,12 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.timing
-def test_sigterm_saves_a_checkpoint_and_ends_it(data: Path, encoder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["1", slow("2")])
+def test_sigterm_saves_a_checkpoint_and_ends_it(
+    data: Path, encoder: Path, tmp_path: Path, workers: str
+) -> None:
     words = [data, "--encoder", encoder, "--save-dir", tmp_path / "save", "--cpu", "--num-workers", "2"]
+    words += ["--workers", workers]
     command = [sys.executable, "-m", "fairseq_adv", "train", *map(str, words), "--max-epoch", "5000"]
     process = start_command(command, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
@@ -387,6 +392,7 @@ def test_sigterm_saves_a_checkpoint_and_ends_it(data: Path, encoder: Path, tmp_p
         (["--num-classes", "3"], "--num-classes 3, but "),
         (["--valid-subset", "dev"], "could not find dataset: "),
         (["--encoder-layers", "3"], "Cannot load model parameters from checkpoint"),
+        (["--workers", "2", "--adv-steps", "0"], "--adv-steps 0: pass 1 or more"),
     ],
 )
 def test_a_mistake_is_the_last_line(

@@ -1,0 +1,60 @@
+"""Starts the workers of ``fairseq-adv train --workers N --cpu`` with torchrun's launcher, in this process.
+
+torchrun's command would print each worker's error, its own traceback and a report.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from fairseq_adv.data.errors import DataError
+
+_LAUNCHED = "FAIRSEQ_ADV_LAUNCHED"
+_ERRORS = "TORCHELASTIC_ERROR_FILE"  # of a worker, in torchrun's format
+
+
+def launch(workers: int, words: Sequence[str]) -> None:
+    """Runs ``python`` with these words in several processes, until the last has ended.
+
+    Raises:
+        DataError: a worker ended with a user error; only the first one's is told.
+        SystemExit: a worker failed in another way, of which it has printed why, or a signal came.
+    """
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    os.environ[_LAUNCHED] = "1"
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
+    options = ["--standalone", "--nproc_per_node", str(workers), "--no-python", sys.executable, *words]
+    try:
+        run.run(run.parse_args(options))
+    except SignalException as stop:  # the workers got it too, and have ended
+        raise SystemExit(128 + stop.sigval) from None
+    except ChildFailedError as failed:
+        rank, first = failed.get_first_failure()
+        if first.error_file_data.get("is_users"):
+            raise DataError(first.message) from None
+        how = f"status {first.exitcode}" if first.exitcode > 0 else f"signal {-first.exitcode}"
+        print(f"worker {rank + 1} of {workers} ended with {how}", file=sys.stderr)
+        raise SystemExit(first.exitcode if first.exitcode > 0 else 128 - first.exitcode) from None
+
+
+@contextmanager
+def errors_told_once() -> Iterator[None]:
+    """In a worker of :func:`launch`, a user error in the block is left to the launcher to tell."""
+    try:
+        yield
+    except (DataError, OSError) as error:
+        if _LAUNCHED not in os.environ or _ERRORS not in os.environ:
+            raise
+        with open(os.environ[_ERRORS], "w", encoding="utf-8") as file:
+            json.dump({"message": str(error), "timestamp": time.time(), "is_users": True}, file)
+        raise SystemExit(2) from None
