@@ -35,7 +35,8 @@ def launch(workers: int, words: Sequence[str]) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
     options = ["--standalone", "--nproc_per_node", str(workers), "--no-python", sys.executable, *words]
     try:
-        run.run(run.parse_args(options))
+        arguments = run.parse_args(options)  # type: ignore[no-untyped-call]
+        run.run(arguments)  # type: ignore[no-untyped-call]
     except SignalException as stop:  # the workers got it too, and have ended
         raise SystemExit(128 + stop.sigval) from None
     except ChildFailedError as failed:
