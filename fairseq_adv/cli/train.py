@@ -46,12 +46,13 @@ filled in unless you pass them:
     span_qa, from DATA
   --num-classes or --regression-target, --init-token 0 --separator-token 2 --valid-subset: from DATA
   --criterion freelb; perturbation sizes relative to the embeddings, with --adv-relative, --vat-relative,
-    --noise-relative or --r3f-relative; for flooding --flood-level 0.15
+    --noise-relative or --r3f-relative; for flooding --flood-level 0.05
   --precision auto, for our criterions (not with --fp16, --bf16, --amp and the like): on a CPU whose
     processor has products of bf16 numbers (see fairseq-adv doctor) bf16 autocast, else fp32, as
     --precision fp32 asks for; a run that resumes keeps its precision, on whatever processor
   --optimizer torch_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 1.0
-  --lr 5e-05 --lr-scheduler polynomial_decay, with warm-up over the first 6 % of the updates
+  --lr 5e-05, or with an encoder narrower than 768 the method's own, from 5e-05 to 4e-04
+  --lr-scheduler polynomial_decay, with warm-up over the first 6 % of the updates
   --batch-size 16 (multiple choice: 8) --required-batch-size-multiple 1 --shorten-method truncate
   --max-epoch 3 (not with --max-update; freeat, which makes several updates of each mini-batch: as many
     updates as three epochs of another method have) --distributed-world-size 1

@@ -105,6 +105,8 @@ def train_command(
     kind, method = kind_of(options.value("--task")), methods().get(options.value("--criterion"))
     if method is not None:
         _fill_method(options, method)
+        if _has_small_encoder(options) and method.train_lr:
+            options.fill({"--lr": method.train_lr})
     _fill_task(options, kind, folders, encoder, method is not None)
     options.fill({"--optimizer": "torch_adamw"})
     if options.value("--optimizer") in ("adam", "torch_adamw"):
@@ -154,6 +156,16 @@ def _fill_method(options: TrainOptions, method: type[Method]) -> None:
     options.fill({"--precision": "auto"}, unless=_PRECISIONS)  # fairseq's own criterions don't have it
 
 
+def _has_small_encoder(options: TrainOptions) -> bool:
+    """Whether the encoder is narrower than a base one, as that of examples/evidence is."""
+    if folder := options.value("--hf-model"):
+        width = json_object(Path(folder) / "config.json").get("hidden_size")
+    else:
+        text = options.value("--encoder-embed-dim")
+        width = int(text) if text.isdecimal() else None
+    return type(width) is int and width < 768
+
+
 def _fill_task(
     options: TrainOptions, kind: str, folders: Sequence[Path], encoder: Path | None, is_ours: bool
 ) -> None:
@@ -198,7 +210,7 @@ def _fill_schedule(
     if _updates_per_batch(options, method) > 1 and "--max-epoch" in options.filled:
         # So that it costs as much as the three epochs of another method.
         options.fill({"--max-update": str(_updates(options, kind, folders, workers, None))})
-    options.fill({"--lr": "5e-05"})
+    options.fill({"--lr": options.value("--lr", "5e-05")})
     if options.value("--lr-scheduler", "polynomial_decay") != "polynomial_decay":
         return
     if not options.has("--total-num-update"):

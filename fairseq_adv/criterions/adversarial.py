@@ -69,7 +69,7 @@ class AdversarialMethod(Method):
 
     cfg: PerturbationConfig
     sizes: tuple[str, ...] = ("adv_lr", "adv_max_norm", "adv_init_mag")
-    train_sizes = "--adv-relative --adv-max-norm 0.01 --adv-lr 0.0033 --adv-init-mag 0.005"
+    train_sizes = "--adv-relative --adv-max-norm 0.01 --adv-lr 0.003333 --adv-init-mag 0.005"
     dropout_option = "no_adv_share_dropout"
     logs: tuple[Logged, ...] = (
         Logged("adv_loss_first", per="sample_size", in_bits=True, digits=3),

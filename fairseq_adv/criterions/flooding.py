@@ -36,7 +36,8 @@ class FloodingCriterion(Method):
     """
 
     cfg: FloodingConfig
-    train_sizes = "--flood-level 0.15"
+    train_sizes = "--flood-level 0.05"
+    train_lr = "2e-4"
 
     @classmethod
     def own_options(cls) -> set[str]:

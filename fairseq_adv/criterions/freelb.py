@@ -29,6 +29,8 @@ class FreeLBCriterion(AdversarialMethod):
     """FreeLB, Algorithm 1. Descends on the mean loss over X + delta_0, …, X + delta_{K-1} (eq. 3)."""
 
     has_single_backward = False
+    train_sizes = "--adv-relative --adv-max-norm 0.02 --adv-lr 0.006667 --adv-init-mag 0.01"
+    train_lr = "1e-4"
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         delta, replay, steps = self.perturbation(batch), self.replay(batch), self.cfg.adv_steps

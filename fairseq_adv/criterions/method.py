@@ -69,6 +69,7 @@ class Method(FairseqCriterion):
         logs: what the method logs in addition to the loss.
         sizes: the options that set the size of the perturbation, and the weight of its term in the loss.
         train_sizes: the sizes that ``fairseq-adv train`` passes if the user passes none.
+        train_lr: the learning rate that it passes with a small encoder; with larger ones 5e-5.
         train_options: further options that it passes, each unless the user does.
         dropout_option: the option that shares dropout masks, or with a name that begins with "no" doesn't.
         update_logs: the logs of the last update's mini-batches; with several workers, their sum.
@@ -91,6 +92,7 @@ class Method(FairseqCriterion):
     logs: tuple[Logged, ...] = ()
     sizes: tuple[str, ...] = ()
     train_sizes: str = ""
+    train_lr: str = ""
     train_options: str = ""
     dropout_option: str = ""
     has_single_backward = True

@@ -50,7 +50,8 @@ class NoiseCriterion(Method):
 
     cfg: NoiseConfig
     sizes = ("noise_size",)
-    train_sizes = "--noise-relative --noise-size 0.0173"  # a norm of 0.01 = 0.0173 / sqrt(3)
+    train_sizes = "--noise-relative --noise-size 0.104"  # a norm of 0.06 = 0.104 / sqrt(3)
+    train_lr = "2e-4"
     logs = (Logged("adv_norm"), Logged("adv_ratio"))
 
     def step(self, batch: MiniBatch) -> Log:

@@ -22,6 +22,7 @@ class PGDCriterion(AdversarialMethod):
     """K ascent steps on delta, then one descent on the loss at X + delta_K (FreeLB, eq. 1 and 2)."""
 
     freezes_parameters = True
+    train_lr = "2e-4"
 
     @property
     def is_plain(self) -> bool:

@@ -195,11 +195,20 @@ def test_sizes_of_virtual_adversaries_are_shares_too(data: Path, encoder: Path) 
 
 def test_noise_is_a_share_too_unless_its_size_is_given(data: Path, encoder: Path) -> None:
     found = options_of(data, encoder, "--criterion", "noise")
-    assert found["--noise-relative"] == "" and float(found["--noise-size"]) == 0.0173
+    assert found["--noise-relative"] == "" and float(found["--noise-size"]) == 0.104
     assert options_of(data, encoder, "--criterion", "creat")["--creat-init-std"] == "0.005"
     assert "--noise-relative" not in options_of(data, encoder, "--criterion", "noise", "--noise-size", "5")
     assert options_of(data, encoder, "--criterion", "r3f")["--r3f-relative"] == ""
     assert "--r3f-relative" not in options_of(data, encoder, "--criterion", "r3f", "--r3f-epsilon", "1e-5")
+
+
+def test_the_learning_rate_is_the_methods_for_small_encoders(data: Path, encoder: Path) -> None:
+    """A rate that was chosen with a small encoder may be too high for a wider one."""
+    method = ["--criterion", "pgd"]
+    assert options_of(data, encoder, *method)["--lr"] == "2e-4"
+    assert options_of(data, encoder, *method, "--lr", "3e-5")["--lr"] == "3e-5"
+    assert options_of(data, encoder, "--criterion", "standard")["--lr"] == "5e-05"
+    assert options_of(data, encoder, *method, "--encoder-embed-dim", "768")["--lr"] == "5e-05"
 
 
 def test_freeat_costs_as_much_and_is_not_warned_of_what_is_filled_in(data: Path, encoder: Path) -> None:

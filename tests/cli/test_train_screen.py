@@ -27,7 +27,7 @@ SIZES = [
     "--lr", "0.01",
 ]  # fmt: skip
 FIRST = (
-    r"training with freelb \(steps 3, lr 0.0033, max-norm 0.01, init-mag 0.005, relative\) on {data}: "
+    r"training with freelb \(steps 3, lr 0.006667, max-norm 0.02, init-mag 0.01, relative\) on {data}: "
     r"200 rows, 2 classes \(1, 0\); encoder roberta_base; 39 updates, learning rate 0.01; "
     r"CPU(, 2 workers)?, fp32"
 )

@@ -20,6 +20,7 @@ import pytest
 from evidence_samples import wait_for, write_evidence_data, write_small_encoder
 from support import PLUGIN, build, handle_interrupts, run_command, slow, start_command, write_task
 
+from fairseq_adv.cli.train_command import TrainOptions
 from fairseq_adv.criterions import methods
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import locked
@@ -114,6 +115,22 @@ def test_every_cell_is_a_command_that_fairseq_accepts(name: str, tmp_path: Path)
     options = grid.Cell("CoLA", name, 3, 1).options()
     built = build([str(write_task(tmp_path)), "--user-dir", PLUGIN, *options, *more])
     assert built.cfg.optimization.lr[0] == grid.settings(name)[3][0]
+
+
+def sizes_in(text: str) -> dict[str, float]:
+    given = TrainOptions(text.split()).given
+    return {name: float(value) for name, value in given.items() if value.replace(".", "").isdecimal()}
+
+
+@pytest.mark.parametrize("name", [name for name in GRID["methods"] if name in methods()])
+def test_train_fills_in_what_was_chosen(name: str) -> None:
+    """The sizes, and the learning rate of small encoders, of all methods whose settings have been tried."""
+    setting = grid.chosen(name, kept.read_records(kept.RECORDS))
+    if setting < 0:
+        pytest.skip(f"the settings of {name} have not been tried yet")
+    lr, sizes = grid.settings(name)[setting]
+    assert sizes_in(methods()[name].train_sizes) == sizes_in(sizes)
+    assert float(methods()[name].train_lr or 5e-5) == lr
 
 
 # --- its data
