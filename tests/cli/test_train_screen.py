@@ -67,6 +67,7 @@ def test_without_a_terminal(data: Path, tmp_path: Path) -> None:
     assert [line.updates for line in lines if line.kind == "train_inner"] == [*range(1, 40)]  # once each
     text = (tmp_path / "train.log").read_text()
     assert "RobertaModel(" in text and "{'_name': None, 'common'" in text and "Saved checkpoint" in text
+    assert text.count("done training in") == 1
 
 
 def test_on_a_terminal(data: Path, tmp_path: Path) -> None:
