@@ -50,6 +50,7 @@ METHODS = {
     "sift": Method(VIRTUAL, 5, 1, graphs=1, fault=7),
     "noise": Method(NOISY, 1, 1, fault=2),
     "r3f": Method(NOISED, 2, 1, graphs=1, fault=4),
+    "rdrop": Method(["--rdrop-alpha", "4"], 2, 1, graphs=1, fault=4),
     "creat": Method(CREAT_ARGS, 4, 1, graphs=1, fault=6),
     "flooding": Method(["--flood-level", "5"], 1, 1, waits=3, fault=2),  # it climbs
 }

@@ -124,6 +124,13 @@ MUTATIONS = [
         "R3F holds one side of each divergence constant",
     ),
     Mutation(
+        "fairseq_adv/criterions/rdrop.py",
+        "self.cfg.rdrop_alpha / 4",
+        "self.cfg.rdrop_alpha / 2",
+        "tests/criterions/test_rdrop.py::test_the_gradient_is_that_of_the_restated_loss[classes]",
+        "R-Drop counts the divergence twice as much as the paper does",
+    ),
+    Mutation(
         "fairseq_adv/criterions/creat.py",
         "loss - tau * _similarity",
         "loss + tau * _similarity",

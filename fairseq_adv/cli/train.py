@@ -46,7 +46,7 @@ filled in unless you pass them:
     span_qa, from DATA
   --num-classes or --regression-target, --init-token 0 --separator-token 2 --valid-subset: from DATA
   --criterion freelb; perturbation sizes relative to the embeddings, with --adv-relative, --vat-relative,
-    --noise-relative or --r3f-relative; for flooding --flood-level 0.05
+    --noise-relative or --r3f-relative; for rdrop --rdrop-alpha 1, for flooding --flood-level 0.05
   --precision auto, for our criterions (not with --fp16, --bf16, --amp and the like): on a CPU whose
     processor has products of bf16 numbers (see fairseq-adv doctor) bf16 autocast, else fp32, as
     --precision fp32 asks for; a run that resumes keeps its precision, on whatever processor

@@ -276,6 +276,12 @@ def total_divergence(clean: list[Tensor], other: list[Tensor], kind: str, detach
     return total
 
 
+def rdrop(losses: Sequence[Tensor], found: Sequence[list[Tensor]], alpha: float) -> Tensor:
+    """R-Drop, eq. 2 to 4, halved; ``losses`` and ``found`` predictions are those of the two passes."""
+    between = total_divergence(found[0], found[1], "symmetric-kl", detach=False) / 2
+    return (losses[0] + losses[1] + alpha * between) / 2
+
+
 def vat_move(
     delta: Tensor, g: Tensor, projection: str, eta: float, epsilon: float, examples: Examples
 ) -> Tensor:

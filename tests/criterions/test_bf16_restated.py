@@ -14,6 +14,7 @@ from support import ADVERSARIAL, CREAT_ARGS, NOISY, VIRTUAL, batch, slow
 from criterions import references
 from criterions.restated import (
     DIM,
+    DROPOUT,
     OBJECTIVES,
     draws,
     examples_of,
@@ -44,7 +45,7 @@ OPTIONS = {
     "standard": [], "freelb": FEW, "pgd": FEW, "noise": NOISY, "yopo": [*FEW, "--yopo-steps", "2"],
     "tavat": [*FEW, "--tavat-variant", "paper"], "creat": [*CREAT_ARGS, "--adv-steps", str(K)],
     "infobert": [*FEW, *WORDS], "alum_vat": VIRTUAL, "r3f": ["--r3f-lambda", "2", "--r3f-epsilon", "0.2"],
-    "smart": [*VIRTUAL, "--store-ema", "--smart-mu", "2.5"],
+    "rdrop": ["--rdrop-alpha", "4", *DROPOUT], "smart": [*VIRTUAL, "--store-ema", "--smart-mu", "2.5"],
 }  # fmt: skip
 
 
@@ -108,6 +109,13 @@ class Restated:
         divergence = references.total_divergence(*pair, "symmetric-kl", detach=False)
         return self.grad(self.loss(self.zero) + 2 * weight_of(self.objective) * divergence)
 
+    def rdrop(self) -> Any:
+        pairs = []
+        for function in (self.loss, self.predictions):
+            torch.manual_seed(0)  # as one_step does
+            pairs.append([function(self.zero) for _ in range(2)])
+        return self.grad(references.rdrop(pairs[0], pairs[1], 4 * weight_of(self.objective)))
+
     def alum_vat(self) -> Any:
         return references.alum(
             self.predictions, self.loss, self.draws("normal") * 0.1, self.parameters, k=2, eta=0.3,
@@ -163,7 +171,7 @@ class Restated:
 
 
 EXACT = ("standard", "freelb", "pgd", "noise", "yopo", "tavat")
-CLASSES_ONLY = ("yopo", "tavat", "infobert", "smart")
+CLASSES_ONLY = ("yopo", "tavat", "infobert", "smart", "rdrop")
 
 
 def cases() -> list[Any]:

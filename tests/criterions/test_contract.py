@@ -39,7 +39,7 @@ LAYERDROP = ["--encoder-layerdrop", "0.5", "--encoder-layers", "4"]
 DESCENT = ["--optimizer", "adam", "--adam-betas", "(0.0,0.0)", "--adam-eps", "1e3", "--lr", "500"]
 HALF = [FP16, "--fp16-init-scale", "4"]
 FEW = ("freelb", "alum_vat")  # of the two families
-MOVING = [m for m in METHODS if m not in ("standard", "flooding")]  # that have a delta
+MOVING = [m for m in METHODS if m not in ("standard", "flooding", "rdrop")]  # that have a delta
 
 
 def built(data: Path, method: str, *words: str) -> SimpleNamespace:
@@ -110,6 +110,8 @@ REFUSED: list[tuple[str, str, str]] = [
     ("r3f", "--r3f-lambda nan", "--r3f-lambda nan"),
     ("r3f", "--r3f-epsilon -1", "--r3f-epsilon -1.0: pass a finite size of 0 or more"),
     ("r3f", "--r3f-epsilon inf", "--r3f-epsilon inf"),
+    ("rdrop", "--rdrop-alpha -1", "--rdrop-alpha -1.0: pass a finite weight of 0 or more"),
+    ("rdrop", "--rdrop-alpha inf", "--rdrop-alpha inf"),
     ("creat", "--adv-steps 1", "--adv-steps 1: pass 2 or more"),
     ("creat", "--adv-init-mag 0.1", "--adv-init-mag 0.1: leave it out; creat uses --creat-init-std instead"),
     ("creat", "--creat-tau -1", "--creat-tau -1.0: pass a finite weight of 0 or more"),
@@ -230,6 +232,7 @@ OFF = [
     ("noise", "--noise-size 0", 0),
     ("r3f", "--r3f-lambda 0", 1e-6),
     ("r3f", "--r3f-epsilon 0", 1e-6),
+    ("rdrop", "--rdrop-alpha 4", 1e-6),  # without dropout
     ("creat", "--adv-lr 0 --creat-init-std 0", 1e-6),
     ("flooding", "--flood-level 0", 0),
     ("freelb", "--adv-start-update 5", 0),
@@ -245,14 +248,16 @@ OFF = [
     [
         *((*case, "classes") for case in OFF),
         *((*OFF[0], objective) for objective in OBJECTIVES[1:]),
-        *(slow(*case, objective) for case in OFF[1:14] for objective in OBJECTIVES[1:]),
+        *(slow(*case, objective) for case in OFF[1:15] for objective in OBJECTIVES[1:]),
     ],
 )
 def test_without_an_effect_an_update_is_that_of_standard(
     folders: dict[str, Path], method: str, words: str, tolerance: float, objective: str
 ) -> None:
-    """With dropout. The gradients of a question's choices nearly cancel in an untrained model."""
-    dropout = [] if method == "freeat" and tolerance else DROPOUT
+    """With dropout, if the passes share masks. The gradients of a question's choices nearly cancel in an
+    untrained model.
+    """
+    dropout = [] if method in ("freeat", "rdrop") and tolerance else DROPOUT
     gradients = []
     for name, given in ((method, [*OPTIONS[method], *words.split()]), ("standard", [])):
         run = run_of(folders, objective, name, *given, *dropout)
@@ -331,7 +336,7 @@ def test_passes_and_gradients_of_the_weights_are_counted(data: Path, method: str
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_passes_of_an_update_drop_the_same_layers(data: Path, method: str) -> None:
-    """As they share dropout masks; freeat's passes are updates, with draws of their own."""
+    """As they share dropout masks. freeat's passes are updates, with draws of their own; rdrop's differ."""
     run = built(data, method, *LAYERDROP)
     passes: list[list[int]] = []
     run.model.encoder.register_forward_pre_hook(lambda *_: passes.append([]))
@@ -347,10 +352,10 @@ def test_the_passes_of_an_update_drop_the_same_layers(data: Path, method: str) -
         differing += sum(layers not in (first, first[:1]) for layers in passes)
         updates.add(tuple(first))
     assert len(updates) > 1
-    assert (differing > 0) is (method == "freeat")
+    assert (differing > 0) is (method in ("freeat", "rdrop"))
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if m not in ("standard", "freeat")])
+@pytest.mark.parametrize("method", [m for m in METHODS if m not in ("standard", "freeat", "rdrop")])
 def test_the_generators_stand_where_a_plain_update_leaves_them(data: Path, method: str) -> None:
     """Also after the criterion was made, some of which draw."""
     after = []
@@ -386,8 +391,8 @@ def test_masks_of_dropout_layers_are_kept_on_a_cpu_but_not_with_recomputed_activ
 
 @pytest.mark.parametrize("precision", [[], [FP16]], ids=["fp32", "fp16"])
 @pytest.mark.parametrize(
-    "method",
-    [m if m in (*FEW, "yopo") else slow(m) for m in METHODS if m != "infobert"],  # which refuses them
+    "method",  # infobert refuses them
+    [m if m in (*FEW, "yopo", "rdrop") else slow(m) for m in METHODS if m != "infobert"],
 )
 def test_recomputed_activations_give_the_same_update(data: Path, method: str, precision: list[str]) -> None:
     """With dropout, whose masks the re-computation has to repeat as well. The sums are the same ones."""
@@ -438,7 +443,7 @@ def test_half_precision_gives_nearly_the_same_update(data: Path, method: str, mo
     [(method, objective) if method == "freelb" else slow(method, objective)
      for method in METHODS for objective in OBJECTIVES[1:]
      # Without delta the gradients of a question's choices nearly cancel.
-     if objective != "commonsense_qa" or method not in ("standard", "flooding")],
+     if objective != "commonsense_qa" or method not in ("standard", "flooding", "rdrop")],
 )  # fmt: skip
 def test_half_precision_on_every_objective(folders: dict[str, Path], method: str, objective: str) -> None:
     updates = [

@@ -57,6 +57,7 @@ def test_two_workers_have_the_gradient_of_the_whole_batch_after_one_reduction(tm
 # A loss of two passes whose masks differ, and with them the layers that LayerDrop leaves.
 UNSHARED = {
     "r3f": ["--r3f-lambda", "2", "--r3f-epsilon", "0.2"],
+    "rdrop": OPTIONS["rdrop"],
     "alum_vat": [*OPTIONS["alum_vat"], "--vat-share-dropout", "false"],
     "smart": [*OPTIONS["smart"], "--vat-share-dropout", "false"],
     "creat": [*OPTIONS["creat"], "--no-adv-share-dropout"],
